@@ -1,0 +1,345 @@
+"""Types of the C extension `shmq.bindings._core`; `tests/bindings/test_core_types.py` compares them with the binary.
+
+Errors: a status of the core becomes `CoreError(status, message)`; `shmq.shm` translates it into `shmq.errors`.
+Positions are bytes in the CommitLog, offsets count messages in a queue, times are milliseconds since the epoch
+unless the name says otherwise. Everything here may be called from any thread; calls that may block release the GIL.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Self, final
+
+class CoreError(Exception):
+    """args = (status, message); `status` is an SHMQ_* number below; errno in args[2] for SHMQ_SYSTEM."""
+
+OK: Final[int]
+BROKER_BUSY: Final[int]
+LOG_FULL: Final[int]
+UNITS_FULL: Final[int]
+READ_ONLY: Final[int]
+TOO_LARGE: Final[int]
+NO_TOPIC: Final[int]
+NO_QUEUE: Final[int]
+TABLE_FULL: Final[int]
+TIMED_OUT: Final[int]
+EMPTY: Final[int]
+CORRUPT: Final[int]
+GONE: Final[int]
+BAD_ARGUMENT: Final[int]
+SYSTEM: Final[int]
+FOREIGN_ABI: Final[int]
+FOREIGN_NAMESPACE: Final[int]
+RETIRED: Final[int]
+ABI: Final[int]
+UNIT_BYTES: Final[int]
+FRAME_UNITS: Final[int]
+FRAME_BYTES: Final[int]
+TOPIC_BYTES_MAX: Final[int]
+BODY_BYTES_MAX: Final[int]
+PROPERTIES_BYTES_MAX: Final[int]
+BATCH_MAX: Final[int]
+
+def crc32(data: Any, /) -> int: ...
+def tag_hash(tag: str, /) -> int: ...
+def process_start(pid: int, /) -> int:
+    """Field 22 of /proc/pid/stat, or 0 when there is no such process or it is a zombie."""
+
+def layout_bytes(
+    *, file_bytes: int, topic_max: int, queue_max: int, frame_max: int, client_max: int, group_max: int, offset_max: int
+) -> tuple[int, int, int]:
+    """Sizes of the control, units and readers segments."""
+
+def record_encode(
+    *,
+    body: Any,
+    topic: bytes,
+    properties: bytes = b"",
+    queue_id: int = 0,
+    queue_offset: int = 0,
+    log_position: int = 0,
+    flag: int = 0,
+    sys_flag: int = 0,
+    born_ms: int = 0,
+    store_ms: int = 0,
+    reconsume_times: int = 0,
+    prepared_position: int = 0,
+    born_host: bytes = b"\x7f\0\0\1\0\0\0\0",
+    store_host: bytes = b"\x7f\0\0\1\0\0\0\0",
+) -> bytes:
+    """One stored record, exactly the bytes the append path writes."""
+
+def record_decode(data: Any, position: int = 0, /) -> dict[str, Any]:
+    """Fields of the record at `position`: names of struct shmq_view; raises CoreError CORRUPT/EMPTY."""
+
+def record_verify(data: Any, position: int = 0, /) -> bool:
+    """Whether body CRC and record CRC hold."""
+
+@final
+class Store:
+    """The segments of one broker, mapped. Segments are file descriptors (posix) or SysV ids (sysv=True)."""
+
+    def __init__(
+        self, control: int, units: int, readers: int, *, writable: bool, sysv: bool = False, format: Mapping[str, Any] | None = None
+    ) -> None:
+        """Attach; with `format` (keys of struct shmq_format_options and shmq_sizes) initialise first."""
+
+    head: dict[str, Any]  # copy of struct shmq_head
+    writable: bool
+    client_slot: int  # set after registration; -1 before
+    log_end: int
+    log_begin: int
+    durable_end: int
+    allocated_end: int
+    visible_end: int
+    read_only: int  # enum shmq_read_only_reason
+    retired: bool
+    keeper_beat_ns: int
+    table_version: int
+
+    def close(self) -> None: ...
+    def stats(self) -> dict[str, int]:
+        """Counters of struct shmq_log, frames and lock: lock_tid (0 free), lock_count, deaths, appended, busy, wakes,
+        frame_ready, frame_used, frame_bump, claims, claims_evicted, claim_state, claim_owner_pid, claim_opened_ns, rolled."""
+    def repair(self, timeout: float) -> None:
+        """Take and release the append lock; a dead holder's work is finished on the way."""
+    # -- keeper
+    def set_allocated_end(self, position: int, /) -> None: ...
+    def set_log_begin(self, position: int, /) -> None: ...
+    def set_log_end(self, position: int, /) -> None:
+        """Recovery only, before anybody else is attached: sets end and durable end, both."""
+    def raise_durable(self, position: int, /) -> None: ...
+    def flush(self) -> int:
+        """fdatasync what is dirty, raise the durable end, wake waiters; returns the durable end. CoreError SYSTEM sets read_only."""
+    def set_read_only(self, reason: int, /) -> None: ...
+    def set_retired(self) -> None: ...
+    def keeper_beat(self) -> None: ...
+    def keeper_sleep(self, timeout: float, /) -> bool:
+        """Sleep until a writer rings (True) or the time passes."""
+    def populate(self, position: int, size: int, /) -> None: ...
+    def dirty_queues(self, limit: int, start: int = 0, /) -> list[tuple[int, int, int]]:
+        """(queue index, persisted, offset_max) of queues whose units are not all in files."""
+    def units_read(self, queue: int, first: int, count: int, /) -> bytes:
+        """Units still in memory, 20 bytes each; may be shorter."""
+    def units_restore(self, queue: int, first: int, units: bytes, /) -> None: ...
+    def set_persisted(self, queue: int, offset: int, /) -> None: ...
+    def set_queue(self, queue: int, *, offset_min: int, offset_max: int, persisted: int) -> None: ...
+    def frames_grow(self, count: int, /) -> None: ...
+    def frames_release(self, queue: int, ordinal: int, count: int, timeout: float, /) -> int: ...
+    def scan(self, position: int, end: int, count: int, /) -> tuple[int, list[tuple[int, int, bytes, int, int, int, int, int]], str]:
+        """Walk records of the log from `position`, verifying CRCs.
+
+        Returns (next position, [(log_position, record_bytes, topic, queue_id, queue_offset, store_ms, tag_hash, sys_flag)],
+        stop) where stop is "" (count reached or end), "blank-end" (no more file), "zero", or "corrupt: reason". BLANKs are
+        stepped over.
+        """
+    # -- tables
+    def topic_put(
+        self, name: str, *, read_queues: int, write_queues: int, perm: int = 6, flags: int = 0, kind: int = 0
+    ) -> int: ...
+    def topic_delete(self, name: str, /) -> None: ...
+    def topic_find(self, name: str, /) -> int:
+        """Topic index, -1 when there is none."""
+    def topic(self, index: int, /) -> dict[str, Any]:
+        """state version read_queues write_queues perm flags kind born_position name queues (list of queue indexes)."""
+    def set_topic_born(self, index: int, position: int, /) -> None: ...
+    def topics(self) -> list[dict[str, Any]]:
+        """Every live topic, as `topic()` with `index` added."""
+    def queue(self, index: int, /) -> tuple[int, int, int, int, int, int]:
+        """(offset_min, offset_max, persisted, topic index, queue id, bytes)."""
+    def queue_index(self, topic: int, queue_id: int, /) -> int: ...
+    def group_put(self, name: str, /) -> int: ...
+    def group_find(self, name: str, /) -> int: ...
+    def group_delete(self, name: str, /) -> None: ...
+    def groups(self) -> list[tuple[int, str]]: ...
+    def offset_put(self, group: int, queue: int, /) -> int: ...
+    def offset_get(self, slot: int, /) -> int:
+        """Committed queue offset, -1 when never set."""
+    def offset_set(self, slot: int, offset: int, /) -> None: ...
+    def offset_owner(self, slot: int, /) -> int:
+        """Client slot of the live owner, -1 when nobody owns it or the owner is dead."""
+    def offset_take(self, slot: int, /) -> bool:
+        """Become the owner if nobody live is (our client slot); True when it is ours."""
+    def offset_leave(self, slot: int, /) -> None:
+        """Give the queue up if it is ours."""
+    def offsets(self) -> list[tuple[int, int, int, int, int, int]]:
+        """(slot, group, queue, committed or -1, owner client slot or -1, updated_ms)."""
+    def client_put(self, pid: int, start: int, role: int, /) -> int: ...
+    def client_drop(self, slot: int, /) -> None: ...
+    def clients(self) -> list[tuple[int, int, int, int, int, int, int, int]]:
+        """(slot, state, pid, start, role, received, sent, beat_ns)."""
+    def use_client(self, slot: int, /) -> None:
+        """This process' own slot; needed before waiting or owning offsets."""
+    # -- reading outside a Reader
+    def message_at(self, position: int, size: int = 0, /) -> "Message":
+        """The record at a log position; CoreError GONE/CORRUPT."""
+    def search_time(self, queue: int, time_ms: int, /) -> int:
+        """First queue offset whose record was stored at or after time_ms."""
+    def wait_durable(self, position: int, timeout: float, /) -> None: ...
+
+@final
+class Receipt:
+    """Where a message was stored."""
+
+    topic: str
+    queue_id: int
+    offset: int  # queue offset
+    log_position: int
+    store_ms: int
+    message_id: str  # store host and log position in RocketMQ's upper-case hex form
+
+@final
+class Producer:
+    """Appends. `resolve(topic)` is called once per unknown topic and must return a topic index or raise."""
+
+    def __init__(self, store: Store, *, resolve: Callable[[str], int], timeout: float = 3.0, wait_durable: bool = False) -> None: ...
+    def send(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        tag: str | None = None,
+        key: str | None = None,
+        keys: Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        message_group: str | None = None,
+        queue_id: int | None = None,
+        flag: int = 0,
+        timeout: float | None = None,
+    ) -> Receipt:
+        """Store one message and say where. Round robin over the write queues unless queue_id or message_group
+        (stable hash of the group, property __SHARDINGKEY) decide. wait_durable follows the constructor."""
+    def send_oneway(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        tag: str | None = None,
+        key: str | None = None,
+        keys: Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        message_group: str | None = None,
+        queue_id: int | None = None,
+        flag: int = 0,
+        timeout: float | None = None,
+    ) -> None:
+        """As send, without a receipt and without waiting for durability."""
+    def send_batch(
+        self,
+        topic: str,
+        bodies: Sequence[Any],
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        message_group: str | None = None,
+        queue_id: int | None = None,
+        timeout: float | None = None,
+    ) -> list[Receipt]:
+        """All bodies into one queue, in order; at most BATCH_MAX records and 256 KiB are stored under one lock, so a
+        reader sees each such part whole. keys, when given, holds one key a body."""
+    def reserve(
+        self,
+        topic: str,
+        size: int,
+        *,
+        tag: str | None = None,
+        key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        message_group: str | None = None,
+        queue_id: int | None = None,
+        timeout: float | None = None,
+    ) -> Slot:
+        """Room for a body of up to `size` bytes inside the log itself."""
+
+@final
+class Slot:
+    """A body being written in place: `with producer.reserve(topic, size) as slot:` publishes on normal exit, gives the
+    space back on an exception. Views of it are released at the end of the block."""
+
+    view: memoryview  # writable
+    properties: dict[str, str]
+    size: int  # may be lowered before commit
+    receipt: Receipt | None  # after commit
+
+    def commit(self) -> Receipt: ...
+    def abort(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exc: object) -> None: ...
+
+@final
+class Message:
+    """One received message; decodes lazily, keeps the mapped file alive while it or one of its views lives."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    body: bytes  # copied (and inflated if compressed) on first access
+    view: memoryview  # read-only, into the log; no copy
+    size: int  # body bytes as stored
+    tag: str | None
+    key: str | None  # first of keys
+    keys: list[str]
+    properties: dict[str, str]  # without the record CRC
+    message_group: str | None
+    born_ms: int
+    store_ms: int
+    sys_flag: int
+    flag: int
+    reconsume_times: int
+    log_position: int
+    record_bytes: int
+    message_id: str  # UNIQ_KEY if there, else the offset message id
+    offset_message_id: str
+    attempt: int  # 1 at first delivery; settable by the consumer that redelivers
+    settled: bool
+    value: Any  # codec(body) when the consumer set a codec; else raises AttributeError
+
+    def ack(self) -> None:
+        """Mark consumed; the group's offset moves over every prefix of acknowledged messages. Twice is harmless."""
+    def nack(self, after: float | None = None) -> None:
+        """Give back: delivered again after `after` seconds."""
+    def extend(self, seconds: float) -> None: ...
+    def verify(self) -> bool:
+        """Whether body CRC and record CRC hold."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exc: object) -> None:
+        """Acknowledge on normal exit, give back on an exception."""
+
+@final
+class Reader:
+    """Cursors over queues, with acknowledgement windows. Iterating blocks (in slices of at most `slice` seconds, so that
+    signals and `stop()` are seen) and yields Message.
+
+    `owner` is the Python consumer: its `_nack(message, after)` and `_extend(message, seconds)` serve Message's methods,
+    and its `_idle()` is called by the iterator between slices and may return True to end the iteration.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        owner: Any = None,
+        auto_ack: bool = False,
+        tags: Sequence[str] | None = None,
+        codec: Callable[[bytes], Any] | None = None,
+        spin_us: int = 20,
+        slice: float = 0.2,
+    ) -> None: ...
+    def assign(self, topic: str, queue: int, queue_id: int, offset: int, slot: int = -1, /) -> None:
+        """Read queue index `queue` from `offset`; acknowledged offsets are stored at offset slot `slot` unless -1."""
+    def revoke(self, queue: int, /) -> None:
+        """Stop reading it; messages in flight may still be acknowledged but no longer move the group's offset."""
+    def assigned(self) -> list[tuple[str, int, int, int, int]]:
+        """(topic, queue index, queue id, next offset to deliver, lowest unacknowledged offset)."""
+    def seek(self, queue: int, offset: int, /) -> None: ...
+    def pause(self, queue: int, paused: bool, /) -> None: ...
+    def poll(self, max: int = 32, timeout: float = 0.0) -> list[Message]:
+        """At most `max` messages; [] when nothing came in time."""
+    def requeue(self, message: Message, /) -> None:
+        """Deliver this message again, before anything new."""
+    def lag(self) -> int: ...
+    def wake(self) -> None:
+        """End a wait of this reader, from any thread."""
+    def stop(self) -> None: ...
+    def close(self) -> None: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Message: ...

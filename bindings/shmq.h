@@ -1,0 +1,503 @@
+/* shmq: the shared-memory log, public C API and every shared struct layout.
+ *
+ * Owns what is in the three shared segments of one broker and how processes may change it:
+ *
+ *   control   head · log state · claim · topic table · queue table · frame table   writers map it RW, readers RO
+ *   units     frames of 4096 bytes, 204 ConsumeQueue units of 20 bytes each        writers map it RW, readers RO
+ *   readers   client slots · waiter bitmaps · group offsets                        everybody maps it RW
+ *
+ * and the CommitLog files `<store>/commitlog/%020d`, which writers map RW and readers RO.
+ * It does not know sockets, JSON, Python, or who decides that a topic should exist.
+ *
+ * Rules that hold at every instruction, whoever is killed:
+ *   (1) bytes below log_end are complete records and never change;
+ *   (2) log_end is moved by one release store, the commit point; nothing is ever rolled back;
+ *   (3) a unit below queue.offset_max is complete, and its record ends at or below log_end;
+ *   (4) whatever a dead lock holder left unfinished is finished by the next one from `intent` (redo only);
+ *   (5) memory a live process may still write into is never given to anybody else.
+ *
+ * Every value read from shared memory is input: copied once, then range-checked.
+ */
+#ifndef SHMQ_H
+#define SHMQ_H
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define SHMQ_MAGIC UINT64_C(0x53484d5155455545) /* "SHMQUEUE" */
+#define SHMQ_ABI 1u
+
+/* ---- limits; each is a width or a bound used by more than one file ---------------------------- */
+#define SHMQ_TOPIC_BYTES_MAX 127
+#define SHMQ_GROUP_BYTES_MAX 255
+#define SHMQ_BODY_BYTES_MAX (4u << 20)
+#define SHMQ_PROPERTIES_BYTES_MAX 32767u
+#define SHMQ_TOPIC_EXTENTS 4
+#define SHMQ_UNIT_BYTES 20u
+#define SHMQ_FRAME_BYTES 4096u
+#define SHMQ_FRAME_UNITS 204u            /* 204 * 20 = 4080; the last 16 bytes stay unused */
+#define SHMQ_BATCH_MAX 512u              /* records one lock acquisition may append */
+#define SHMQ_BATCH_BYTES_MAX (256u << 10)
+#define SHMQ_INLINE_BYTES_MAX (16u << 10) /* longer records are copied outside the lock, under a claim */
+#define SHMQ_NONE UINT32_MAX
+
+/* ---- outcomes: 0 is success, every other value has one meaning -------------------------------- */
+enum shmq_status {
+    SHMQ_OK = 0,
+    SHMQ_WOULD_BLOCK = 1,      /* the lock is taken; call the blocking form without the GIL */
+    SHMQ_BROKER_BUSY = 2,      /* the deadline passed while another process held the lock or a claim */
+    SHMQ_LOG_FULL = 3,         /* no preallocated file is left; the keeper is dead or the disk is full */
+    SHMQ_UNITS_FULL = 4,       /* no frame is left and the units segment cannot grow */
+    SHMQ_READ_ONLY = 5,        /* store->control->log.read_only says why */
+    SHMQ_TOO_LARGE = 6,
+    SHMQ_NO_TOPIC = 7,
+    SHMQ_NO_QUEUE = 8,
+    SHMQ_TABLE_FULL = 9,
+    SHMQ_TIMED_OUT = 10,
+    SHMQ_EMPTY = 11,
+    SHMQ_CORRUPT = 12,         /* stored bytes contradict themselves */
+    SHMQ_GONE = 13,            /* retention has deleted what was asked for */
+    SHMQ_BAD_ARGUMENT = 14,
+    SHMQ_SYSTEM = 15,          /* errno has the reason */
+    SHMQ_FOREIGN_ABI = 16,
+    SHMQ_FOREIGN_NAMESPACE = 17,
+    SHMQ_RETIRED = 18,         /* this generation of segments was given up; attach again */
+    SHMQ_EVICTED = 19,         /* the claim was taken away; the record must be copied */
+};
+
+enum shmq_read_only_reason {
+    SHMQ_WRITABLE = 0,
+    SHMQ_READ_ONLY_FLUSH_FAILED = 1,
+    SHMQ_READ_ONLY_POISONED = 2,  /* three lock holders died in a row without one commit */
+    SHMQ_READ_ONLY_STOPPED_HOLDER = 3,
+    SHMQ_READ_ONLY_DISK_FULL = 4,
+    SHMQ_READ_ONLY_OPERATOR = 5,
+};
+
+/* ---- control segment --------------------------------------------------------------------------- */
+struct shmq_sizes {            /* chosen at creation, immutable */
+    uint64_t file_bytes;       /* one CommitLog file */
+    uint32_t topic_max;
+    uint32_t queue_max;
+    uint32_t frame_max;
+    uint32_t client_max;
+    uint32_t group_max;
+    uint32_t offset_max;       /* (group, queue) pairs */
+};
+
+struct shmq_head {             /* immutable once magic is set */
+    _Atomic uint64_t magic;    /* stored last by the creator */
+    uint32_t abi;
+    uint32_t mutex_bytes;
+    uint64_t generation;       /* random, also part of the segment names */
+    uint64_t pid_namespace;    /* inode of /proc/self/ns/pid of the creator */
+    uint64_t control_bytes;
+    uint64_t units_bytes;
+    uint64_t readers_bytes;
+    struct shmq_sizes sizes;
+    uint32_t flush_sync;       /* 1: nothing above durable_end is acknowledged or visible */
+    uint8_t store_host[8];     /* IPv4 and port, as RocketMQ stores them */
+    char libc[32];             /* robust mutex layouts differ between libc families */
+    char boot_id[40];
+    char broker_name[128];
+    char store_path[1024];
+};
+static_assert(sizeof(struct shmq_head) <= 4096, "the head is one page");
+
+enum shmq_intent_kind { SHMQ_INTENT_NONE = 0, SHMQ_INTENT_APPEND = 1, SHMQ_INTENT_FRAME_TAKE = 2, SHMQ_INTENT_FRAME_FREE = 3 };
+
+struct shmq_intent {           /* written under the lock only; kind is invalidated first and set last */
+    _Atomic uint32_t kind;
+    uint32_t queue;
+    uint64_t log_position;
+    uint64_t record_bytes;     /* of the whole batch */
+    uint64_t queue_offset;
+    uint32_t count;
+    uint32_t frame;
+    uint32_t bucket;
+    uint32_t frame_next;       /* free-list successor of `frame`, or SHMQ_NONE if it came from the bump */
+    uint32_t from_free_list;
+    uint32_t ordinal;
+};
+
+enum shmq_claim_state { SHMQ_CLAIM_FREE = 0, SHMQ_CLAIM_OPEN = 1 };
+
+struct shmq_claim {            /* at most one claim is open; see claim.c for why one is enough */
+    _Atomic uint32_t state;    /* futex word: waiters sleep while it is OPEN */
+    uint32_t owner_pid;
+    uint64_t owner_start;      /* field 22 of /proc/pid/stat, so a reused pid is not mistaken */
+    uint64_t serial;           /* grows with each claim; the owner proves with it that the claim is still its own */
+    uint64_t log_position;
+    uint64_t bytes;
+    uint64_t opened_ns;        /* CLOCK_MONOTONIC */
+};
+
+struct shmq_log {
+    alignas(128) pthread_mutex_t lock;       /* robust, process-shared */
+    uint64_t lock_count;                     /* acquisitions; tells a stuck holder from a busy lock */
+    uint32_t holder_pid;                     /* diagnostic; the proof is the TID in the mutex word */
+    alignas(128) struct shmq_intent intent;
+    alignas(128) _Atomic uint64_t end;       /* commit point of every append */
+    uint64_t store_ms_last;                  /* store timestamps never decrease along the log */
+    alignas(128) _Atomic uint64_t durable_end;
+    _Atomic uint32_t durable_sequence;       /* futex word, grows when durable_end does or read_only is set */
+    alignas(128) _Atomic uint64_t allocated_end; /* all files below it exist at full size with blocks reserved */
+    _Atomic uint64_t begin;                  /* first byte retention has left */
+    _Atomic uint32_t read_only;              /* enum shmq_read_only_reason */
+    _Atomic uint32_t retired;
+    _Atomic uint64_t keeper_beat_ns;         /* CLOCK_MONOTONIC of the keeper's last round */
+    _Atomic uint32_t keeper_bell;            /* futex word: writers ring it when space runs low or a sync flush is wanted */
+    _Atomic uint32_t keeper_asleep;
+    alignas(128) struct shmq_claim claim;
+    alignas(128) pthread_mutex_t flush_lock; /* robust; whoever holds it may fdatasync and raise durable_end */
+    alignas(128) pthread_mutex_t table_lock; /* robust; topics, groups, offsets, client slots */
+    alignas(128) uint32_t deaths_in_a_row;   /* lock holders that died since the last commit */
+    uint64_t deaths;                         /* statistics below: written under the lock */
+    uint64_t appended;
+    uint64_t appended_bytes;
+    uint64_t rolled;
+    uint64_t claims;
+    uint64_t claims_evicted;
+    _Atomic uint64_t busy;                   /* callers that gave up at their deadline */
+    _Atomic uint64_t wakes;                  /* semaphore posts */
+    alignas(128) _Atomic uint32_t frame_ready;   /* frames below it have memory reserved */
+    uint32_t frame_bump;                     /* frames below it were used at least once */
+    uint32_t frame_free;                     /* head of the free list, or SHMQ_NONE */
+    uint32_t frame_used;                     /* statistics */
+    _Atomic uint32_t frame_version;          /* grows when a frame leaves the directory; lock-free look-ups re-check it */
+    alignas(128) _Atomic uint32_t topic_count;   /* entries below it may be read */
+    _Atomic uint32_t queue_count;
+    _Atomic uint32_t table_version;          /* grows with each topic or group change */
+};
+
+enum shmq_topic_state { SHMQ_TOPIC_EMPTY = 0, SHMQ_TOPIC_LIVE = 1, SHMQ_TOPIC_DELETED = 2 };
+
+struct shmq_extent { uint32_t first_queue; uint32_t count; };
+
+struct shmq_topic {
+    _Atomic uint32_t state;
+    _Atomic uint32_t version;  /* grows with each change of the fields below */
+    uint32_t read_queues;
+    uint32_t write_queues;
+    uint32_t perm;             /* RocketMQ: 4 read, 2 write, 1 inherit */
+    uint32_t flags;            /* RocketMQ's topicSysFlag */
+    uint32_t kind;             /* 0 normal, 1 fifo, 2 delay, 3 transaction */
+    uint32_t name_bytes;
+    uint64_t born_position;    /* log_end when created; older records of that name belong to a deleted topic */
+    struct shmq_extent extents[SHMQ_TOPIC_EXTENTS];
+    char name[128];
+};
+static_assert(sizeof(struct shmq_topic) == 200, "topic entry");
+
+struct shmq_queue {
+    _Atomic uint64_t offset_max;   /* next queue offset; the word consumers bound themselves by */
+    _Atomic uint64_t offset_min;   /* first queue offset whose record still exists */
+    _Atomic uint64_t persisted;    /* units below it are in the ConsumeQueue files */
+    uint32_t frame_last;           /* hint: frame of the last unit; checked against its tag */
+    uint32_t topic;
+    uint32_t queue_id;
+    uint32_t reserved;
+    uint64_t bytes;                /* statistics */
+    uint64_t padding[2];
+};
+static_assert(sizeof(struct shmq_queue) == 64, "one cache line a queue");
+
+struct shmq_frame {            /* directory entry of one frame of the units segment */
+    _Atomic uint64_t tag;      /* (queue + 1) << 32 | ordinal, or 0 when free */
+    _Atomic uint32_t next;     /* hash chain, or free list */
+    uint32_t reserved;
+};
+static_assert(sizeof(struct shmq_frame) == 16, "frame entry");
+
+/* ---- readers segment ------------------------------------------------------------------------------ */
+enum shmq_client_state { SHMQ_CLIENT_FREE = 0, SHMQ_CLIENT_AWAKE = 1, SHMQ_CLIENT_ASLEEP = 2 };
+
+struct shmq_client {           /* one attached process connection */
+    _Atomic uint32_t state;
+    _Atomic uint32_t generation;   /* grows each time the slot is handed out; part of the semaphore's meaning */
+    uint32_t pid;
+    uint32_t role;                 /* 1 reads, 2 writes, 3 both */
+    uint64_t start;                /* field 22 of /proc/pid/stat */
+    _Atomic uint64_t received;     /* statistics, written by the client itself */
+    _Atomic uint64_t sent;
+    _Atomic uint64_t beat_ns;      /* last poll or send, CLOCK_MONOTONIC */
+    uint64_t padding[2];
+};
+static_assert(sizeof(struct shmq_client) == 64, "one cache line a client");
+
+struct shmq_group { uint32_t name_bytes; _Atomic uint32_t state; char name[256]; };
+static_assert(sizeof(struct shmq_group) == 264, "group entry");
+
+struct shmq_offset {           /* progress of one group on one queue */
+    _Atomic uint64_t committed;    /* next queue offset to deliver, plus 1; 0 means never set */
+    _Atomic uint64_t owner;        /* client slot + 1 | slot generation << 32 of the member that reads it, 0 none */
+    uint32_t group;
+    uint32_t queue;
+    _Atomic uint64_t updated_ms;
+};
+static_assert(sizeof(struct shmq_offset) == 32, "offset entry");
+
+struct shmq_readers_head {
+    _Atomic uint64_t magic;
+    uint64_t generation;
+    _Atomic uint32_t client_high;  /* slots below it were used at least once */
+    _Atomic uint32_t group_count;
+    _Atomic uint32_t offset_count;
+    uint32_t reserved;
+    uint64_t padding[4];
+};
+static_assert(sizeof(struct shmq_readers_head) == 64, "readers head");
+
+/* ---- I/O vtable: all file work and every clock of the core ------------------------------------------ */
+struct shmq_io {
+    int (*open)(const char *path, int flags);
+    int (*close)(int fd);
+    void *(*map)(int fd, uint64_t offset, size_t bytes, bool writable);
+    int (*unmap)(void *address, size_t bytes);
+    int (*populate)(void *address, size_t bytes, bool writable);
+    int (*allocate)(int fd, uint64_t offset, uint64_t bytes); /* posix_fallocate semantics: returns errno */
+    int (*sync_data)(int fd);
+    ssize_t (*read_at)(int fd, void *out, size_t bytes, uint64_t offset);
+    int (*file_bytes)(int fd, uint64_t *bytes);
+    uint64_t (*wall_ms)(void);
+    uint64_t (*monotonic_ns)(void);
+};
+extern const struct shmq_io shmq_io_posix;
+
+/* ---- CRC-32 (the IEEE polynomial RocketMQ uses), crc.c ---------------------------------------------- */
+/* `raw` forms keep the register: no initial or final inversion, so they are linear over XOR. */
+uint32_t shmq_crc32(const void *data, size_t bytes);                      /* as zlib.crc32(data) */
+uint32_t shmq_crc32_raw(uint32_t state, const void *data, size_t bytes);
+uint32_t shmq_crc32_copy_raw(uint32_t state, void *to, const void *from, size_t bytes); /* one pass: memcpy and CRC */
+uint32_t shmq_crc32_shift(uint64_t zero_bytes);                           /* multiplier x^(8n) mod P */
+uint32_t shmq_crc32_multiply(uint32_t state, uint32_t multiplier);        /* state followed by those n zero bytes */
+int32_t shmq_tag_hash(const char *utf8, size_t bytes);                    /* Java String.hashCode over UTF-16 */
+
+/* ---- record: RocketMQ's stored message, record.c ------------------------------------------------------ */
+#define SHMQ_RECORD_MAGIC_V1 0xDAA320A7u
+#define SHMQ_RECORD_MAGIC_V2 0xDAA320ABu
+#define SHMQ_RECORD_MAGIC_BLANK 0xCBD43194u
+#define SHMQ_RECORD_BLANK_BYTES 8u
+#define SHMQ_RECORD_BODY_AT 88u            /* with two IPv4 hosts */
+#define SHMQ_RECORD_CRC_BYTES 20u          /* "__CRC32#" 0x01 ten digits 0x02 */
+#define SHMQ_RECORD_BYTES_MAX (SHMQ_BODY_BYTES_MAX + (64u << 10))
+#define SHMQ_SYS_FLAG_TRANSACTION 12u      /* mask; 4 prepared and 12 rollback are stored but belong to no queue */
+#define SHMQ_SYS_FLAG_ROLLBACK 12u
+#define SHMQ_HOLE_TOPIC "RMQ_SYS_SHMQ_HOLE" /* filler left by an evicted claim, sysFlag rollback: no reader dispatches it */
+
+struct shmq_spec {             /* what to store; pointers are borrowed for the call */
+    const void *body;          /* NULL: body_bytes are left to the caller, at SHMQ_RECORD_BODY_AT */
+    uint32_t body_bytes;
+    uint32_t body_crc_raw;     /* with body == NULL: shmq_crc32_raw(0xFFFFFFFF, body) already computed */
+    const char *topic;
+    uint32_t topic_bytes;
+    const char *properties;    /* RocketMQ text without the CRC property; may lack the final 0x02 */
+    uint32_t properties_bytes;
+    uint32_t queue_id;
+    uint32_t flag;
+    uint32_t sys_flag;
+    uint32_t reconsume_times;
+    uint64_t born_ms;
+    uint64_t prepared_position;
+    uint8_t born_host[8];
+    uint8_t store_host[8];
+};
+
+struct shmq_patch {            /* what must be kept to fill the last fields in under the lock */
+    uint32_t record_bytes;
+    uint32_t crc_raw;          /* over [0, record_bytes - 20) with queueOffset, physicalOffset, storeTimestamp zero */
+    uint32_t shift;            /* multiplier for the bytes from 64 to record_bytes - 20 */
+};
+
+uint32_t shmq_record_bytes(const struct shmq_spec *spec);
+/* Write everything but the three late fields and the CRC digits; `out` has shmq_record_bytes() bytes. */
+void shmq_record_encode(uint8_t *out, const struct shmq_spec *spec, struct shmq_patch *patch);
+/* Fill queueOffset, physicalOffset, storeTimestamp and the CRC digits; never reads the body. */
+void shmq_record_patch(uint8_t *record, const struct shmq_patch *patch, uint64_t queue_offset,
+                       uint64_t log_position, uint64_t store_ms);
+
+struct shmq_view {             /* a decoded record; pointers into the caller's bytes */
+    uint32_t record_bytes;
+    uint32_t magic;
+    uint32_t body_crc;
+    uint32_t queue_id;
+    uint32_t flag;
+    uint64_t queue_offset;
+    uint64_t log_position;
+    uint32_t sys_flag;
+    uint64_t born_ms;
+    uint64_t store_ms;
+    uint32_t reconsume_times;
+    uint64_t prepared_position;
+    const uint8_t *born_host;  uint32_t born_host_bytes;   /* 8 or 20 */
+    const uint8_t *store_host; uint32_t store_host_bytes;
+    const uint8_t *body;       uint32_t body_bytes;
+    const char *topic;         uint32_t topic_bytes;
+    const char *properties;    uint32_t properties_bytes;  /* as stored, CRC property included */
+};
+/* Decode without trusting one length; SHMQ_CORRUPT when any field contradicts another, SHMQ_EMPTY on a BLANK
+ * or a zero size. Reads no byte at or beyond data + bytes. */
+enum shmq_status shmq_record_decode(const uint8_t *data, size_t bytes, struct shmq_view *view);
+/* Check record CRC (if the property is there) and body CRC. */
+enum shmq_status shmq_record_verify(const uint8_t *data, const struct shmq_view *view);
+/* Value of one property in RocketMQ text, or NULL. */
+const char *shmq_property_find(const char *properties, size_t bytes, const char *key, size_t key_bytes, size_t *value_bytes);
+
+/* ---- the attached store ------------------------------------------------------------------------------- */
+struct shmq_mapping {          /* one mapped CommitLog file; views keep it alive */
+    uint8_t *data;
+    uint64_t base;             /* log position of data[0] */
+    uint64_t bytes;
+    atomic_int references;
+    bool writable;
+    uint64_t populated;        /* bytes below it have page-table entries in this process */
+    const struct shmq_io *io;
+};
+#define SHMQ_MAPPING_CACHE 16
+
+struct shmq_store {
+    struct shmq_head *head;
+    struct shmq_log *log;
+    struct shmq_topic *topics;
+    uint32_t *topic_buckets;   /* open addressing, topic index + 1 */
+    struct shmq_queue *queues;
+    struct shmq_frame *frames;
+    _Atomic uint32_t *frame_buckets;  /* frame index + 1, 0 is empty */
+    uint8_t *units;
+    struct shmq_readers_head *readers;
+    struct shmq_client *clients;
+    _Atomic uint64_t *waiters;        /* one bitmap a queue: bit (client slot mod 64) */
+    struct shmq_group *groups;
+    struct shmq_offset *offsets;
+    struct shmq_sizes sizes;          /* copied once from the head and checked */
+    uint32_t frame_bucket_count;      /* power of two */
+    uint32_t topic_bucket_count;      /* power of two */
+    bool writable;
+    bool growable;                    /* the units segment can be grown by shmq_io.allocate(units_fd) */
+    int units_fd;
+    uint32_t processors;
+    uint32_t client_slot;             /* SHMQ_NONE until registered */
+    uint32_t self_pid;
+    uint64_t self_start;
+    const struct shmq_io *io;
+    void *control_map; size_t control_bytes;
+    void *units_map; size_t units_bytes;
+    void *readers_map; size_t readers_bytes;
+    struct shmq_mapping *mappings[SHMQ_MAPPING_CACHE];
+    void *semaphores;                 /* wake.c: sem_t* per client slot, opened lazily */
+    uint8_t *scratch;                 /* append.c: private encode buffer, SHMQ_BATCH_BYTES_MAX + slack */
+    int consumequeue_fd;              /* reader.c: one cached ConsumeQueue file */
+    char consumequeue_path[1400];
+};
+
+struct shmq_layout { uint64_t control_bytes, units_bytes, readers_bytes; };
+enum shmq_status shmq_layout_compute(const struct shmq_sizes *sizes, struct shmq_layout *layout);
+/* Format three zeroed, fully reserved mappings. The magic is stored last. */
+struct shmq_format_options {
+    struct shmq_sizes sizes;
+    uint64_t generation;
+    bool flush_sync;
+    uint8_t store_host[8];
+    const char *broker_name;
+    const char *store_path;
+    uint32_t frame_ready;       /* frames whose memory is reserved already */
+};
+enum shmq_status shmq_store_format(void *control, void *readers, const struct shmq_format_options *options);
+/* Attach to mapped segments. The store owns the mappings only if `own_maps`. */
+enum shmq_status shmq_store_attach(struct shmq_store *store, void *control, size_t control_bytes, void *units,
+                                   size_t units_bytes, void *readers, size_t readers_bytes, bool writable,
+                                   int units_fd, const struct shmq_io *io);
+void shmq_store_detach(struct shmq_store *store);
+
+/* log files, mapping.c */
+struct shmq_mapping *shmq_mapping_get(struct shmq_store *store, uint64_t log_position); /* borrowed, NULL + errno */
+struct shmq_mapping *shmq_mapping_hold(struct shmq_mapping *mapping);
+void shmq_mapping_release(struct shmq_mapping *mapping);
+uint64_t shmq_visible_end(const struct shmq_store *store);
+
+/* lock, lock.c: SHMQ_WOULD_BLOCK when deadline_ns is 0 and the lock is taken; repairs after a dead holder */
+enum shmq_status shmq_lock(struct shmq_store *store, uint64_t deadline_ns);
+void shmq_unlock(struct shmq_store *store);
+void shmq_repair(struct shmq_store *store); /* what shmq_lock runs on EOWNERDEAD; idempotent */
+uint64_t shmq_process_start(uint32_t pid);  /* 0: no such process, or it is a zombie */
+
+/* append.c */
+struct shmq_appended { uint64_t queue_offset; uint64_t log_position; uint64_t end; uint64_t store_ms; };
+/* Append one record to a queue. deadline_ns 0 never blocks. */
+enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const struct shmq_spec *spec,
+                             int64_t tag_hash, uint64_t deadline_ns, struct shmq_appended *out);
+/* Append up to SHMQ_BATCH_MAX records, at most SHMQ_BATCH_BYTES_MAX bytes encoded, to one queue: all or none. */
+enum shmq_status shmq_append_batch(struct shmq_store *store, uint32_t queue, const struct shmq_spec *specs,
+                                   const int64_t *tag_hashes, uint32_t count, uint64_t deadline_ns,
+                                   struct shmq_appended *first);
+/* Wait until durable_end >= position (sync flush); takes the flush itself if the keeper is dead. */
+enum shmq_status shmq_wait_durable(struct shmq_store *store, uint64_t position, uint64_t deadline_ns);
+enum shmq_status shmq_flush(struct shmq_store *store, uint64_t *durable_end); /* fdatasync, raise, wake */
+void shmq_raise_durable(struct shmq_store *store, uint64_t position);
+void shmq_set_read_only(struct shmq_store *store, enum shmq_read_only_reason reason);
+
+/* claim.c: two phases for long records and for reserve() */
+struct shmq_claim_handle {
+    uint64_t serial; uint64_t log_position; uint64_t bytes;
+    uint32_t queue; uint32_t body_bytes_max; uint32_t tail_bytes_max; /* topic + properties room behind the body */
+    uint8_t *body;                     /* writable, in the log */
+    struct shmq_mapping *mapping;      /* held until commit or abort */
+};
+enum shmq_status shmq_claim_open(struct shmq_store *store, uint32_t queue, uint32_t body_bytes_max,
+                                 uint32_t tail_bytes_max, uint64_t deadline_ns, struct shmq_claim_handle *claim);
+/* spec->body must be NULL and body_crc_raw set; consumes the handle unless SHMQ_EVICTED/BROKER_BUSY is returned. */
+enum shmq_status shmq_claim_commit(struct shmq_store *store, struct shmq_claim_handle *claim, const struct shmq_spec *spec,
+                                   int64_t tag_hash, uint64_t deadline_ns, struct shmq_appended *out);
+void shmq_claim_abort(struct shmq_store *store, struct shmq_claim_handle *claim);
+
+/* frame.c: ConsumeQueue units */
+struct shmq_unit { uint64_t log_position; uint32_t record_bytes; int64_t tag_hash; };
+void shmq_unit_pack(uint8_t out[SHMQ_UNIT_BYTES], const struct shmq_unit *unit);
+void shmq_unit_unpack(const uint8_t in[SHMQ_UNIT_BYTES], struct shmq_unit *unit);
+/* Copy up to `count` units from queue offset `first`; stops at a frame that is no longer in memory. Lock-free. */
+uint32_t shmq_units_read(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, uint8_t *out);
+/* Same from the ConsumeQueue files of the store directory (old units). */
+uint32_t shmq_units_read_file(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, uint8_t *out);
+/* Put units back after a restart (the caller is the only writer): sets offset_max too. */
+enum shmq_status shmq_units_restore(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, const uint8_t *units);
+enum shmq_status shmq_frames_grow(struct shmq_store *store, uint32_t frames);
+/* Give back up to `count` full frames of `queue` whose units are all persisted; returns how many. */
+uint32_t shmq_frames_release(struct shmq_store *store, uint32_t queue, uint64_t ordinal_first, uint32_t count, uint64_t deadline_ns);
+
+/* table.c: topics, groups, offsets, clients; all changes under table_lock */
+enum shmq_status shmq_topic_put(struct shmq_store *store, const char *name, uint32_t read_queues, uint32_t write_queues,
+                                uint32_t perm, uint32_t flags, uint32_t kind, uint32_t *topic);
+enum shmq_status shmq_topic_delete(struct shmq_store *store, const char *name);
+uint32_t shmq_topic_find(const struct shmq_store *store, const char *name, size_t bytes); /* index or SHMQ_NONE */
+uint32_t shmq_topic_queue(const struct shmq_store *store, uint32_t topic, uint32_t queue_id); /* queue index or SHMQ_NONE */
+enum shmq_status shmq_group_put(struct shmq_store *store, const char *name, uint32_t *group);
+uint32_t shmq_group_find(const struct shmq_store *store, const char *name);
+enum shmq_status shmq_group_delete(struct shmq_store *store, const char *name);
+enum shmq_status shmq_offset_put(struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t *slot);
+enum shmq_status shmq_client_put(struct shmq_store *store, uint32_t pid, uint64_t start, uint32_t role, uint32_t *slot);
+void shmq_client_drop(struct shmq_store *store, uint32_t slot);
+
+/* wake.c */
+void shmq_wake(struct shmq_store *store, uint32_t queue);       /* writer side: after commit, outside the lock */
+void shmq_wake_all(struct shmq_store *store);
+void shmq_wake_client(struct shmq_store *store, uint32_t slot);
+/* Sleep until one of the queues moves past its offset, or deadline. Sets the waiter bits, re-checks, sleeps. */
+enum shmq_status shmq_wait(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets, uint32_t count,
+                           uint32_t spin_us, uint64_t deadline_ns);
+void shmq_ring_keeper(struct shmq_store *store);
+
+/* ---- test points: named places between protocol steps; nothing at all without SHMQ_TEST_POINTS -------- */
+#ifdef SHMQ_TEST_POINTS
+void shmq_test_point(const char *name);
+#define SHMQ_POINT(name) shmq_test_point(name)
+#else
+#define SHMQ_POINT(name) ((void)0)
+#endif
+
+#endif

@@ -1,0 +1,16 @@
+"""The native extension; every other setting lives in setup.cfg."""
+
+from glob import glob
+
+from setuptools import Extension, setup
+
+setup(
+    ext_modules=[
+        Extension(
+            name="shmq.bindings._core",
+            sources=sorted(glob("bindings/*.c")),
+            depends=sorted(glob("bindings/*.h")),
+            extra_compile_args=["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-D_GNU_SOURCE"],
+        )
+    ]
+)

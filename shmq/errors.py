@@ -1,0 +1,249 @@
+"""Everything shmq raises on purpose, drawn as one tree; nothing else defines an exception.
+
+    ShmqError                                   code, retryable, hint, doc_url
+    +-- UsageError(ValueError)                  the call breaks the contract            fix the call
+    |   +-- InvalidName                         topic or group name
+    +-- ConnectError(ConnectionError)
+    |   +-- BrokerNotRunning                    nobody listens there                    shmq serve
+    |   +-- PermissionDenied(PermissionError)   the segment or socket is not ours
+    |   +-- VersionMismatch                     library and segment differ
+    |   +-- ForeignNamespace                    peer in another PID namespace           use TCP
+    +-- StoreError                              the daemon cannot use its store or segments
+    |   +-- StoreLocked                         a second broker on one store
+    |   +-- SegmentError                        creating or opening shared memory failed
+    +-- SendError
+    |   +-- TopicNotFound(LookupError)
+    |   +-- MessageTooLarge(ValueError)
+    |   +-- SegmentFull                         no space left for records or units
+    |   +-- BrokerBusy                          lock or claim not free before the deadline
+    |   +-- ReadOnlyStore                       flush failed, poisoned, disk full
+    |   +-- FlowControl
+    |   +-- SendTimeout(TimeoutError)
+    +-- ConsumeError
+    |   +-- SubscriptionConflict
+    |   +-- LeaseExpired
+    |   +-- OffsetOutOfRange
+    +-- TransactionError
+    +-- RequestTimeout(TimeoutError)
+    +-- FilterSyntaxError(SyntaxError)
+    +-- ProtocolError                           the peer broke the wire format
+    +-- CorruptionError                         stored bytes contradict themselves
+    +-- RemoteError                             the peer answered with a failure code
+
+`Retry` and `Reject` are control flow for listeners, not errors.
+
+An error says what happened, why, which number, and in `hint` what to type next. `code` is the RocketMQ
+response code a TCP client would see. A broken promise between two parts of shmq is none of these: it is an
+`assert`, and the process stops.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class ShmqError(Exception):
+    """Base of every deliberate shmq failure.
+
+    Attributes:
+        code: RocketMQ response code of the same failure on the wire.
+        retryable: whether the same call may succeed later without any change.
+        hint: what to type or change next; may be empty.
+    """
+
+    code: int = 1
+    retryable: bool = False
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+    @property
+    def doc_url(self) -> str:
+        """The page of this error, relative to the documentation root."""
+        return f"reference/errors.md#{type(self).__name__.lower()}"
+
+
+class UsageError(ShmqError, ValueError):
+    """The caller asked for something the contract excludes."""
+
+    code = 13
+
+
+class InvalidName(UsageError):
+    """A topic or group name outside the allowed alphabet or length."""
+
+
+class ConnectError(ShmqError, ConnectionError):
+    """No usable connection to a broker."""
+
+    retryable = True
+
+
+class BrokerNotRunning(ConnectError):
+    """Nobody listens at the broker's address."""
+
+
+class PermissionDenied(ConnectError, PermissionError):
+    """The socket or a segment belongs to somebody else, or its mode excludes us."""
+
+    code = 16
+    retryable = False
+
+
+class VersionMismatch(ConnectError):
+    """Library and broker do not share one segment layout."""
+
+    code = 15
+    retryable = False
+
+
+class ForeignNamespace(ConnectError):
+    """The peer lives in another PID namespace, where the append lock is unsafe."""
+
+    code = 16
+    retryable = False
+
+
+class StoreError(ShmqError):
+    """The daemon cannot use its store directory or its segments."""
+
+    code = 14
+
+
+class StoreLocked(StoreError):
+    """Another broker owns the store directory."""
+
+
+class SegmentError(StoreError):
+    """A shared memory segment could not be created or opened."""
+
+
+class SendError(ShmqError):
+    """A message was not stored."""
+
+
+class TopicNotFound(SendError, LookupError):
+    """The topic does not exist and may not be created on first use."""
+
+    code = 17
+
+
+class MessageTooLarge(SendError, ValueError):
+    """Body, properties or the whole record exceed a limit."""
+
+    code = 13
+
+
+class SegmentFull(SendError):
+    """No preallocated log file or no unit frame is left."""
+
+    code = 14
+    retryable = True
+
+    def __init__(self, message: str, *, hint: str = "", used: int = 0, limit: int = 0) -> None:
+        super().__init__(message, hint=hint)
+        self.used = used
+        self.limit = limit
+
+
+class BrokerBusy(SendError):
+    """The append lock, or a claim of another process, was not free before the deadline."""
+
+    code = 2
+    retryable = True
+
+
+class ReadOnlyStore(SendError):
+    """The store refuses appends until it is restarted and recovered."""
+
+    code = 14
+
+
+class FlowControl(SendError):
+    """The broker asks to slow down; the message carries the measured numbers."""
+
+    code = 215
+    retryable = True
+
+
+class SendTimeout(SendError, TimeoutError):
+    """The record is in the log, but was not durable before the deadline."""
+
+    code = 10
+    retryable = True
+
+
+class ConsumeError(ShmqError):
+    """Reading or settling messages failed."""
+
+
+class SubscriptionConflict(ConsumeError):
+    """Another member of the group subscribes differently, so messages would be lost."""
+
+    code = 23
+
+
+class LeaseExpired(ConsumeError):
+    """The message is no longer this consumer's to settle."""
+
+
+class OffsetOutOfRange(ConsumeError):
+    """The queue offset asked for is not stored any more, or not yet."""
+
+    code = 21
+
+
+class TransactionError(ShmqError):
+    """A transaction could not be ended as asked."""
+
+
+class RequestTimeout(ShmqError, TimeoutError):
+    """No answer came before the deadline."""
+
+    retryable = True
+
+
+class FilterSyntaxError(ShmqError, SyntaxError):
+    """A tag or SQL92 expression cannot be read."""
+
+    code = 23
+
+
+class ProtocolError(ShmqError):
+    """The peer sent bytes that no conforming peer sends."""
+
+
+class CorruptionError(ShmqError):
+    """Stored bytes contradict themselves."""
+
+    def __init__(self, path: Path | str, position: int, reason: str, *, hint: str = "") -> None:
+        super().__init__(f"{path} at byte {position}: {reason}", hint=hint)
+        self.path = Path(path)
+        self.position = position
+        self.reason = reason
+
+
+class RemoteError(ShmqError):
+    """The peer answered with a failure code."""
+
+    def __init__(self, code: int, remark: str, *, hint: str = "") -> None:
+        super().__init__(f"the broker answered {code}: {remark}", hint=hint)
+        self.code = code
+        self.remark = remark
+
+
+class Retry(Exception):
+    """Raised by a listener: deliver this message again after a while.
+
+    Args:
+        after: seconds; None takes the group's next delay.
+    """
+
+    def __init__(self, reason: str = "", *, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class Reject(Exception):
+    """Raised by a listener: this message can never be handled; move it to the dead-letter topic."""
