@@ -206,8 +206,8 @@ class Broker:
     def advance(self, seconds: float) -> None:
         """Move the redelivery clock of every connection of this process to this broker.
 
-        Delays of `nack` and `Retry`, invisible times and the client's own intervals pass at once. Other processes, waits
-        inside a `receive`, store timestamps and the broker itself are not moved.
+        Delays of `nack` and `Retry`, invisible times and the client's own intervals pass at once. Other processes,
+        waits inside a `receive`, store timestamps and the broker itself are not moved.
         """
         for connection in self._local():
             connection._clock.advance(seconds)
