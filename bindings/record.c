@@ -194,9 +194,9 @@ void shmq_record_patch(uint8_t *record, const struct shmq_patch *patch, uint64_t
     put64(record + STORE_MS_AT, store_ms);
     /* A word that ends d bytes before LATE_END weighs x^(8d + 32), the power table's entry d + 4. */
     const uint64_t words[3] = {crc_word64(queue_offset), crc_word64(log_position), crc_word64(store_ms)};
-    const uint32_t multipliers[3] = {shmq_crc_powers[0][LATE_END - QUEUE_OFFSET_AT - 8 + 4],
-                                     shmq_crc_powers[0][LATE_END - LOG_POSITION_AT - 8 + 4],
-                                     shmq_crc_powers[0][LATE_END - STORE_MS_AT - 8 + 4]};
+    const uint32_t multipliers[3] = {shmq_crc_near[LATE_END - QUEUE_OFFSET_AT - 8 + 4],
+                                     shmq_crc_near[LATE_END - LOG_POSITION_AT - 8 + 4],
+                                     shmq_crc_near[LATE_END - STORE_MS_AT - 8 + 4]};
     const uint32_t crc_raw = patch->crc_raw ^ shmq_crc_engine.products(words, multipliers, patch->shift);
     put_digits(record + patch->record_bytes - DIGITS - 1, ~crc_raw & CRC_MASK);
 }
