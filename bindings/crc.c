@@ -197,7 +197,9 @@ static size_t utf8_decode(const uint8_t *text, size_t bytes, uint32_t *character
 {
     static const uint32_t smallest[5] = {0, 0, 0x80, 0x800, 0x10000};
     const uint8_t first = text[0];
-    size_t length = first < 0x80 ? 1 : (first & 0xE0) == 0xC0 ? 2 : (first & 0xF0) == 0xE0 ? 3 : (first & 0xF8) == 0xF0 ? 4 : 0;
+    size_t length = first < 0x80 ? 1 : (first & 0xE0) == 0xC0 ? 2 : (first & 0xF0) == 0xE0 ? 3 : 0;
+    if ((first & 0xF8) == 0xF0)
+        length = 4;
     *character = 0xFFFD;
     if (length == 0 || length > bytes)
         return 1;

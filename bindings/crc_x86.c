@@ -77,7 +77,8 @@ INLINE NARROW __m128i load_pair(const struct pair *pair)
 
 INLINE NARROW __m128i product(uint64_t word, uint32_t multiplier) /* as U */
 {
-    return _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)word), _mm_cvtsi64_si128((long long)((uint64_t)multiplier << 1)), 0);
+    return _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)word),
+                                _mm_cvtsi64_si128((long long)((uint64_t)multiplier << 1)), 0);
 }
 
 INLINE NARROW __m128i reduce_high(__m128i sum) /* the register is bits 64..95 */
@@ -142,9 +143,9 @@ INLINE NARROW __m128i take_16(const uint8_t *from, uint8_t *to)
 /* The first `bytes` (1..16) of 16 readable bytes, zeros in front. */
 INLINE NARROW __m128i lead_16(const uint8_t *from, uint8_t *to, size_t bytes)
 {
-    static const uint8_t places[32] = {0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
-                                       0x80, 0x80, 0,    1,    2,    3,    4,    5,    6,    7,    8,    9,    10,   11,
-                                       12,   13,   14,   15};
+    static const uint8_t places[32] = {
+        0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     return _mm_shuffle_epi8(take_16(from, to), _mm_loadu_si128((const __m128i *)(places + bytes)));
 }
 
@@ -173,7 +174,8 @@ INLINE NARROW uint32_t narrow_run(uint32_t state, uint8_t *to, const uint8_t *fr
         c = _mm_xor_si128(c, fold(b, by_16));
         last = _mm_xor_si128(d, fold(c, by_16));
     }
-    return reduce(_mm_xor_si128(fold(last, load_pair(&finish_16)), product(SHMQ_CRC_STATE(state), inline_shift(bytes))));
+    const __m128i moved_state = product(SHMQ_CRC_STATE(state), inline_shift(bytes));
+    return reduce(_mm_xor_si128(fold(last, load_pair(&finish_16)), moved_state));
 }
 #undef NEXT
 
@@ -212,8 +214,10 @@ INLINE WIDE __m512i take_64(const uint8_t *from, uint8_t *to)
 INLINE WIDE __m512i lead_64(const uint8_t *from, uint8_t *to, size_t part, size_t bytes)
 {
     static const uint8_t places[64] __attribute__((aligned(64))) = {
-        0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
-        32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+        16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+        32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47,
+        48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
     __m512i block;
     if (bytes >= 64) {
         block = take_64(from, to);
@@ -237,12 +241,14 @@ INLINE WIDE uint32_t reduce_wide(__m512i sum, uint32_t state, uint32_t shift)
 #define NEXT(step) (to == NULL ? NULL : to + (step))
 /* Block `index` of the first group of four, of which the last `count` exist and the first of these is `lead`. */
 #define BLOCK(index)                                                                                         \
-    ((index) < 4 - count ? zero : (index) == 4 - count ? lead : take_64(from + ((index) + count - 5) * 64, NEXT(((index) + count - 5) * 64)))
+    ((index) < 4 - count    ? zero                                                                           \
+     : (index) == 4 - count ? lead                                                                           \
+                            : take_64(from + ((index) + count - 5) * 64, NEXT(((index) + count - 5) * 64)))
 /* Its successor 256 bytes on; a block that did not exist needs no folding. */
 #define FOLDED(index, block)                                                                                 \
     ((index) < 4 - count ? take_64(from + (index) * 64, NEXT((index) * 64))                                  \
                          : fold_wide(block, fold_256, take_64(from + (index) * 64, NEXT((index) * 64))))
-/* `lead` and all bytes in [from, end), (count - 1) * 64 + a multiple of 256, as the lanes of U. `count` is a constant. */
+/* `lead` and all bytes in [from, end), (count - 1) * 64 + a multiple of 256, as lanes of U; `count` is a constant. */
 INLINE WIDE __m512i wide_blocks(const int count, __m512i lead, uint8_t *to, const uint8_t *from, const uint8_t *end)
 {
     const __m512i zero = _mm512_setzero_si512();

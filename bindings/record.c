@@ -104,7 +104,8 @@ uint32_t shmq_record_bytes(const struct shmq_spec *spec)
         spec->properties_bytes > SHMQ_PROPERTIES_BYTES_MAX)
         return 0;
     uint32_t properties_bytes = spec->properties_bytes + separator_bytes(spec) + SHMQ_RECORD_CRC_BYTES;
-    uint32_t record_bytes = SHMQ_RECORD_BODY_AT + spec->body_bytes + topic_length_bytes(spec) + spec->topic_bytes + 2 + properties_bytes;
+    uint32_t tail_bytes = topic_length_bytes(spec) + spec->topic_bytes + 2 + properties_bytes;
+    uint32_t record_bytes = SHMQ_RECORD_BODY_AT + spec->body_bytes + tail_bytes;
     return properties_bytes > SHMQ_PROPERTIES_BYTES_MAX || record_bytes > SHMQ_RECORD_BYTES_MAX ? 0 : record_bytes;
 }
 
@@ -156,13 +157,16 @@ void shmq_record_encode(uint8_t *out, const struct shmq_spec *spec, struct shmq_
     put_head(out, spec, record_bytes);
     const size_t tail_bytes = put_tail(tail, spec);
     uint32_t body_raw = START;
-    if (body_bytes != 0)
-        body_raw = spec->body == NULL ? spec->body_crc_raw : shmq_crc_engine.copy_raw(START, body, spec->body, body_bytes);
+    if (body_bytes != 0 && spec->body == NULL)
+        body_raw = spec->body_crc_raw;
+    else if (body_bytes != 0)
+        body_raw = shmq_crc_engine.copy_raw(START, body, spec->body, body_bytes);
     const uint32_t body_crc = ~body_raw & CRC_MASK;
     /* Register after the body = body_raw, + what the head left in the register instead of START, + the body CRC that
      * was still zero when the head was read; each followed by the bytes behind it. */
     const uint32_t head_raw = shmq_crc_engine.raw(START, out, SHMQ_RECORD_BODY_AT);
-    const uint64_t words[3] = {SHMQ_CRC_STATE(body_raw), SHMQ_CRC_STATE(head_raw ^ START), SHMQ_CRC_STATE(crc_word32(body_crc))};
+    const uint64_t words[3] = {SHMQ_CRC_STATE(body_raw), SHMQ_CRC_STATE(head_raw ^ START),
+                               SHMQ_CRC_STATE(crc_word32(body_crc))};
     const uint32_t multipliers[3] = {SHMQ_CRC_ONE, shmq_crc_engine.shift(body_bytes),
                                      shmq_crc_engine.shift((uint64_t)body_bytes + SHMQ_RECORD_BODY_AT - BODY_CRC_AT)};
     const uint32_t before_tail = shmq_crc_engine.products(words, multipliers, SHMQ_CRC_ONE);
@@ -188,7 +192,8 @@ static inline void put_digits(uint8_t *out, uint32_t value)
     out[9] = (uint8_t)('0' + upper / 10);
 }
 
-void shmq_record_patch(uint8_t *record, const struct shmq_patch *patch, uint64_t queue_offset, uint64_t log_position, uint64_t store_ms)
+void shmq_record_patch(uint8_t *record, const struct shmq_patch *patch, uint64_t queue_offset,
+                       uint64_t log_position, uint64_t store_ms)
 {
     if (patch->record_bytes == 0)
         return;
@@ -324,12 +329,13 @@ enum shmq_status shmq_record_verify(const uint8_t *data, const struct shmq_view 
     const uint32_t head_raw = shmq_crc_engine.raw(START, data, (size_t)(view->body - data));
     const uint32_t moved = shmq_crc_engine.multiply(head_raw ^ START, shmq_crc_engine.shift(view->body_bytes));
     const uint8_t *tail = view->body + view->body_bytes;
-    const uint32_t record_crc = ~shmq_crc_engine.raw(body_raw ^ moved, tail, (size_t)(data + covered - tail)) & CRC_MASK;
-    return parse_digits(data + covered + CRC_KEY_BYTES) == record_crc ? SHMQ_OK : SHMQ_CORRUPT;
+    const uint32_t raw = shmq_crc_engine.raw(body_raw ^ moved, tail, (size_t)(data + covered - tail));
+    return parse_digits(data + covered + CRC_KEY_BYTES) == (~raw & CRC_MASK) ? SHMQ_OK : SHMQ_CORRUPT;
 }
 
 /* ---- properties ----------------------------------------------------------------------------------- */
-const char *shmq_property_find(const char *properties, size_t bytes, const char *key, size_t key_bytes, size_t *value_bytes)
+const char *shmq_property_find(const char *properties, size_t bytes, const char *key, size_t key_bytes,
+                               size_t *value_bytes)
 {
     const char *found = NULL, *end = properties + bytes;
     *value_bytes = 0;
