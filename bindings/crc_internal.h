@@ -3,7 +3,8 @@
  * Owns the notation crc.c, crc_x86.c and record.c share. It knows nothing of records.
  *
  * A register is reflected: bit i of a 32-bit value is the coefficient of x^(31-i), bit i of a 64-bit word that of
- * x^(63-i), so eight message bytes read as a little-endian word are already a polynomial. "times" and "+" are over GF(2), mod P.
+ * x^(63-i), so eight message bytes read as a little-endian word are already a polynomial. "times" and "+" are over
+ * GF(2), modulo P.
  */
 #ifndef SHMQ_CRC_INTERNAL_H
 #define SHMQ_CRC_INTERNAL_H
