@@ -110,6 +110,12 @@ class MemoryTables:
         return [slot for slot, (pid, start, _) in self.clients.items() if (pid, start) in self.dead]
 
 
+@pytest.fixture(scope="session")
+def new_tables() -> type[MemoryTables]:
+    """The class itself, for tests that need fresh tables many times."""
+    return MemoryTables
+
+
 @pytest.fixture
 def tables() -> MemoryTables:
     return MemoryTables()
