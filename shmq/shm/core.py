@@ -21,7 +21,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from shmq import errors
 from shmq.bindings import _core
 from shmq.bindings._core import (
     ABI,
@@ -47,6 +46,8 @@ from shmq.bindings._core import (
     record_verify,
     tag_hash,
 )
+
+from shmq import errors
 
 __all__ = [
     "ABI",
@@ -92,7 +93,7 @@ def _busy(message: str) -> errors.ShmqError:
 
 
 def _full(message: str) -> errors.ShmqError:
-    return errors.SegmentFull(message, hint="see `shmq health`: a full disk, a dead keeper, or a table that is too small")
+    return errors.SegmentFull(message, hint="see `shmq health`: full disk, dead keeper, or a table that is too small")
 
 
 def _read_only(message: str) -> errors.ShmqError:

@@ -88,7 +88,7 @@ class Instance:
             SegmentError: the text is no JSON, or a field is missing or not what it must be.
         """
         if len(text) > _JSON_BYTES_MAX:
-            raise SegmentError(f"the instance description has {len(text)} characters, at most {_JSON_BYTES_MAX} make sense")
+            raise SegmentError(f"the instance description has {len(text)} characters, more than {_JSON_BYTES_MAX}")
         try:
             return cls.from_object(json.loads(text))
         except ValueError as error:

@@ -8,7 +8,7 @@ It does not know what is inside these directories, nor whether a broker runs.
                         else ~/.local/share/shmq/<name>
     URL                 shmq://NAME   shmq:///absolute/runtime/directory   $SHMQ_URL when none is given
 
-Rules: (1) a name is a file name, part of a segment name and of a semaphore name, so it is checked before it becomes one;
+Rules: (1) a name is a file name, part of a segment name and of a semaphore name, so it is checked before it is one;
 (2) a socket path longer than the kernel takes is refused here, not by a later bind;
 (3) a runtime directory that somebody else owns or may write into is refused, because who can replace the socket can
 impersonate the broker.

@@ -17,10 +17,9 @@ import os
 import threading
 from dataclasses import dataclass
 
-import sysv_ipc  # type: ignore[import-untyped]
-
 from shmq.errors import ForeignNamespace, PermissionDenied, SegmentError
 from shmq.shm.instance import Instance
+from shmq.shm.kernel import sysv_ipc
 
 _KEY_MASK = 0x7FFFFFFF
 

@@ -4,7 +4,7 @@ It does not know what is inside (bindings/shmq.h does), nor when a generation is
 
     kind "posix"   /dev/shm/shmq.<broker>.<generation>.control|units|readers, made with posix_ipc
                    control, readers   wholly reserved
-                   units              sparse up to frame_max frames; only the first are reserved, the keeper reserves more
+                   units              sparse up to frame_max frames; the first are reserved, the keeper reserves more
     kind "sysv"    three private SysV segments, every page touched at creation, for hosts whose /dev/shm is too small
 
 Rules: (1) a segment is created exclusively, its mode does not depend on the umask, and its memory is reserved before
@@ -24,13 +24,11 @@ import stat
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import posix_ipc  # type: ignore[import-untyped]
-import sysv_ipc  # type: ignore[import-untyped]
-
 from shmq.errors import ForeignNamespace, PermissionDenied, SegmentError, ShmqError, VersionMismatch
 from shmq.shm.access import Access, access_rights
 from shmq.shm.core import ABI, FRAME_BYTES, CoreError, Store, core_errors, layout_bytes, translate
 from shmq.shm.instance import SEGMENT_PARTS, Instance, read_instance, segment_names, write_instance
+from shmq.shm.kernel import posix_ipc, sysv_ipc
 from shmq.shm.liveness import boot_id, pid_namespace
 from shmq.shm.presence import create_presence, detach_presence, presence_key_of, remove_presence
 
@@ -338,7 +336,7 @@ def _open_sysv(instance: Instance, owner: int, *, writable: bool) -> Store:
             if int(segment.mode) & 0o777 != instance.mode:
                 raise PermissionDenied(f"SysV segment {identifier} has mode {int(segment.mode) & 0o777:04o}")
             if int(segment.size) != size:
-                raise SegmentError(f"SysV segment {identifier} has {segment.size} bytes, the broker made it with {size}")
+                raise SegmentError(f"SysV segment {identifier} has {segment.size} bytes, it was made with {size}")
         control, units, readers = (int(identifier) for identifier in instance.segments)
         return Store(control, units, readers, writable=writable, sysv=True)
     except sysv_ipc.PermissionsError as error:

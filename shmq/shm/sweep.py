@@ -8,8 +8,8 @@ It does not know the store: nothing that holds a message is ever removed here, o
     the name sem.shmq.<broker>.<generation>.w<slot>    and no instance.json names it with a live process
     an instance.json beside ours (SysV ids)
 
-Rules: (1) never what a live process uses: the kernel's presence count decides, and recorded processes (pid + start time)
-are asked too, because the supervisor between two keepers is attached to nothing;
+Rules: (1) never what a live process uses: the kernel's presence count decides, and recorded processes (pid and start
+time) are asked too, because the supervisor between two keepers is attached to nothing;
 (2) never what another user made, also not as root;
 (3) never the generation that is to be attached again.
 """
@@ -21,11 +21,9 @@ import os
 import re
 from pathlib import Path
 
-import posix_ipc  # type: ignore[import-untyped]
-import sysv_ipc  # type: ignore[import-untyped]
-
 from shmq.errors import SegmentError
 from shmq.shm.instance import Instance, read_instance
+from shmq.shm.kernel import posix_ipc, sysv_ipc
 from shmq.shm.liveness import boot_id, is_alive
 from shmq.shm.place import Place
 from shmq.shm.presence import presence_key_of, presence_of_key, remove_presence
