@@ -81,7 +81,7 @@ __all__ = [
 READ_ONLY_REASONS = {
     0: "writable",
     1: "a flush failed",
-    2: "three lock holders died in a row",
+    2: "too many lock holders died in a row",
     3: "a stopped process holds the append lock",
     4: "the disk is full",
     5: "the operator asked for it",

@@ -116,17 +116,19 @@ class ConsumeQueueFiles:
             at += size
         return b"".join(parts)
 
-    def bisect(self, queue: Queue, is_before: Callable[[int, int], bool]) -> int:
+    def bisect(self, queue: Queue, is_before: Callable[[int, int], bool], *, high: int | None = None) -> int:
         """Return the first queue offset whose unit is not `before`; units must be ordered by it.
 
         Args:
             is_before: told log position and record bytes of a unit; (0, 0) is a unit never written.
+            high: look only below this queue offset.
         """
         files = self.files(queue)
         if not files:
             return 0
         files = _contiguous_tail(files)
-        low, high = files[0] // UNIT_BYTES, files[-1] // UNIT_BYTES + FILE_UNITS
+        low, last = files[0] // UNIT_BYTES, files[-1] // UNIT_BYTES + FILE_UNITS
+        high = last if high is None else min(high, last)
         while low < high:
             middle = (low + high) // 2
             unit = self.read(queue, middle, 1)
