@@ -2,6 +2,7 @@
 
 It does not know queues or topics; the records it finds are handed on.
 
+    the hole of an evicted claim                           stepped over, nothing is missing
     a bad record         below the durable mark            damage: reported, stepped over, never cut off
                          at or above the durable mark      torn tail: the log ends there
                          no mark (a stock store)           damage if a valid record follows anywhere, else torn tail
@@ -16,10 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from shmq.errors import CorruptionError
-from shmq.shm.core import Store
+from shmq.shm.core import CoreError, Store, record_decode
 from shmq.store.commitlog import CommitLogFiles
 
 SCAN_RECORDS = 4096
+HOLE_TOPIC = b"RMQ_SYS_SHMQ_HOLE"  # SHMQ_HOLE_TOPIC
+RECORD_BYTES_MAX = (4 << 20) + (64 << 10)  # SHMQ_RECORD_BYTES_MAX
 _SEARCH_BYTES = 1 << 20
 _MAGIC_AT = 4
 _MAGICS = (bytes.fromhex("daa320a7"), bytes.fromhex("daa320ab"))  # SHMQ_RECORD_MAGIC_V1 and _V2
@@ -70,7 +73,7 @@ class LogWalk:
             if stop == "blank-end":
                 return reached
             if stop:
-                after = self._step_over(reached, stop)
+                after = self._hole_end(reached) or self._step_over(reached, stop)
                 if after is None:
                     return max(reached, self._durable_end or 0)
                 reached = after
@@ -78,6 +81,16 @@ class LogWalk:
                 raise CorruptionError(self._files.path(position), position, "the log could not be walked any further")
             position = reached
         return position
+
+    def _hole_end(self, position: int) -> int | None:
+        """Where the hole of an evicted claim ends that its owner did not settle, so that its body CRC is wrong."""
+        try:
+            hole = record_decode(self._files.read(position, RECORD_BYTES_MAX))
+        except CoreError:
+            return None
+        if hole["log_position"] != position or hole["topic"] != HOLE_TOPIC:
+            return None
+        return position + int(hole["record_bytes"])
 
     def _step_over(self, bad: int, reason: str) -> int | None:
         """The next readable record behind a bad one, or None when the log ends."""

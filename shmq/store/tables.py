@@ -56,14 +56,22 @@ class LiveTables:
         known = self.tables.groups
         return {name: known.get(name) or new_group(name) for _, name in store.groups()}
 
+    def find_unplaced(self, store: Store) -> None:
+        """Note which offsets of the files have no place in shared memory."""
+        for key, queues in self.tables.offsets.items():
+            index = store.topic_find(key[0])
+            count = len(store.topic(index)["queues"]) if index >= 0 else 0
+            without = {queue_id: offset for queue_id, offset in queues.items() if queue_id >= count}
+            if without:
+                self.unplaced[key] = without
+
     def restore_offsets(self, store: Store, log: Log) -> None:
         """Put the committed offsets of the files into shared memory."""
+        self.find_unplaced(store)
         for (topic, group), queues in self.tables.offsets.items():
             index = store.topic_find(topic)
-            count = len(store.topic(index)["queues"]) if index >= 0 else 0
             for queue_id, offset in queues.items():
-                if queue_id >= count:
-                    self.unplaced.setdefault((topic, group), {})[queue_id] = offset
+                if queue_id in self.unplaced.get((topic, group), {}):
                     continue
                 queue = store.queue_index(index, queue_id)
                 offset_max = store.queue(queue)[1]
