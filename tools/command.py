@@ -23,6 +23,7 @@ from shmq.tools.quantity import parse_duration, parse_size
 from shmq.tools.terminal import Style, Terminal
 
 if TYPE_CHECKING:
+    import shmq
     from click.shell_completion import CompletionItem
 
 Value = TypeVar("Value")
@@ -40,6 +41,12 @@ class Call:
     def terminal(self) -> Terminal:
         """Stdout and stderr of this call."""
         return Terminal(self.style)
+
+    def connect(self) -> shmq.Connection:
+        """Connect to the broker this call is about."""
+        import shmq
+
+        return shmq.connect(self.url) if self.timeout is None else shmq.connect(self.url, timeout=self.timeout)
 
 
 pass_call = click.make_pass_decorator(Call, ensure=True)

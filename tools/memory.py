@@ -15,7 +15,7 @@ from typing import Any
 
 from shmq.errors import BrokerNotRunning, PermissionDenied, SegmentError, TopicNotFound
 from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic, nearest
-from shmq.shm.core import ABI, READ_ONLY_REASONS, Reader, Store
+from shmq.shm.core import READ_ONLY_REASONS, Reader, Store
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import is_alive
 from shmq.shm.place import Place, place_of
@@ -204,11 +204,6 @@ class Memory:
     def _queue(self, index: int) -> tuple[QueueView, int]:
         offset_min, offset_max, _, topic, queue_id, size_bytes = self.store.queue(index)
         return QueueView(index, queue_id, offset_min, offset_max, size_bytes), topic
-
-
-def layout_abi() -> int:
-    """Return the version of the memory layout this library reads."""
-    return ABI
 
 
 def topic_not_found(name: str, broker: str, names: list[str]) -> TopicNotFound:

@@ -14,16 +14,22 @@ from shmq.version import __version__
 @pass_call
 def version(call: Call) -> None:
     """Print the version of shmq, its memory layout and its Python."""
-    from shmq.tools.memory import layout_abi
-
     document = {
         "version": __version__,
-        "abi": layout_abi(),
+        "abi": _layout_abi(),
         "python": platform.python_version(),
         "platform": platform.platform(),
     }
     if call.terminal.structured:
         call.terminal.document(document)
     else:
-        abi = document["abi"]
-        call.terminal.line(f"shmq {__version__}  memory layout {abi}  Python {document['python']}")
+        layout = document["abi"] if document["abi"] is not None else "unknown: the C core is missing"
+        call.terminal.line(f"shmq {__version__}  memory layout {layout}  Python {document['python']}")
+
+
+def _layout_abi() -> int | None:
+    try:
+        from shmq.shm.core import ABI
+    except ImportError:  # the version of a broken installation is what its owner needs to tell
+        return None
+    return ABI
