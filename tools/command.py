@@ -155,6 +155,24 @@ class Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
+yes_option = click.option("--yes", is_flag=True, help="Do it; without it, it is only told what would be done.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+
+
+def confirmed(call: Call, *, yes: bool, dry_run: bool) -> bool:
+    """Say whether to go on with a change that was told before.
+
+    Raises:
+        UsageError: neither --yes nor --dry-run was given, so a script does not take nothing for something.
+    """
+    if dry_run:
+        call.terminal.say("nothing was changed")
+        return False
+    if not yes:
+        raise UsageError("nothing was changed", hint="run it again with --yes")
+    return True
+
+
 class Lazy(NamedTuple):
     """A command that is imported when it is called: where it is, and the line that help shows for it."""
 
