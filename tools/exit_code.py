@@ -17,6 +17,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from shmq import errors
+from shmq.protocol.codes import Response
 
 
 class ExitCode(IntEnum):
@@ -62,17 +63,16 @@ EXIT_CODES: dict[type[errors.ShmqError], ExitCode] = {
 }
 
 # Response codes a broker answers with that mean something to a script; every other one is an internal error.
-_REMOTE_EXIT_CODES = {
-    2: ExitCode.TEMPORARY,  # SYSTEM_BUSY
-    13: ExitCode.BAD_DATA,  # MESSAGE_ILLEGAL
-    14: ExitCode.TEMPORARY,  # SERVICE_NOT_AVAILABLE
-    16: ExitCode.NO_PERMISSION,  # NO_PERMISSION
-    17: ExitCode.NO,  # TOPIC_NOT_EXIST
-    22: ExitCode.NO,  # QUERY_NOT_FOUND
-    23: ExitCode.BAD_DATA,  # SUBSCRIPTION_PARSE_FAILED
-    26: ExitCode.NO,  # SUBSCRIPTION_GROUP_NOT_EXIST
-    206: ExitCode.NO,  # CONSUMER_NOT_ONLINE
-    215: ExitCode.TEMPORARY,  # FLOW_CONTROL
+_REMOTE_EXIT_CODES: dict[int, ExitCode] = {
+    Response.SYSTEM_BUSY: ExitCode.TEMPORARY,
+    Response.MESSAGE_ILLEGAL: ExitCode.BAD_DATA,
+    Response.SERVICE_NOT_AVAILABLE: ExitCode.TEMPORARY,
+    Response.NO_PERMISSION: ExitCode.NO_PERMISSION,
+    Response.TOPIC_NOT_EXIST: ExitCode.NO,
+    Response.QUERY_NOT_FOUND: ExitCode.NO,
+    Response.SUBSCRIPTION_PARSE_FAILED: ExitCode.BAD_DATA,
+    Response.SUBSCRIPTION_GROUP_NOT_EXIST: ExitCode.NO,
+    Response.FLOW_CONTROL: ExitCode.TEMPORARY,
 }
 
 

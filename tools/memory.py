@@ -15,14 +15,14 @@ from typing import Any
 
 from shmq.errors import BrokerNotRunning, PermissionDenied, RemoteError, SegmentError, TopicNotFound
 from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic, nearest
+from shmq.protocol.codes import Response, TopicKind
 from shmq.shm.core import READ_ONLY_REASONS, Reader, Store
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import is_alive
 from shmq.shm.place import Place, place_of
 from shmq.shm.segment import open_store
 
-SUBSCRIPTION_GROUP_NOT_EXIST = 26  # RocketMQ's response code for it
-KINDS = ("normal", "fifo", "delay", "transaction")  # struct shmq_topic.kind
+KINDS = tuple(kind.name.lower() for kind in TopicKind)
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def group_not_found(name: str, broker: str, names: list[str]) -> RemoteError:
     """Return the error for a group that does not exist, with what may have been meant."""
     near = nearest(name, names, count_max=1)
     return RemoteError(
-        SUBSCRIPTION_GROUP_NOT_EXIST,
+        Response.SUBSCRIPTION_GROUP_NOT_EXIST,
         f'group "{name}" does not exist on broker "{broker}"',
         hint=f'did you mean "{near[0]}"?' if near else "see: shmq group list",
     )

@@ -11,8 +11,10 @@ from typing import Any
 import click
 
 from shmq.errors import UsageError
-from shmq.tools.command import Call, Group, dry_run_option, pass_call, yes_option
+from shmq.message import QUEUES_MAX, check_topic
+from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
+from shmq.tools.control import control_of
 from shmq.tools.exit_code import ExitCode
 from shmq.tools.memory import KINDS, Memory, TopicView, open_memory
 from shmq.tools.quantity import age_text, count_text, iso_text, plural, rate_text, size_text
@@ -172,3 +174,106 @@ def _print_topic(call: Call, document: dict[str, Any]) -> None:
     if document["groups"]:
         rows = [[entry["group"], count_text(entry["lag"])] for entry in document["groups"]]
         call.terminal.table([Column("group"), Column("lag", right=True)], rows)
+
+
+_queues_option = click.option("--queues", type=click.IntRange(1, QUEUES_MAX), help="How many queues to read and write.")
+_permission_option = click.option("--permission", type=click.Choice(list(PERMISSIONS)), help="Who may: r, w or rw.")
+
+
+@topic.command()
+@click.argument("name", metavar="TOPIC")
+@_queues_option
+@click.option("--kind", type=click.Choice(KINDS), default=KINDS[0], show_default=True, help="What the topic promises.")
+@_permission_option
+@click.option("--if-missing", is_flag=True, help="No error when it exists already.")
+@dry_run_option
+@pass_call
+def create(
+    call: Call, name: str, queues: int | None, kind: str, permission: str | None, if_missing: bool, dry_run: bool
+) -> int:
+    """Create TOPIC.
+
+    Exit status 1 if it exists already.
+    """
+    check_topic(name)
+    with open_memory(call.url) as memory:
+        exists = name in memory.topic_names()
+    with control_of(call) as control:
+        wanted = {
+            "queues": queues or control.attachment.default_queues,
+            "kind": kind,
+            "permission": permission or "rw",
+        }
+        if not exists and not dry_run:
+            control.create_topic(name, queues=wanted["queues"], perm=PERMISSIONS[wanted["permission"]], kind=kind)
+    _report(call, name, "create", {**wanted, "changed": not exists and not dry_run})
+    if exists:
+        call.terminal.say(f'topic "{name}" exists already; change it with: shmq topic update {name}')
+        return ExitCode.DONE if if_missing else ExitCode.NO
+    call.terminal.say(f'{"would create" if dry_run else "created"} topic "{name}" with {plural(wanted["queues"], "queue")}')
+    return ExitCode.DONE
+
+
+@topic.command()
+@click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
+@_queues_option
+@_permission_option
+@dry_run_option
+@yes_option
+@pass_call
+def update(
+    call: Call, name: str, queues: int | None, permission: str | None, dry_run: bool, yes: bool
+) -> None:
+    """Change the queues or the permission of TOPIC.
+
+    Taking something away needs --yes: messages in queues that are no longer read stay unread.
+    """
+    if queues is None and permission is None:
+        raise UsageError("nothing to change was given", hint="give --queues or --permission")
+    with open_memory(call.url) as memory:
+        view = memory.topic(name)
+    perm = view.perm if permission is None else PERMISSIONS[permission]
+    count = view.write_queues if queues is None else queues
+    call.terminal.say(
+        f'topic "{name}": {plural(view.write_queues, "queue")} → {count}, '
+        f"permission {permission_text(view.perm)} → {permission_text(perm)}"
+    )
+    takes_away = count < view.write_queues or bool(view.perm & ~perm)
+    changed = confirmed(call, yes=yes or not takes_away, dry_run=dry_run)
+    if changed:
+        with control_of(call) as control:
+            control.create_topic(name, queues=count, perm=perm, kind=view.kind)
+    _report(
+        call, name, "update",
+        {"queues": count, "kind": view.kind, "permission": permission_text(perm), "changed": changed},
+    )  # fmt: skip
+
+
+@topic.command()
+@click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
+@dry_run_option
+@yes_option
+@pass_call
+def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
+    """Delete TOPIC with its messages."""
+    with open_memory(call.url) as memory:
+        view = memory.topic(name)
+        readers = {entry.group for entry in memory.progress() if entry.topic == name}
+    would = "" if yes and not dry_run else "would "
+    call.terminal.say(
+        f'{would}delete topic "{name}" with {plural(view.messages, "message")} ({size_text(view.size_bytes)})'
+        + (f", read by {plural(len(readers), 'group')}: {', '.join(sorted(readers))}" if readers else "")
+    )
+    changed = confirmed(call, yes=yes, dry_run=dry_run)
+    if changed:
+        with control_of(call) as control:
+            control.delete_topic(name)
+    _report(
+        call, name, "delete",
+        {"queues": view.write_queues, "kind": view.kind, "permission": permission_text(view.perm), "changed": changed},
+    )  # fmt: skip
+
+
+def _report(call: Call, name: str, action: str, facts: dict[str, Any]) -> None:
+    if call.terminal.structured:
+        call.terminal.document({"topic": name, "action": action, **facts})
