@@ -17,14 +17,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
-
-from shmq.errors import UsageError
 from shmq.tools.quantity import parse_duration, parse_size
 from shmq.tools.terminal import Style, Terminal
 
+from shmq.errors import UsageError
+
 if TYPE_CHECKING:
-    import shmq
     from click.shell_completion import CompletionItem
+
+    import shmq
 
 Value = TypeVar("Value")
 
@@ -212,7 +213,5 @@ class LazyGroup(Group):
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
         return [
-            CompletionItem(name, help=entry.help)
-            for name, entry in self.table.items()
-            if name.startswith(incomplete)
+            CompletionItem(name, help=entry.help) for name, entry in self.table.items() if name.startswith(incomplete)
         ]

@@ -3,10 +3,10 @@
 It does not know where messages come from (message_source) nor how they look (message_text).
 
     without --group   reads everything from the beginning (-o), stores no offset, acknowledges nothing
-    with --group      is a member of the group; a message is acknowledged after it was written, or after --exec succeeded
+    with --group      is a member; a message is acknowledged after it was written, or after --exec succeeded
 
 Invariants:
-1. A message is acknowledged only after its bytes were handed to the reader of stdout: killed in between, it comes again.
+1. A message is acknowledged only after its bytes were handed to the reader of stdout; killed before, it comes again.
 2. stdout carries messages only; in the body form exactly one line for each.
 """
 
@@ -22,8 +22,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-
-from shmq.errors import RequestTimeout, ShmqError, TopicNotFound, UsageError
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.exit_code import ExitCode
@@ -40,6 +38,8 @@ from shmq.tools.message_text import (
 )
 from shmq.tools.quantity import plural
 from shmq.tools.terminal import json_line
+
+from shmq.errors import RequestTimeout, ShmqError, TopicNotFound, UsageError
 
 if TYPE_CHECKING:
     from shmq.shm.core import Message

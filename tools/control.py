@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shmq.client.control import ControlClient
-from shmq.protocol.codes import Role
 from shmq.shm.place import place_of
 from shmq.tools.command import Call
+
+from shmq.protocol.codes import Role
 
 CONTROL_TIMEOUT = 3.0
 

@@ -15,9 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from shmq.errors import MessageTooLarge, SendTimeout, ShmqError
 from shmq.tools.command import Call
 from shmq.tools.quantity import plural, size_text
+
+from shmq.errors import MessageTooLarge, SendTimeout, ShmqError
 
 if TYPE_CHECKING:
     import shmq
@@ -47,7 +48,9 @@ class Attributes:
 
     def overhead_bytes(self) -> int:
         """Bytes that a record needs beside its body, at most."""
-        text = "".join(value for pair in self.properties.items() for value in pair) + (self.tag or "") + (self.key or "")
+        text = (
+            "".join(value for pair in self.properties.items() for value in pair) + (self.tag or "") + (self.key or "")
+        )
         return RECORD_OVERHEAD_BYTES + len(text.encode()) + 20
 
     def of_line(self, number: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """`shmq offset`: show, reset, skip, clone the progress of a group.
 
-It does not know how offsets are stored: it reads the broker's memory, makes a plan, shows it, and commits it through the
-public API.
+It does not know how offsets are stored: it reads the broker's memory, makes a plan, shows it, and commits it through
+the public API.
 
 Invariants:
 1. A queue that a living process reads is never moved: its reader would write its own progress over it.
@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
-
-from shmq.errors import ConsumeError, UsageError
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.group_command import group_document, print_queues
@@ -24,6 +22,8 @@ from shmq.tools.memory import Memory, ProgressView, QueueView, open_memory
 from shmq.tools.message_source import starts_of
 from shmq.tools.quantity import count_text, plural
 from shmq.tools.terminal import Column
+
+from shmq.errors import ConsumeError, UsageError
 
 offset = Group("offset", help="Show, reset, skip, clone a group's progress.")
 
@@ -147,9 +147,7 @@ def _topics(memory: Memory, group: str, topic: str | None) -> list[str]:
 
 
 def _progress(memory: Memory, group: str, topic: str) -> dict[int, ProgressView]:
-    return {
-        entry.queue.index: entry for entry in memory.progress() if entry.group == group and entry.topic == topic
-    }
+    return {entry.queue.index: entry for entry in memory.progress() if entry.group == group and entry.topic == topic}
 
 
 def _committed(progress: Mapping[int, ProgressView], queue: QueueView) -> int | None:

@@ -44,12 +44,9 @@ def plural(count: int, noun: str) -> str:
 
 def rate_text(per_second: float) -> str:
     """Return events a second in decimal units: 0, 12, 41.2k, 1.31M."""
-    for limit, divisor, unit in ((1e3, 1.0, ""), (1e6, 1e3, "k"), (1e9, 1e6, "M")):
-        if per_second < limit * 0.9995:
-            break
-    value = per_second / divisor
-    if not unit:
-        return f"{value:.0f}"
+    if per_second < 999.5:
+        return f"{per_second:.0f}"
+    value, unit = (per_second / 1e3, "k") if per_second < 999.5e3 else (per_second / 1e6, "M")
     return f"{value:.2f}{unit}" if value < 10 else f"{value:.1f}{unit}" if value < 100 else f"{value:.0f}{unit}"
 
 

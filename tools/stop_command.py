@@ -12,13 +12,13 @@ import signal
 import time
 
 import click
-
-from shmq.errors import BrokerNotRunning, PermissionDenied, RequestTimeout
 from shmq.shm.liveness import ProcessMark, is_alive
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.exit_code import ExitCode
 from shmq.tools.memory import find_instance
 from shmq.tools.quantity import age_text
+
+from shmq.errors import BrokerNotRunning, PermissionDenied, RequestTimeout
 
 STOP_TIMEOUT = 30.0  # seconds; a large store has much to flush
 
@@ -37,7 +37,9 @@ def stop(call: Call) -> int:
     mark = instance.processes.get("supervisor")
     seconds = None if mark is None else stop_process(mark, STOP_TIMEOUT if call.timeout is None else call.timeout)
     if mark is None or seconds is None:
-        return _none_runs(call, f'no broker "{place.broker_name}" runs on this host (what {place.runtime_dir} has is old)')
+        return _none_runs(
+            call, f'no broker "{place.broker_name}" runs on this host (what {place.runtime_dir} has is old)'
+        )
     if call.terminal.structured:
         call.terminal.document(
             {"stopped": True, "broker": place.broker_name, "pid": mark.pid, "seconds": round(seconds, 3)}

@@ -1,6 +1,6 @@
 """`shmq topic`: list, show, create, update, delete.
 
-Looking reads the broker's memory and asks nobody; changing goes through the public API, so the broker decides.
+Looking reads the broker's memory and asks nobody; for changes the broker is asked, so the broker decides.
 """
 
 from __future__ import annotations
@@ -9,9 +9,6 @@ import time
 from typing import Any
 
 import click
-
-from shmq.errors import UsageError
-from shmq.message import QUEUES_MAX, check_topic
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
 from shmq.tools.control import control_of
@@ -19,6 +16,9 @@ from shmq.tools.exit_code import ExitCode
 from shmq.tools.memory import KINDS, Memory, TopicView, open_memory
 from shmq.tools.quantity import age_text, count_text, iso_text, plural, rate_text, size_text
 from shmq.tools.terminal import Column
+
+from shmq.errors import UsageError
+from shmq.message import QUEUES_MAX, check_topic
 
 topic = Group("topic", help="List, show, create, update, delete topics.")
 
@@ -210,7 +210,9 @@ def create(
     if exists:
         call.terminal.say(f'topic "{name}" exists already; change it with: shmq topic update {name}')
         return ExitCode.DONE if if_missing else ExitCode.NO
-    call.terminal.say(f'{"would create" if dry_run else "created"} topic "{name}" with {plural(wanted["queues"], "queue")}')
+    call.terminal.say(
+        f'{"would create" if dry_run else "created"} topic "{name}" with {plural(wanted["queues"], "queue")}'
+    )
     return ExitCode.DONE
 
 
@@ -221,9 +223,7 @@ def create(
 @dry_run_option
 @yes_option
 @pass_call
-def update(
-    call: Call, name: str, queues: int | None, permission: str | None, dry_run: bool, yes: bool
-) -> None:
+def update(call: Call, name: str, queues: int | None, permission: str | None, dry_run: bool, yes: bool) -> None:
     """Change the queues or the permission of TOPIC.
 
     Taking something away needs --yes: messages in queues that are no longer read stay unread.

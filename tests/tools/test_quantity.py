@@ -4,9 +4,9 @@ import re
 from datetime import datetime
 
 import pytest
+from shmq.tools import quantity
 
 from shmq.errors import UsageError
-from shmq.tools import quantity
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,15 @@ def test_an_amount_agrees_with_its_noun(count: int, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "size_bytes"),
-    [("0", 0), ("64m", 64 << 20), ("1G", 1 << 30), ("1.5 GiB", 3 << 29), ("512 kb", 512 << 10), ("7B", 7), ("2T", 2 << 40)],
+    [
+        ("0", 0),
+        ("64m", 64 << 20),
+        ("1G", 1 << 30),
+        ("1.5 GiB", 3 << 29),
+        ("512 kb", 512 << 10),
+        ("7B", 7),
+        ("2T", 2 << 40),
+    ],
 )
 def test_sizes_are_read_with_or_without_unit(text: str, size_bytes: int) -> None:
     assert quantity.parse_size(text) == size_bytes
