@@ -1,9 +1,10 @@
 """Owns what a peer is: two ends opened in two processes, and the two measurements every peer goes through.
 
-It does not know any peer. A peer module defines how its ends are opened; the loops are those of `shmq.tools.measure`, so
-all peers and shmq run the same Python around their own calls.
+It does not know any peer. A peer module defines how its ends are opened; the loops are those of `shmq.tools.measure`,
+so all peers and shmq run the same Python around their own calls.
 
-(1) The consumer's end is open before a producer sends: `meet()` stands between.
+(1) The consumer's end is open before a producer sends, and has heard every producer before any sends a second message:
+    iceoryx2 drops what overflows a connection that its subscriber has not opened yet.
 (2) The warm-up checks every body; the timed part checks count, first and last.
 (3) Nobody closes an end before all roles are done.
 """
@@ -13,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib.util import find_spec
-from shutil import which
 from typing import Any
 
 from shmq.tools.measure import (
@@ -53,7 +52,6 @@ class Peer:
     """
 
     name: str
-    module: str
     place: Callable[[int], AbstractContextManager[Any]]
     ping_end: Callable[[Any], tuple[Send, Receive]]
     pong_end: Callable[[Any], tuple[Send, Receive]]
@@ -61,22 +59,15 @@ class Peer:
     receiver: Callable[[Any], Receive] | None = None
     content: Callable[[Any], Any] | None = _as_it_is
     pace: int = 100_000
-    program: str = ""
-
-    def missing(self) -> str:
-        """Why it cannot run here, or an empty string."""
-        if find_spec(self.module) is None:
-            return f"{self.name} is skipped: the Python package {self.module} is not installed"
-        if self.program and which(self.program) is None:
-            return f"{self.name} is skipped: the program {self.program} is not installed"
-        return ""
 
 
 def _produce(meet: Meet, peer: Peer, place: Any, warm_up: int, count: int, size: int) -> int:
     assert peer.sender is not None
     meet()  # the receiver is open
     send = peer.sender(place)
-    for number in range(warm_up):
+    send(numbered_body(0, size))
+    meet()  # every producer is heard
+    for number in range(1, warm_up):
         send(numbered_body(number, size))
     meet()
     started = send_all(send, count, size)
@@ -89,8 +80,11 @@ def _consume(meet: Meet, peer: Peer, place: Any, producers: int, warm_up: int, c
     receive = peer.receiver(place)
     meet()
     bodies = [numbered_body(number, size) for number in range(warm_up)]
-    for number in range(warm_up * producers):
-        check_body(peer.content(receive()), bodies if producers > 1 else bodies[number : number + 1])
+    for _ in range(producers):
+        check_body(peer.content(receive()), bodies[:1])
+    meet()
+    for number in range((warm_up - 1) * producers):
+        check_body(peer.content(receive()), bodies if producers > 1 else [bodies[number + 1]])
     meet()
     ended, first, last = receive_all(receive, count * producers)
     check_body(peer.content(first), [numbered_body(0, size)])

@@ -10,7 +10,6 @@ Every run has its own prefix and root directory, both removed afterwards: iceory
 from __future__ import annotations
 
 import ctypes
-import os
 import secrets
 import shutil
 import tempfile
@@ -158,12 +157,9 @@ def event_pong_end(where: Place) -> tuple[Send, Receive]:
     return _notify(where, "pong"), _listen(where, "ping")
 
 
-assert os.path.isdir("/dev/shm")
-
 PEERS = (
     Peer(
         name="iceoryx2",
-        module="iceoryx2",
         place=place,
         sender=sender,
         receiver=receiver,
@@ -174,7 +170,6 @@ PEERS = (
     ),
     Peer(
         name="iceoryx2 events",
-        module="iceoryx2",
         place=place,
         ping_end=event_ping_end,
         pong_end=event_pong_end,

@@ -1,4 +1,4 @@
-"""Owns the Redis streams ends: a private redis-server on a Unix socket, XADD on one side, a blocking XREAD on the other.
+"""Owns the Redis streams ends: a private redis-server on a Unix socket, XADD on one side, blocking XREAD on the other.
 
 The server keeps nothing on disk and is stopped by its process id.
 """
@@ -77,7 +77,7 @@ def _read(socket: str, stream: str) -> Receive:
 
 
 def _entries(answer: Any) -> Any:
-    """The entries of the one stream read: RESP2 answers with a list of pairs, RESP3 with a mapping to lists of batches."""
+    """The entries of the one stream read: RESP2 answers with pairs, RESP3 with a mapping to batches."""
     if not answer:
         return []
     if isinstance(answer, dict):
@@ -119,8 +119,6 @@ def pong_end(socket: str) -> tuple[Send, Receive]:
 
 
 _REDIS: dict[str, Any] = {
-    "module": "redis",
-    "program": "redis-server",
     "place": place,
     "receiver": receiver,
     "ping_end": ping_end,

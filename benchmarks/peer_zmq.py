@@ -59,7 +59,6 @@ def pong_end(address: str) -> tuple[Send, Receive]:
 PEERS = (
     Peer(
         name="pyzmq",
-        module="zmq",
         place=place,
         sender=sender,
         receiver=receiver,

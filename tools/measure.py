@@ -112,7 +112,7 @@ def _is_decisive(failures: list[str]) -> bool:
     return any("BrokenBarrierError" not in text for text in failures)
 
 
-# ---- the timed loops --------------------------------------------------------------------------------------------------
+# ---- the timed loops --------------------------------------------------------------------------------
 
 
 def numbered_body(number: int, size: int) -> bytes:
@@ -169,7 +169,7 @@ def pong(send: Send, receive: Receive, body: bytes, count: int) -> None:
         send(body)
 
 
-# ---- statistics -------------------------------------------------------------------------------------------------------
+# ---- statistics -------------------------------------------------------------------------------------
 
 
 def percentile(ordered: Sequence[int], share: float) -> int:
