@@ -1,4 +1,4 @@
-"""Owns the figures of the C core alone: builds append.c and kill.c with the sources in `bindings/` and reads their JSON.
+"""Owns the figures of the C core alone: builds append.c and kill.c with the sources in `bindings/`, reads their JSON.
 
 It does not know the protocol; the C programs do, through `bindings/shmq.h`.
 """

@@ -14,7 +14,10 @@ from benchmarks.workload import Figure, Measure, Workload
 
 TRIPS = 20_000
 TRIPS_MIN = 200
+PAUSED_TRIPS = 3_000
+PAUSE_US = 500  # longer than any adaptive spinning: the receiver sleeps when the ping is sent
 LARGE_TRIPS = 2_000
+SMALL_BYTES = 256
 LARGE_BYTES = 1 << 20
 KILLS = 300
 KILLS_MIN = 10
@@ -32,8 +35,8 @@ def _rate_of(peer: Peer, producers: int) -> Measure:
     return lambda effort: throughput(peer, producers, effort)
 
 
-def _half_trip_of(peer: Peer, trips: int, size: int) -> Measure:
-    return lambda effort: latency(peer, _trips(trips, effort), size)
+def _half_trip_of(peer: Peer, trips: int, size: int, pause_us: int) -> Measure:
+    return lambda effort: latency(peer, _trips(trips, effort), size, pause_us)
 
 
 def _rates(names: Sequence[str], producers: int) -> dict[str, Measure]:
@@ -41,9 +44,11 @@ def _rates(names: Sequence[str], producers: int) -> dict[str, Measure]:
     return {name: _rate_of(peers[name], producers) for name in names if name in peers}
 
 
-def _half_trips(names: Sequence[str], trips: int = TRIPS, size: int = 256) -> dict[str, Measure]:
+def _half_trips(
+    names: Sequence[str], trips: int = TRIPS, size: int = SMALL_BYTES, pause_us: int = 0
+) -> dict[str, Measure]:
     peers, _ = installed()
-    return {name: _half_trip_of(peers[name], trips, size) for name in names if name in peers}
+    return {name: _half_trip_of(peers[name], trips, size, pause_us) for name in names if name in peers}
 
 
 def _throughput() -> list[Workload]:
@@ -90,6 +95,12 @@ def _small_trips() -> list[Workload]:
                 Figure("blocking_p99.9", "p99.9", "us"),
             ],
             _half_trips(BLOCKING),
+        ),
+        Workload(
+            "asleep",
+            lambda effort: ours.latency(_trips(PAUSED_TRIPS, effort), pause_us=PAUSE_US),
+            [Figure("asleep_p50", "p50", "us"), Figure("asleep_p99", "p99", "us")],
+            _half_trips(BLOCKING, PAUSED_TRIPS, pause_us=PAUSE_US),
         ),
     ]
 
@@ -139,7 +150,10 @@ def _topics() -> list[Workload]:
             "topics",
             ours.many_topics,
             [
-                Figure("topics_append_cost", "many_ns", "ns", limits={}),
+                Figure("topics_send_one", "one_ns", "ns"),
+                Figure("topics_send_many", "many_ns", "ns"),
+                Figure("topics_send_ratio", "ratio", "", limits={"limit": 1.2}),
+                Figure("topics_bytes_per_used_queue", "bytes_per_queue", "bytes", limits={"limit": 5120}),
             ],
         ),
     ]

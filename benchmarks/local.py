@@ -24,7 +24,7 @@ WIDTHS = (26, 11, 17, 11, 7, 8, 9, 6, 0)
 
 
 def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.local", description="shmq against its rivals, here and now")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.local", description="shmq against its rivals")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--figure", nargs="+", metavar="NAME", help="only these figures or workloads; * and ? match")
     parser.add_argument("--runs", type=int, help=f"interleaved runs, of which the median counts ({RUNS})")

@@ -1,7 +1,7 @@
 """Owns shmq's side of every workload: a private broker per run, then the measurements of `shmq.tools.bench`.
 
-It does not know how shmq is measured, nor what it is compared with. Every run has a broker of its own, on a fresh store with
-1 GiB files and asynchronous flush, so no run pays for the write-back of the one before.
+It does not know how shmq is measured, nor what it is compared with. Every run has a broker of its own, on a fresh store
+with 1 GiB files and asynchronous flush, so no run pays for the write-back of the one before.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ def throughput(effort: float, *, producers: int = 1, batch: int = 1) -> dict[str
         return bench.throughput(broker.url, producers=producers, count=count, batch=batch)
 
 
-def latency(trips: int, *, size: int = 256, spinning: bool = False, in_place: bool = False) -> dict[str, float]:
+def latency(
+    trips: int, *, size: int = 256, spinning: bool = False, in_place: bool = False, pause_us: int = 0
+) -> dict[str, float]:
     """Percentiles of half a round trip, in microseconds, through a fresh broker."""
     with Broker() as broker:
-        return bench.latency(broker.url, trips=trips, size=size, spinning=spinning, in_place=in_place)
+        return bench.latency(
+            broker.url, trips=trips, size=size, spinning=spinning, in_place=in_place, pause_us=pause_us
+        )
 
 
 def many_topics(effort: float) -> dict[str, float]:

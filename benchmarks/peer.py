@@ -103,7 +103,7 @@ def throughput(peer: Peer, producers: int, effort: float, size: int = 256) -> di
     return {"rate": messages_per_second(count * producers, started, ended)}
 
 
-def _ping(meet: Meet, peer: Peer, place: Any, count: int, size: int) -> list[int]:
+def _ping(meet: Meet, peer: Peer, place: Any, count: int, size: int, pause_ns: int) -> list[int]:
     meet()
     send, receive = peer.ping_end(place)
     meet()
@@ -112,7 +112,7 @@ def _ping(meet: Meet, peer: Peer, place: Any, count: int, size: int) -> list[int
         received = receive()
         if peer.content is not None:
             check_body(peer.content(received), [numbered_body(number, size)])
-    times = ping(send, receive, plain_body(size), count)
+    times = ping(send, receive, plain_body(size), count, pause_ns)
     meet()
     return times
 
@@ -130,8 +130,9 @@ def _pong(meet: Meet, peer: Peer, place: Any, count: int, size: int) -> None:
     meet()
 
 
-def latency(peer: Peer, trips: int, size: int = 256) -> dict[str, float]:
-    """Percentiles of half a round trip in microseconds."""
+def latency(peer: Peer, trips: int, size: int = 256, pause_us: int = 0) -> dict[str, float]:
+    """Percentiles of half a round trip in microseconds; `pause_us` of idleness before each."""
     with peer.place(size) as place:
-        times, _ = run_roles([Role(_ping, (peer, place, trips, size)), Role(_pong, (peer, place, trips, size))])
+        pinging = Role(_ping, (peer, place, trips, size, pause_us * 1000))
+        times, _ = run_roles([pinging, Role(_pong, (peer, place, trips, size))])
     return half_trips_us(times)

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import faster_fifo
+from shmq.tools.measure import Receive, Send
 
 from benchmarks.peer import Peer
-from shmq.tools.measure import Receive, Send
 
 FIFO_BYTES = 32 << 20
 FIFO_SECONDS_MAX = 60.0
@@ -28,9 +28,7 @@ def _as_bytes(message: Any) -> bytes:
 def fifo_place(size: int) -> Iterator[tuple[Any, Any]]:
     """Two faster-fifo queues: forth and back."""
     capacity = max(FIFO_BYTES, 4 * size)
-    forth, back = (
-        faster_fifo.Queue(max_size_bytes=capacity, loads=_as_bytes, dumps=_same) for _ in range(2)
-    )
+    forth, back = (faster_fifo.Queue(max_size_bytes=capacity, loads=_as_bytes, dumps=_same) for _ in range(2))
     yield forth, back
 
 

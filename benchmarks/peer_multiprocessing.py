@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any
 
-from benchmarks.peer import Peer
 from shmq.tools.measure import Receive, Send
+
+from benchmarks.peer import Peer
 
 
 @contextmanager

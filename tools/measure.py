@@ -27,6 +27,7 @@ Send = Callable[[bytes], object]
 Receive = Callable[[], Any]
 
 MEET_SECONDS_MAX = 120.0  # a role that waits longer for the others has lost one of them
+LEAVE_SECONDS_MAX = 5.0  # a role that has answered needs no longer to end
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,15 @@ def run_roles(roles: Sequence[Role], seconds_max: float = MEET_SECONDS_MAX) -> l
             theirs.close()
             processes.append(process)
             answers.append(ours)
-        return _collect(answers, time.monotonic() + seconds_max)
+        results = _collect(answers, time.monotonic() + seconds_max)
+        for process in processes:
+            process.join(LEAVE_SECONDS_MAX)
+        return results
     finally:
         for process in processes:
-            process.join(5)
             if process.is_alive():
                 process.kill()
-                process.join()
+            process.join()
             process.close()
         for connection in answers:
             connection.close()
@@ -151,10 +154,16 @@ def receive_all(receive: Receive, count: int) -> tuple[int, Any, Any]:
     return clock(), first, last
 
 
-def ping(send: Send, receive: Receive, body: bytes, count: int) -> list[int]:
-    """Round trip times of `count` messages in nanoseconds, in the order they happened."""
+def ping(send: Send, receive: Receive, body: bytes, count: int, pause_ns: int = 0) -> list[int]:
+    """Round trip times of `count` messages in nanoseconds, in the order they happened.
+
+    Args:
+        pause_ns: sleep so long before each, so that whoever waits for it has given up spinning.
+    """
     times = [0] * count
     for number in range(count):
+        if pause_ns:
+            time.sleep(pause_ns / 1e9)
         started = clock()
         send(body)
         receive()
