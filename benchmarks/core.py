@@ -63,7 +63,7 @@ def _directory() -> Iterator[str]:
 
 def _run(program: Path, *arguments: str) -> dict[str, float]:
     with _directory() as directory:
-        command = [program, directory, *arguments]
+        command = [str(program), directory, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_SECONDS_MAX)
     if done.returncode != 0:
         raise RuntimeError(f"{program.name} failed: {done.stderr.strip()}")
