@@ -46,6 +46,8 @@
 #define SHMQ_BATCH_BYTES_MAX (256u << 10)
 #define SHMQ_INLINE_BYTES_MAX (16u << 10) /* longer records are copied outside the lock, under a claim */
 #define SHMQ_NONE UINT32_MAX
+#define SHMQ_DEATHS_MAX 8u                /* lock holders dead in a row before the section itself is suspected */
+#define SHMQ_CLAIM_PATIENCE_NS UINT64_C(20000000) /* a claim of a living process may delay others this long */
 
 /* ---- outcomes: 0 is success, every other value has one meaning -------------------------------- */
 enum shmq_status {
@@ -74,7 +76,7 @@ enum shmq_status {
 enum shmq_read_only_reason {
     SHMQ_WRITABLE = 0,
     SHMQ_READ_ONLY_FLUSH_FAILED = 1,
-    SHMQ_READ_ONLY_POISONED = 2,  /* three lock holders died in a row without one commit */
+    SHMQ_READ_ONLY_POISONED = 2,  /* SHMQ_DEATHS_MAX lock holders died in a row without one commit */
     SHMQ_READ_ONLY_STOPPED_HOLDER = 3,
     SHMQ_READ_ONLY_DISK_FULL = 4,
     SHMQ_READ_ONLY_OPERATOR = 5,
@@ -121,7 +123,7 @@ struct shmq_intent {           /* written under the lock only; kind is invalidat
     uint32_t count;
     uint32_t frame;
     uint32_t bucket;
-    uint32_t frame_next;       /* free-list successor of `frame`, or SHMQ_NONE if it came from the bump */
+    uint32_t frame_next;       /* FRAME_TAKE: what followed `frame` on the free list (index + 1, 0 is the end) */
     uint32_t from_free_list;
     uint32_t ordinal;
 };
@@ -168,7 +170,7 @@ struct shmq_log {
     _Atomic uint64_t wakes;                  /* semaphore posts */
     alignas(128) _Atomic uint32_t frame_ready;   /* frames below it have memory reserved */
     uint32_t frame_bump;                     /* frames below it were used at least once */
-    uint32_t frame_free;                     /* head of the free list, or SHMQ_NONE */
+    uint32_t frame_free;                     /* head of the free list: index + 1, 0 when empty */
     uint32_t frame_used;                     /* statistics */
     _Atomic uint32_t frame_version;          /* grows when a frame leaves the directory; lock-free look-ups re-check it */
     alignas(128) _Atomic uint32_t topic_count;   /* entries below it may be read */
@@ -210,7 +212,7 @@ static_assert(sizeof(struct shmq_queue) == 64, "one cache line a queue");
 
 struct shmq_frame {            /* directory entry of one frame of the units segment */
     _Atomic uint64_t tag;      /* (queue + 1) << 32 | ordinal, or 0 when free */
-    _Atomic uint32_t next;     /* hash chain, or free list */
+    _Atomic uint32_t next;     /* hash chain or free list: index + 1, 0 is the end */
     uint32_t reserved;
 };
 static_assert(sizeof(struct shmq_frame) == 16, "frame entry");
@@ -303,7 +305,7 @@ struct shmq_spec {             /* what to store; pointers are borrowed for the c
     uint32_t flag;
     uint32_t sys_flag;
     uint32_t reconsume_times;
-    uint64_t born_ms;
+    uint64_t born_ms;          /* 0: the time of storing */
     uint64_t prepared_position;
     uint8_t born_host[8];
     uint8_t store_host[8];
@@ -356,6 +358,7 @@ struct shmq_mapping {          /* one mapped CommitLog file; views keep it alive
     uint64_t bytes;
     atomic_int references;
     bool writable;
+    int fd;                    /* open as long as the mapping: fdatasync must see errors since before the first store */
     uint64_t populated;        /* bytes below it have page-table entries in this process */
     const struct shmq_io *io;
 };
@@ -386,11 +389,18 @@ struct shmq_store {
     uint32_t self_pid;
     uint64_t self_start;
     const struct shmq_io *io;
+    uint64_t clock_ticks;             /* append.c: cycle counter and wall clock at the last look at the clock */
+    uint64_t clock_ms;
     void *control_map; size_t control_bytes;
     void *units_map; size_t units_bytes;
     void *readers_map; size_t readers_bytes;
     struct shmq_mapping *mappings[SHMQ_MAPPING_CACHE];
-    void *semaphores;                 /* wake.c: sem_t* per client slot, opened lazily */
+    void **semaphores;                /* wake.c: sem_t* per client slot, opened lazily */
+    pthread_mutex_t wait_mutex;       /* wake.c: threads of this process share one semaphore; one of them waits on it */
+    pthread_cond_t wait_turn;
+    uint32_t wait_threads;
+    bool wait_leader;
+    uint64_t wait_round;              /* grows each time the leader comes back */
     uint8_t *scratch;                 /* append.c: private encode buffer, SHMQ_BATCH_BYTES_MAX + slack */
     int consumequeue_fd;              /* reader.c: one cached ConsumeQueue file */
     char consumequeue_path[1400];
@@ -451,7 +461,8 @@ struct shmq_claim_handle {
 };
 enum shmq_status shmq_claim_open(struct shmq_store *store, uint32_t queue, uint32_t body_bytes_max,
                                  uint32_t tail_bytes_max, uint64_t deadline_ns, struct shmq_claim_handle *claim);
-/* spec->body must be NULL and body_crc_raw set; consumes the handle unless SHMQ_EVICTED/BROKER_BUSY is returned. */
+/* spec->body must be NULL and body_crc_raw set; consumes the handle on SHMQ_OK. After SHMQ_EVICTED the body is still at
+ * claim->body: copy it with shmq_append, then call shmq_claim_abort, which settles the hole that was left. */
 enum shmq_status shmq_claim_commit(struct shmq_store *store, struct shmq_claim_handle *claim, const struct shmq_spec *spec,
                                    int64_t tag_hash, uint64_t deadline_ns, struct shmq_appended *out);
 void shmq_claim_abort(struct shmq_store *store, struct shmq_claim_handle *claim);

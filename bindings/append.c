@@ -1,0 +1,341 @@
+/* Append: one record or a batch to one queue of the one log.
+ *
+ *   encode and CRC into a private buffer                                   no lock
+ *   lock · (roll) · (frames) · intent
+ *     patch queueOffset, physicalOffset, storeTimestamp, CRC · copy · zero 8 bytes behind · units
+ *     end = position + bytes          the commit point, one release store
+ *     offset_max += count             consumers see it from here
+ *   unlock · wake                                                          no lock
+ *
+ * Killed before the commit store: nothing happened, the bytes past the end are overwritten. Killed after it: the next
+ * lock holder raises offset_max from the intent. The intent is invalidated before its fields change; a variant that
+ * left that out corrupted the log at 3 of 953 kill points.
+ */
+#include <string.h>
+
+#include "internal.h"
+
+/* Units are grown in this step by a writer that finds none while the keeper is dead or late. */
+#define GROW_FRAMES 256u
+
+/* A quarter of a millisecond at 2 GHz, less on faster clocks: how old a cached wall clock may be. */
+#define CLOCK_TICKS_MAX UINT64_C(500000)
+
+/* Milliseconds since the epoch. Reading the clock costs as much as copying a record, so it is read again only when the
+ * cycle counter has moved on; the counter only judges age, it is never converted. */
+static uint64_t now_ms_cached(struct shmq_store *store)
+{
+#if defined(__x86_64__)
+    uint64_t ticks = __builtin_ia32_rdtsc();
+    if (ticks - store->clock_ticks >= CLOCK_TICKS_MAX) {
+        store->clock_ms = store->io->wall_ms();
+        store->clock_ticks = ticks;
+    }
+    return store->clock_ms;
+#else
+    return store->io->wall_ms();
+#endif
+}
+
+enum shmq_status shmq_writable_check(const struct shmq_store *store, uint32_t queue)
+{
+    const struct shmq_log *log = store->log;
+    if (atomic_load_explicit(&((struct shmq_log *)(uintptr_t)log)->retired, memory_order_relaxed) != 0) {
+        return SHMQ_RETIRED;
+    }
+    if (!store->writable || atomic_load_explicit(&log->read_only, memory_order_relaxed) != SHMQ_WRITABLE) {
+        return SHMQ_READ_ONLY;
+    }
+    return queue < atomic_load_explicit(&log->queue_count, memory_order_relaxed) &&
+                   queue < store->sizes.queue_max
+               ? SHMQ_OK
+               : SHMQ_NO_QUEUE;
+}
+
+static void put_blank(uint8_t *out, uint64_t space)
+{
+    uint32_t words[2] = {__builtin_bswap32((uint32_t)space), __builtin_bswap32(SHMQ_RECORD_MAGIC_BLANK)};
+    memcpy(out, words, sizeof words);
+}
+
+/* Find where the next record goes; writes the BLANK and moves to the next file where this one has no room. */
+static enum shmq_status place_find(struct shmq_store *store, uint32_t bytes, struct shmq_place *place)
+{
+    struct shmq_log *log = store->log;
+    uint64_t file_bytes = store->sizes.file_bytes;
+    if ((uint64_t)bytes + SHMQ_RECORD_BLANK_BYTES > file_bytes) {
+        return SHMQ_TOO_LARGE;
+    }
+    uint64_t allocated = shmq_load_acquire(&log->allocated_end);
+    uint64_t end = atomic_load_explicit(&log->end, memory_order_relaxed);
+    for (;;) {
+        place->log_position = end;
+        if (end >= allocated) {
+            return SHMQ_LOG_FULL;
+        }
+        place->mapping = shmq_mapping_cached(store, end);
+        if (place->mapping == NULL) {
+            return (enum shmq_status)SHMQ_MAP_FIRST;
+        }
+        uint64_t file_end = place->mapping->base + file_bytes;
+        if (end + bytes + SHMQ_RECORD_BLANK_BYTES <= file_end) {
+            return SHMQ_OK;
+        }
+        if (file_end >= allocated) {
+            return SHMQ_LOG_FULL;
+        }
+        put_blank(place->mapping->data + (end - place->mapping->base), file_end - end);
+        SHMQ_POINT("roll.blank");
+        atomic_store_explicit(&log->end, file_end, memory_order_release);
+        SHMQ_POINT("roll.moved");
+        log->rolled++;
+        shmq_ring_keeper(store); /* the spare is in use now */
+        end = file_end;
+    }
+}
+
+/* The section could not start; repair what can be repaired without the lock. SHMQ_OK: try again. */
+static enum shmq_status unblock(struct shmq_store *store, enum shmq_status status, const struct shmq_place *place,
+                                bool *grown)
+{
+    if ((int)status == SHMQ_MAP_FIRST) {
+        return shmq_mapping_get(store, place->log_position) != NULL ? SHMQ_OK : SHMQ_SYSTEM;
+    }
+    if (status == SHMQ_UNITS_FULL && !*grown) {
+        *grown = true;
+        return shmq_frames_grow(store, GROW_FRAMES);
+    }
+    if (status == SHMQ_LOG_FULL) {
+        shmq_ring_keeper(store);
+    }
+    return status;
+}
+
+enum shmq_status shmq_enter(struct shmq_store *store, uint32_t queue, uint32_t bytes, uint32_t count,
+                            uint64_t deadline_ns, struct shmq_place *place)
+{
+    struct shmq_log *log = store->log;
+    bool grown = false;
+    for (;;) {
+        uint64_t end = atomic_load_explicit(&log->end, memory_order_relaxed);
+        struct shmq_mapping *mapping = shmq_mapping_cached(store, end);
+        if (mapping != NULL) {
+            shmq_mapping_populate(mapping, end, bytes); /* page faults belong outside the lock */
+        }
+        enum shmq_status status = shmq_lock(store, deadline_ns);
+        if (status != SHMQ_OK) {
+            return status;
+        }
+        if (atomic_load_explicit(&log->claim.state, memory_order_acquire) == SHMQ_CLAIM_OPEN) {
+            shmq_unlock(store);
+            status = deadline_ns == 0 ? SHMQ_WOULD_BLOCK : shmq_claim_wait(store, deadline_ns);
+            if (status != SHMQ_OK) {
+                return status;
+            }
+            continue;
+        }
+        status = place_find(store, bytes, place);
+        if (status == SHMQ_OK && count > 0) {
+            uint64_t next = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_relaxed);
+            status = shmq_frames_ensure(store, queue, next, count);
+        }
+        if (status == SHMQ_OK) {
+            return SHMQ_OK;
+        }
+        shmq_unlock(store);
+        status = unblock(store, status, place, &grown);
+        if (status != SHMQ_OK) {
+            return status;
+        }
+    }
+}
+
+uint64_t shmq_store_time(struct shmq_store *store, uint64_t now_ms)
+{
+    if (now_ms > store->log->store_ms_last) {
+        store->log->store_ms_last = now_ms;
+    }
+    return store->log->store_ms_last;
+}
+
+void shmq_intend(struct shmq_store *store, uint32_t queue, uint64_t log_position, uint64_t bytes, uint64_t queue_offset,
+                 uint32_t count)
+{
+    struct shmq_intent *intent = &store->log->intent;
+#ifndef SHMQ_MUTANT_KEEP_INTENT
+    atomic_store_explicit(&intent->kind, SHMQ_INTENT_NONE, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+#endif
+    intent->queue = queue;
+    intent->log_position = log_position;
+    intent->record_bytes = bytes;
+    intent->queue_offset = queue_offset;
+    intent->count = count;
+    atomic_store_explicit(&intent->kind, SHMQ_INTENT_APPEND, memory_order_release);
+    SHMQ_POINT("append.intent");
+}
+
+static void offset_raise(struct shmq_store *store, uint32_t queue, uint64_t next)
+{
+    atomic_store_explicit(&store->queues[queue].offset_max, next, memory_order_release);
+}
+
+void shmq_publish(struct shmq_store *store, uint32_t queue, const struct shmq_place *place, uint64_t bytes,
+                  uint64_t queue_offset, uint32_t count)
+{
+    struct shmq_log *log = store->log;
+    uint64_t end = place->log_position + bytes;
+    /* A scan after a power cut stops at the zero size behind the last record. */
+    memset(place->mapping->data + (end - place->mapping->base), 0, SHMQ_RECORD_BLANK_BYTES);
+    SHMQ_POINT("append.copied");
+#ifdef SHMQ_MUTANT_OFFSET_FIRST
+    offset_raise(store, queue, queue_offset + count);
+#endif
+#ifndef SHMQ_MUTANT_END_FIRST
+    atomic_store_explicit(&log->end, end, memory_order_release);
+#endif
+    SHMQ_POINT("append.committed");
+#ifndef SHMQ_MUTANT_OFFSET_FIRST
+    if (count > 0) {
+        offset_raise(store, queue, queue_offset + count);
+    }
+#endif
+    SHMQ_POINT("append.published");
+    log->deaths_in_a_row = 0;
+    log->appended += count;
+    log->appended_bytes += bytes;
+    store->queues[queue].bytes += bytes;
+#ifndef SHMQ_MUTANT_KEEP_INTENT
+    atomic_store_explicit(&log->intent.kind, SHMQ_INTENT_NONE, memory_order_release);
+#endif
+}
+
+/* Lock held: number, patch, copy and publish `count` encoded records that lie back to back in store->scratch. */
+static void append_locked(struct shmq_store *store, uint32_t queue, const struct shmq_place *place,
+                          const struct shmq_patch *patches, const int64_t *tag_hashes, uint32_t count, uint32_t bytes,
+                          uint64_t now_ms, struct shmq_appended *out)
+{
+    uint64_t first = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_relaxed);
+    uint64_t store_ms = shmq_store_time(store, now_ms);
+    shmq_intend(store, queue, place->log_position, bytes, first, count);
+#ifdef SHMQ_MUTANT_END_FIRST
+    atomic_store_explicit(&store->log->end, place->log_position + bytes, memory_order_release);
+#endif
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct shmq_unit unit = {.log_position = place->log_position + at,
+                                 .record_bytes = patches[i].record_bytes,
+                                 .tag_hash = tag_hashes[i]};
+        shmq_record_patch(store->scratch + at, &patches[i], first + i, unit.log_position, store_ms);
+        shmq_unit_write(store, queue, first + i, &unit);
+        at += patches[i].record_bytes;
+    }
+    memcpy(place->mapping->data + (place->log_position - place->mapping->base), store->scratch, bytes);
+    shmq_publish(store, queue, place, bytes, first, count);
+    out->queue_offset = first;
+    out->log_position = place->log_position;
+    out->end = place->log_position + bytes;
+    out->store_ms = store_ms;
+}
+
+static enum shmq_status check_spec(const struct shmq_spec *spec)
+{
+    return spec->body_bytes > SHMQ_BODY_BYTES_MAX || spec->properties_bytes > SHMQ_PROPERTIES_BYTES_MAX ||
+                   spec->topic_bytes > SHMQ_TOPIC_BYTES_MAX
+               ? SHMQ_TOO_LARGE
+               : SHMQ_OK;
+}
+
+/* A long record: copied outside the lock, under a claim. */
+static enum shmq_status append_claimed(struct shmq_store *store, uint32_t queue, const struct shmq_spec *spec,
+                                       int64_t tag_hash, uint64_t deadline_ns, struct shmq_appended *out)
+{
+    uint32_t record = shmq_record_bytes(spec);
+    struct shmq_spec in_place = *spec;
+    for (;;) {
+        struct shmq_claim_handle claim;
+        enum shmq_status status = shmq_claim_open(store, queue, spec->body_bytes,
+                                                  record - SHMQ_RECORD_BODY_AT - spec->body_bytes, deadline_ns, &claim);
+        if (status != SHMQ_OK) {
+            return status;
+        }
+        in_place.body = NULL;
+        in_place.body_crc_raw = shmq_crc32_copy_raw(UINT32_MAX, claim.body, spec->body, spec->body_bytes);
+        status = shmq_claim_commit(store, &claim, &in_place, tag_hash, deadline_ns, out);
+        if (status == SHMQ_OK) {
+            return SHMQ_OK;
+        }
+        shmq_claim_abort(store, &claim);
+        if (status != SHMQ_EVICTED) {
+            return status;
+        }
+        if (store->io->monotonic_ns() >= deadline_ns) {
+            return deadline_ns == 0 ? SHMQ_WOULD_BLOCK : SHMQ_BROKER_BUSY;
+        }
+    }
+}
+
+enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const struct shmq_spec *spec, int64_t tag_hash,
+                             uint64_t deadline_ns, struct shmq_appended *out)
+{
+    enum shmq_status status = shmq_writable_check(store, queue);
+    status = status != SHMQ_OK ? status : check_spec(spec);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    uint32_t bytes = shmq_record_bytes(spec); /* 0 when the parts fit but the whole does not */
+    if (bytes == 0) {
+        return SHMQ_TOO_LARGE;
+    }
+    if (bytes > SHMQ_INLINE_BYTES_MAX) {
+        return append_claimed(store, queue, spec, tag_hash, deadline_ns, out);
+    }
+    uint64_t now_ms = now_ms_cached(store);
+    struct shmq_patch patch;
+    if (spec->born_ms == 0) {
+        struct shmq_spec born = *spec;
+        born.born_ms = now_ms;
+        shmq_record_encode(store->scratch, &born, &patch);
+    } else {
+        shmq_record_encode(store->scratch, spec, &patch);
+    }
+    struct shmq_place place;
+    status = shmq_enter(store, queue, bytes, 1, deadline_ns, &place);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    append_locked(store, queue, &place, &patch, &tag_hash, 1, bytes, now_ms, out);
+    shmq_unlock(store);
+    return SHMQ_OK;
+}
+
+enum shmq_status shmq_append_batch(struct shmq_store *store, uint32_t queue, const struct shmq_spec *specs,
+                                   const int64_t *tag_hashes, uint32_t count, uint64_t deadline_ns,
+                                   struct shmq_appended *first)
+{
+    struct shmq_patch patches[SHMQ_BATCH_MAX];
+    enum shmq_status status = shmq_writable_check(store, queue);
+    if (status != SHMQ_OK || count == 0 || count > SHMQ_BATCH_MAX) {
+        return status != SHMQ_OK ? status : SHMQ_BAD_ARGUMENT;
+    }
+    uint64_t now_ms = now_ms_cached(store);
+    uint32_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t record = check_spec(&specs[i]) == SHMQ_OK ? shmq_record_bytes(&specs[i]) : SHMQ_BATCH_BYTES_MAX + 1;
+        if (record == 0 || record > SHMQ_BATCH_BYTES_MAX - bytes) {
+            return SHMQ_TOO_LARGE;
+        }
+        struct shmq_spec spec = specs[i];
+        spec.born_ms = spec.born_ms == 0 ? now_ms : spec.born_ms;
+        shmq_record_encode(store->scratch + bytes, &spec, &patches[i]);
+        bytes += record;
+    }
+    struct shmq_place place;
+    status = shmq_enter(store, queue, bytes, count, deadline_ns, &place);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    append_locked(store, queue, &place, patches, tag_hashes, count, bytes, now_ms, first);
+    shmq_unlock(store);
+    return SHMQ_OK;
+}

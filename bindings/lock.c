@@ -1,0 +1,143 @@
+/* The append lock: take it, give it back, and finish what a dead holder left.
+ *
+ * A robust process-shared mutex: when its holder dies, the next taker gets EOWNERDEAD, runs shmq_repair and only then
+ * marks the mutex consistent. If the repairer dies too, the next one runs the same repair; every step of it is a redo
+ * that may be done twice.
+ *
+ *   intent     found                              repair
+ *   APPEND     end >= position + bytes            committed: raise the queue's offset_max
+ *              end <  position + bytes            nothing happened
+ *   FRAME_*    see frame.c
+ *   claim      OPEN below end                     its record is committed: free the claim
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+int shmq_robust_lock(pthread_mutex_t *mutex, uint64_t deadline_ns, bool *owner_died)
+{
+    struct timespec until = shmq_timespec(deadline_ns);
+    int rc = pthread_mutex_clocklock(mutex, CLOCK_MONOTONIC, &until);
+    *owner_died = rc == EOWNERDEAD;
+    return *owner_died ? 0 : rc;
+}
+
+static void repair_append(struct shmq_store *store)
+{
+    struct shmq_log *log = store->log;
+    uint32_t queue = log->intent.queue;
+    uint64_t committed = log->intent.log_position + log->intent.record_bytes;
+    if (queue >= store->sizes.queue_max || atomic_load_explicit(&log->end, memory_order_relaxed) < committed) {
+        return;
+    }
+    struct shmq_queue *entry = &store->queues[queue];
+    uint64_t next = log->intent.queue_offset + log->intent.count;
+    if (atomic_load_explicit(&entry->offset_max, memory_order_relaxed) < next) {
+        SHMQ_POINT("repair.publish");
+        atomic_store_explicit(&entry->offset_max, next, memory_order_release);
+    }
+}
+
+void shmq_repair(struct shmq_store *store)
+{
+    uint32_t kind = atomic_load_explicit(&store->log->intent.kind, memory_order_acquire);
+    SHMQ_POINT("repair.begin");
+    if (kind == SHMQ_INTENT_APPEND) {
+        repair_append(store);
+    } else if (kind != SHMQ_INTENT_NONE) {
+        shmq_frame_repair(store, kind);
+    }
+    SHMQ_POINT("repair.claim");
+    shmq_claim_repair(store);
+    atomic_store_explicit(&store->log->intent.kind, SHMQ_INTENT_NONE, memory_order_release);
+    SHMQ_POINT("repair.end");
+}
+
+static void after_owner_death(struct shmq_store *store)
+{
+    struct shmq_log *log = store->log;
+    log->deaths++;
+    if (++log->deaths_in_a_row >= SHMQ_DEATHS_MAX) {
+        /* Whoever enters dies: a bad page or a bug. Stop feeding it processes. */
+        shmq_set_read_only(store, SHMQ_READ_ONLY_POISONED);
+    }
+    shmq_repair(store);
+}
+
+enum shmq_status shmq_lock(struct shmq_store *store, uint64_t deadline_ns)
+{
+    struct shmq_log *log = store->log;
+    int rc = pthread_mutex_trylock(&log->lock);
+    for (int i = 0; rc == EBUSY && i < SHMQ_SPIN_COUNT && store->processors > 1; i++) {
+        shmq_pause();
+        rc = pthread_mutex_trylock(&log->lock);
+    }
+    if (rc == EBUSY) {
+        if (deadline_ns == 0) {
+            return SHMQ_WOULD_BLOCK;
+        }
+        struct timespec until = shmq_timespec(deadline_ns);
+        rc = pthread_mutex_clocklock(&log->lock, CLOCK_MONOTONIC, &until);
+    }
+    if (rc == EOWNERDEAD) {
+        after_owner_death(store);
+        rc = pthread_mutex_consistent(&log->lock);
+    }
+    if (rc == ETIMEDOUT) {
+        atomic_fetch_add_explicit(&log->busy, 1, memory_order_relaxed);
+        return SHMQ_BROKER_BUSY;
+    }
+    if (rc != 0) {
+        errno = rc;
+        return SHMQ_SYSTEM;
+    }
+    log->lock_count++;
+    log->holder_pid = store->self_pid;
+    return SHMQ_OK;
+}
+
+void shmq_unlock(struct shmq_store *store)
+{
+    if (pthread_mutex_unlock(&store->log->lock) != 0) {
+        /* Somebody took the lock from a living owner: only a foreign PID namespace or a stray store can do that.
+         * Going on would put two writers into one log. */
+        fprintf(stderr, "shmq: the append lock of broker \"%s\" was not ours at unlock; stopping this process\n",
+                store->head->broker_name);
+        abort();
+    }
+}
+
+void shmq_set_read_only(struct shmq_store *store, enum shmq_read_only_reason reason)
+{
+    struct shmq_log *log = store->log;
+    atomic_store_explicit(&log->read_only, (uint32_t)reason, memory_order_release);
+    atomic_fetch_add_explicit(&log->durable_sequence, 1, memory_order_release);
+    shmq_futex_wake(&log->durable_sequence, INT32_MAX);
+}
+
+uint64_t shmq_process_start(uint32_t pid)
+{
+    char path[40], text[1024];
+    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return 0;
+    }
+    ssize_t got = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (got <= 0) {
+        return 0;
+    }
+    text[got] = 0;
+    char *field = strrchr(text, ')'); /* the command name may hold anything, also ')' */
+    if (field == NULL || field[1] == 0 || field[2] == 'Z' || field[2] == 'X') {
+        return 0;
+    }
+    for (int number = 2; number < 22 && field != NULL; number++) {
+        field = strchr(field + 1, ' ');
+    }
+    return field == NULL ? 0 : strtoull(field + 1, NULL, 10);
+}

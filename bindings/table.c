@@ -1,0 +1,357 @@
+/* Topics, groups, group offsets and client slots: tables that grow entry by entry.
+ *
+ * Changes are made under table_lock; look-ups take no lock. An entry is complete before the count that makes it
+ * readable is raised, so a change that was cut short by a kill leaves at most an unused entry behind. The topic hash is
+ * derived from the entries and rebuilt after the holder of the lock died.
+ *
+ *   topic   EMPTY -> LIVE -> DELETED -> LIVE …     a name keeps its entry; a new life gets new queues
+ *   client  FREE -> AWAKE <-> ASLEEP -> FREE       each life of a slot has its own generation
+ */
+#include <string.h>
+
+#include "internal.h"
+
+#define TABLE_LOCK_NS UINT64_C(5000000000)
+
+static uint32_t hash_name(const char *name, size_t bytes)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < bytes; i++) {
+        hash = (hash ^ (uint8_t)name[i]) * UINT64_C(0x100000001b3);
+    }
+    return shmq_hash64(hash);
+}
+
+static uint32_t topic_count(const struct shmq_store *store)
+{
+    uint32_t count = atomic_load_explicit(&store->log->topic_count, memory_order_acquire);
+    return count < store->sizes.topic_max ? count : store->sizes.topic_max;
+}
+
+/* Entry of that name in any state, or SHMQ_NONE. */
+static uint32_t topic_entry(const struct shmq_store *store, const char *name, size_t bytes)
+{
+    uint32_t mask = store->topic_bucket_count - 1;
+    uint32_t at = hash_name(name, bytes) & mask;
+    for (uint32_t step = 0; step <= mask; step++, at = (at + 1) & mask) {
+        uint32_t link = __atomic_load_n(&store->topic_buckets[at], __ATOMIC_ACQUIRE);
+        if (link == 0 || link > store->sizes.topic_max) {
+            return SHMQ_NONE;
+        }
+        const struct shmq_topic *topic = &store->topics[link - 1];
+        if (topic->name_bytes == bytes && bytes < sizeof topic->name && memcmp(topic->name, name, bytes) == 0) {
+            return link - 1;
+        }
+    }
+    return SHMQ_NONE;
+}
+
+static void topic_link(struct shmq_store *store, uint32_t index)
+{
+    const struct shmq_topic *topic = &store->topics[index];
+    uint32_t mask = store->topic_bucket_count - 1;
+    uint32_t at = hash_name(topic->name, topic->name_bytes) & mask;
+    while (store->topic_buckets[at] != 0 && store->topic_buckets[at] != index + 1) {
+        at = (at + 1) & mask; /* twice as many buckets as entries: ends */
+    }
+    __atomic_store_n(&store->topic_buckets[at], index + 1, __ATOMIC_RELEASE);
+}
+
+void shmq_table_repair(struct shmq_store *store)
+{
+    for (uint32_t i = 0; i < topic_count(store); i++) {
+        if (store->topics[i].name_bytes <= SHMQ_TOPIC_BYTES_MAX) {
+            topic_link(store, i);
+        }
+    }
+}
+
+static enum shmq_status table_enter(struct shmq_store *store)
+{
+    bool owner_died = false;
+    int rc = shmq_robust_lock(&store->log->table_lock, store->io->monotonic_ns() + TABLE_LOCK_NS, &owner_died);
+    if (rc != 0) {
+        errno = rc;
+        return rc == ETIMEDOUT ? SHMQ_BROKER_BUSY : SHMQ_SYSTEM;
+    }
+    if (owner_died) {
+        shmq_table_repair(store);
+        pthread_mutex_consistent(&store->log->table_lock);
+    }
+    return SHMQ_OK;
+}
+
+static enum shmq_status table_leave(struct shmq_store *store, enum shmq_status status)
+{
+    atomic_fetch_add_explicit(&store->log->table_version, 1, memory_order_release);
+    pthread_mutex_unlock(&store->log->table_lock);
+    return status;
+}
+
+uint32_t shmq_topic_find(const struct shmq_store *store, const char *name, size_t bytes)
+{
+    uint32_t index = topic_entry(store, name, bytes);
+    if (index == SHMQ_NONE || index >= topic_count(store) ||
+        atomic_load_explicit(&store->topics[index].state, memory_order_acquire) != SHMQ_TOPIC_LIVE) {
+        return SHMQ_NONE;
+    }
+    return index;
+}
+
+uint32_t shmq_topic_queue(const struct shmq_store *store, uint32_t topic, uint32_t queue_id)
+{
+    if (topic >= topic_count(store)) {
+        return SHMQ_NONE;
+    }
+    for (int i = 0; i < SHMQ_TOPIC_EXTENTS; i++) {
+        struct shmq_extent extent = store->topics[topic].extents[i];
+        if (queue_id < extent.count) {
+            uint32_t queue = extent.first_queue + queue_id;
+            return queue < store->sizes.queue_max ? queue : SHMQ_NONE;
+        }
+        queue_id -= extent.count;
+    }
+    return SHMQ_NONE;
+}
+
+/* Give `topic` queues up to `wanted`; counts from zero when `fresh`. */
+static enum shmq_status queues_add(struct shmq_store *store, uint32_t index, uint32_t wanted, bool fresh)
+{
+    struct shmq_topic *topic = &store->topics[index];
+    struct shmq_extent extents[SHMQ_TOPIC_EXTENTS] = {{0, 0}};
+    if (!fresh) {
+        memcpy(extents, topic->extents, sizeof extents);
+    }
+    uint32_t have = 0, place = 0;
+    for (; place < SHMQ_TOPIC_EXTENTS && extents[place].count != 0; place++) {
+        have += extents[place].count;
+    }
+    if (wanted > have) {
+        uint32_t first = atomic_load_explicit(&store->log->queue_count, memory_order_relaxed);
+        if (place == SHMQ_TOPIC_EXTENTS || wanted - have > store->sizes.queue_max - first) {
+            return SHMQ_TABLE_FULL;
+        }
+        for (uint32_t i = 0; i < wanted - have; i++) {
+            struct shmq_queue *queue = &store->queues[first + i];
+            queue->frame_last = SHMQ_NONE;
+            queue->topic = index;
+            queue->queue_id = have + i;
+        }
+        atomic_store_explicit(&store->log->queue_count, first + wanted - have, memory_order_release);
+        extents[place] = (struct shmq_extent){.first_queue = first, .count = wanted - have};
+    }
+    memcpy(topic->extents, extents, sizeof extents);
+    return SHMQ_OK;
+}
+
+static enum shmq_status topic_write(struct shmq_store *store, uint32_t index, uint32_t read_queues,
+                                    uint32_t write_queues, uint32_t perm, uint32_t flags, uint32_t kind)
+{
+    struct shmq_topic *topic = &store->topics[index];
+    bool fresh = atomic_load_explicit(&topic->state, memory_order_relaxed) != SHMQ_TOPIC_LIVE;
+    enum shmq_status status = queues_add(store, index, read_queues > write_queues ? read_queues : write_queues, fresh);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    if (fresh) {
+        topic->born_position = shmq_load_acquire(&store->log->end);
+    }
+    topic->read_queues = read_queues;
+    topic->write_queues = write_queues;
+    topic->perm = perm;
+    topic->flags = flags;
+    topic->kind = kind;
+    atomic_fetch_add_explicit(&topic->version, 1, memory_order_release);
+    atomic_store_explicit(&topic->state, SHMQ_TOPIC_LIVE, memory_order_release);
+    return SHMQ_OK;
+}
+
+enum shmq_status shmq_topic_put(struct shmq_store *store, const char *name, uint32_t read_queues, uint32_t write_queues,
+                                uint32_t perm, uint32_t flags, uint32_t kind, uint32_t *out)
+{
+    size_t bytes = strlen(name);
+    if (bytes == 0 || bytes > SHMQ_TOPIC_BYTES_MAX) {
+        return SHMQ_BAD_ARGUMENT;
+    }
+    enum shmq_status status = table_enter(store);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    uint32_t index = topic_entry(store, name, bytes);
+    bool known = index != SHMQ_NONE;
+    if (!known) {
+        index = topic_count(store);
+        if (index >= store->sizes.topic_max) {
+            return table_leave(store, SHMQ_TABLE_FULL);
+        }
+        memset(store->topics[index].name, 0, sizeof store->topics[index].name);
+        memcpy(store->topics[index].name, name, bytes);
+        store->topics[index].name_bytes = (uint32_t)bytes;
+    }
+    status = topic_write(store, index, read_queues, write_queues, perm, flags, kind);
+    if (status == SHMQ_OK && !known) {
+        SHMQ_POINT("topic.written");
+        atomic_store_explicit(&store->log->topic_count, index + 1, memory_order_release);
+        SHMQ_POINT("topic.counted");
+        topic_link(store, index);
+    }
+    *out = index;
+    return table_leave(store, status);
+}
+
+enum shmq_status shmq_topic_delete(struct shmq_store *store, const char *name)
+{
+    enum shmq_status status = table_enter(store);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    uint32_t index = shmq_topic_find(store, name, strlen(name));
+    if (index != SHMQ_NONE) {
+        atomic_store_explicit(&store->topics[index].state, SHMQ_TOPIC_DELETED, memory_order_release);
+        atomic_fetch_add_explicit(&store->topics[index].version, 1, memory_order_release);
+    }
+    return table_leave(store, index == SHMQ_NONE ? SHMQ_NO_TOPIC : SHMQ_OK);
+}
+
+static uint32_t group_count(const struct shmq_store *store)
+{
+    uint32_t count = atomic_load_explicit(&store->readers->group_count, memory_order_acquire);
+    return count < store->sizes.group_max ? count : store->sizes.group_max;
+}
+
+static uint32_t group_entry(const struct shmq_store *store, const char *name, bool live_only)
+{
+    size_t bytes = strlen(name);
+    for (uint32_t i = 0; i < group_count(store); i++) {
+        struct shmq_group *group = &store->groups[i];
+        bool live = atomic_load_explicit(&group->state, memory_order_acquire) == 1;
+        if ((live || !live_only) && group->name_bytes == bytes && bytes < sizeof group->name &&
+            memcmp(group->name, name, bytes) == 0) {
+            return i;
+        }
+    }
+    return SHMQ_NONE;
+}
+
+uint32_t shmq_group_find(const struct shmq_store *store, const char *name)
+{
+    return group_entry(store, name, true);
+}
+
+enum shmq_status shmq_group_put(struct shmq_store *store, const char *name, uint32_t *out)
+{
+    size_t bytes = strlen(name);
+    if (bytes == 0 || bytes > SHMQ_GROUP_BYTES_MAX) {
+        return SHMQ_BAD_ARGUMENT;
+    }
+    enum shmq_status status = table_enter(store);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    uint32_t index = group_entry(store, name, false);
+    if (index == SHMQ_NONE) {
+        index = group_count(store);
+        if (index >= store->sizes.group_max) {
+            return table_leave(store, SHMQ_TABLE_FULL);
+        }
+        memset(store->groups[index].name, 0, sizeof store->groups[index].name);
+        memcpy(store->groups[index].name, name, bytes);
+        store->groups[index].name_bytes = (uint32_t)bytes;
+    }
+    atomic_store_explicit(&store->groups[index].state, 1, memory_order_release);
+    if (index == group_count(store)) {
+        atomic_store_explicit(&store->readers->group_count, index + 1, memory_order_release);
+    }
+    *out = index;
+    return table_leave(store, SHMQ_OK);
+}
+
+static uint32_t offset_count(const struct shmq_store *store)
+{
+    uint32_t count = atomic_load_explicit(&store->readers->offset_count, memory_order_acquire);
+    return count < store->sizes.offset_max ? count : store->sizes.offset_max;
+}
+
+enum shmq_status shmq_group_delete(struct shmq_store *store, const char *name)
+{
+    enum shmq_status status = table_enter(store);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    uint32_t index = group_entry(store, name, true);
+    if (index == SHMQ_NONE) {
+        return table_leave(store, SHMQ_NO_TOPIC);
+    }
+    for (uint32_t i = 0; i < offset_count(store); i++) {
+        if (store->offsets[i].group == index) {
+            atomic_store_explicit(&store->offsets[i].committed, 0, memory_order_release);
+        }
+    }
+    atomic_store_explicit(&store->groups[index].state, 0, memory_order_release);
+    return table_leave(store, SHMQ_OK);
+}
+
+enum shmq_status shmq_offset_put(struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t *out)
+{
+    if (group >= group_count(store) || queue >= store->sizes.queue_max) {
+        return SHMQ_BAD_ARGUMENT;
+    }
+    enum shmq_status status = table_enter(store);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    uint32_t count = offset_count(store), index = 0;
+    while (index < count && (store->offsets[index].group != group || store->offsets[index].queue != queue)) {
+        index++;
+    }
+    if (index == count) {
+        if (count >= store->sizes.offset_max) {
+            return table_leave(store, SHMQ_TABLE_FULL);
+        }
+        store->offsets[index].group = group;
+        store->offsets[index].queue = queue;
+        atomic_store_explicit(&store->readers->offset_count, count + 1, memory_order_release);
+    }
+    *out = index;
+    return table_leave(store, SHMQ_OK);
+}
+
+enum shmq_status shmq_client_put(struct shmq_store *store, uint32_t pid, uint64_t start, uint32_t role, uint32_t *out)
+{
+    enum shmq_status status = table_enter(store);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    uint32_t slot = 0;
+    while (slot < store->sizes.client_max &&
+           atomic_load_explicit(&store->clients[slot].state, memory_order_acquire) != SHMQ_CLIENT_FREE) {
+        slot++;
+    }
+    if (slot == store->sizes.client_max) {
+        return table_leave(store, SHMQ_TABLE_FULL);
+    }
+    struct shmq_client *client = &store->clients[slot];
+    client->pid = pid;
+    client->start = start;
+    client->role = role;
+    atomic_store_explicit(&client->received, 0, memory_order_relaxed);
+    atomic_store_explicit(&client->sent, 0, memory_order_relaxed);
+    atomic_store_explicit(&client->beat_ns, store->io->monotonic_ns(), memory_order_relaxed);
+    atomic_fetch_add_explicit(&client->generation, 1, memory_order_relaxed);
+    atomic_store_explicit(&client->state, SHMQ_CLIENT_AWAKE, memory_order_release);
+    if (slot >= atomic_load_explicit(&store->readers->client_high, memory_order_relaxed)) {
+        atomic_store_explicit(&store->readers->client_high, slot + 1, memory_order_release);
+    }
+    *out = slot;
+    return table_leave(store, SHMQ_OK);
+}
+
+void shmq_client_drop(struct shmq_store *store, uint32_t slot)
+{
+    if (slot >= store->sizes.client_max) {
+        return;
+    }
+    /* The generation first: from here on the slot owns no queue, whoever looks. */
+    atomic_fetch_add_explicit(&store->clients[slot].generation, 1, memory_order_acq_rel);
+    atomic_store_explicit(&store->clients[slot].state, SHMQ_CLIENT_FREE, memory_order_release);
+}

@@ -1,0 +1,10 @@
+"""Stop with one clear sentence when the package under test is not installed the way the tests need it."""
+
+import importlib.util
+
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if importlib.util.find_spec("shmq.daemon") is None or importlib.util.find_spec("shmq.bindings._core") is None:
+        pytest.exit("shmq is not installed with its extension: pip install -e '.[test]'", returncode=3)

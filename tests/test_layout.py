@@ -1,0 +1,187 @@
+"""The tree is the architecture: packages, import directions and sizes are what setup.cfg and ARCHITECTURE.md say."""
+
+import ast
+import configparser
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOTS = {
+    "shmq": "shmq",
+    "bindings": "shmq.bindings",
+    "daemon": "shmq.daemon",
+    "tools": "shmq.tools",
+    "spark": "shmq.spark",
+}
+
+# Who may import whom; a layer may always import itself. Read it bottom-up.
+ALLOWED: dict[str, set[str]] = {
+    "shmq.version": set(),
+    "shmq.errors": set(),
+    "shmq.bindings": set(),
+    "shmq.message": {"shmq.errors"},
+    "shmq.shm": {"shmq.errors", "shmq.bindings", "shmq.version"},
+    "shmq.record": {"shmq.errors", "shmq.message", "shmq.shm"},
+    "shmq.protocol": {"shmq.errors"},
+    "shmq.store": {"shmq.errors", "shmq.message", "shmq.record", "shmq.shm"},
+    "shmq.client": {"shmq.errors", "shmq.message", "shmq.record", "shmq.protocol", "shmq.shm", "shmq.version"},
+    "shmq": {"shmq.errors", "shmq.message", "shmq.client", "shmq.shm", "shmq.version"},
+    "shmq.daemon": {
+        "shmq.errors",
+        "shmq.message",
+        "shmq.record",
+        "shmq.protocol",
+        "shmq.shm",
+        "shmq.store",
+        "shmq.version",
+    },
+    "shmq.tools": {
+        "shmq",
+        "shmq.errors",
+        "shmq.message",
+        "shmq.protocol",
+        "shmq.record",
+        "shmq.store",
+        "shmq.shm",
+        "shmq.version",
+        "shmq.client",
+    },
+    "shmq.spark": {"shmq"},
+}
+# `shmq` on the right of the table grants the public API, which is these.
+PUBLIC = {"shmq", "shmq.aio", "shmq.testing", "shmq.errors", "shmq.message", "shmq.version"}
+
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 50
+
+
+def python_files() -> Iterator[tuple[Path, str]]:
+    """Yield (path, module name) of every module that is installed."""
+    for folder, package in ROOTS.items():
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            parts = parts[:-1] if parts[-1] == "__init__" else parts
+            yield path, ".".join((package, *parts))
+
+
+def layer_of(module: str) -> str:
+    """The row of ALLOWED a module belongs to: its longest listed prefix."""
+    parts = module.split(".")
+    for length in range(len(parts), 0, -1):
+        if (name := ".".join(parts[:length])) in ALLOWED and (name != "shmq" or length == len(parts)):
+            return name
+    return "shmq"
+
+
+def imports_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (line, absolute module) of every import of ours, those in functions included."""
+    modules = {module for _, module in python_files()}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names if alias.name.split(".")[0] == "shmq")
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            if node.module and node.module.split(".")[0] == "shmq":
+                for alias in node.names:
+                    full = f"{node.module}.{alias.name}"
+                    yield node.lineno, full if full in modules or full == "shmq.bindings._core" else node.module
+
+
+def granted(source: str, target: str) -> bool:
+    layer, wanted = layer_of(source), layer_of(target)
+    if layer == wanted or wanted in ALLOWED[layer]:
+        return wanted != "shmq" or layer == "shmq" or target in PUBLIC
+    return "shmq" in ALLOWED[layer] and target in PUBLIC
+
+
+def test_every_import_is_granted_by_the_table() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {module} may not import {target}"
+        for path, module in python_files()
+        for line, target in imports_of(path)
+        if not granted(module, target)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "allowed"),
+    [
+        ("shmq.daemon.keeper", "shmq.store.recovery", True),
+        ("shmq.protocol.frame", "shmq.store.recovery", False),
+        ("shmq.client.producer", "shmq.bindings._core", False),
+        ("shmq.store.recovery", "shmq.daemon.keeper", False),
+        ("shmq.tools.cli", "shmq.daemon.options", False),
+        ("shmq.spark.source", "shmq.store.recovery", False),
+        ("shmq.tools.cli", "shmq", True),
+    ],
+)
+def test_the_table_itself_refuses_what_it_should(source: str, target: str, allowed: bool) -> None:
+    assert granted(source, target) is allowed
+
+
+def test_the_package_list_equals_the_tree() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    listed = set(config["options"]["packages"].split())
+    found = {module for path, module in python_files() if path.name == "__init__.py"}
+    assert listed == found
+
+
+def test_no_file_outgrows_one_concept() -> None:
+    sources = [path for folder in ROOTS for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".c", ".h"}]
+    long = {
+        str(path.relative_to(ROOT)): count
+        for path in sources
+        if (count := len(path.read_text().splitlines())) > FILE_LINES_MAX and path.name != "shmq.h"
+    }
+    assert not long, f"files above {FILE_LINES_MAX} lines: {long}"
+
+
+def test_functions_fit_on_a_screen() -> None:
+    long = []
+    for path, module in python_files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                lines = (node.end_lineno or 0) - body[0].lineno + 1 if body else 0
+                if lines > FUNCTION_LINES_MAX:
+                    long.append(f"{module}.{node.name}: {lines}")
+    assert not long, long
+
+
+def test_every_module_says_what_it_owns() -> None:
+    silent = [module for path, module in python_files() if not ast.get_docstring(ast.parse(path.read_text()))]
+    assert not silent, silent
+
+
+def test_the_tree_is_ruff_clean() -> None:
+    ruff = shutil.which("ruff")
+    assert ruff, "ruff belongs to the extra `test`"
+    result = subprocess.run([ruff, "check", "--no-cache", str(ROOT)], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout
+
+
+def test_the_packages_type_check_strictly(tmp_path: Path) -> None:
+    # mypy cannot follow the import hook of an editable install, so it sees the tree as it is installed.
+    mypy = shutil.which("mypy")
+    assert mypy, "mypy belongs to the extra `test`"
+    package = tmp_path / "shmq"
+    package.mkdir()
+    for child in (ROOT / "shmq").iterdir():
+        (package / child.name).symlink_to(child)
+    for folder, name in ROOTS.items():
+        if name != "shmq":
+            (package / name.removeprefix("shmq.")).symlink_to(ROOT / folder)
+    result = subprocess.run(
+        [mypy, "--config-file", str(ROOT / "setup.cfg"), "--cache-dir", str(tmp_path / "cache"), "-p", "shmq"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout
