@@ -19,11 +19,18 @@ static PyObject *missing(struct core_state *state, const char *how, const char *
                       "install %s", how, install);
 }
 
-/* module.factory().decompress(data, LIMIT) */
+/* module.factory().decompress(data, LIMIT); an end that never came is an error the libraries leave to us. */
 static PyObject *decompress(PyObject *module, const char *factory, PyObject *data)
 {
     PyObject *inflater = PyObject_CallMethod(module, factory, NULL);
     PyObject *body = inflater ? PyObject_CallMethod(inflater, "decompress", "On", data, LIMIT) : NULL;
+    PyObject *eof = body ? PyObject_GetAttrString(inflater, "eof") : NULL;
+    if (body && (!eof || (eof != Py_True && PyBytes_Check(body) && PyBytes_GET_SIZE(body) < LIMIT))) {
+        Py_CLEAR(body);
+        if (eof)
+            PyErr_SetString(PyExc_EOFError, "the compressed data ends too early");
+    }
+    Py_XDECREF(eof);
     Py_XDECREF(inflater);
     return body;
 }

@@ -126,6 +126,7 @@ typedef struct {
     PyObject *codec;
     PyObject *last;            /* auto_ack: what the next take settles, a Message or a list of them */
     PyObject *requeued;        /* list, delivered from the front */
+    PyObject *deferred;        /* exception that came behind messages of one poll; the next take raises it */
     struct shmq_reader core;
     double slice;
     uint32_t spin_us;
