@@ -125,7 +125,7 @@ enum shmq_status shmq_claim_commit(struct shmq_store *store, struct shmq_claim_h
     if (status != SHMQ_OK) {
         return status;
     }
-    if (spec->body != NULL || spec->body_bytes > handle->body_bytes_max || shmq_record_bytes(spec) > handle->bytes) {
+    if (spec->body != NULL || spec->body_bytes > handle->body_bytes_max || shmq_record_bytes(spec) - 1 >= handle->bytes) {
         return SHMQ_TOO_LARGE;
     }
     uint64_t now_ms = store->io->wall_ms();

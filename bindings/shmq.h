@@ -389,6 +389,8 @@ struct shmq_store {
     uint32_t self_pid;
     uint64_t self_start;
     const struct shmq_io *io;
+    uint64_t clock_ticks;             /* append.c: cycle counter and wall clock at the last look at the clock */
+    uint64_t clock_ms;
     void *control_map; size_t control_bytes;
     void *units_map; size_t units_bytes;
     void *readers_map; size_t readers_bytes;
