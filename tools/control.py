@@ -1,6 +1,6 @@
 """The control plane of the broker a call is about: what only the broker can decide or tell.
 
-Looking is done without a client slot, so it changes nothing in the broker; a session has one, as a member of a group has.
+Looking is done without a client slot, so it changes nothing in the broker; a session has one, as a member of a group.
 """
 
 from __future__ import annotations
