@@ -47,7 +47,8 @@ def build(program: str, *defines: str) -> Path:
     compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
     built = Path(_workshop().name) / program
     sources = [HERE / f"{program}.c", *core_sources()]
-    command = [compiler, *FLAGS, *defines, f"-I{BINDINGS}", "-o", built, *sources, "-pthread", "-lrt"]
+    files = ["-o", str(built), *map(str, sources)]
+    command = [compiler, *FLAGS, *defines, f"-I{BINDINGS}", *files, "-pthread", "-lrt"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"{compiler} could not build {program}:\n{done.stderr[-2000:]}")
@@ -62,7 +63,7 @@ def _directory() -> Iterator[str]:
 
 def _run(program: Path, *arguments: str) -> dict[str, float]:
     with _directory() as directory:
-        command = [program, directory, *arguments]
+        command = [str(program), directory, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_SECONDS_MAX)
     if done.returncode != 0:
         raise RuntimeError(f"{program.name} failed: {done.stderr.strip()}")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import faster_fifo
+import faster_fifo  # type: ignore[import-untyped, import-not-found, unused-ignore]
 from shmq.tools.measure import Receive, Send
 
 from benchmarks.peer import Peer

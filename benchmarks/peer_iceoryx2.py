@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import iceoryx2
+import iceoryx2  # type: ignore[import-untyped, import-not-found, unused-ignore]
 from shmq.tools.measure import Receive, Send
 
 from benchmarks.peer import Peer

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from shmq.tools.measure import (
@@ -37,6 +38,7 @@ from shmq.tools.measure import (
 
 import shmq
 
+BLOCK_BYTES = 512  # unit of st_blocks, whatever the file system
 GROUP = "bench"
 WARM_UP_MESSAGES = 2000
 WARM_UP_TRIPS = 500
@@ -257,3 +259,53 @@ def latency(
     plan = Plan(url, _fresh_topic(), size, trips, spinning=spinning, in_place=in_place, pause_ns=pause_us * 1000)
     times, _ = run_roles([Role(_ping, (plan,)), Role(_pong, (plan,))])
     return half_trips_us(times)
+
+
+# ---- many topics ------------------------------------------------------------------------------------------
+
+
+def _segment_bytes(segments: str) -> int:
+    """Memory behind this broker's shared segments: blocks in use, not their length."""
+    return sum(entry.stat().st_blocks * BLOCK_BYTES for entry in Path("/dev/shm").glob(segments))
+
+
+def _send_round(send: Callable[..., object], topics: list[str], rounds: int) -> float:
+    """Nanoseconds of one send, of `rounds` sends to each topic."""
+    body = plain_body(256)
+    started = clock()
+    for _ in range(rounds):
+        for topic in topics:
+            send(topic, body)
+    return (clock() - started) / (rounds * len(topics))
+
+
+def many_topics(
+    url: str | None = None, *, topics: int = 10_000, queues: int = 8, segments: str = "shmq.*"
+) -> dict[str, float]:
+    """Compare sends to one topic with sends that go round all topics and queues.
+
+    Args:
+        queues: queues of a topic; each gets a message before anything is timed.
+        segments: which files of /dev/shm are the broker's.
+
+    Returns:
+        one_ns and many_ns (one send), ratio, and bytes_per_queue: what the segments grew by for each queue used.
+    """
+    prefix = _fresh_topic()
+    names = [f"{prefix}-{number}" for number in range(topics)]
+    with shmq.connect(url) as mq, mq.producer() as producer:
+        for name in names:
+            producer.send(name, b"creates the topic", queue_id=0)
+        before = _segment_bytes(segments)
+        for name in names:
+            for queue_id in range(1, queues):
+                producer.send(name, b"uses the queue", queue_id=queue_id)
+        grown = _segment_bytes(segments) - before
+        one = min(_send_round(producer.send, names[:1] * topics, 1) for _ in range(queues))
+        many = min(_send_round(producer.send, names, 1) for _ in range(queues))
+    return {
+        "one_ns": one,
+        "many_ns": many,
+        "ratio": many / one,
+        "bytes_per_queue": grown / (topics * (queues - 1)),
+    }

@@ -70,10 +70,10 @@ def run_roles(roles: Sequence[Role], seconds_max: float = MEET_SECONDS_MAX) -> l
     try:
         for role in roles:
             ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_child, args=(role.target, barrier, theirs, role.arguments))
-            process.start()
+            child = context.Process(target=_child, args=(role.target, barrier, theirs, role.arguments))
+            child.start()
             theirs.close()
-            processes.append(process)
+            processes.append(child)
             answers.append(ours)
         results = _collect(answers, time.monotonic() + seconds_max)
         for process in processes:

@@ -48,7 +48,6 @@ class ConsumerSpec(NamedTuple):
     auto_ack: bool = False
     codec: Callable[[bytes], Any] | None = None
     attempts_max: int = options.ATTEMPTS_MAX
-    is_push: bool = False
 
 
 class _Owner:
@@ -264,12 +263,13 @@ class Consumer:
         """In the child: everything so far is the parent's; settling its messages here has no effect."""
         owner, reader = self._owner, self._reader
         self._start_over()
-        if owner is not None:
-            owner.consumer = None
-        if reader is not None:
-            for entry in reader.assigned():
-                reader.revoke(entry[1])
-            reader.stop()
+        _cut_off(owner, reader)
+
+    def _vanish(self) -> None:
+        """End without leaving the queues."""
+        self._closed = self._stopped = True
+        self._returns.close()
+        _cut_off(self._owner, self._reader)
 
     # -- queues
     def _rebalance(self) -> None:
@@ -381,3 +381,13 @@ class Consumer:
             f"the group has {len(members)} members for {len(slots)} queues; "
             f"more queues: shmq topic update {self.topic} --queues {len(members)}"
         )
+
+
+def _cut_off(owner: _Owner | None, reader: Reader | None) -> None:
+    """Let a reader deliver nothing and move no offset any more, without telling anybody."""
+    if owner is not None:
+        owner.consumer = None
+    if reader is not None:
+        for entry in reader.assigned():
+            reader.revoke(entry[1])
+        reader.stop()

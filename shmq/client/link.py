@@ -202,6 +202,20 @@ class Link(Sender):
         for consumer in self._consumers:
             consumer._after_fork()
 
+    def _vanish(self) -> None:
+        """Leave as a killed process does: nothing is drained, given back or said; tests need that."""
+        with self._lock:
+            self._closed = True
+            session, self._session = self._session, None
+            consumers, self._consumers = self._consumers, []
+        self._held.clear()
+        self._bind_to(self._refuse)
+        self._coordinator.stop(0.0)
+        for consumer in consumers:
+            consumer._vanish()
+        if session is not None:
+            session.abandon()
+
     def _revive(self) -> None:
         self._live()
 
@@ -319,7 +333,7 @@ def _call(link: weakref.ref[Link], method: str, *arguments: str) -> None:
 
 
 def _dropped(held: list[Session], url: str) -> None:
-    """A connection was collected without `close()`: let go of it elsewhere, since this may be any thread at any time."""
+    """A connection was collected without `close()`: let go of it elsewhere, since this may be any thread, any time."""
     if held:
         warnings.warn(
             f"a connection to {url} was not closed; use `with shmq.connect() as mq:`", ResourceWarning, stacklevel=2

@@ -10,7 +10,8 @@ It does not know threads, clocks, readers or dead letters: messages and times go
 Rules:
     (1) a message that was acknowledged meanwhile never comes out;
     (2) a message comes out once for each time it went in, at the last time it was moved to;
-    (3) acknowledged messages of a lease are let go at the next `prune()`, so a busy consumer does not hold 30 s of them.
+    (3) acknowledged messages of a lease are let go at the next `prune()`, so a busy consumer does not hold them for the
+        whole invisible time.
 """
 
 from __future__ import annotations

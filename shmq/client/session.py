@@ -94,7 +94,7 @@ class Session:
         while (index := self.store.topic_find(topic)) < 0:
             if time.monotonic() >= deadline:
                 raise ConnectError(
-                    f'the broker created topic "{topic}", but it did not appear in shared memory within {self.timeout:g} s',
+                    f'topic "{topic}" was created, but did not appear in shared memory within {self.timeout:g} s',
                     hint="see `shmq health`",
                 )
             time.sleep(options.CREATE_POLL)
