@@ -39,6 +39,7 @@ from shmq.tools.message_text import (
 from shmq.tools.quantity import plural
 from shmq.tools.terminal import json_line
 
+from shmq.client.connection import parse_tags
 from shmq.errors import RequestTimeout, ShmqError, TopicNotFound, UsageError
 
 if TYPE_CHECKING:
@@ -221,12 +222,7 @@ def _pump(call: Call, wish: Wish, delivery: Delivery, source: Source) -> None:
 
 
 def _tags(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
-    if value is None or value.strip() == "*":
-        return ()
-    tags = tuple(tag.strip() for tag in value.split("||"))
-    if not all(tags):
-        raise click.BadParameter("tags are joined by ||, as in 'fruit || veg'", ctx=ctx, param=param)
-    return tags
+    return parse_tags(value)
 
 
 def _options(function: Decorated) -> Decorated:

@@ -15,13 +15,14 @@ from collections.abc import Iterable
 from shmq.daemon.event_log import EventLog
 
 from shmq.shm.core import FRAME_BYTES, FRAME_UNITS, UNIT_BYTES, CoreError, Store
-from shmq.store.consumequeue import ConsumeQueueFiles, Queue
+from shmq.store.consumequeue import ConsumeQueueFiles, Queue, is_pre_blank
 
 FRAMES_FREE_MIN = 1024
 _FRAMES_STEP = 512
 _QUEUES_PER_ROUND = 4096
 _UNITS_PER_READ = 16384
 _RELEASE_PER_LOCK = 64
+_MINIMUMS_PER_ROUND = 256
 _LOCK_SECONDS = 0.2
 
 
@@ -51,13 +52,37 @@ class UnitWriter:
         self._names_version = -1
         self._released: dict[int, int] = {}  # queue index -> first frame ordinal that may still be in memory
         self._failed = False
+        self._log_begin = store.log_begin
+        self._behind: list[int] = []  # queues whose minimum may point at a file that is gone
         self._frame_max = int(store.head["frame_max"])
 
     def round(self) -> bool:
         """Write what is new; True when there may be more at once."""
         full = self.write_all(queues_max=_QUEUES_PER_ROUND)
         self._keep_frames()
-        return not full
+        self._correct_minimums()
+        return not full or bool(self._behind)
+
+    def begin_moved(self, log_begin: int) -> None:
+        """Correct the minimum of every queue, a part in each round, after the log lost its oldest file."""
+        self._log_begin = log_begin
+        self._behind = [index for topic in self._store.topics() for index in topic["queues"]]
+
+    def _correct_minimums(self) -> None:
+        for index in self._behind[:_MINIMUMS_PER_ROUND]:
+            queue = self.queue_of(index)
+            if queue is None:
+                continue
+            offset_min, _, persisted, _, _, _ = self._store.queue(index)
+            found = self._files.bisect(
+                queue,
+                lambda position, size: size == 0 or is_pre_blank(position, size) or position < self._log_begin,
+                high=persisted,
+            )
+            if found > offset_min:
+                self._store.set_offset_min(index, min(found, persisted))
+                self._files.remove_below(queue, found)
+        del self._behind[:_MINIMUMS_PER_ROUND]
 
     def write_all(self, *, queues_max: int = 1 << 30) -> bool:
         """Write every unit that was complete when the call began; False when the limit or the disk stopped it."""
