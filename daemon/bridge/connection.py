@@ -151,12 +151,15 @@ class BridgeConnection(asyncio.Protocol):
         if self._closing_since is not None:
             if now - self._closing_since > limits.close_timeout:
                 self.abort(self._reason)
-        elif self._frame_since is not None:
-            # A peer that does not read its replies is not read either; that it owes a frame is then our doing.
-            if not self._is_writing_paused and now - self._frame_since > limits.first_frame_timeout:
-                self.abort(f"no complete frame within {limits.first_frame_timeout:g} s")
+        elif self._frame_is_owed and now - (self._frame_since or now) > limits.first_frame_timeout:
+            self.abort(f"no complete frame within {limits.first_frame_timeout:g} s")
         elif not self._is_attached and now - self._idle_since > limits.unattached_idle_timeout:
-            self.close(f"idle for {limits.unattached_idle_timeout:g} s")
+            self.abort(f"idle for {limits.unattached_idle_timeout:g} s")
+
+    @property
+    def _frame_is_owed(self) -> bool:
+        # A peer that does not read its replies is not read either; an unfinished frame is then our doing.
+        return self._frame_since is not None and not self._is_writing_paused
 
     # -- inside
 
