@@ -138,7 +138,8 @@ class Bridge:
         if self._is_closed:
             return
         self._connections.pop(connection.connection_id, None)
-        self.log("connection.closed", pid=connection.peer.pid, uid=connection.peer.uid, reason=reason)
+        if reason:
+            self.log("connection.closed", pid=connection.peer.pid, uid=connection.peer.uid, reason=reason)
         self._forget(connection.connection_id)
 
     def _forget(self, connection_id: int) -> None:

@@ -52,7 +52,7 @@ class Host(Protocol):
         """Carry out one command."""
 
     def lost(self, connection: BridgeConnection, reason: str) -> None:
-        """The connection is gone."""
+        """The connection is gone; `reason` is empty when the peer closed it."""
 
 
 class BridgeConnection(asyncio.Protocol):
@@ -65,7 +65,7 @@ class BridgeConnection(asyncio.Protocol):
         self._decoder = CommandDecoder(frame_bytes_max=host.limits.frame_bytes_max_unattached)
         self._transport: asyncio.Transport | None = None
         self._is_attached = False
-        self._reason = "the client closed it"
+        self._reason = ""  # stays empty when the peer itself closes
         self._charged_bytes = 0
         self._frame_since: float | None = host.now()  # since when a frame is owed
         self._idle_since = host.now()

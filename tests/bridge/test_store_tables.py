@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import posix_ipc
+import posix_ipc  # type: ignore[import-untyped,import-not-found,unused-ignore]
 import pytest
 from shmq.daemon.bridge.semaphore import SEMAPHORE_DIRECTORY
 from shmq.daemon.bridge.store_tables import StoreTables
