@@ -220,7 +220,7 @@ def is_served(bridge: LiveBridge) -> bool:
     except ConnectError:
         return False
     try:
-        return client.status()["broker"]["name"] == "test"
+        return bool(client.status()["broker"]["name"] == "test")
     finally:
         client.close()
 
