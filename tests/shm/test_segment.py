@@ -226,13 +226,14 @@ for mebibytes in (16, 40, 64):
         print(mebibytes, "growing refused")
     store.close()
     unlink_segments(instance)
+print(os.listdir("/dev/shm"), Path("/proc/sysvipc/sem").read_text().count("\\n") - 1, "semaphores left")
 """
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small /dev/shm needs root")
 def test_a_small_dev_shm_gets_fewer_frames_and_a_tiny_one_is_refused_by_name() -> None:
     result = subprocess.run(
-        ["unshare", "--mount", sys.executable, "-c", SMALL_SHM], capture_output=True, text=True, check=False
+        ["unshare", "--mount", "--ipc", sys.executable, "-c", SMALL_SHM], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == [
@@ -241,4 +242,5 @@ def test_a_small_dev_shm_gets_fewer_frames_and_a_tiny_one_is_refused_by_name() -
         "40 growing refused",
         "64 made True True",
         "64 growing refused",
+        "['hog'] 0 semaphores left",
     ]
