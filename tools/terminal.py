@@ -114,9 +114,9 @@ class Terminal:
         """Say what is suspicious without being an error."""
         self.say(self._styled("warning: ", "33", sys.stderr) + text)
 
-    def fail(self, error: BaseException) -> int:
-        """Report the error that ends this call on stderr; return its exit status."""
-        status = int(exit_code_of(error))
+    def fail(self, error: BaseException, status: int | None = None) -> int:
+        """Report the error that ends this call on stderr; return its exit status, or the one given."""
+        status = int(exit_code_of(error)) if status is None else status
         hint = getattr(error, "hint", "") or ""
         if self.structured:
             self._talk(json_line(error_document(error, status)))
