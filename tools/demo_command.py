@@ -97,9 +97,10 @@ def _watch(call: Call, memory: Memory, *, until: float) -> None:
         time.sleep(min(interval, left))
         now, moment = _figures(memory), time.monotonic()
         passed = max(moment - last, 1e-3)
+        stored, read, size_bytes = (int((new - old) / passed) for new, old in zip(now, before, strict=True))
         line = (
-            f"in {rate_text((now[0] - before[0]) / passed):>6} msg/s  {size_text(int((now[2] - before[2]) / passed)):>9}/s"
-            f"   out {rate_text((now[1] - before[1]) / passed):>6} msg/s   behind {count_text(now[0] - now[1])}"
+            f"in {rate_text(stored):>6} msg/s  {size_text(size_bytes):>9}/s   "
+            f"out {rate_text(read):>6} msg/s   behind {count_text(now[0] - now[1])}"
         )
         before, last = now, moment
         if drawn:

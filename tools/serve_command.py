@@ -46,7 +46,7 @@ LINE_BYTES_MAX = 1 << 20
 @click.option("--detach", is_flag=True, help="Start in the background, return when it is ready.")
 @click.option("--log-file", type=click.Path(dir_okay=False), help="Where a detached broker writes its events.")
 @pass_call
-def serve(call: Call, detach: bool, log_file: str | None, **given: Any) -> int:
+def serve(call: Call, /, detach: bool, log_file: str | None, **given: Any) -> int:
     """Run a broker on this host, until Ctrl-C or SIGTERM."""
     place = _place(call, given["name"], given["runtime_dir"])
     if log_file is not None and not detach:

@@ -166,13 +166,13 @@ def json_line(value: Any) -> str:
 
 def error_document(error: BaseException, status: int) -> dict[str, Any]:
     """Return what a failed call writes to stderr in JSON mode."""
-    known = isinstance(error, ShmqError)
+    known = error if isinstance(error, ShmqError) else ShmqError("")
     return {
-        "code": error.code if known else 1,
+        "code": known.code,
         "error": str(error) or type(error).__name__,
-        "hint": error.hint if known else "",
+        "hint": known.hint,
         "type": type(error).__name__,
-        "retryable": error.retryable if known else False,
+        "retryable": known.retryable,
         "exit": status,
     }
 
