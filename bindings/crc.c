@@ -14,7 +14,7 @@
 
 #include "crc_internal.h"
 
-uint32_t shmq_crc_powers[4][256];
+uint32_t shmq_crc_near[SHMQ_CRC_NEAR], shmq_crc_middle[1024], shmq_crc_far[1024];
 static uint32_t slices[8][256]; /* slices[k][b]: byte b followed by k zero bytes */
 
 /* ---- portable engine ------------------------------------------------------------------------------ */
@@ -71,11 +71,8 @@ static uint32_t portable_multiply(uint32_t left, uint32_t right)
 
 static uint32_t portable_shift(uint64_t zero_bytes)
 {
-    uint32_t multiplier = shmq_crc_powers[0][zero_bytes & 0xFF];
-    for (unsigned level = 1; (zero_bytes >>= 8) != 0; level++)
-        if ((zero_bytes & 0xFF) != 0)
-            multiplier = portable_multiply(multiplier, shmq_crc_powers[level & 3][zero_bytes & 0xFF]);
-    return multiplier;
+    const struct shmq_crc_factors factors = shmq_crc_factors(zero_bytes);
+    return portable_multiply(portable_multiply(factors.near, factors.middle), factors.far);
 }
 
 static uint32_t portable_products(const uint64_t words[3], const uint32_t multipliers[3], uint32_t last)
@@ -83,7 +80,7 @@ static uint32_t portable_products(const uint64_t words[3], const uint32_t multip
     uint32_t sum = 0;
     for (int i = 0; i < 3; i++) {
         /* bits 0..31 of a word are x^63..x^32: 32 bits, that is four zero bytes, above the register */
-        uint32_t high = portable_multiply((uint32_t)words[i], shmq_crc_powers[0][4]);
+        uint32_t high = portable_multiply((uint32_t)words[i], shmq_crc_near[4]);
         sum ^= portable_multiply(high ^ (uint32_t)(words[i] >> 32), multipliers[i]);
     }
     return portable_multiply(sum, last);
@@ -109,15 +106,15 @@ static void prepare_tables(void)
     for (int slice = 1; slice < 8; slice++)
         for (int byte = 0; byte < 256; byte++)
             slices[slice][byte] = step_byte(slices[slice - 1][byte], 0);
-    uint32_t base = SHMQ_CRC_ONE;
-    for (int bit = 0; bit < 8; bit++)
-        base = times_x(base);
-    for (int level = 0; level < 4; level++) {
-        shmq_crc_powers[level][0] = SHMQ_CRC_ONE;
-        for (int k = 1; k < 256; k++)
-            shmq_crc_powers[level][k] = portable_multiply(shmq_crc_powers[level][k - 1], base);
-        base = portable_multiply(shmq_crc_powers[level][255], base);
-    }
+    shmq_crc_near[0] = shmq_crc_middle[0] = shmq_crc_far[0] = SHMQ_CRC_ONE;
+    for (uint32_t n = 1; n < SHMQ_CRC_NEAR; n++)
+        shmq_crc_near[n] = step_byte(shmq_crc_near[n - 1], 0);
+    const uint32_t middle = step_byte(shmq_crc_near[SHMQ_CRC_NEAR - 1], 0);
+    for (int k = 1; k < 1024; k++)
+        shmq_crc_middle[k] = portable_multiply(shmq_crc_middle[k - 1], middle);
+    const uint32_t far = portable_multiply(shmq_crc_middle[1023], middle);
+    for (int k = 1; k < 1024; k++)
+        shmq_crc_far[k] = portable_multiply(shmq_crc_far[k - 1], far);
 }
 
 #if defined(__x86_64__)
@@ -200,7 +197,9 @@ static size_t utf8_decode(const uint8_t *text, size_t bytes, uint32_t *character
 {
     static const uint32_t smallest[5] = {0, 0, 0x80, 0x800, 0x10000};
     const uint8_t first = text[0];
-    size_t length = first < 0x80 ? 1 : (first & 0xE0) == 0xC0 ? 2 : (first & 0xF0) == 0xE0 ? 3 : (first & 0xF8) == 0xF0 ? 4 : 0;
+    size_t length = first < 0x80 ? 1 : (first & 0xE0) == 0xC0 ? 2 : (first & 0xF0) == 0xE0 ? 3 : 0;
+    if ((first & 0xF8) == 0xF0)
+        length = 4;
     *character = 0xFFFD;
     if (length == 0 || length > bytes)
         return 1;

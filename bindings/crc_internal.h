@@ -2,8 +2,9 @@
  *
  * Owns the notation crc.c, crc_x86.c and record.c share. It knows nothing of records.
  *
- * A register is reflected: bit i of a 32-bit value is the coefficient of x^(31-i), bit i of a 64-bit word that of x^(63-i),
- * so eight message bytes read as a little-endian word are already a polynomial. "times" and "+" are over GF(2), mod P.
+ * A register is reflected: bit i of a 32-bit value is the coefficient of x^(31-i), bit i of a 64-bit word that of
+ * x^(63-i), so eight message bytes read as a little-endian word are already a polynomial. "times" and "+" are over
+ * GF(2), modulo P.
  */
 #ifndef SHMQ_CRC_INTERNAL_H
 #define SHMQ_CRC_INTERNAL_H
@@ -28,15 +29,31 @@ struct shmq_crc_engine {
 /* The engine of this processor; chosen once before main, never changed outside tests. */
 extern struct shmq_crc_engine shmq_crc_engine;
 
-/* shmq_crc_powers[l][k] = x^(8 * k * 256^l). The order of x is 2^32 - 1, so level l + 4 equals level l. */
-extern uint32_t shmq_crc_powers[4][256];
+/* x^(8n) for n below 4096: one load for most records, of which only the touched lines stay in a cache. */
+#define SHMQ_CRC_NEAR 4096u
+extern uint32_t shmq_crc_near[SHMQ_CRC_NEAR];
+extern uint32_t shmq_crc_middle[1024]; /* x^(8 * k * 2^12) */
+extern uint32_t shmq_crc_far[1024];    /* x^(8 * k * 2^22) */
+
+struct shmq_crc_factors {
+    uint32_t near, middle, far;
+};
+
+/* The three factors of x^(8n). x^(2^32 - 1) is one, so the part of n above 32 bits is added to the part below. */
+static inline struct shmq_crc_factors shmq_crc_factors(uint64_t zero_bytes)
+{
+    while (zero_bytes >> 32)
+        zero_bytes = (zero_bytes & UINT32_MAX) + (zero_bytes >> 32);
+    return (struct shmq_crc_factors){shmq_crc_near[zero_bytes & (SHMQ_CRC_NEAR - 1)],
+                                     shmq_crc_middle[(zero_bytes >> 12) & 1023], shmq_crc_far[zero_bytes >> 22]};
+}
 
 extern const struct shmq_crc_engine shmq_crc_engine_portable;
 
 #if defined(__x86_64__)
 extern const struct shmq_crc_engine shmq_crc_engine_pclmul;
 extern const struct shmq_crc_engine shmq_crc_engine_vpclmul;
-/* Compute the folding constants; needs shmq_crc_powers. */
+/* Compute the folding constants; needs the tables above. */
 void shmq_crc_x86_prepare(void);
 #endif
 

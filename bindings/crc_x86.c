@@ -24,6 +24,8 @@
 #define WIDE __attribute__((target("avx512f,avx512bw,avx512vl,avx512vbmi,bmi2,vpclmulqdq,pclmul,sse4.1")))
 #define INLINE static inline __attribute__((always_inline))
 
+#define LONG_COPY 8192u /* bytes; see wide_copy_raw */
+
 struct pair {
     uint64_t low, high;   /* multiplier << 1 for the earlier and the later word of 16 bytes */
 };
@@ -36,7 +38,7 @@ static struct pair finish_64[4][4] __attribute__((aligned(64)));  /* [block of t
 
 static uint64_t weight(size_t bytes)
 {
-    return (uint64_t)shmq_crc_engine_portable.shift(bytes) << 1;
+    return (uint64_t)shmq_crc_near[bytes] << 1;
 }
 
 static struct pair fold_weight(size_t bytes) /* x^32 of the weight is in the 128-bit form of the product */
@@ -75,7 +77,8 @@ INLINE NARROW __m128i load_pair(const struct pair *pair)
 
 INLINE NARROW __m128i product(uint64_t word, uint32_t multiplier) /* as U */
 {
-    return _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)word), _mm_cvtsi64_si128((long long)((uint64_t)multiplier << 1)), 0);
+    return _mm_clmulepi64_si128(_mm_cvtsi64_si128((long long)word),
+                                _mm_cvtsi64_si128((long long)((uint64_t)multiplier << 1)), 0);
 }
 
 INLINE NARROW __m128i reduce_high(__m128i sum) /* the register is bits 64..95 */
@@ -97,10 +100,10 @@ INLINE NARROW uint32_t inline_multiply(uint32_t left, uint32_t right)
 
 INLINE NARROW uint32_t inline_shift(uint64_t zero_bytes)
 {
-    uint32_t multiplier = shmq_crc_powers[0][zero_bytes & 0xFF];
-    for (unsigned level = 1; (zero_bytes >>= 8) != 0; level++)
-        multiplier = inline_multiply(multiplier, shmq_crc_powers[level & 3][zero_bytes & 0xFF]);
-    return multiplier;
+    if (zero_bytes < SHMQ_CRC_NEAR)
+        return shmq_crc_near[zero_bytes];
+    const struct shmq_crc_factors factors = shmq_crc_factors(zero_bytes);
+    return inline_multiply(inline_multiply(factors.near, factors.middle), factors.far);
 }
 
 NARROW static uint32_t narrow_multiply(uint32_t left, uint32_t right)
@@ -137,12 +140,12 @@ INLINE NARROW __m128i take_16(const uint8_t *from, uint8_t *to)
     return block;
 }
 
-/* The first `bytes` (0..15) of 16 readable bytes, zeros in front. */
+/* The first `bytes` (1..16) of 16 readable bytes, zeros in front. */
 INLINE NARROW __m128i lead_16(const uint8_t *from, uint8_t *to, size_t bytes)
 {
-    static const uint8_t places[32] = {0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
-                                       0x80, 0x80, 0,    1,    2,    3,    4,    5,    6,    7,    8,    9,    10,   11,
-                                       12,   13,   14,   15};
+    static const uint8_t places[32] = {
+        0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     return _mm_shuffle_epi8(take_16(from, to), _mm_loadu_si128((const __m128i *)(places + bytes)));
 }
 
@@ -153,7 +156,7 @@ INLINE NARROW uint32_t narrow_run(uint32_t state, uint8_t *to, const uint8_t *fr
         return to == NULL ? shmq_crc_engine_portable.raw(state, from, bytes)
                           : shmq_crc_engine_portable.copy_raw(state, to, from, bytes);
     const __m128i by_16 = load_pair(&fold_16), by_64 = load_pair(&fold_64);
-    size_t at = bytes & 15;
+    size_t at = ((bytes - 1) & 15) + 1;
     __m128i last = lead_16(from, to, at);
     for (; (bytes - at) & 63; at += 16)
         last = _mm_xor_si128(fold(last, by_16), take_16(from + at, NEXT(0)));
@@ -171,7 +174,8 @@ INLINE NARROW uint32_t narrow_run(uint32_t state, uint8_t *to, const uint8_t *fr
         c = _mm_xor_si128(c, fold(b, by_16));
         last = _mm_xor_si128(d, fold(c, by_16));
     }
-    return reduce(_mm_xor_si128(fold(last, load_pair(&finish_16)), product(SHMQ_CRC_STATE(state), inline_shift(bytes))));
+    const __m128i moved_state = product(SHMQ_CRC_STATE(state), inline_shift(bytes));
+    return reduce(_mm_xor_si128(fold(last, load_pair(&finish_16)), moved_state));
 }
 #undef NEXT
 
@@ -206,12 +210,14 @@ INLINE WIDE __m512i take_64(const uint8_t *from, uint8_t *to)
     return block;
 }
 
-/* The first `part` (0..63) of `bytes` bytes, zeros in front. */
+/* The first `part` (1..64) of `bytes` bytes, zeros in front. */
 INLINE WIDE __m512i lead_64(const uint8_t *from, uint8_t *to, size_t part, size_t bytes)
 {
     static const uint8_t places[64] __attribute__((aligned(64))) = {
-        0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
-        32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+        16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+        32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47,
+        48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
     __m512i block;
     if (bytes >= 64) {
         block = take_64(from, to);
@@ -222,7 +228,7 @@ INLINE WIDE __m512i lead_64(const uint8_t *from, uint8_t *to, size_t part, size_
             _mm512_mask_storeu_epi8(to, present, block);
     }
     const __m512i rotated = _mm512_add_epi8(_mm512_load_si512(places), _mm512_set1_epi8((char)part));
-    return _mm512_maskz_permutexvar_epi8(~(UINT64_MAX >> part), rotated, block);
+    return _mm512_maskz_permutexvar_epi8(UINT64_MAX << (64 - part), rotated, block);
 }
 
 INLINE WIDE uint32_t reduce_wide(__m512i sum, uint32_t state, uint32_t shift)
@@ -233,49 +239,62 @@ INLINE WIDE uint32_t reduce_wide(__m512i sum, uint32_t state, uint32_t shift)
 }
 
 #define NEXT(step) (to == NULL ? NULL : to + (step))
-INLINE WIDE uint32_t wide_run(uint32_t state, uint8_t *to, const uint8_t *from, size_t bytes)
+/* Block `index` of the first group of four, of which the last `count` exist and the first of these is `lead`. */
+#define BLOCK(index)                                                                                         \
+    ((index) < 4 - count    ? zero                                                                           \
+     : (index) == 4 - count ? lead                                                                           \
+                            : take_64(from + ((index) + count - 5) * 64, NEXT(((index) + count - 5) * 64)))
+/* Its successor 256 bytes on; a block that did not exist needs no folding. */
+#define FOLDED(index, block)                                                                                 \
+    ((index) < 4 - count ? take_64(from + (index) * 64, NEXT((index) * 64))                                  \
+                         : fold_wide(block, fold_256, take_64(from + (index) * 64, NEXT((index) * 64))))
+/* `lead` and all bytes in [from, end), (count - 1) * 64 + a multiple of 256, as lanes of U; `count` is a constant. */
+INLINE WIDE __m512i wide_blocks(const int count, __m512i lead, uint8_t *to, const uint8_t *from, const uint8_t *end)
 {
-    const uint32_t shift = inline_shift(bytes);
-    const size_t part = bytes & 63, blocks = (bytes >> 6) & 3;
-    const uint8_t *end = from + bytes;
     const __m512i zero = _mm512_setzero_si512();
-    __m512i a = zero, b = zero, c = zero, d;
-    if (bytes < 64)
-        return reduce_wide(fold_wide(lead_64(from, to, part, bytes), finish_64[3], zero), state, shift);
-    __m512i lead = lead_64(from, to, part, bytes);
-    from += part;
-    to = NEXT(part);
-    switch (blocks) {
-    case 0:
-        d = lead;
-        break;
-    case 1:
-        c = lead;
-        d = take_64(from, to);
-        break;
-    case 2:
-        b = lead;
-        c = take_64(from, to);
-        d = take_64(from + 64, NEXT(64));
-        break;
-    default:
-        a = lead;
-        b = take_64(from, to);
-        c = take_64(from + 64, NEXT(64));
-        d = take_64(from + 128, NEXT(128));
-        break;
+    __m512i a = BLOCK(0), b = BLOCK(1), c = BLOCK(2), d = BLOCK(3);
+    from += (count - 1) * 64;
+    to = NEXT((count - 1) * 64);
+    if (from == end) {
+        __m512i sum = fold_wide(d, finish_64[3], zero);
+        sum = count >= 2 ? fold_wide(c, finish_64[2], sum) : sum;
+        sum = count >= 3 ? fold_wide(b, finish_64[1], sum) : sum;
+        return count >= 4 ? fold_wide(a, finish_64[0], sum) : sum;
     }
-    from += blocks * 64;
-    to = NEXT(blocks * 64);
-    for (; from != end; from += 256, to = NEXT(256)) {
+    a = FOLDED(0, a), b = FOLDED(1, b), c = FOLDED(2, c), d = FOLDED(3, d);
+    for (from += 256, to = NEXT(256); from != end; from += 256, to = NEXT(256)) {
         a = fold_wide(a, fold_256, take_64(from, to));
         b = fold_wide(b, fold_256, take_64(from + 64, NEXT(64)));
         c = fold_wide(c, fold_256, take_64(from + 128, NEXT(128)));
         d = fold_wide(d, fold_256, take_64(from + 192, NEXT(192)));
     }
     a = fold_wide(a, finish_64[0], fold_wide(b, finish_64[1], zero));
-    return reduce_wide(fold_wide(c, finish_64[2], fold_wide(d, finish_64[3], a)), state, shift);
+    return fold_wide(c, finish_64[2], fold_wide(d, finish_64[3], a));
 }
+
+INLINE WIDE uint32_t wide_run(uint32_t state, uint8_t *to, const uint8_t *from, size_t bytes)
+{
+    if (bytes == 0)
+        return state;
+    const uint32_t shift = inline_shift(bytes);
+    const size_t part = ((bytes - 1) & 63) + 1;
+    const uint8_t *end = from + bytes;
+    const __m512i lead = lead_64(from, to, part, bytes);
+    from += part;
+    to = NEXT(part);
+    switch (((bytes - part) >> 6) & 3) {
+    case 0:
+        return reduce_wide(wide_blocks(1, lead, to, from, end), state, shift);
+    case 1:
+        return reduce_wide(wide_blocks(2, lead, to, from, end), state, shift);
+    case 2:
+        return reduce_wide(wide_blocks(3, lead, to, from, end), state, shift);
+    default:
+        return reduce_wide(wide_blocks(4, lead, to, from, end), state, shift);
+    }
+}
+#undef FOLDED
+#undef BLOCK
 #undef NEXT
 
 WIDE static uint32_t wide_raw(uint32_t state, const uint8_t *data, size_t bytes)
@@ -283,9 +302,15 @@ WIDE static uint32_t wide_raw(uint32_t state, const uint8_t *data, size_t bytes)
     return wide_run(state, NULL, data, bytes);
 }
 
+/* Long copies pay for two short runs, which put every other store on a cache line of its own. */
 WIDE static uint32_t wide_copy_raw(uint32_t state, uint8_t *to, const uint8_t *from, size_t bytes)
 {
-    return wide_run(state, to, from, bytes);
+    const size_t head = (64 - ((uintptr_t)to & 63)) & 63, tail = (bytes - head) & 63;
+    if (bytes < LONG_COPY || head == 0)
+        return wide_run(state, to, from, bytes);
+    state = wide_run(state, to, from, head);
+    state = wide_run(state, to + head, from + head, bytes - head - tail);
+    return wide_run(state, to + bytes - tail, from + bytes - tail, tail);
 }
 
 const struct shmq_crc_engine shmq_crc_engine_vpclmul = {

@@ -25,9 +25,12 @@
 #include "crc_internal.h"
 
 enum {
+    MAGIC_AT = 4,
     BODY_CRC_AT = 8,
     QUEUE_OFFSET_AT = 20,
     LOG_POSITION_AT = 28,
+    SYS_FLAG_AT = 36,
+    BORN_HOST_AT = 48,
     STORE_MS_AT = 56,
     LATE_END = 64,              /* the patch works on the register after this many bytes */
     FIXED_BYTES = SHMQ_RECORD_BODY_AT + 1 + 2,
@@ -101,7 +104,8 @@ uint32_t shmq_record_bytes(const struct shmq_spec *spec)
         spec->properties_bytes > SHMQ_PROPERTIES_BYTES_MAX)
         return 0;
     uint32_t properties_bytes = spec->properties_bytes + separator_bytes(spec) + SHMQ_RECORD_CRC_BYTES;
-    uint32_t record_bytes = SHMQ_RECORD_BODY_AT + spec->body_bytes + topic_length_bytes(spec) + spec->topic_bytes + 2 + properties_bytes;
+    uint32_t tail_bytes = topic_length_bytes(spec) + spec->topic_bytes + 2 + properties_bytes;
+    uint32_t record_bytes = SHMQ_RECORD_BODY_AT + spec->body_bytes + tail_bytes;
     return properties_bytes > SHMQ_PROPERTIES_BYTES_MAX || record_bytes > SHMQ_RECORD_BYTES_MAX ? 0 : record_bytes;
 }
 
@@ -153,13 +157,16 @@ void shmq_record_encode(uint8_t *out, const struct shmq_spec *spec, struct shmq_
     put_head(out, spec, record_bytes);
     const size_t tail_bytes = put_tail(tail, spec);
     uint32_t body_raw = START;
-    if (body_bytes != 0)
-        body_raw = spec->body == NULL ? spec->body_crc_raw : shmq_crc_engine.copy_raw(START, body, spec->body, body_bytes);
+    if (body_bytes != 0 && spec->body == NULL)
+        body_raw = spec->body_crc_raw;
+    else if (body_bytes != 0)
+        body_raw = shmq_crc_engine.copy_raw(START, body, spec->body, body_bytes);
     const uint32_t body_crc = ~body_raw & CRC_MASK;
     /* Register after the body = body_raw, + what the head left in the register instead of START, + the body CRC that
      * was still zero when the head was read; each followed by the bytes behind it. */
     const uint32_t head_raw = shmq_crc_engine.raw(START, out, SHMQ_RECORD_BODY_AT);
-    const uint64_t words[3] = {SHMQ_CRC_STATE(body_raw), SHMQ_CRC_STATE(head_raw ^ START), SHMQ_CRC_STATE(crc_word32(body_crc))};
+    const uint64_t words[3] = {SHMQ_CRC_STATE(body_raw), SHMQ_CRC_STATE(head_raw ^ START),
+                               SHMQ_CRC_STATE(crc_word32(body_crc))};
     const uint32_t multipliers[3] = {SHMQ_CRC_ONE, shmq_crc_engine.shift(body_bytes),
                                      shmq_crc_engine.shift((uint64_t)body_bytes + SHMQ_RECORD_BODY_AT - BODY_CRC_AT)};
     const uint32_t before_tail = shmq_crc_engine.products(words, multipliers, SHMQ_CRC_ONE);
@@ -185,7 +192,8 @@ static inline void put_digits(uint8_t *out, uint32_t value)
     out[9] = (uint8_t)('0' + upper / 10);
 }
 
-void shmq_record_patch(uint8_t *record, const struct shmq_patch *patch, uint64_t queue_offset, uint64_t log_position, uint64_t store_ms)
+void shmq_record_patch(uint8_t *record, const struct shmq_patch *patch, uint64_t queue_offset,
+                       uint64_t log_position, uint64_t store_ms)
 {
     if (patch->record_bytes == 0)
         return;
@@ -194,108 +202,102 @@ void shmq_record_patch(uint8_t *record, const struct shmq_patch *patch, uint64_t
     put64(record + STORE_MS_AT, store_ms);
     /* A word that ends d bytes before LATE_END weighs x^(8d + 32), the power table's entry d + 4. */
     const uint64_t words[3] = {crc_word64(queue_offset), crc_word64(log_position), crc_word64(store_ms)};
-    const uint32_t multipliers[3] = {shmq_crc_powers[0][LATE_END - QUEUE_OFFSET_AT - 8 + 4],
-                                     shmq_crc_powers[0][LATE_END - LOG_POSITION_AT - 8 + 4],
-                                     shmq_crc_powers[0][LATE_END - STORE_MS_AT - 8 + 4]};
+    const uint32_t multipliers[3] = {shmq_crc_near[LATE_END - QUEUE_OFFSET_AT - 8 + 4],
+                                     shmq_crc_near[LATE_END - LOG_POSITION_AT - 8 + 4],
+                                     shmq_crc_near[LATE_END - STORE_MS_AT - 8 + 4]};
     const uint32_t crc_raw = patch->crc_raw ^ shmq_crc_engine.products(words, multipliers, patch->shift);
     put_digits(record + patch->record_bytes - DIGITS - 1, ~crc_raw & CRC_MASK);
 }
 
 /* ---- decode --------------------------------------------------------------------------------------- */
-struct cursor {
-    const uint8_t *at;
-    size_t left;      /* bytes of this record not consumed yet */
-    bool broken;      /* something was asked for that is not there; every later answer is zero */
-};
-
-static const uint8_t *take(struct cursor *cursor, size_t bytes)
-{
-    static const uint8_t nothing[HOST_BYTES_V6];
-    if (cursor->broken || bytes > cursor->left) {
-        cursor->broken = true;
-        return nothing;
-    }
-    const uint8_t *taken = cursor->at;
-    cursor->at += bytes;
-    cursor->left -= bytes;
-    return taken;
-}
-
-static uint16_t take16(struct cursor *cursor)
+static inline uint16_t get16(const uint8_t *at)
 {
     uint16_t value;
-    memcpy(&value, take(cursor, sizeof value), sizeof value);
+    memcpy(&value, at, sizeof value);
     return be16toh(value);
 }
 
-static uint32_t take32(struct cursor *cursor)
+static inline uint32_t get32(const uint8_t *at)
 {
     uint32_t value;
-    memcpy(&value, take(cursor, sizeof value), sizeof value);
+    memcpy(&value, at, sizeof value);
     return be32toh(value);
 }
 
-static uint64_t take64(struct cursor *cursor)
+static inline uint64_t get64(const uint8_t *at)
 {
     uint64_t value;
-    memcpy(&value, take(cursor, sizeof value), sizeof value);
+    memcpy(&value, at, sizeof value);
     return be64toh(value);
 }
 
-/* Length-checked bytes: longer than `most` is broken even if they are there. */
-static const uint8_t *take_run(struct cursor *cursor, uint32_t length, uint32_t most, uint32_t *bytes)
+/* The fields before the body; NULL when they do not fit before `end`, else where the body begins. */
+static inline const uint8_t *decode_head(const uint8_t *data, const uint8_t *end, struct shmq_view *view)
 {
-    cursor->broken |= length > most;
-    const uint8_t *taken = take(cursor, length);
-    *bytes = cursor->broken ? 0 : length;
-    return taken;
+    view->sys_flag = get32(data + SYS_FLAG_AT);
+    view->born_host_bytes = view->sys_flag & SYS_FLAG_BORN_V6 ? HOST_BYTES_V6 : HOST_BYTES;
+    view->store_host_bytes = view->sys_flag & SYS_FLAG_STORE_V6 ? HOST_BYTES_V6 : HOST_BYTES;
+    const size_t longer = view->born_host_bytes + view->store_host_bytes - 2 * HOST_BYTES;
+    if ((size_t)(end - data) < FIXED_BYTES + longer)
+        return NULL;
+    view->body_crc = get32(data + BODY_CRC_AT);
+    view->queue_id = get32(data + 12);
+    view->flag = get32(data + 16);
+    view->queue_offset = get64(data + QUEUE_OFFSET_AT);
+    view->log_position = get64(data + LOG_POSITION_AT);
+    view->born_ms = get64(data + 40);
+    view->born_host = data + BORN_HOST_AT;
+    data = view->born_host + view->born_host_bytes;
+    view->store_ms = get64(data);
+    view->store_host = data + 8;
+    data = view->store_host + view->store_host_bytes;
+    view->reconsume_times = get32(data);
+    view->prepared_position = get64(data + 4);
+    view->body_bytes = get32(data + 12);
+    view->body = data + 16;
+    return view->body;
 }
 
-static void decode_head(struct cursor *cursor, struct shmq_view *view)
+/* Body, topic and properties; each length is judged against what is left, and nothing may be left at the end. */
+static inline bool decode_rest(const uint8_t *at, const uint8_t *end, struct shmq_view *view)
 {
-    view->body_crc = take32(cursor);
-    view->queue_id = take32(cursor);
-    view->flag = take32(cursor);
-    view->queue_offset = take64(cursor);
-    view->log_position = take64(cursor);
-    view->sys_flag = take32(cursor);
-    view->born_ms = take64(cursor);
-    view->born_host_bytes = view->sys_flag & SYS_FLAG_BORN_V6 ? HOST_BYTES_V6 : HOST_BYTES;
-    view->born_host = take(cursor, view->born_host_bytes);
-    view->store_ms = take64(cursor);
-    view->store_host_bytes = view->sys_flag & SYS_FLAG_STORE_V6 ? HOST_BYTES_V6 : HOST_BYTES;
-    view->store_host = take(cursor, view->store_host_bytes);
-    view->reconsume_times = take32(cursor);
-    view->prepared_position = take64(cursor);
+    const size_t length_bytes = view->magic == SHMQ_RECORD_MAGIC_V1 ? 1 : 2;
+    if (view->body_bytes > (size_t)(end - at) - length_bytes) /* three bytes are left at least */
+        return false;
+    at += view->body_bytes;
+    view->topic_bytes = length_bytes == 1 ? *at : get16(at);
+    if (view->topic_bytes > (length_bytes == 1 ? LENGTH_MAX_V1 : LENGTH_MAX_V2))
+        return false;
+    at += length_bytes;
+    if ((size_t)(end - at) < view->topic_bytes + sizeof(uint16_t))
+        return false;
+    view->topic = (const char *)at;
+    at += view->topic_bytes;
+    view->properties_bytes = get16(at);
+    at += sizeof(uint16_t);
+    view->properties = (const char *)at;
+    return view->properties_bytes <= SHMQ_PROPERTIES_BYTES_MAX && (size_t)(end - at) == view->properties_bytes;
 }
 
 enum shmq_status shmq_record_decode(const uint8_t *data, size_t bytes, struct shmq_view *view)
 {
-    struct cursor cursor = {.at = data, .left = bytes};
-    struct shmq_view found = {.record_bytes = take32(&cursor)};
-    if (!cursor.broken && found.record_bytes == 0)
+    if (bytes < sizeof(uint32_t))
+        return SHMQ_CORRUPT;
+    view->record_bytes = get32(data);
+    if (view->record_bytes == 0)
         return SHMQ_EMPTY;
-    found.magic = take32(&cursor);
-    if (cursor.broken)
+    if (bytes < SHMQ_RECORD_BLANK_BYTES)
         return SHMQ_CORRUPT;
-    if (found.magic == SHMQ_RECORD_MAGIC_BLANK)
+    view->magic = get32(data + MAGIC_AT);
+    if (view->magic == SHMQ_RECORD_MAGIC_BLANK)
         return SHMQ_EMPTY;
-    if (found.magic != SHMQ_RECORD_MAGIC_V1 && found.magic != SHMQ_RECORD_MAGIC_V2)
+    if (view->magic != SHMQ_RECORD_MAGIC_V1 && view->magic != SHMQ_RECORD_MAGIC_V2)
         return SHMQ_CORRUPT;
-    if (found.record_bytes > bytes || found.record_bytes < FIXED_BYTES)
+    if (view->record_bytes > bytes || view->record_bytes > INT32_MAX || view->record_bytes < FIXED_BYTES)
         return SHMQ_CORRUPT;
-    cursor.left = found.record_bytes - 2 * sizeof(uint32_t);
-    decode_head(&cursor, &found);
-    found.body = take_run(&cursor, take32(&cursor), INT32_MAX, &found.body_bytes);
-    if (found.magic == SHMQ_RECORD_MAGIC_V1)
-        found.topic = (const char *)take_run(&cursor, *take(&cursor, 1), LENGTH_MAX_V1, &found.topic_bytes);
-    else
-        found.topic = (const char *)take_run(&cursor, take16(&cursor), LENGTH_MAX_V2, &found.topic_bytes);
-    found.properties = (const char *)take_run(&cursor, take16(&cursor), SHMQ_PROPERTIES_BYTES_MAX, &found.properties_bytes);
-    if (cursor.broken || cursor.left != 0)
-        return SHMQ_CORRUPT;
-    *view = found;
-    return SHMQ_OK;
+    const uint8_t *end = data + view->record_bytes;
+    const uint8_t *body = decode_head(data, end, view);
+    return body != NULL && decode_rest(body, end, view) ? SHMQ_OK : SHMQ_CORRUPT;
 }
 
 /* ---- verify --------------------------------------------------------------------------------------- */
@@ -315,20 +317,25 @@ static uint64_t parse_digits(const uint8_t *digits)
 
 enum shmq_status shmq_record_verify(const uint8_t *data, const struct shmq_view *view)
 {
-    const uint32_t body_crc = view->body_bytes == 0 ? 0 : shmq_crc32(view->body, view->body_bytes) & CRC_MASK;
-    if (body_crc != view->body_crc)
+    const uint32_t body_raw = shmq_crc_engine.raw(START, view->body, view->body_bytes);
+    if ((~body_raw & CRC_MASK) != view->body_crc)
         return SHMQ_CORRUPT;
     if (view->properties_bytes < SHMQ_RECORD_CRC_BYTES)
         return SHMQ_OK;
     const size_t covered = view->record_bytes - SHMQ_RECORD_CRC_BYTES;
     if (memcmp(data + covered, CRC_KEY, CRC_KEY_BYTES) != 0)
         return SHMQ_OK;
-    const uint32_t record_crc = shmq_crc32(data, covered) & CRC_MASK;
-    return parse_digits(data + covered + CRC_KEY_BYTES) == record_crc ? SHMQ_OK : SHMQ_CORRUPT;
+    /* The body is not read again: its register, and what the head left instead of START with a body of zeros behind. */
+    const uint32_t head_raw = shmq_crc_engine.raw(START, data, (size_t)(view->body - data));
+    const uint32_t moved = shmq_crc_engine.multiply(head_raw ^ START, shmq_crc_engine.shift(view->body_bytes));
+    const uint8_t *tail = view->body + view->body_bytes;
+    const uint32_t raw = shmq_crc_engine.raw(body_raw ^ moved, tail, (size_t)(data + covered - tail));
+    return parse_digits(data + covered + CRC_KEY_BYTES) == (~raw & CRC_MASK) ? SHMQ_OK : SHMQ_CORRUPT;
 }
 
 /* ---- properties ----------------------------------------------------------------------------------- */
-const char *shmq_property_find(const char *properties, size_t bytes, const char *key, size_t key_bytes, size_t *value_bytes)
+const char *shmq_property_find(const char *properties, size_t bytes, const char *key, size_t key_bytes,
+                               size_t *value_bytes)
 {
     const char *found = NULL, *end = properties + bytes;
     *value_bytes = 0;

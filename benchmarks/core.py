@@ -1,0 +1,82 @@
+"""Owns the figures of the C core alone: builds append.c and kill.c with the sources in `bindings/`, reads their JSON.
+
+It does not know the protocol; the C programs do, through `bindings/shmq.h`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+BINDINGS = Path(__file__).resolve().parent.parent / "bindings"
+HERE = Path(__file__).resolve().parent
+FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE")
+PROGRAM_SECONDS_MAX = 300.0
+
+
+def core_sources() -> list[Path]:
+    """The C files that do not know Python."""
+    return sorted(source for source in BINDINGS.glob("*.c") if "<Python.h>" not in _text_with_headers(source))
+
+
+def _text_with_headers(source: Path) -> str:
+    """A source's text and that of every header beside it that it names."""
+    text = source.read_text()
+    return text + "".join(header.read_text() for header in BINDINGS.glob("*.h") if f'"{header.name}"' in text)
+
+
+@cache
+def _workshop() -> tempfile.TemporaryDirectory[str]:
+    """Where the programs are built; removed when this process ends."""
+    return tempfile.TemporaryDirectory(prefix="bench-core-")
+
+
+@cache
+def build(program: str, *defines: str) -> Path:
+    """Compile one program of this folder with the core; returns the executable.
+
+    Raises:
+        RuntimeError: the compiler's words.
+    """
+    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
+    built = Path(_workshop().name) / program
+    sources = [HERE / f"{program}.c", *core_sources()]
+    files = ["-o", str(built), *map(str, sources)]
+    command = [compiler, *FLAGS, *defines, f"-I{BINDINGS}", *files, "-pthread", "-lrt"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{compiler} could not build {program}:\n{done.stderr[-2000:]}")
+    return built
+
+
+@contextmanager
+def _directory() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="bench-store-") as directory:
+        yield directory
+
+
+def _run(program: Path, *arguments: str) -> dict[str, float]:
+    with _directory() as directory:
+        command = [str(program), directory, *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_SECONDS_MAX)
+    if done.returncode != 0:
+        raise RuntimeError(f"{program.name} failed: {done.stderr.strip()}")
+    values: dict[str, float] = json.loads(done.stdout)
+    return values
+
+
+def append_call(count: int, size: int = 256) -> dict[str, float]:
+    """Percentiles of one shmq_append call in nanoseconds, without daemon and flush."""
+    return _run(build("append"), str(count), str(size))
+
+
+def owner_killed(kills: int) -> dict[str, float]:
+    """Percentiles, in microseconds, from the SIGKILL of the lock's holder to the next successful append."""
+    values = _run(build("kill", "-DSHMQ_TEST_POINTS"), str(kills))
+    return {name: value if name == "points" else value / 1000 for name, value in values.items()}

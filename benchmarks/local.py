@@ -1,0 +1,102 @@
+"""Owns the command `python -m benchmarks.local`: choose figures, measure them one after the other, print lines.
+
+It does not know what a figure means (figures.py) nor how a line is computed (workload.py).
+The exit code is 1 when a must does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatch
+
+from benchmarks.figures import workloads
+from benchmarks.peers import installed
+from benchmarks.workload import Line, Workload, measure
+
+RUNS = 5
+QUICK_RUNS = 1
+QUICK_EFFORT = 0.02
+HEADINGS = ("figure", "ours", "peer", "value", "unit", "ratio", "must", "holds", "min … max of ours")
+WIDTHS = (26, 11, 17, 11, 7, 8, 9, 6, 0)
+
+
+def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.local", description="shmq against its rivals")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--figure", nargs="+", metavar="NAME", help="only these figures or workloads; * and ? match")
+    parser.add_argument("--runs", type=int, help=f"interleaved runs, of which the median counts ({RUNS})")
+    parser.add_argument("--quick", action="store_true", help="one short run: shows that it works, not how fast it is")
+    parser.add_argument("--peers-only", action="store_true", help="measure the rivals alone")
+    parser.add_argument("--list", action="store_true", help="print the names of workloads and figures, measure nothing")
+    return parser.parse_args(given)
+
+
+def _chosen(names: Sequence[str] | None) -> list[Workload]:
+    chosen: list[Workload] = []
+    for workload in workloads():
+        if names is None or any(fnmatch(workload.name, name) for name in names):
+            chosen.append(workload)
+            continue
+        figures = [figure for figure in workload.figures if any(fnmatch(figure.name, name) for name in names)]
+        if figures:
+            chosen.append(Workload(workload.name, workload.ours, figures, workload.peers))
+    return chosen
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.3g}" if abs(value) < 100 else f"{value:,.1f}"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return " ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    holds = {None: "", True: "yes", False: "NO"}[line.holds]
+    spread = f"{_number(line.min)} … {_number(line.max)}"
+    ratio = "-" if line.ratio is None else f"{line.ratio:.2f}"
+    value = (line.figure, _number(line.ours), line.peer, _number(line.peer_value), line.unit)
+    return (*value, ratio, line.must or "", holds, spread)
+
+
+def _show(line: Line, *, as_json: bool) -> None:
+    print(json.dumps(line.as_json()) if as_json else _row(_cells(line)), flush=True)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for; returns the exit code."""
+    arguments = _arguments(given)
+    chosen = _chosen(arguments.figure)
+    if arguments.list:
+        for workload in chosen:
+            print(f"{workload.name}: {' '.join(figure.name for figure in workload.figures)}")
+        return 0
+    if not chosen:
+        print(f"no figure is called {' or '.join(arguments.figure)}; see --list", file=sys.stderr)
+        return 2
+    runs = arguments.runs or (QUICK_RUNS if arguments.quick else RUNS)
+    effort = QUICK_EFFORT if arguments.quick else 1.0
+    peers, skipped = installed()
+    for sentence in skipped:
+        print(sentence, file=sys.stderr)
+    if not arguments.json:
+        print(_row(HEADINGS))
+    broken = 0
+    for workload in chosen:
+        if arguments.peers_only and not workload.peers:
+            continue
+        results = measure(workload, list(peers), runs, effort, with_ours=not arguments.peers_only)
+        for figure in workload.figures:
+            for line in results.lines(figure):
+                _show(line, as_json=arguments.json)
+                broken += line.holds is False
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+/* The extension module `shmq.bindings._core`: types, constants and functions, nothing else.
+ *
+ * Multi-phase initialisation, no global state: everything lives in the module's state, so several interpreters may load
+ * it. It relies on the GIL (see py_core.h), so a free-threaded interpreter is told to keep it.
+ */
+#include "py_core.h"
+
+static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **out)
+{
+    *out = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    return *out ? PyModule_AddType(module, *out) : -1;
+}
+
+static int add_constants(PyObject *module)
+{
+    static const struct { const char *name; long value; } constants[] = {
+        {"OK", SHMQ_OK},
+        {"BROKER_BUSY", SHMQ_BROKER_BUSY},
+        {"LOG_FULL", SHMQ_LOG_FULL},
+        {"UNITS_FULL", SHMQ_UNITS_FULL},
+        {"READ_ONLY", SHMQ_READ_ONLY},
+        {"TOO_LARGE", SHMQ_TOO_LARGE},
+        {"NO_TOPIC", SHMQ_NO_TOPIC},
+        {"NO_QUEUE", SHMQ_NO_QUEUE},
+        {"TABLE_FULL", SHMQ_TABLE_FULL},
+        {"TIMED_OUT", SHMQ_TIMED_OUT},
+        {"EMPTY", SHMQ_EMPTY},
+        {"CORRUPT", SHMQ_CORRUPT},
+        {"GONE", SHMQ_GONE},
+        {"BAD_ARGUMENT", SHMQ_BAD_ARGUMENT},
+        {"SYSTEM", SHMQ_SYSTEM},
+        {"FOREIGN_ABI", SHMQ_FOREIGN_ABI},
+        {"FOREIGN_NAMESPACE", SHMQ_FOREIGN_NAMESPACE},
+        {"RETIRED", SHMQ_RETIRED},
+        {"ABI", SHMQ_ABI},
+        {"UNIT_BYTES", SHMQ_UNIT_BYTES},
+        {"FRAME_UNITS", SHMQ_FRAME_UNITS},
+        {"FRAME_BYTES", SHMQ_FRAME_BYTES},
+        {"TOPIC_BYTES_MAX", SHMQ_TOPIC_BYTES_MAX},
+        {"BODY_BYTES_MAX", SHMQ_BODY_BYTES_MAX},
+        {"PROPERTIES_BYTES_MAX", SHMQ_PROPERTIES_BYTES_MAX},
+        {"BATCH_MAX", SHMQ_BATCH_MAX},
+    };
+    for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
+        if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0)
+            return -1;
+    return 0;
+}
+
+static int intern_names(struct core_state *state)
+{
+    static const char *const calls[CALL_COUNT] = {
+        [CALL_TOPIC] = "topic",     [CALL_SECOND] = "body",
+        [CALL_TAG] = "tag",         [CALL_KEY] = "key",
+        [CALL_KEYS] = "keys",       [CALL_PROPERTIES] = "properties",
+        [CALL_GROUP] = "message_group", [CALL_QUEUE_ID] = "queue_id",
+        [CALL_FLAG] = "flag",       [CALL_TIMEOUT] = "timeout",
+    };
+    for (int i = 0; i < CALL_COUNT; i++)
+        if (!(state->call_names[i] = PyUnicode_InternFromString(calls[i])))
+            return -1;
+    state->name_bodies = PyUnicode_InternFromString("bodies");
+    state->name_size = PyUnicode_InternFromString("size");
+    state->name_nack = PyUnicode_InternFromString("_nack");
+    state->name_extend = PyUnicode_InternFromString("_extend");
+    state->name_idle = PyUnicode_InternFromString("_idle");
+    return state->name_bodies && state->name_size && state->name_nack && state->name_extend && state->name_idle ? 0 : -1;
+}
+
+static int module_exec(PyObject *module)
+{
+    struct core_state *state = PyModule_GetState(module);
+    state->error = PyErr_NewExceptionWithDoc(
+        "shmq.bindings._core.CoreError",
+        "args = (status, message); the status is one of this module's numbers. args[2] is errno for SYSTEM.", NULL, NULL);
+    if (!state->error || PyModule_AddObjectRef(module, "CoreError", state->error) < 0)
+        return -1;
+    store_methods_join();
+    if (add_type(module, &store_spec, &state->store_type) < 0 ||
+        add_type(module, &receipt_spec, &state->receipt_type) < 0 ||
+        add_type(module, &producer_spec, &state->producer_type) < 0 ||
+        add_type(module, &slot_spec, &state->slot_type) < 0 ||
+        add_type(module, &message_spec, &state->message_type) < 0 ||
+        add_type(module, &reader_spec, &state->reader_type) < 0)
+        return -1;
+    return add_constants(module) < 0 || intern_names(state) < 0 ? -1 : PyModule_AddFunctions(module, record_functions);
+}
+
+#define EACH_OBJECT(state, action)                                                                                    \
+    do {                                                                                                              \
+        action((state)->error);                                                                                       \
+        action((state)->store_type);                                                                                  \
+        action((state)->receipt_type);                                                                                \
+        action((state)->producer_type);                                                                               \
+        action((state)->slot_type);                                                                                   \
+        action((state)->message_type);                                                                                \
+        action((state)->reader_type);                                                                                 \
+    } while (0)
+
+static int module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    struct core_state *state = PyModule_GetState(module);
+    EACH_OBJECT(state, Py_VISIT);
+    return 0;
+}
+
+static int module_clear(PyObject *module)
+{
+    struct core_state *state = PyModule_GetState(module);
+    EACH_OBJECT(state, Py_CLEAR);
+    return 0;
+}
+
+static void module_free(void *module)
+{
+    struct core_state *state = PyModule_GetState(module);
+    if (!state)
+        return;
+    module_clear(module);
+    while (state->receipt_free_count)
+        PyObject_Free(state->receipt_free[--state->receipt_free_count]);
+    message_free_list_clear(state);
+    for (int i = 0; i < CALL_COUNT; i++)
+        Py_CLEAR(state->call_names[i]);
+    Py_CLEAR(state->name_bodies);
+    Py_CLEAR(state->name_size);
+    Py_CLEAR(state->name_nack);
+    Py_CLEAR(state->name_extend);
+    Py_CLEAR(state->name_idle);
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+#if PY_VERSION_HEX >= 0x030D0000
+    {Py_mod_gil, Py_MOD_GIL_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef module_definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "shmq.bindings._core",
+    .m_doc = "The shared-memory log: append, read, wait. Types are in _core.pyi; shmq.shm is the only user.",
+    .m_size = sizeof(struct core_state),
+    .m_slots = module_slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+    .m_free = module_free,
+};
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    return PyModuleDef_Init(&module_definition);
+}

@@ -1,0 +1,104 @@
+/* Cursors over queues with acknowledgement windows: what a consumer knows between two messages.
+ *
+ * Knows queues by index, records by unit, offsets by slot. Does not know Python, groups, topics' names or who decides
+ * which queue is ours. Not thread-safe: the caller serialises (the Python face does so with the GIL).
+ *
+ *      committed          next             offset_max
+ *          |  in flight    |  not delivered  |
+ *   -------+--+--+--+--+---+--+--+--+--+--+--+
+ *          0  1  1  0  1        units[] holds up to 64 of these
+ *          ^ bits of the window: 1 is acknowledged
+ *
+ * (1) committed <= next; every offset in [committed, next) was delivered, filtered out or stepped over.
+ * (2) The bit of `committed` itself is never set: committed is the longest acknowledged prefix.
+ * (3) A delivered record decoded without contradiction, and it names the position and offset its unit names.
+ * (4) An offset slot is written only while its owner word is ours.
+ */
+#ifndef SHMQ_READER_H
+#define SHMQ_READER_H
+
+#include "shmq.h"
+
+#define SHMQ_READER_UNITS 64u
+#define SHMQ_WINDOW_BITS_MAX (UINT64_C(1) << 26) /* 8 MiB of bits: 67 million messages behind one that nobody acknowledges */
+
+struct shmq_cursor {
+    bool live;
+    bool paused;
+    uint32_t queue;
+    uint32_t queue_id;
+    uint32_t slot;             /* offset slot, or SHMQ_NONE */
+    uint64_t owner;            /* our owner word when the slot was assigned */
+    uint64_t serial;           /* of this assignment; a message of an older one no longer moves `committed` */
+    uint64_t next;
+    uint64_t committed;
+    uint64_t *bits;            /* ring, bit (offset mod bit_count) */
+    uint64_t bit_count;        /* power of two, 0 before the first acknowledgement out of order */
+    uint32_t unit_at;
+    uint32_t unit_count;
+    struct shmq_unit units[SHMQ_READER_UNITS];
+    void *context;             /* the caller's */
+};
+
+struct shmq_reader_tag { int64_t hash; char *text; size_t bytes; };
+
+struct shmq_reader {
+    struct shmq_store *store;
+    struct shmq_cursor **cursors; /* entries are reused, never moved: a message knows its cursor by index and serial */
+    uint32_t cursor_count;
+    uint32_t cursor_capacity;
+    uint32_t turn;             /* the cursor that delivers now */
+    struct shmq_reader_tag *tags;
+    uint32_t tag_count;
+    struct shmq_mapping *mapping; /* held: the file of the last record */
+    uint64_t hidden_end;       /* end of the first record that exists but is not visible yet, or 0 */
+    uint64_t serial;
+    uint64_t arrival_ns;       /* smoothed time a wait lasted until something came */
+};
+
+struct shmq_delivery {
+    struct shmq_view view;
+    struct shmq_mapping *mapping; /* borrowed from the reader until its next call; hold it to keep `view` */
+    uint32_t cursor;
+    uint32_t queue;
+    uint64_t serial;
+    uint64_t queue_offset;     /* set for SHMQ_CORRUPT as well, like the two below */
+    uint64_t log_position;
+    uint32_t record_bytes;
+};
+
+void shmq_reader_init(struct shmq_reader *reader, struct shmq_store *store);
+void shmq_reader_clear(struct shmq_reader *reader); /* frees everything but the cursors' contexts */
+/* Deliver only records with one of the tags added. SHMQ_SYSTEM: no memory. */
+enum shmq_status shmq_reader_tag_add(struct shmq_reader *reader, const char *tag, size_t bytes);
+/* Read `queue` from `offset`; *context_old is what a former assignment of the queue held. */
+enum shmq_status shmq_reader_assign(struct shmq_reader *reader, uint32_t queue, uint32_t queue_id, uint64_t offset,
+                                    uint32_t slot, void *context, void **context_old);
+struct shmq_cursor *shmq_reader_find(struct shmq_reader *reader, uint32_t queue); /* NULL: not assigned */
+void shmq_reader_revoke(struct shmq_reader *reader, struct shmq_cursor *cursor);
+void shmq_reader_seek(struct shmq_reader *reader, struct shmq_cursor *cursor, uint64_t offset);
+/* SHMQ_EMPTY: nothing visible. SHMQ_CORRUPT: *out says where, and it was stepped over (record_bytes 0: the units of
+ * queue_offset are nowhere, and nothing was stepped over). SHMQ_SYSTEM: errno says why a file could not be mapped. */
+enum shmq_status shmq_reader_next(struct shmq_reader *reader, struct shmq_delivery *out);
+/* Settle one offset; of no effect when that assignment is over. SHMQ_TABLE_FULL or SHMQ_SYSTEM: the window could not
+ * grow, the offset stays unacknowledged. */
+enum shmq_status shmq_reader_ack(struct shmq_reader *reader, uint32_t cursor, uint64_t serial, uint64_t queue_offset);
+/* cursor.c, for reader.c: pass one offset by, or everything below `offset` (it exists no more). */
+void shmq_cursor_skip(struct shmq_reader *reader, struct shmq_cursor *cursor, uint64_t offset);
+void shmq_cursor_jump(struct shmq_reader *reader, struct shmq_cursor *cursor, uint64_t offset);
+/* Queues and offsets to wait for; returns how many (at most cursor_count). */
+uint32_t shmq_reader_wait_list(const struct shmq_reader *reader, uint32_t *queues, uint64_t *offsets);
+/* How long spinning before sleep pays, from the waits seen so far; and one more wait for that figure. */
+uint32_t shmq_reader_spin_us(const struct shmq_reader *reader, uint32_t spin_us_max);
+void shmq_reader_waited(struct shmq_reader *reader, uint64_t nanoseconds);
+uint64_t shmq_reader_lag(const struct shmq_reader *reader);
+/* First queue offset whose record was stored at or after store_ms. */
+enum shmq_status shmq_reader_search_time(struct shmq_store *store, uint32_t queue, uint64_t store_ms, uint64_t *offset);
+static inline uint64_t shmq_queue_first(const struct shmq_store *store, uint32_t queue)
+{
+    return atomic_load_explicit(&store->queues[queue].offset_min, memory_order_acquire);
+}
+/* The owner word of this process' client slot, 0 without one. */
+uint64_t shmq_owner_word(const struct shmq_store *store);
+
+#endif

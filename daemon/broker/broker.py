@@ -1,0 +1,127 @@
+"""The broker's decisions: requests in, effects out. No socket, no clock, no thread.
+
+Owns which request goes where, how its outcome becomes effects, and the life of connections. It does not know how bytes
+arrive, and reaches shared memory only through `Tables`.
+
+    connected -> handle* -> disconnected        tick about once a second, whatever happens
+
+Invariants:
+ 1. Every request that is not oneway gets exactly one Reply, before anything else that follows from it.
+ 2. After `disconnected`, or a Close in the effects, nothing of that connection is left.
+ 3. A request that fails changes nothing that its sender was not told about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shmq.daemon.broker.attachment import AttachmentDesk
+from shmq.daemon.broker.effects import Close, Effect, Notify, Reply, Report
+from shmq.daemon.broker.group_requests import GroupRequests
+from shmq.daemon.broker.groups import GroupRegistry
+from shmq.daemon.broker.membership import Membership
+from shmq.daemon.broker.offset_requests import OffsetRequests
+from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Peer
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.status import StatusRequests
+from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.topic_requests import TopicRequests
+
+from shmq.errors import ShmqError
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.command import Command, oneway
+from shmq.protocol.failure import failure_reply
+
+_OPAQUE_END = 1 << 31
+
+
+class Broker:
+    """One broker's logic; single-threaded."""
+
+    def __init__(self, tables: Tables, settings: BrokerSettings, *, now_ms: int) -> None:
+        self._connections: dict[int, Connection] = {}
+        self._registry = GroupRegistry(settings)
+        self._desk = AttachmentDesk(tables, settings)
+        self._opaque = 0
+        status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
+        self._handlers: dict[int, Handler] = {
+            **self._desk.handlers(),
+            **Membership(tables, self._registry).handlers(),
+            **TopicRequests(tables, self._registry, settings).handlers(),
+            **GroupRequests(tables, self._registry).handlers(),
+            **OffsetRequests(tables, settings).handlers(),
+            **status.handlers(),
+        }
+
+    def connected(self, connection_id: int, peer: Peer | None, now_ms: int) -> None:
+        """Take note of a new connection; `peer` is None for TCP."""
+        assert connection_id not in self._connections
+        self._connections[connection_id] = Connection(connection_id, peer, now_ms)
+
+    def is_attached(self, connection_id: int) -> bool:
+        """Say whether a connection has proven to be one of our own clients."""
+        connection = self._connections.get(connection_id)
+        return connection is not None and connection.is_attached
+
+    def handle(self, connection_id: int, command: Command, now_ms: int) -> list[Effect]:
+        """Serve one command of a connection."""
+        connection = self._connections.get(connection_id)
+        if connection is None or command.is_reply:
+            return []  # nothing we ask of clients has an answer worth keeping
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            remark = f" request type {command.code} not supported"
+            unknown = command.reply(Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+            return [] if command.is_oneway else [Reply(connection_id, unknown)]
+        try:
+            answer = handler(Call(connection, command, now_ms))
+        except ShmqError as error:
+            return [] if command.is_oneway else [Reply(connection_id, failure_reply(command, error))]
+        return self._effects(connection, command, answer, now_ms)
+
+    def _effects(self, connection: Connection, command: Command, answer: Answer, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        if not command.is_oneway:
+            effects.append(Reply(connection.connection_id, command.reply(ext=answer.ext, body=answer.body)))
+        effects += self._notices(answer.changed_groups, but=connection)
+        for close in answer.closes:
+            effects += [close, *self.disconnected(close.connection_id, now_ms)]
+        effects += map(Report, answer.reports)
+        return effects
+
+    def _notices(self, groups: Iterable[str], *, but: Connection | None = None) -> list[Effect]:
+        """Tell the members of groups to share their queues anew.
+
+        A local sender has its own answer and is left out; a RocketMQ client expects the notice even then.
+        """
+        effects: list[Effect] = []
+        for group in dict.fromkeys(groups):
+            for origin in self._registry.origins(group):
+                if but is not None and but.is_local and origin.connection_id == but.connection_id:
+                    continue
+                self._opaque = (self._opaque + 1) % _OPAQUE_END
+                notice = oneway(Request.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, opaque=self._opaque)
+                effects.append(Notify(origin.connection_id, notice))
+        return effects
+
+    def disconnected(self, connection_id: int, now_ms: int) -> list[Effect]:
+        """Forget a connection: its slot is dropped and its groups are told. Harmless when it is unknown."""
+        connection = self._connections.pop(connection_id, None)
+        if connection is None:
+            return []
+        self._desk.release(connection)
+        change = self._registry.leave(connection_id, now_ms)
+        return [*self._notices(change.groups), *map(Report, change.reports)]
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """End what time has ended: silent TCP clients, and connections and slots of dead processes."""
+        effects: list[Effect] = []
+        for connection in self._desk.collect_dead():
+            pid = connection.peer.pid if connection.peer else 0
+            effects += self._end(connection.connection_id, f"process {pid} has died", now_ms)
+        for connection_id in self._registry.expired_connections(now_ms):
+            effects += self._end(connection_id, "no heartbeat in time", now_ms)
+        return effects
+
+    def _end(self, connection_id: int, reason: str, now_ms: int) -> list[Effect]:
+        return [Close(connection_id, reason), *self.disconnected(connection_id, now_ms)]

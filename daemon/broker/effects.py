@@ -1,0 +1,44 @@
+"""What the broker's logic wants done, as data; whoever owns the sockets does it, in order.
+
+Effects of one call are carried out in the order of the list. An effect for a connection that is gone is dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shmq.protocol.command import Command
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer a request of this connection."""
+
+    connection_id: int
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Tell this connection something it did not ask for; may be dropped if the connection cannot keep up."""
+
+    connection_id: int
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """End this connection; the broker has forgotten it already."""
+
+    connection_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Write one line to the log."""
+
+    text: str
+
+
+Effect = Reply | Notify | Close | Report

@@ -1,0 +1,83 @@
+"""Heartbeats, goodbyes and member lists.
+
+Owns the requests 34, 35 and 38. It does not know how members are told of a change.
+"""
+
+from __future__ import annotations
+
+from shmq.daemon.broker.fields import text_of
+from shmq.daemon.broker.groups import GroupRegistry, Origin
+from shmq.daemon.broker.requests import Answer, Call, Handler
+from shmq.daemon.broker.tables import Tables
+
+from shmq.errors import ProtocolError, RemoteError, UsageError
+from shmq.message import check_topic, retry_topic
+from shmq.protocol.body import ConsumerData, ConsumerList, HeartbeatData, decode_body, encode_body
+from shmq.protocol.codes import Request, Response
+
+_RETRY_QUEUES = 1  # RocketMQ's retryQueueNums
+_RETRY_PERM = 6
+
+
+class Membership:
+    """Serves what members say about themselves."""
+
+    def __init__(self, tables: Tables, registry: GroupRegistry) -> None:
+        self._tables = tables
+        self._registry = registry
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {
+            Request.HEART_BEAT: self._heartbeat,
+            Request.UNREGISTER_CLIENT: self._unregister,
+            Request.GET_CONSUMER_LIST_BY_GROUP: self._list,
+        }
+
+    def _heartbeat(self, call: Call) -> Answer:
+        connection = call.connection
+        beat = decode_body(call.command.body, HeartbeatData)
+        if not beat.clientID:
+            raise ProtocolError("a heartbeat without a client id")
+        if connection.is_local:
+            if not connection.is_attached:
+                raise UsageError("a heartbeat before ATTACH", hint="attach first")
+            if beat.clientID != connection.client_id:
+                raise ProtocolError(f"a heartbeat of {beat.clientID[:64]!a} from client {connection.client_id!a}")
+        origin = Origin(connection.connection_id, connection.is_local, call.command.language, call.command.version)
+        # The tables may refuse for want of room, so they come before the member is registered.
+        self._registry.check(origin, beat, call.now_ms)
+        for data in beat.consumerDataSet:
+            self._tables.group_put(data.groupName)
+            if not connection.is_local or _wants_retry_topic(data):
+                self._make_retry_topic(data.groupName)
+        change = self._registry.heartbeat(origin, beat, call.now_ms)
+        return Answer(changed_groups=change.groups, reports=change.reports)
+
+    def _make_retry_topic(self, group: str) -> None:
+        name = check_topic(retry_topic(group))
+        if self._tables.topic(name) is None:
+            self._tables.topic_put(
+                name, read_queues=_RETRY_QUEUES, write_queues=_RETRY_QUEUES, perm=_RETRY_PERM, flags=0, kind=0
+            )
+
+    def _unregister(self, call: Call) -> Answer:
+        change = self._registry.unregister(
+            call.connection.connection_id,
+            text_of(call.ext, "clientID"),
+            producer_group=call.ext.get("producerGroup", ""),
+            consumer_group=call.ext.get("consumerGroup", ""),
+            now_ms=call.now_ms,
+        )
+        return Answer(changed_groups=change.groups, reports=change.reports)
+
+    def _list(self, call: Call) -> Answer:
+        group = text_of(call.ext, "consumerGroup")
+        members = self._registry.members(group)
+        if not members:
+            raise RemoteError(Response.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        return Answer(body=encode_body(ConsumerList(members)))
+
+
+def _wants_retry_topic(data: ConsumerData) -> bool:
+    return any(entry.topic == retry_topic(data.groupName) for entry in data.subscriptionDataSet)

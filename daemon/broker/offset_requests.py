@@ -1,0 +1,97 @@
+"""Group offsets and queue bounds, served from the tables in shared memory.
+
+Owns the requests 14, 15, 29, 30, 31 and OFFSET_SLOTS. It does not know messages.
+
+A query never creates anything; a commit and OFFSET_SLOTS create the group and the place of its progress. What 14
+answers for a group that never committed is RocketMQ's rule, on which its clients' "consume from where" rests: 0 while
+the queue still starts at 0, otherwise "not found".
+"""
+
+from __future__ import annotations
+
+import msgspec
+from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
+from shmq.daemon.broker.requests import Answer, Call, Handler
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.topic_requests import find_topic
+
+from shmq.errors import RemoteError, UsageError
+from shmq.message import check_group
+from shmq.protocol.codes import Request, Response
+
+_NEVER_COMMITTED = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+
+
+class OffsetRequests:
+    """Serves offsets."""
+
+    def __init__(self, tables: Tables, settings: BrokerSettings) -> None:
+        self._tables = tables
+        self._settings = settings
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {
+            Request.QUERY_CONSUMER_OFFSET: self._query,
+            Request.UPDATE_CONSUMER_OFFSET: self._commit,
+            Request.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
+            Request.GET_MAX_OFFSET: self._max,
+            Request.GET_MIN_OFFSET: self._min,
+            Request.OFFSET_SLOTS: self._slots,
+        }
+
+    def _queue(self, call: Call) -> int:
+        """Index of the queue a request names."""
+        topic = find_topic(self._tables, text_of(call.ext, "topic"), broker_name=self._settings.broker_name)
+        queue_id = number_of(call.ext, "queueId", most=INT32_MAX)
+        if queue_id >= len(topic.queues):
+            error = UsageError(
+                f"request queueId[{queue_id}] is illegal, topic {topic.name} has queues 0 to {len(topic.queues) - 1}"
+            )
+            error.code = Response.SYSTEM_ERROR  # as RocketMQ answers
+            raise error
+        return topic.queues[queue_id]
+
+    def _query(self, call: Call) -> Answer:
+        group = self._tables.group(text_of(call.ext, "consumerGroup"))
+        queue_id = number_of(call.ext, "queueId", most=INT32_MAX)
+        topic = self._tables.topic(text_of(call.ext, "topic"))
+        if topic is None or queue_id >= len(topic.queues):
+            return _offset(0)  # RocketMQ answers 0 even for an unknown topic
+        queue = topic.queues[queue_id]
+        slot = self._tables.offset_slot(group, queue) if group is not None else None
+        committed = self._tables.committed(slot) if slot is not None else -1
+        if committed >= 0:
+            return _offset(committed)
+        if self._tables.queue_bounds(queue).offset_min <= 0:
+            return _offset(0)
+        raise RemoteError(Response.QUERY_NOT_FOUND, _NEVER_COMMITTED)
+
+    def _commit(self, call: Call) -> Answer:
+        queue = self._queue(call)
+        queue_offset = number_of(call.ext, "commitOffset")
+        group = self._tables.group_put(check_group(text_of(call.ext, "consumerGroup")))
+        self._tables.set_committed(self._tables.offset_put(group, queue), queue_offset)
+        return Answer()
+
+    def _search(self, call: Call) -> Answer:
+        time_ms = number_of(call.ext, "timestamp", least=-1)
+        return _offset(self._tables.search_time(self._queue(call), max(0, time_ms)))
+
+    def _max(self, call: Call) -> Answer:
+        return _offset(self._tables.queue_bounds(self._queue(call)).offset_max)
+
+    def _min(self, call: Call) -> Answer:
+        return _offset(self._tables.queue_bounds(self._queue(call)).offset_min)
+
+    def _slots(self, call: Call) -> Answer:
+        topic = find_topic(self._tables, text_of(call.ext, "topic"), broker_name=self._settings.broker_name)
+        group = self._tables.group_put(check_group(text_of(call.ext, "group")))
+        readable = topic.queues[: topic.read_queues]
+        slots = [[queue_id, queue, self._tables.offset_put(group, queue)] for queue_id, queue in enumerate(readable)]
+        return Answer(body=msgspec.json.encode({"slots": slots}))
+
+
+def _offset(queue_offset: int) -> Answer:
+    return Answer(ext={"offset": str(queue_offset)})

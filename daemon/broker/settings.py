@@ -1,0 +1,34 @@
+"""Defaults and limits of the broker's logic, and who this broker is.
+
+Owns every number the logic is bounded by. It does not know where a value was configured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+DEFAULT_QUEUES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """What the logic is told once, at its start."""
+
+    broker_name: str
+    version: str
+    abi: int
+    generation: int
+    pid_namespace: int  # inode number; robust locks are only safe between processes of one namespace
+    instance: Mapping[str, Any] = field(default_factory=dict)  # the JSON object a client maps the segments by
+    auto_create: bool = True
+    default_queues: int = DEFAULT_QUEUES
+    wait_durable: bool = False
+    subscription_grace_ms: int = 600_000  # long enough to replace the members of a group one by one
+    member_expiry_ms: int = 120_000  # RocketMQ's; its clients send a heartbeat every 30 s
+    groups_per_client_max: int = 256
+    topics_per_group_max: int = 1024
+    members_per_group_max: int = 1024
+    expression_characters_max: int = 4096
+    client_id_characters_max: int = 255

@@ -1,0 +1,97 @@
+"""What the broker's logic needs of the state that lives in shared memory.
+
+Owns the interface only. It does not know segments: the bridge implements it over the store, tests over dictionaries.
+
+Invariants every implementation keeps:
+ 1. Indexes and slots stay valid for the life of the segments: an entry is never given to another name.
+ 2. Calls that find nothing return None; calls that cannot do what is asked raise a ShmqError.
+ 3. No call blocks on a client.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class Topic(NamedTuple):
+    """One live topic; `queues` are the queue indexes of queue ids 0, 1, ..."""
+
+    name: str
+    read_queues: int
+    write_queues: int
+    perm: int
+    flags: int
+    kind: int
+    queues: tuple[int, ...]
+
+
+class QueueBounds(NamedTuple):
+    """Queue offsets: the first that is still stored, and the next to be written."""
+
+    offset_min: int
+    offset_max: int
+
+
+class Tables(Protocol):
+    """Topics, groups, group offsets and client slots of one broker."""
+
+    @property
+    def version(self) -> int:
+        """A number that grows with each change of topics or groups."""
+
+    def topic(self, name: str) -> Topic | None:
+        """Return a live topic."""
+
+    def topics(self) -> list[Topic]:
+        """Return every live topic."""
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all live topics."""
+
+    def topic_put(self, name: str, *, read_queues: int, write_queues: int, perm: int, flags: int, kind: int) -> None:
+        """Create or change a topic."""
+
+    def topic_delete(self, name: str) -> None:
+        """Delete a live topic."""
+
+    def group(self, name: str) -> int | None:
+        """Return the index of a group."""
+
+    def groups(self) -> list[str]:
+        """Return the names of all groups."""
+
+    def group_put(self, name: str) -> int:
+        """Create a group unless it exists; return its index."""
+
+    def group_delete(self, name: str) -> None:
+        """Delete a group and its offsets."""
+
+    def offset_slot(self, group: int, queue: int) -> int | None:
+        """Return where a group's progress on a queue is kept, if it has a place."""
+
+    def offset_put(self, group: int, queue: int) -> int:
+        """Return that place, made if need be."""
+
+    def committed(self, slot: int) -> int:
+        """Return the next queue offset to deliver; -1 when none was ever set."""
+
+    def set_committed(self, slot: int, queue_offset: int) -> None:
+        """Set the next queue offset to deliver."""
+
+    def queue_bounds(self, queue: int) -> QueueBounds:
+        """Return which queue offsets exist."""
+
+    def search_time(self, queue: int, time_ms: int) -> int:
+        """Return the first queue offset stored at or after a time."""
+
+    def client_put(self, pid: int, start: int, role: int) -> int:
+        """Hand out a client slot, its wake-up semaphore ready and at zero."""
+
+    def client_is(self, slot: int, pid: int, start: int) -> bool:
+        """Say whether a slot is handed out to exactly this process."""
+
+    def client_drop(self, slot: int) -> None:
+        """Take a slot back; it owns no queue from here on."""
+
+    def dead_clients(self) -> list[int]:
+        """Return the slots handed out to processes that no longer live."""

@@ -1,0 +1,112 @@
+"""Administration of topics: create or change, delete, list.
+
+Owns the requests 17, 215 and 21. It does not know how a topic is stored.
+
+A private header field `onlyIfMissing` makes 17 harmless for a topic that exists, so that two producers that create a
+topic on first use cannot change what an administrator created in between. The answer's field `created` says what was.
+"""
+
+from __future__ import annotations
+
+from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
+from shmq.daemon.broker.groups import GroupRegistry
+from shmq.daemon.broker.requests import Answer, Call, Handler
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import Tables, Topic
+
+from shmq.errors import TopicNotFound, UsageError
+from shmq.message import QUEUES_MAX, check_topic, is_system_topic, nearest
+from shmq.protocol.body import DataVersion, TopicConfig, TopicTable, encode_body, kind_attributes, parse_kind
+from shmq.protocol.codes import Request, Response, TopicKind
+
+_PERM_READ_WRITE = 6
+_PERM_MOST = 7  # read 4, write 2, inherit 1
+
+
+def find_topic(tables: Tables, name: str, *, broker_name: str) -> Topic:
+    """Return a live topic.
+
+    Raises:
+        TopicNotFound: there is none; the hint names what may have been meant.
+    """
+    topic = tables.topic(name)
+    if topic is not None:
+        return topic
+    near = " or ".join(f'"{other}"' for other in nearest(name, tables.topic_names()))
+    meant = f"did you mean {near}? " if near else ""
+    raise TopicNotFound(
+        f'topic "{name[:127]}" does not exist on broker "{broker_name}"',
+        hint=f"{meant}create it with: shmq topic create {name[:127]}",
+    )
+
+
+class TopicRequests:
+    """Serves the administration of topics."""
+
+    def __init__(self, tables: Tables, registry: GroupRegistry, settings: BrokerSettings) -> None:
+        self._tables = tables
+        self._registry = registry
+        self._settings = settings
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {
+            Request.UPDATE_AND_CREATE_TOPIC: self._put,
+            Request.DELETE_TOPIC_IN_BROKER: self._delete,
+            Request.GET_ALL_TOPIC_CONFIG: self._list,
+        }
+
+    def _put(self, call: Call) -> Answer:
+        ext = call.ext
+        name = _own_topic(text_of(ext, "topic"))
+        default = self._settings.default_queues
+        write_queues = _queues(number_of(ext, "writeQueueNums", most=INT32_MAX, default=default))
+        read_queues = _queues(number_of(ext, "readQueueNums", most=INT32_MAX, default=write_queues))
+        perm = number_of(ext, "perm", most=_PERM_MOST, default=_PERM_READ_WRITE)
+        flags = number_of(ext, "topicSysFlag", most=INT32_MAX, default=0)
+        kind = parse_kind(ext.get("attributes", ""))
+        exists = self._tables.topic(name) is not None
+        if exists and flag_of(ext, "onlyIfMissing"):
+            return Answer(ext={"created": "false"})
+        self._tables.topic_put(
+            name, read_queues=read_queues, write_queues=write_queues, perm=perm, flags=flags, kind=kind
+        )
+        return Answer(ext={"created": "false" if exists else "true"}, changed_groups=self._registry.subscribers(name))
+
+    def _delete(self, call: Call) -> Answer:
+        name = _own_topic(text_of(call.ext, "topic"))
+        find_topic(self._tables, name, broker_name=self._settings.broker_name)
+        self._tables.topic_delete(name)
+        return Answer(changed_groups=self._registry.subscribers(name))
+
+    def _list(self, call: Call) -> Answer:
+        table = {topic.name: _config(topic) for topic in self._tables.topics()}
+        return Answer(body=encode_body(TopicTable(table, DataVersion(counter=self._tables.version))))
+
+
+def _own_topic(name: str) -> str:
+    check_topic(name)
+    if is_system_topic(name):
+        error = UsageError(f"The topic[{name}] is conflict with system topic.", hint="choose another name")
+        error.code = Response.SYSTEM_ERROR  # as RocketMQ answers
+        raise error
+    return name
+
+
+def _queues(count: int) -> int:
+    if not 1 <= count <= QUEUES_MAX:
+        raise UsageError(f"a topic of {count} queues", hint=f"choose 1 to {QUEUES_MAX}")
+    return count
+
+
+def _config(topic: Topic) -> TopicConfig:
+    kind = TopicKind(topic.kind) if topic.kind in TopicKind.__members__.values() else TopicKind.NORMAL
+    return TopicConfig(
+        topicName=topic.name,
+        readQueueNums=topic.read_queues,
+        writeQueueNums=topic.write_queues,
+        perm=topic.perm,
+        topicSysFlag=topic.flags,
+        order=kind == TopicKind.FIFO,
+        attributes=kind_attributes(kind),
+    )

@@ -1,0 +1,189 @@
+"""How a keeper comes by its segments: the living ones of this boot, or new ones filled from the files.
+
+It does not know what the keeper does with them.
+
+    instance.json   segments              what happens
+    names none      –                     cold: create, recover
+    names some      whole, writable       warm: attach, take the append lock once (a dead holder's work is finished)
+    names some      read-only, retired,   retire them, then cold: clients attach to the new ones
+                    other sizes or mode
+    names some      cannot be opened      refused while processes are attached to them, else cold
+
+Rules: (1) two generations never append to one log: the old one is retired and its lock taken once before the files are
+read; (2) clients of living segments go on undisturbed when only broker processes died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict, dataclass
+
+from shmq.daemon.event_log import EventLog
+from shmq.daemon.options import Options
+
+from shmq.errors import BrokerBusy, SegmentError, ShmqError
+from shmq.shm.access import access_rights
+from shmq.shm.core import Store, core_errors
+from shmq.shm.instance import Instance, read_instance
+from shmq.shm.liveness import boot_id
+from shmq.shm.presence import attach_presence, presence_count
+from shmq.shm.segment import SegmentSizes, create_segments, open_store, unlink_segments
+from shmq.shm.sweep import sweep
+from shmq.store.layout import StoreLayout
+from shmq.store.recovery import OpenFiles, RecoveryReport, recover
+from shmq.store.tables import LiveTables
+
+_LOCK_SECONDS = 1.0
+
+
+@dataclass
+class Attached:
+    """What a keeper works with."""
+
+    instance: Instance
+    store: Store
+    files: OpenFiles
+    tables: LiveTables
+    report: RecoveryReport | None  # None: the segments were alive
+
+
+def attach(options: Options, log: EventLog) -> Attached:
+    """Attach to the broker's segments, whatever has to be done for it.
+
+    Raises:
+        ShmqError: the files, the disk or the memory refuse; what was created is removed again.
+    """
+    layout = StoreLayout(options.store_path, access_rights())
+    layout.prepare()
+    files = OpenFiles.of(layout, file_bytes=options.file_bytes, log=log)
+    previous = _previous(options, log)
+    if previous is not None:
+        warm = _try_warm(previous, options, files, log)
+        if warm is not None:
+            for name in sweep(options.place, keep=previous):
+                log("segments.swept", name=name)
+            return warm
+        _retire(previous, log)
+    for name in sweep(options.place):
+        log("segments.swept", name=name)
+    return _cold(options, files, log)
+
+
+def _previous(options: Options, log: EventLog) -> Instance | None:
+    try:
+        instance = read_instance(options.place.instance_path)
+    except SegmentError as error:
+        log("instance.unreadable", reason=str(error))
+        return None
+    if instance is not None and instance.boot_id != boot_id():
+        return None  # memory of another boot is gone
+    return instance
+
+
+def _try_warm(previous: Instance, options: Options, files: OpenFiles, log: EventLog) -> Attached | None:
+    """Attach to living segments, or say in the log why that cannot be."""
+    try:
+        store = open_store(previous, writable=True)
+    except ShmqError as error:
+        log("segments.unusable", generation=f"{previous.generation:016x}", reason=str(error))
+        return None
+    reason = _why_not(store, options)
+    if not reason:
+        reason = _files_disagree(store, files)
+    if reason:
+        log("segments.given_up", generation=f"{previous.generation:016x}", reason=reason)
+        store.close()
+        return None
+    attach_presence(previous)
+    try:
+        with core_errors():
+            store.repair(_LOCK_SECONDS)
+    except BrokerBusy as error:
+        log("lock.busy", reason=str(error))  # the watchdog deals with a stopped holder
+    files.mark.load()
+    tables = LiveTables(files.config.load())
+    tables.find_unplaced(store)
+    return Attached(previous, store, files, tables, None)
+
+
+def _why_not(store: Store, options: Options) -> str:
+    head = store.head
+    if store.retired:
+        return "they were retired"
+    if store.read_only:
+        return f"they are read-only (reason {store.read_only})"
+    if head["store_path"] != str(options.store_path):
+        return f"they belong to the store {head['store_path']}"
+    if head["file_bytes"] != options.file_bytes:
+        return f"their log files have {head['file_bytes']} bytes"
+    if bool(head["flush_sync"]) != options.flush_sync:
+        return f"they were made for {'synchronous' if head['flush_sync'] else 'asynchronous'} flush"
+    return ""
+
+
+def _files_disagree(store: Store, files: OpenFiles) -> str:
+    commitlog = files.commitlog
+    commitlog.remove_temporaries()
+    try:
+        commitlog.load()
+    except ShmqError as error:
+        return str(error)
+    if not commitlog.positions or commitlog.begin > store.log_begin or commitlog.end < store.allocated_end:
+        return f"the log files hold bytes {commitlog.begin} to {commitlog.end} only"
+    # The former keeper may have died between creating a file and saying so.
+    store.set_allocated_end(commitlog.end)
+    return ""
+
+
+def _retire(previous: Instance, log: EventLog) -> None:
+    """Make sure that nobody appends through the old segments any more, and remove them."""
+    try:
+        store = open_store(previous, writable=True)
+    except ShmqError as error:
+        attached = presence_count(previous)
+        if attached:
+            raise SegmentError(
+                f"{attached} processes are attached to segments that cannot be opened ({error}) and may still append",
+                hint="stop them (`fuser -v /dev/shm/*` or `lsof` names them), then start again",
+            ) from error
+        unlink_segments(previous)
+        return
+    with core_errors():
+        store.set_retired()
+        # Whoever looked at `retired` before we set it finds no room in the log once it has the lock.
+        store.set_allocated_end(0)
+        with contextlib.suppress(BrokerBusy):
+            store.repair(_LOCK_SECONDS)
+    store.close()
+    unlink_segments(previous)
+    log("segments.retired", generation=f"{previous.generation:016x}")
+
+
+def _cold(options: Options, files: OpenFiles, log: EventLog) -> Attached:
+    sizes = SegmentSizes(
+        file_bytes=options.file_bytes,
+        topic_max=options.topic_max,
+        queue_max=options.queue_max,
+        frame_max=options.frame_max,
+        client_max=options.client_max,
+        group_max=options.group_max,
+        offset_max=options.offset_max,
+    )
+    instance, store = create_segments(
+        options.broker_name,
+        store_path=options.store_path,
+        sizes=sizes,
+        kind=options.segments,
+        flush_sync=options.flush_sync,
+    )
+    log("segments.created", generation=f"{instance.generation:016x}", kind=instance.kind, bytes=instance.segment_bytes)
+    try:
+        tables, report = recover(store, files, default_queues=options.default_queues, log=log)
+    except BaseException:
+        store.close()
+        unlink_segments(instance)
+        files.close()
+        raise
+    numbers = {name: value for name, value in asdict(report).items() if name != "damages"}
+    log("recovery.done", **numbers, damages=len(report.damages))
+    return Attached(instance, store, files, tables, report)

@@ -1,0 +1,126 @@
+"""The log's files: one ahead of the writers, pages present where they write next, the oldest ones gone in time.
+
+It does not know records, queues (it is told how to correct their minimum) or why a file expires when it does.
+
+    begin ……… files with records ……… end ┊ populated ┊ … rest of the file … ┊ one spare file
+                                     log_end   +16 MiB
+
+Rules: (1) the file behind the one in use exists before it is needed, and no more than that one;
+(2) a full disk is said once and tried again every second; nothing else stops;
+(3) the last file is never removed; log_begin moves before a name goes; clients keep what they have mapped.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+from shmq.daemon.event_log import EventLog
+from shmq.daemon.options import Options
+
+from shmq.errors import ShmqError
+from shmq.shm.core import CoreError, Store
+from shmq.store.commitlog import CommitLogFiles
+
+_RETRY_SECONDS = 1.0
+_RETENTION_SECONDS = 10.0
+_REMOVED_PER_ROUND_MAX = 10  # RocketMQ's bound; the disk gets time in between
+_POPULATE_STEP = 4 << 20
+
+
+class LogSpace:
+    """The keeper's part for log files.
+
+    Args:
+        on_begin_moved: told the new begin of the log after old files were given up, before they are unlinked.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        files: CommitLogFiles,
+        options: Options,
+        *,
+        on_begin_moved: Callable[[int], None],
+        log: EventLog,
+    ) -> None:
+        self._store = store
+        self._files = files
+        self._options = options
+        self._on_begin_moved = on_begin_moved
+        self._log = log
+        self._populated_end = 0
+        self._retry_at = 0.0
+        self._retention_at = 0.0
+        self._refused = False
+
+    def round(self, now: float, wall_seconds: float) -> None:
+        """Do what is due.
+
+        Args:
+            now: monotonic seconds.
+            wall_seconds: seconds since the epoch, as file times are.
+        """
+        self._keep_spare(now)
+        self._populate()
+        if now >= self._retention_at:
+            self._retention_at = now + _RETENTION_SECONDS
+            self.clean(wall_seconds)
+
+    def _keep_spare(self, now: float) -> None:
+        log_end = self._store.log_end
+        while self._files.end - log_end <= self._files.file_bytes and now >= self._retry_at:
+            try:
+                end = self._files.create_next(log_end - log_end % self._files.file_bytes)
+            except ShmqError as error:
+                self._retry_at = now + _RETRY_SECONDS
+                if not self._refused:
+                    self._log("log.no_spare", reason=str(error), hint=error.hint)
+                self._refused = True
+                return
+            self._store.set_allocated_end(end)
+            self._log("log.file_created", files=len(self._files.positions), allocated_end=end)
+            self._refused = False
+
+    def _populate(self) -> None:
+        """Make the pages present that writers reach next, so that they meet minor faults only."""
+        log_end = self._store.log_end
+        wanted = min(log_end + self._options.populate_bytes, self._files.end)
+        begin = max(self._populated_end, log_end)
+        if wanted - begin < min(_POPULATE_STEP, self._options.populate_bytes or 1) or wanted <= begin:
+            return
+        while begin < wanted:
+            size = min(wanted, begin - begin % self._files.file_bytes + self._files.file_bytes) - begin
+            try:
+                self._store.populate(begin, size)
+            except CoreError as error:
+                self._log("log.not_populated", log_position=begin, reason=str(error.args[1]))
+                break
+            begin += size
+        self._populated_end = wanted
+
+    def clean(self, wall_seconds: float) -> int:
+        """Remove files that expired, and the oldest ones when the disk is too full; returns how many."""
+        removed = 0
+        usage = shutil.disk_usage(self._files.path(self._files.begin).parent)
+        percent = 100 * usage.used // usage.total if usage.total else 0
+        while len(self._files.positions) > 1 and removed < _REMOVED_PER_ROUND_MAX:
+            first = self._files.positions[0]
+            # The file in use and the spare behind it stay, whatever their age.
+            if first + self._files.file_bytes > self._store.log_end - self._store.log_end % self._files.file_bytes:
+                break
+            age_seconds = wall_seconds - self._files.modified_seconds(first)
+            expired = age_seconds > self._options.retention_hours * 3600
+            if not expired and percent < self._options.disk_force_percent:
+                break
+            begin = self._files.positions[1]
+            self._store.set_log_begin(begin)
+            self._on_begin_moved(begin)
+            self._files.remove_first()
+            removed += 1
+            self._log("log.file_removed", log_begin=begin, expired=expired, disk_percent=percent)
+            usage = shutil.disk_usage(self._files.path(begin).parent)
+            percent = 100 * usage.used // usage.total if usage.total else 0
+        if not removed and percent >= self._options.disk_warn_percent:
+            self._log("disk.filling", percent=percent, free_bytes=usage.free)
+        return removed

@@ -1,0 +1,186 @@
+"""The public API of shmq: what `import shmq` gives, re-exported and nothing else.
+
+Every name is loaded on first use, so that `import shmq` costs about a millisecond and a program pays only for what it
+touches: no sockets before `connect()`, no msgspec before a typed topic, no asyncio before `import shmq.aio`.
+
+    connect() ─▶ Connection ─▶ Producer · Subscription · SimpleConsumer · PullConsumer · Topic · admin
+    Message · Receipt · Slot      what travels                Retry · Reject · Action      what a listener may say
+    ShmqError and below           what goes wrong             shmq.aio                     the asyncio twin
+                                                              shmq.testing                 a real broker for tests
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shmq.version import __version__
+
+if TYPE_CHECKING:
+    from shmq.client.admin import Admin, DeadLetter, QueueInfo, TopicInfo
+    from shmq.client.codec import Codec
+    from shmq.client.connection import Connection, connect
+    from shmq.client.group import Group, GroupLag, QueueLag, ResetStep
+    from shmq.client.health import Check, Health
+    from shmq.client.outcome import Action
+    from shmq.client.producer import Producer
+    from shmq.client.pull import PullConsumer
+    from shmq.client.simple import SimpleConsumer
+    from shmq.client.subscription import Subscription
+    from shmq.client.topic import Topic, TypedMessage, TypedSubscription
+    from shmq.errors import (
+        BrokerBusy,
+        BrokerNotRunning,
+        ConnectError,
+        ConsumeError,
+        CorruptionError,
+        FilterSyntaxError,
+        FlowControl,
+        ForeignNamespace,
+        InvalidName,
+        LeaseExpired,
+        MessageTooLarge,
+        OffsetOutOfRange,
+        PermissionDenied,
+        ProtocolError,
+        ReadOnlyStore,
+        Reject,
+        RemoteError,
+        RequestTimeout,
+        Retry,
+        SegmentError,
+        SegmentFull,
+        SendError,
+        SendTimeout,
+        ShmqError,
+        StoreError,
+        StoreLocked,
+        SubscriptionConflict,
+        TopicNotFound,
+        TransactionError,
+        UsageError,
+        VersionMismatch,
+    )
+    from shmq.shm.core import Message, Receipt, Slot
+
+_HOMES = {
+    "shmq.client.admin": ("Admin", "DeadLetter", "QueueInfo", "TopicInfo"),
+    "shmq.client.codec": ("Codec",),
+    "shmq.client.connection": ("Connection", "connect"),
+    "shmq.client.group": ("Group", "GroupLag", "QueueLag", "ResetStep"),
+    "shmq.client.health": ("Check", "Health"),
+    "shmq.client.outcome": ("Action",),
+    "shmq.client.producer": ("Producer",),
+    "shmq.client.pull": ("PullConsumer",),
+    "shmq.client.simple": ("SimpleConsumer",),
+    "shmq.client.subscription": ("Subscription",),
+    "shmq.client.topic": ("Topic", "TypedMessage", "TypedSubscription"),
+    "shmq.shm.core": ("Message", "Receipt", "Slot"),
+    "shmq.errors": (
+        "BrokerBusy",
+        "BrokerNotRunning",
+        "ConnectError",
+        "ConsumeError",
+        "CorruptionError",
+        "FilterSyntaxError",
+        "FlowControl",
+        "ForeignNamespace",
+        "InvalidName",
+        "LeaseExpired",
+        "MessageTooLarge",
+        "OffsetOutOfRange",
+        "PermissionDenied",
+        "ProtocolError",
+        "ReadOnlyStore",
+        "Reject",
+        "RemoteError",
+        "RequestTimeout",
+        "Retry",
+        "SegmentError",
+        "SegmentFull",
+        "SendError",
+        "SendTimeout",
+        "ShmqError",
+        "StoreError",
+        "StoreLocked",
+        "SubscriptionConflict",
+        "TopicNotFound",
+        "TransactionError",
+        "UsageError",
+        "VersionMismatch",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Action",
+    "Admin",
+    "BrokerBusy",
+    "BrokerNotRunning",
+    "Check",
+    "Codec",
+    "ConnectError",
+    "Connection",
+    "ConsumeError",
+    "CorruptionError",
+    "DeadLetter",
+    "FilterSyntaxError",
+    "FlowControl",
+    "ForeignNamespace",
+    "Group",
+    "GroupLag",
+    "Health",
+    "InvalidName",
+    "LeaseExpired",
+    "Message",
+    "MessageTooLarge",
+    "OffsetOutOfRange",
+    "PermissionDenied",
+    "Producer",
+    "ProtocolError",
+    "PullConsumer",
+    "QueueInfo",
+    "QueueLag",
+    "ReadOnlyStore",
+    "Receipt",
+    "Reject",
+    "RemoteError",
+    "RequestTimeout",
+    "ResetStep",
+    "Retry",
+    "SegmentError",
+    "SegmentFull",
+    "SendError",
+    "SendTimeout",
+    "ShmqError",
+    "SimpleConsumer",
+    "Slot",
+    "StoreError",
+    "StoreLocked",
+    "Subscription",
+    "SubscriptionConflict",
+    "Topic",
+    "TopicInfo",
+    "TopicNotFound",
+    "TransactionError",
+    "TypedMessage",
+    "TypedSubscription",
+    "UsageError",
+    "VersionMismatch",
+    "__version__",
+    "connect",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'shmq' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

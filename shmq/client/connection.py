@@ -1,0 +1,265 @@
+"""Owns what users make of a connection: producers, consumers, listeners, typed topics, administration.
+
+It does not know how a connection lives (link does), nor what happens inside the things it makes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shmq.client import options
+from shmq.client.consumer import ConsumerSpec, Model
+from shmq.client.link import Link
+from shmq.client.position import BEGIN, END, PositionLike, parse_position
+from shmq.client.producer import Producer
+from shmq.client.pull import PullConsumer
+from shmq.client.simple import SimpleConsumer
+from shmq.client.subscription import Subscription
+from shmq.errors import ConnectError, UsageError
+from shmq.message import check_group, check_topic
+from shmq.shm.place import place_of
+
+if TYPE_CHECKING:
+    from shmq.client.admin import Admin
+    from shmq.client.codec import Codec
+    from shmq.client.push import Listeners
+    from shmq.client.topic import Topic
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+ValueT = TypeVar("ValueT")
+Decode = Callable[[bytes], Any]
+
+
+def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT) -> Connection:
+    """Connect to a broker on this host.
+
+    Args:
+        url: `shmq://NAME` or `shmq:///absolute/runtime/directory`; None takes $SHMQ_URL, else the broker "default".
+        timeout: seconds to wait for the broker, and the default timeout of every send.
+
+    Raises:
+        BrokerNotRunning: nobody listens there; `shmq serve` starts one.
+        PermissionDenied, VersionMismatch, ForeignNamespace: the broker is there, but not for this process.
+
+    Example:
+        >>> with connect() as mq:                                          # doctest: +SKIP
+        ...     mq.send("orders", b"42 apples", tag="fruit", key="order-42")
+    """
+    return Connection(place_of(url), timeout=timeout)
+
+
+def parse_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the tags of `"fruit || veg"` or `["fruit", "veg"]`; () stands for all messages.
+
+    Raises:
+        UsageError: an empty tag, or one that cannot be written in an expression.
+    """
+    if tags is None:
+        return ()
+    parts = [part.strip() for part in (tags.split("||") if isinstance(tags, str) else tags)]
+    if "*" in parts or parts == [""]:
+        return ()
+    if not parts or not all(parts) or any("|" in part for part in parts):
+        raise UsageError(
+            f"tags {tags!r} hold an empty tag or a single |", hint='tags="fruit || veg" or ["fruit", "veg"]'
+        )
+    return tuple(dict.fromkeys(parts))
+
+
+def consumer_spec(
+    topic: str,
+    group: str | None,
+    tags: str | Sequence[str] | None,
+    model: Model,
+    start: PositionLike | None,
+    **rest: Any,
+) -> ConsumerSpec:
+    """Check what a consumer is asked to do.
+
+    Raises:
+        InvalidName, UsageError: a name, the model, the tags or the start do not exist.
+    """
+    check_topic(topic)
+    if model not in ("clustering", "broadcasting"):
+        raise UsageError(f"model={model!r} does not exist", hint='model="clustering" or model="broadcasting"')
+    if group is not None:
+        check_group(group)
+    elif model == "clustering":
+        raise UsageError(
+            f'no group to read topic "{topic}" for',
+            hint='subscribe(…, group="billing"), or model="broadcasting" to see every message without a group',
+        )
+    begin = BEGIN if model == "clustering" else END
+    position = begin if start is None else parse_position(start)
+    return ConsumerSpec(topic, group, parse_tags(tags), model, position, **rest)
+
+
+class Connection(Link):
+    """Everything a process does with one broker. Made by `shmq.connect()`; any thread may use it."""
+
+    __slots__ = ()
+
+    # -- making things
+    def producer(self, *, group: str | None = None, timeout: float | None = None) -> Producer:
+        """Return a producer with a timeout of its own, and `send_nowait`.
+
+        Args:
+            group: the producer group, as RocketMQ shows it.
+            timeout: seconds of one send; None takes the connection's.
+        """
+        session = self._live()
+        if group is not None:
+            check_group(group)
+        producer = Producer(self, group=group, timeout=self._timeout if timeout is None else timeout)
+        producer._attach(session)
+        with self._lock:
+            self._producers.add(producer)
+        if group is not None:
+            with contextlib.suppress(ConnectError):  # sending needs no control plane
+                self._register()
+        return producer
+
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        tags: str | Sequence[str] | None = None,
+        auto_ack: bool = False,
+        model: Model = "clustering",
+        start: PositionLike | None = None,
+        attempts_max: int = options.ATTEMPTS_MAX,
+        codec: Decode | None = None,
+    ) -> Subscription:
+        """Return an iterable of messages.
+
+        Args:
+            group: members of one group share the queues; needed unless model is "broadcasting".
+            tags: "fruit || veg" or a list; None takes all messages.
+            auto_ack: acknowledge a message when the next one is asked for.
+            model: "broadcasting" gives every member every message, and keeps no offsets.
+            start: where a group begins that never committed anything on this topic: "first" (default), "last", "-2h",
+                a time. A broadcast consumer begins at "last" by default.
+            attempts_max: deliveries before a message goes to the dead-letter topic.
+            codec: bytes to the message's `value`.
+
+        Raises:
+            SubscriptionConflict: another member of the group subscribes to other topics or tags.
+            UsageError: no group, or this connection reads the topic for this group already.
+        """
+        spec = consumer_spec(
+            topic, group, tags, model, start, auto_ack=auto_ack, attempts_max=attempts_max, codec=codec
+        )
+        return self._add_consumer(Subscription(self, spec))
+
+    def simple_consumer(
+        self,
+        topic: str,
+        *,
+        group: str,
+        tags: str | Sequence[str] | None = None,
+        invisible: float = options.INVISIBLE,
+        start: PositionLike | None = None,
+        attempts_max: int = options.ATTEMPTS_MAX,
+        codec: Decode | None = None,
+    ) -> SimpleConsumer:
+        """Return a consumer that takes batches and hides each message for `invisible` seconds."""
+        spec = consumer_spec(topic, group, tags, "clustering", start, attempts_max=attempts_max, codec=codec)
+        return self._add_consumer(SimpleConsumer(self, spec, invisible=invisible))
+
+    def pull_consumer(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        tags: str | Sequence[str] | None = None,
+        start: PositionLike = "begin",
+        codec: Decode | None = None,
+    ) -> PullConsumer:
+        """Return a consumer that reads every queue from where it is told; begins at the group's offsets, if any."""
+        check_topic(topic)
+        if group is not None:
+            check_group(group)
+        position = parse_position(start)
+        pull = PullConsumer(self, topic, group=group, start=position, tags=parse_tags(tags), codec=codec)
+        pull._live_reader()
+        with self._lock:
+            self._consumers.append(pull)
+        return pull
+
+    def topic(self, name: str, type: type[ValueT], *, codec: str | Codec[ValueT] = "json") -> Topic[ValueT]:
+        """Return a typed topic: values in, values out.
+
+        Args:
+            type: what the bodies hold; anything msgspec can check.
+            codec: "json", "msgpack", or an object with encode(value) and decode(body).
+        """
+        from shmq.client.topic import Topic
+
+        return Topic(self, check_topic(name), type, codec)
+
+    def listener(
+        self,
+        topic: str,
+        *,
+        group: str,
+        tags: str | Sequence[str] | None = None,
+        threads: int = 1,
+        ordered: bool = False,
+        start: PositionLike | None = None,
+        attempts_max: int = options.ATTEMPTS_MAX,
+        codec: Decode | None = None,
+    ) -> Callable[[FunctionT], FunctionT]:
+        """Decorate a function that is called with each message once `run()` or `start()` was called.
+
+        Returning means consumed; an exception means again later; see `shmq.Retry` and `shmq.Reject`.
+
+        Args:
+            threads: how many messages may be handled at once.
+            ordered: one message of a queue at a time, the next one after it was consumed.
+        """
+        from shmq.client.push import Listener, Listeners
+
+        spec = consumer_spec(topic, group, tags, "clustering", start, attempts_max=attempts_max, codec=codec)
+
+        def decorate(function: FunctionT) -> FunctionT:
+            with self._lock:
+                if self._listeners is None:
+                    self._listeners = Listeners()
+                self._listeners.add(Listener(self, spec, function, threads=threads, ordered=ordered))
+            return function
+
+        return decorate
+
+    # -- listeners
+    def run(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
+        """Run the listeners until Ctrl-C, SIGTERM or `stop()`; then drain for `timeout` seconds and return."""
+        self._need_listeners().run(timeout)
+
+    def start(self) -> None:
+        """Run the listeners in the background; returns at once."""
+        self._need_listeners().start()
+
+    @property
+    def admin(self) -> Admin:
+        """Topics, groups, offsets, dead letters."""
+        from shmq.client.admin import Admin
+
+        return Admin(self)
+
+    def _need_listeners(self) -> Listeners:
+        if self._listeners is None:
+            raise UsageError(
+                "there is no listener to run", hint='decorate one: @mq.listener("orders", group="billing")'
+            )
+        return self._listeners
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Handed to a spawned process it opens anew there, as a forked child does.
+        return _reconnect, (self.url, self._timeout)
+
+
+def _reconnect(url: str, timeout: float) -> Connection:
+    return connect(url, timeout=timeout)

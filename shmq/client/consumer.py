@@ -1,0 +1,393 @@
+"""Owns one reader of one topic for one group: its life and its part of the queues.
+
+It does not know how messages reach the application (subscription, push and simple do), what is delivered again
+(returns does), nor the heartbeat of the connection. Public consumers derive from `Consumer`.
+
+    open ──▶ reading ──close──▶ closed
+     ▲          │ fork: the child forgets everything, and opens anew on first use
+     └──────────┘ new generation of segments: the same, in the background
+
+Rules:
+    (1) the core's Reader is the iterator; a new Reader after a fork or a new generation continues the same iteration;
+    (2) what a replaced reader delivered can still be settled, which then has no effect;
+    (3) what was given back when a queue is left is delivered again by whoever reads the queue next.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
+
+from shmq.client import dead_letter, options
+from shmq.client.allocation import allocate
+from shmq.client.position import BEGIN, Position
+from shmq.client.returns import Returns
+from shmq.client.share import QueueSlot, Share
+from shmq.errors import ShmqError, UsageError
+from shmq.shm.core import Reader
+
+if TYPE_CHECKING:
+    from shmq.client.link import Link
+    from shmq.client.session import Session
+    from shmq.shm.core import Message
+
+Model: TypeAlias = Literal["clustering", "broadcasting"]
+
+
+class ConsumerSpec(NamedTuple):
+    """What a consumer was asked to do; immutable, so a forked child can open the same one again."""
+
+    topic: str
+    group: str | None
+    tags: tuple[str, ...] = ()
+    model: Model = "clustering"
+    start: Position = BEGIN
+    auto_ack: bool = False
+    codec: Callable[[bytes], Any] | None = None
+    attempts_max: int = options.ATTEMPTS_MAX
+
+
+class _Owner:
+    """What the core's Reader calls; cut off from its consumer when the reader is replaced."""
+
+    __slots__ = ("consumer",)
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer: Consumer | None = consumer
+
+    def _nack(self, message: Message, after: float | None) -> None:
+        if self.consumer is not None:
+            self.consumer._returns.give_back(message, after)
+
+    def _extend(self, message: Message, seconds: float) -> None:
+        if self.consumer is not None:
+            self.consumer._returns.extend(message, seconds)
+
+    def _idle(self) -> bool:
+        return self.consumer is None or self.consumer._stopped
+
+
+class Consumer:
+    """Reads one topic; see the classes derived from it. Any thread may use it."""
+
+    def __init__(self, connection: Link, spec: ConsumerSpec) -> None:
+        self._connection = connection
+        self._spec = spec
+        self._closed = False
+        self._stopped = False
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._lock = threading.RLock()
+        self._renewed = threading.Condition(self._lock)
+        self._owner: _Owner | None = None
+        self._reader: Reader | None = None
+        self._share: Share | None = None
+        self._step_scheduled = False
+        self._returns = Returns(
+            self._connection._coordinator,
+            attempts_max=self._spec.attempts_max,
+            deliver=self._deliver_again,
+            bury=self._bury,
+        )
+
+    # -- what users see
+    @property
+    def topic(self) -> str:
+        """The topic it reads."""
+        return self._spec.topic
+
+    @property
+    def group(self) -> str | None:
+        """The consumer group; None for a broadcast consumer without one."""
+        return self._spec.group
+
+    @property
+    def queues(self) -> list[int]:
+        """Queue ids this member reads now; they change as members come and go."""
+        with self._lock:
+            return sorted(slot.queue_id for slot in self._share.held.values()) if self._share else []
+
+    def lag(self) -> int:
+        """Return how many messages of the queues read here are not acknowledged yet."""
+        return self._live_reader().lag()
+
+    def reject(self, message: Message, reason: str = "") -> None:
+        """Move the message to the dead-letter topic of the group, then acknowledge it; happens in the background.
+
+        Raises:
+            UsageError: the consumer has no group, so no dead-letter topic.
+        """
+        if self.group is None:
+            raise UsageError("a consumer without a group has no dead-letter topic", hint="subscribe with group=…")
+        self._returns.reject(message, reason or "rejected")
+
+    def stop(self) -> None:
+        """End every iteration over this consumer, from any thread; `close()` still has to follow."""
+        with self._lock:
+            self._stopped = True
+            reader = self._reader
+            self._renewed.notify_all()
+        if reader is not None:
+            reader.stop()
+
+    def close(self) -> None:
+        """Leave the group; unacknowledged messages are delivered again, to whoever reads next. Twice is harmless."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self.stop()
+        with self._lock:
+            self._leave()
+        self._connection._forget_consumer(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = " closed" if self._closed else ""
+        return f"<shmq.{type(self).__name__} {self.topic!r} group={self.group!r} queues={self.queues}{state}>"
+
+    # -- receiving, for the classes derived
+    def _messages(self) -> Iterator[Message]:
+        # `chain` is C: between the application and the core's __next__ there is no Python frame.
+        return chain.from_iterable(self._readers())
+
+    def _readers(self) -> Iterator[Reader]:
+        """Every reader this consumer will have; the next one is asked for when the core ended the one before."""
+        done: Reader | None = None
+        while not self._stopped:
+            reader = self._live_reader()
+            if reader is done:
+                self._wait_renewed(options.ITERATION_SLICE)
+                continue
+            yield reader
+            done = reader
+
+    def _poll(self, count_max: int, wait: float) -> list[Message]:
+        if count_max < 1:
+            raise UsageError(f"max={count_max} asks for no message", hint="max is at least 1")
+        deadline = time.monotonic() + wait
+        while True:
+            remaining = max(0.0, deadline - time.monotonic())
+            reader = self._live_reader()
+            messages = reader.poll(count_max, min(remaining, options.ITERATION_SLICE))
+            if messages or not remaining or self._stopped:
+                return messages
+
+    def _poll_once(self, count_max: int, wait: float) -> list[Message]:
+        """As `_poll`, but `_wake()` ends the wait."""
+        return self._live_reader().poll(count_max, wait)
+
+    def _wake(self) -> None:
+        reader = self._reader
+        if reader is not None:
+            reader.wake()
+
+    def _wait_renewed(self, seconds: float) -> None:
+        with self._lock:
+            if not self._stopped:
+                self._renewed.wait(seconds)
+
+    def _live_reader(self) -> Reader:
+        reader = self._reader
+        if reader is not None:
+            return reader
+        if self._closed:
+            raise UsageError("the consumer is closed", hint="subscribe again")
+        session = self._connection._live()
+        with self._lock:
+            if self._reader is None:
+                self._open(session)
+            assert self._reader is not None
+            return self._reader
+
+    # -- life
+    def _open(self, session: Session) -> None:
+        """Begin to read; the caller holds the lock, and the connection has registered us with the broker."""
+        spec = self._spec
+        session.resolve(spec.topic)
+        self._owner = _Owner(self)
+        self._reader = Reader(
+            session.store,
+            owner=self._owner,
+            auto_ack=spec.auto_ack,
+            tags=spec.tags or None,
+            codec=spec.codec,
+            spin_us=options.SPIN_US,
+            slice=options.ITERATION_SLICE,
+        )
+        self._share = Share(
+            store=session.store, reader=self._reader, topic=spec.topic, start=spec.start, on_left=self._queue_left
+        )
+        self._rebalance()
+        if not self._share.held:
+            self._connection._coordinator.call_after(options.ASSIGNMENT_WARNING_AFTER, self._warn_unassigned)
+
+    def _leave(self) -> None:
+        """Give everything back; the caller holds the lock."""
+        self._returns.close()
+        if self._share is not None:
+            self._share.leave_all()
+        if self._owner is not None:
+            self._owner.consumer = None
+        if self._reader is not None:
+            self._reader.stop()
+            self._reader.close()
+        self._owner = self._reader = self._share = None
+
+    def _renew(self) -> None:
+        """Start over on the next generation of segments."""
+        with self._lock:
+            if self._closed:
+                return
+            self._leave()
+            self._start_over_locked()
+            self._open(self._connection._live())
+            self._renewed.notify_all()
+
+    def _start_over_locked(self) -> None:
+        # As `_start_over`, but keeping the lock that the caller and waiting iterators hold.
+        lock, renewed = self._lock, self._renewed
+        self._start_over()
+        self._lock, self._renewed = lock, renewed
+
+    def _after_fork(self) -> None:
+        """In the child: everything so far is the parent's; settling its messages here has no effect."""
+        owner, reader = self._owner, self._reader
+        self._start_over()
+        _cut_off(owner, reader)
+
+    def _vanish(self) -> None:
+        """End without leaving the queues."""
+        self._closed = self._stopped = True
+        self._returns.close()
+        _cut_off(self._owner, self._reader)
+
+    # -- queues
+    def _rebalance(self) -> None:
+        """Find out which queues are ours, and begin to take and leave them."""
+        share = self._share
+        if share is None or self._closed:
+            return
+        # Asked before the lock is taken: `close()` must not have to wait for a broker that does not answer.
+        slots = self._queue_slots()
+        wanted = slots
+        if self._spec.model == "clustering":
+            assert self._spec.group is not None
+            connection = self._connection
+            wanted = allocate(connection._live().control.members(self._spec.group), connection.client_id, slots)
+        with self._lock:
+            if self._share is not share or self._closed:
+                return
+            share.want(wanted, slots, self._connection._coordinator.clock.now())
+        self._step()
+
+    def _step(self) -> None:
+        with self._lock:
+            share = self._share
+            self._step_scheduled = False
+            if share is None or self._closed or not share.step(self._connection._coordinator.clock.now()):
+                return
+            self._step_scheduled = True
+        self._connection._coordinator.call_after(options.TAKE_INTERVAL, self._scheduled_step)
+
+    def _scheduled_step(self) -> None:
+        with self._lock:
+            if not self._step_scheduled:
+                return
+        self._step()
+
+    def _retake(self) -> None:
+        """Own our queues under the new client slot."""
+        with self._lock:
+            if self._share is not None and not self._closed:
+                self._share.retake()
+
+    def _queue_slots(self) -> list[QueueSlot]:
+        session = self._connection._live()
+        if self._spec.model == "clustering":
+            assert self._spec.group is not None
+            return sorted(QueueSlot(*entry) for entry in session.control.offset_slots(self._spec.group, self.topic))
+        index = session.resolve(self.topic)
+        topic = session.store.topic(index)
+        return [QueueSlot(queue_id, queue) for queue_id, queue in enumerate(topic["queues"][: topic["read_queues"]])]
+
+    def _queue_left(self, queue_id: int) -> None:
+        self._returns.forget(queue_id)
+
+    def _pause(self, queue_id: int, *, paused: bool) -> None:
+        """Stop or go on delivering one queue; it stays ours, and messages given back still come."""
+        with self._lock:
+            if self._share is not None:
+                self._share.pause(queue_id, paused=paused)
+
+    # -- delivering again
+    def _deliver_again(self, message: Message) -> None:
+        with self._lock:
+            reader, share = self._reader, self._share
+            if reader is None or share is None:
+                return
+            if any(slot.queue_id == message.queue_id for slot in share.held.values()):
+                reader.requeue(message)
+                reader.wake()
+
+    def _bury(self, message: Message, reason: str) -> None:
+        assert self.group is not None
+        dead_letter.bury(self._connection._live(), self._connection._internal_producer(), message, self.group, reason)
+        message.ack()
+
+    # -- telling why nothing comes
+    def _warn_unassigned(self) -> None:
+        with self._lock:
+            share = self._share
+            if share is None or share.held or self._closed:
+                return
+            reason = self._why_unassigned(share)
+        import logging
+
+        logging.getLogger("shmq").warning(
+            'consumer of topic "%s", group "%s" has no queue after %g s: %s',
+            self.topic,
+            self.group,
+            options.ASSIGNMENT_WARNING_AFTER,
+            reason,
+        )
+
+    def _why_unassigned(self, share: Share) -> str:
+        session = self._connection._live()
+        if not session.control.alive:
+            return "the broker's control plane does not answer; see `shmq health`"
+        try:
+            slots = self._queue_slots()
+            members = session.control.members(self.group) if self.group else []
+        except ShmqError as error:
+            return f"the broker could not say who is in the group: {error}"
+        if not slots:
+            return "the topic has no queue that may be read"
+        if self._spec.model == "clustering" and self._connection.client_id not in members:
+            return "the broker does not list this client as a member of the group"
+        if share.missing:
+            owners = sorted({session.store.offset_owner(slot.offset_slot) for slot in share.missing})
+            return f"its queues are still read by client slot {', '.join(map(str, owners))}, which has not left them"
+        return (
+            f"the group has {len(members)} members for {len(slots)} queues; "
+            f"more queues: shmq topic update {self.topic} --queues {len(members)}"
+        )
+
+
+def _cut_off(owner: _Owner | None, reader: Reader | None) -> None:
+    """Let a reader deliver nothing and move no offset any more, without telling anybody."""
+    if owner is not None:
+        owner.consumer = None
+    if reader is not None:
+        for entry in reader.assigned():
+            reader.revoke(entry[1])
+        reader.stop()

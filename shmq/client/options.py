@@ -1,0 +1,84 @@
+"""Owns every default and limit of the Python client; receives nothing, decides nothing at run time.
+
+It does not know what the numbers are used for beyond their names. Times are seconds unless the name says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+CONNECT_TIMEOUT: Final = 3.0
+"""How long `connect()` waits for the broker to answer."""
+
+SEND_TIMEOUT: Final = 3.0
+"""RocketMQ's sendMsgTimeout: how long a send waits for the append lock, for space, and for durability."""
+
+CLOSE_TIMEOUT: Final = 5.0
+"""How long `close()` drains before it gives unsettled messages back."""
+
+EXIT_TIMEOUT: Final = 1.0
+"""The same for a connection that is still open when the process ends."""
+
+REQUEST_TIMEOUT: Final = 2.0
+"""One request of the control plane, which answers from memory on this host."""
+
+REBALANCE_INTERVAL: Final = 20.0
+"""RocketMQ's rebalance interval; a notification of the broker normally comes much earlier."""
+
+TAKE_INTERVAL: Final = 0.02
+"""Pause between two tries to take a queue whose owner has not left yet; runs only while one is pending."""
+
+REVOKE_TIMEOUT: Final = 1.0
+"""How long a revoked queue waits for its messages in flight before the next member may read it."""
+
+UNSET_QUEUE_GRACE: Final = 1.0
+"""How long a queue without an offset waits before it counts as new, while its siblings already have offsets."""
+
+ASSIGNMENT_WARNING_AFTER: Final = 10.0
+"""A consumer without a queue for so long says why, once."""
+
+ITERATION_SLICE: Final = 0.2
+"""Longest uninterrupted wait inside the core, so that Ctrl-C and `close()` are noticed."""
+
+SPIN_US: Final = 20
+"""Microseconds a reader spins, on a machine with an idle processor, before it sleeps."""
+
+RECEIVE_MAX: Final = 32
+"""Messages of one `receive()`; RocketMQ's consumeMessageBatchMaxSize in pull requests."""
+
+INVISIBLE: Final = 30.0
+"""How long a simple consumer may work on a message before it is delivered again."""
+
+INVISIBLE_MAX: Final = 43_200.0
+"""RocketMQ's upper bound of an invisible time: 12 hours."""
+
+ATTEMPTS_MAX: Final = 16
+"""Deliveries before a message is moved to the dead-letter topic (RocketMQ's retryMaxTimes)."""
+
+RETRY_DELAYS: Final = (
+    10.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 420.0, 480.0, 540.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0,
+)  # fmt: skip
+"""RocketMQ's delay levels 3 to 18: the pause before attempt 2, 3, …"""
+
+DEAD_LETTER_RETRY: Final = 1.0
+"""Pause before another try when the dead-letter topic could not be written."""
+
+PRUNE_INTERVAL: Final = 1.0
+"""How often acknowledged messages are dropped from the list of those whose invisible time runs."""
+
+LISTENER_THREADS_MAX: Final = 1024
+"""More threads than this in one listener is a mistake, not a setting."""
+
+LISTENER_BACKLOG: Final = 4
+"""Messages taken ahead for each listener thread, so that a worker never waits for the dispatcher."""
+
+SEND_NOWAIT_MAX: Final = 10_000
+"""Sends that may wait in one producer before `send_nowait()` itself has to wait."""
+
+CREATE_POLL: Final = 0.002
+"""Pause between two looks for a topic that the broker has just been asked to create."""
+
+
+def retry_delay(attempt: int) -> float:
+    """Return the pause after delivery number `attempt` (from 1) when the consumer named none."""
+    return RETRY_DELAYS[min(max(attempt, 1), len(RETRY_DELAYS)) - 1]

@@ -1,0 +1,118 @@
+"""Owns the words for a place in a queue: "begin", "end", an offset, a point in time, a time ago.
+
+It does not know queues; it turns what a user wrote into one `Position`, which whoever has the store resolves.
+
+    "begin" "first" "earliest"      the oldest stored message
+    "end" "last" "latest"           behind the newest message
+    1234, "1234"                    a queue offset
+    "-2h" "-90s" "-15m" "-1d"       messages stored since so long ago
+    "2026-11-20T08:00:00Z"          messages stored at or after that time (no zone: local time)
+    datetime                        the same
+"""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import NamedTuple, TypeAlias
+
+from shmq.errors import UsageError
+
+PositionLike: TypeAlias = "str | int | datetime"
+
+_BEGIN = frozenset(("begin", "first", "earliest"))
+_END = frozenset(("end", "last", "latest"))
+_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_HINT = 'use "begin", "end", an offset, "-2h", or an ISO time like "2026-11-20T08:00:00Z"'
+
+
+class Kind(enum.Enum):
+    """What the number of a position counts."""
+
+    BEGIN = "begin"
+    END = "end"
+    OFFSET = "offset"
+    TIME_MS = "time"
+
+
+class Position(NamedTuple):
+    """A place in any queue; `value` is an offset or milliseconds since the epoch, 0 for begin and end."""
+
+    kind: Kind
+    value: int = 0
+
+    def resolve(self, offset_min: int, offset_max: int, search_time: Callable[[int], int]) -> int:
+        """Return the queue offset meant in a queue that stores offset_min to offset_max - 1.
+
+        Args:
+            search_time: milliseconds to the first offset stored at or after them.
+        """
+        if self.kind is Kind.BEGIN:
+            return offset_min
+        if self.kind is Kind.END:
+            return offset_max
+        wanted = self.value if self.kind is Kind.OFFSET else search_time(self.value)
+        return min(max(wanted, offset_min), offset_max)
+
+
+BEGIN = Position(Kind.BEGIN)
+END = Position(Kind.END)
+
+
+def parse_position(text: PositionLike, *, now_ms: int | None = None) -> Position:
+    """Read a position; integers and strings of digits are offsets.
+
+    Raises:
+        UsageError: the text is none of the forms above.
+    """
+    if isinstance(text, datetime):
+        return Position(Kind.TIME_MS, round(text.timestamp() * 1000))
+    if isinstance(text, bool):
+        raise UsageError(f"{text!r} is not a position", hint=_HINT)
+    if isinstance(text, int):
+        return _offset(text)
+    if not isinstance(text, str):
+        raise UsageError(f"a position cannot be a {type(text).__name__}", hint=_HINT)
+    word = text.strip().lower()
+    if word in _BEGIN:
+        return BEGIN
+    if word in _END:
+        return END
+    if word.isdecimal():
+        return _offset(int(word))
+    if word.startswith("-"):
+        return Position(Kind.TIME_MS, _ago(text, word, round(time.time() * 1000) if now_ms is None else now_ms))
+    return parse_time(text)
+
+
+def parse_time(text: str | datetime) -> Position:
+    """Read a point in time.
+
+    Raises:
+        UsageError: it is no ISO 8601 time.
+    """
+    if isinstance(text, datetime):
+        return Position(Kind.TIME_MS, round(text.timestamp() * 1000))
+    try:
+        return Position(Kind.TIME_MS, round(datetime.fromisoformat(text.strip()).timestamp() * 1000))
+    except ValueError:
+        raise UsageError(f"{text!r} is not a position in a queue", hint=_HINT) from None
+
+
+def _offset(value: int) -> Position:
+    if value < 0:
+        raise UsageError(f"offset {value} is negative", hint=_HINT)
+    return Position(Kind.OFFSET, value)
+
+
+def _ago(text: str, word: str, now_ms: int) -> int:
+    unit = _UNIT_SECONDS.get(word[-1], 0)
+    try:
+        amount = float(word[1:-1])
+    except ValueError:
+        amount = -1.0
+    if not unit or not 0 <= amount < 1e9:
+        raise UsageError(f"{text!r} is not a time ago", hint="write -90s, -15m, -2h, -1d or -1w")
+    return max(0, round(now_ms - amount * unit * 1000))

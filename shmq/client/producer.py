@@ -1,0 +1,220 @@
+"""Owns sending: the objects whose `send` is the core's own method, and the queue of sends nobody waits for.
+
+It does not know how a topic is found or created (client.session), nor what a record looks like.
+
+    Sender          send · send_oneway · send_batch · reserve, each the bound method of a core producer
+      Producer      + a timeout and group of its own, + send_nowait, + a life as a context manager
+      Connection    (client.connection)
+
+Rules:
+    (1) between the caller and the C function stands no Python frame: the four names are instance attributes;
+    (2) after fork, close, or a new generation of segments they are bound anew; a bound method that the caller
+        copied before that keeps the old target and reports it as BrokerNotRunning;
+    (3) an error of the core arrives as a type of shmq.errors.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from shmq.client import options
+from shmq.errors import UsageError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from shmq.client.link import Link
+    from shmq.client.nowait import NowaitQueue
+    from shmq.client.session import Session
+    from shmq.shm.core import Producer as CoreProducer
+    from shmq.shm.core import Receipt, Slot
+
+HOT: Final = ("send", "send_oneway", "send_batch", "reserve")
+"""Names that are bound to the core; `tests/client/test_producer.py` asserts that they are."""
+
+_DOCUMENTATION: Final = {
+    "send": "Store one message and return its Receipt: topic, queue_id, offset, log_position, message_id.",
+    "send_oneway": "Store one message without a receipt and without waiting for durability.",
+    "send_batch": "Store all bodies into one queue, in order, and return their receipts.",
+    "reserve": "Return a Slot: a body of up to `size` bytes to be written in place, inside the log.",
+}
+
+
+class Sender:
+    """Something with the four hot methods."""
+
+    if TYPE_CHECKING:
+
+        def send(
+            self,
+            topic: str,
+            body: Any,
+            *,
+            tag: str | None = None,
+            key: str | None = None,
+            keys: Iterable[str] | None = None,
+            properties: Mapping[str, str] | None = None,
+            message_group: str | None = None,
+            queue_id: int | None = None,
+            flag: int = 0,
+            timeout: float | None = None,
+        ) -> Receipt:
+            """Store one message and return where; it is visible to consumers before this returns.
+
+            Args:
+                body: anything with the buffer protocol, at most 4 MiB.
+                tag: at most one; consumers filter by it.
+                key: what people search for later; `keys` for several.
+                properties: free str to str pairs.
+                message_group: messages of one group go to one queue, in order.
+                queue_id: exactly this queue, instead of the next one.
+                flag: a number for the application, stored as it is.
+                timeout: seconds, instead of the producer's.
+
+            Raises:
+                TopicNotFound: it does not exist, and the broker does not create topics by itself.
+                MessageTooLarge, SegmentFull, BrokerBusy, ReadOnlyStore, SendTimeout: see shmq.errors.
+            """
+
+        def send_oneway(
+            self,
+            topic: str,
+            body: Any,
+            *,
+            tag: str | None = None,
+            key: str | None = None,
+            keys: Iterable[str] | None = None,
+            properties: Mapping[str, str] | None = None,
+            message_group: str | None = None,
+            queue_id: int | None = None,
+            flag: int = 0,
+            timeout: float | None = None,
+        ) -> None:
+            """Store one message as `send` does, without a receipt and without waiting for durability."""
+
+        def send_batch(
+            self,
+            topic: str,
+            bodies: Sequence[Any],
+            *,
+            tag: str | None = None,
+            keys: Sequence[str] | None = None,
+            properties: Mapping[str, str] | None = None,
+            message_group: str | None = None,
+            queue_id: int | None = None,
+            timeout: float | None = None,
+        ) -> list[Receipt]:
+            """Store all bodies into one queue, in order; `keys`, when given, holds one key for each body."""
+
+        def reserve(
+            self,
+            topic: str,
+            size: int,
+            *,
+            tag: str | None = None,
+            key: str | None = None,
+            properties: Mapping[str, str] | None = None,
+            message_group: str | None = None,
+            queue_id: int | None = None,
+            timeout: float | None = None,
+        ) -> Slot:
+            """Return room for a body of up to `size` bytes inside the log: `with mq.reserve(…) as slot:`."""
+
+    else:
+        __slots__ = _DOCUMENTATION
+
+    def _bind(self, core: CoreProducer) -> None:
+        """Let the hot names be the core's bound methods."""
+        for name in HOT:
+            setattr(self, name, getattr(core, name))
+
+    def _bind_to(self, prepare: Callable[[], None]) -> None:
+        """Let the hot names call `prepare` first, which binds them anew or raises."""
+        for name in HOT:
+            setattr(self, name, functools.partial(self._call_after, prepare, name))
+
+    def _call_after(self, prepare: Callable[[], None], name: str, /, *positional: Any, **named: Any) -> Any:
+        prepare()
+        return getattr(self, name)(*positional, **named)
+
+
+class Producer(Sender):
+    """Sends with a timeout and a group of its own. Made by `Connection.producer()`; any thread may use it.
+
+    Example:
+        >>> with mq.producer(group="shop", timeout=2.0) as p:      # doctest: +SKIP
+        ...     future = p.send_nowait("orders", b"42 apples")
+        ...     print(future.result().offset)
+    """
+
+    __slots__ = ("__weakref__", "_closed", "_connection", "_nowait", "_timeout", "group")
+
+    def __init__(self, connection: Link, *, group: str | None, timeout: float) -> None:
+        self._connection = connection
+        self._timeout = timeout
+        self._closed = False
+        self._nowait: NowaitQueue | None = None
+        self.group = group
+
+    def send_nowait(self, topic: str, body: Any, **arguments: Any) -> Future[Receipt]:
+        """Hand a message to this producer's own thread and return a future of its receipt.
+
+        Takes the arguments of `send`. Messages handed over are stored in order. The body is copied unless it is bytes.
+
+        Raises:
+            FlowControl: 10,000 sends have been waiting for the whole timeout.
+        """
+        if self._closed:
+            self._refuse()
+        if not isinstance(body, (bytes, str)):  # a str is refused by the core, with a hint
+            body = memoryview(body).tobytes()
+        queue = self._nowait
+        if queue is None:
+            queue = self._start_nowait()
+        return queue.submit(functools.partial(self._send_queued, topic, body, arguments), self._timeout)
+
+    def close(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
+        """Store what `send_nowait` still holds, for at most `timeout` seconds; then refuse sends. Twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._nowait is not None:
+            self._nowait.drain(timeout)
+        self._bind_to(self._refuse)
+        self._connection._forget_producer(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<shmq.Producer of {self._connection.url} group={self.group!r}{' closed' if self._closed else ''}>"
+
+    def _send_queued(self, topic: str, body: Any, arguments: dict[str, Any]) -> Receipt:
+        # Looked up when its turn comes, so that a producer that was bound anew in between is used.
+        return self.send(topic, body, **arguments)
+
+    def _start_nowait(self) -> NowaitQueue:
+        from shmq.client.nowait import NowaitQueue
+
+        with self._connection._lock:
+            if self._nowait is None:
+                self._nowait = NowaitQueue(options.SEND_NOWAIT_MAX)
+            return self._nowait
+
+    def _attach(self, session: Session) -> None:
+        if not self._closed:
+            self._bind(session.core_producer(self._timeout))
+
+    def _detach(self, prepare: Callable[[], None]) -> None:
+        """In a forked child: call `prepare` at the first use."""
+        self._nowait = None  # its thread and its futures are the parent's
+        if not self._closed:
+            self._bind_to(prepare)
+
+    def _refuse(self) -> None:
+        raise UsageError("the producer is closed", hint="send before leaving its `with` block")

@@ -1,0 +1,143 @@
+"""Owns one attachment to one generation of segments: control plane, mapped store, presence, and topic look-ups.
+
+It does not know producers or consumers; a connection drops a whole session and opens the next one after a fork, or when
+the broker has given its segments up.
+
+    attach    control plane says who we are -> segments are checked and mapped -> the kernel counts us as present
+    close     the reverse; what is still exported (messages, views) keeps its own mapping alive
+    abandon   in a forked child: let go of everything without telling the broker anything, it all belongs to the parent
+
+Rules:
+    (1) the segments must belong to the owner of the socket that described them;
+    (2) a topic is looked up in shared memory first; the control plane is asked only to create one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+
+from shmq.client import options
+from shmq.client.control import ControlClient
+from shmq.errors import ConnectError, ShmqError, TopicNotFound
+from shmq.message import check_topic, is_system_topic, nearest
+from shmq.shm.core import Producer, Store
+from shmq.shm.place import Place
+from shmq.shm.presence import attach_presence, detach_presence
+from shmq.shm.segment import Instance, open_store
+
+ROLE_BOTH = 3
+PERM_READ_WRITE = 6
+
+
+class Session:
+    """Everything of a connection that dies with a generation or a fork."""
+
+    __slots__ = ("_counted", "control", "instance", "place", "store", "timeout")
+
+    def __init__(self, place: Place, *, client_id: str, timeout: float) -> None:
+        self.place = place
+        self.timeout = timeout
+        self.control = ControlClient.connect(place, client_id=client_id, role=ROLE_BOTH, timeout=timeout)
+        self._counted = False
+        try:
+            self.instance: Instance = self.control.attachment.instance
+            self.store: Store = self._map()
+        except BaseException:
+            self.control.close()
+            raise
+
+    @property
+    def wait_durable(self) -> bool:
+        """Whether a send is answered only once it is on disk (synchronous flush)."""
+        return self.control.attachment.wait_durable
+
+    def _map(self) -> Store:
+        uid = os.stat(self.place.socket_path).st_uid
+        store = open_store(self.instance, writable=True, uid=uid)
+        attach_presence(self.instance)
+        self._counted = True
+        store.use_client(self.control.attachment.client_slot)
+        return store
+
+    def core_producer(self, timeout: float, *, wait_durable: bool | None = None) -> Producer:
+        """Return a new core producer; `timeout` in seconds."""
+        waits = self.wait_durable if wait_durable is None else wait_durable
+        return Producer(self.store, resolve=self.resolve, timeout=timeout, wait_durable=waits)
+
+    def resolve(self, topic: str) -> int:
+        """Return the index of a topic, creating it if the broker creates topics on first use.
+
+        Raises:
+            TopicNotFound: it does not exist and may not be created.
+            InvalidName: no topic can have this name.
+        """
+        index = self.store.topic_find(topic)
+        if index >= 0:
+            return index
+        check_topic(topic)
+        if not self.control.attachment.auto_create or is_system_topic(topic):
+            raise self.topic_not_found(topic)
+        return self.create(topic, queues=self.control.attachment.default_queues)
+
+    def create(self, topic: str, *, queues: int) -> int:
+        """Return the index of a topic, asking the broker to make it if there is none, whatever its default is."""
+        index = self.store.topic_find(topic)
+        return index if index >= 0 else self.put_topic(topic, queues=queues)
+
+    def put_topic(self, topic: str, *, queues: int, kind: str = "normal") -> int:
+        """Let the broker create or change a topic and return its index once it is in shared memory."""
+        self.control.create_topic(topic, queues=queues, perm=PERM_READ_WRITE, kind=kind)
+        deadline = time.monotonic() + self.timeout
+        while (index := self.store.topic_find(topic)) < 0:
+            if time.monotonic() >= deadline:
+                raise ConnectError(
+                    f'topic "{topic}" was created, but did not appear in shared memory within {self.timeout:g} s',
+                    hint="see `shmq health`",
+                )
+            time.sleep(options.CREATE_POLL)
+        return index
+
+    def topic_not_found(self, topic: str) -> TopicNotFound:
+        """Return the error for a topic that does not exist, with the nearest names that do."""
+        names = [str(entry["name"]) for entry in self.store.topics()]
+        near = " or ".join(f'"{name}"' for name in nearest(topic, names))
+        meant = f"did you mean {near}? " if near else ""
+        return TopicNotFound(
+            f'topic "{topic}" does not exist on broker "{self.place.broker_name}"',
+            hint=f"{meant}create it with: shmq topic create {topic}",
+        )
+
+    def watch(self, *, on_members_changed: Callable[[str], None], on_reconnect: Callable[[], None]) -> None:
+        """Say whom the control plane reports to; both are called on its thread and must not ask it anything there."""
+        self.control.on_members_changed = on_members_changed
+        self.control.on_reconnect = on_reconnect
+
+    def renew(self) -> bool:
+        """After a reconnection: map the next generation (True), or go on with this one under the new client slot."""
+        attachment = self.control.attachment
+        if attachment.instance.generation == self.instance.generation:
+            self.store.use_client(attachment.client_slot)
+            return False
+        self._discount()
+        self.instance = attachment.instance
+        self.store = self._map()
+        return True
+
+    def close(self) -> None:
+        """Say goodbye to the broker and let the segments go; never raises."""
+        with contextlib.suppress(ShmqError, OSError):
+            self.control.close()
+        self._discount()
+
+    def abandon(self) -> None:
+        """Forget everything in a forked child; the parent's registration stays as it is."""
+        self.control.abandon()
+        self._counted = False
+
+    def _discount(self) -> None:
+        if self._counted:
+            self._counted = False
+            detach_presence(self.instance)

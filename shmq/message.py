@@ -1,0 +1,264 @@
+"""Names of topics and groups, and the text of message properties.
+
+Owns what a name may look like, which names and property keys RocketMQ keeps for itself, and how properties become
+the text that a record and a send header carry. It does not know records, sockets, or which topics exist.
+
+    properties   key 0x01 value 0x02 key 0x01 value 0x02 ...        UTF-8, at most 32767 bytes
+
+Invariants:
+ 1. A name that passed `check_topic` or `check_group` is ASCII, needs no escaping in a path, and fits its shared table.
+ 2. `parse_properties(encode_properties(p)) == p` for every mapping that `encode_properties` accepts.
+ 3. Parsing never fails: pairs that RocketMQ's own reader skips (empty key, empty value, no separator) are skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from shmq.errors import InvalidName, MessageTooLarge, UsageError
+
+TOPIC_BYTES_MAX = 127
+GROUP_BYTES_MAX = 255
+PROPERTIES_BYTES_MAX = 32767
+QUEUES_MAX = 1024  # of one topic; bounds what one administration request can make the tables hold
+
+RETRY_PREFIX = "%RETRY%"
+DEAD_LETTER_PREFIX = "%DLQ%"
+
+_NAME_SEPARATOR = "\x01"
+_PAIR_SEPARATOR = "\x02"
+_ALPHABET = frozenset("%|-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+# Topics a RocketMQ broker creates for itself; a client may neither create nor delete them.
+SYSTEM_TOPICS = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        "OFFSET_MOVED_EVENT",
+        "SELF_TEST_TOPIC",
+        "TBW102",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+    }
+)
+_SYSTEM_TOPIC_PREFIXES = ("RMQ_SYS_", "rmq_sys_")
+
+# Property keys with a meaning of their own in RocketMQ; an application may not set them as free properties.
+RESERVED_PROPERTIES = frozenset(
+    {
+        "1ST_POP_TIME",
+        "ARRIVE_TIME",
+        "BUYER_ID",
+        "CHECK_IMMUNITY_TIME_IN_SECONDS",
+        "CLUSTER",
+        "CONSUME_START_TIME",
+        "CORRECTION_FLAG",
+        "CORRELATION_ID",
+        "DELAY",
+        "DLQ_ORIGIN_MESSAGE_ID",
+        "DLQ_ORIGIN_TOPIC",
+        "DUP_INFO",
+        "EXTEND_UNIQ_INFO",
+        "INNER_BASE",
+        "INNER_MULTI_DISPATCH",
+        "INNER_MULTI_QUEUE_OFFSET",
+        "INNER_NUM",
+        "INSTANCE_ID",
+        "KEYS",
+        "MAX_OFFSET",
+        "MAX_RECONSUME_TIMES",
+        "MIN_OFFSET",
+        "MQ2_FLAG",
+        "MSG_REGION",
+        "MSG_TYPE",
+        "ORIGIN_MESSAGE_ID",
+        "PGROUP",
+        "POP_CK",
+        "POP_CK_OFFSET",
+        "PUSH_REPLY_TIME",
+        "REAL_QID",
+        "REAL_TOPIC",
+        "RECONSUME_TIME",
+        "REPLY_TO_CLIENT",
+        "RETRY_TOPIC",
+        "TAGS",
+        "TIMER_DELAY_MS",
+        "TIMER_DELAY_SEC",
+        "TIMER_DELIVER_MS",
+        "TIMER_DEL_UNIQKEY",
+        "TIMER_DEQUEUE_MS",
+        "TIMER_ENQUEUE_MS",
+        "TIMER_OUT_MS",
+        "TIMER_ROLL_TIMES",
+        "TRACE_ON",
+        "TRANSACTION_CHECK_TIMES",
+        "TRANSFER_FLAG",
+        "TRAN_MSG",
+        "TRAN_PREPARED_QUEUE_OFFSET",
+        "TTL",
+        "UNIQ_KEY",
+        "WAIT",
+        "__CRC32#",
+        "__SHARDINGKEY",
+        "__transactionId__",
+    }
+)
+
+_CANDIDATES_MAX = 200  # names compared letter by letter for one suggestion; keeps a wrong name cheap to answer
+
+
+def check_topic(name: str) -> str:
+    """Return the topic name unchanged.
+
+    Raises:
+        InvalidName: empty, longer than 127 bytes, or with a character outside `%|a-zA-Z0-9_-`.
+    """
+    return _check_name("topic", name, TOPIC_BYTES_MAX)
+
+
+def check_group(name: str) -> str:
+    """Return the group name unchanged.
+
+    Raises:
+        InvalidName: empty, longer than 255 bytes, or with a character outside `%|a-zA-Z0-9_-`.
+    """
+    return _check_name("group", name, GROUP_BYTES_MAX)
+
+
+def _check_name(kind: str, name: str, bytes_max: int) -> str:
+    if not isinstance(name, str):
+        raise InvalidName(f"a {kind} name is a str, not {type(name).__name__}", hint=f'pass the name as "my_{kind}"')
+    if not name:
+        raise InvalidName(
+            f"the {kind} name is empty", hint=f"use 1 to {bytes_max} of the characters a-z A-Z 0-9 _ - % |"
+        )
+    wrong = sorted(set(name) - _ALPHABET)
+    if wrong:
+        shown = " ".join(ascii(character) for character in wrong[:8])
+        raise InvalidName(
+            f"the {kind} name {name[:bytes_max]!a} holds {shown}",
+            hint="use only the characters a-z A-Z 0-9 _ - % |",
+        )
+    if len(name) > bytes_max:
+        raise InvalidName(
+            f"the {kind} name {name[:32]}... has {len(name)} characters, {bytes_max} are allowed",
+            hint=f"shorten it by {len(name) - bytes_max}",
+        )
+    return name
+
+
+def is_system_topic(name: str) -> bool:
+    """Say whether the broker itself owns the topic of this name."""
+    return name in SYSTEM_TOPICS or name.startswith(_SYSTEM_TOPIC_PREFIXES)
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic that carries a group's redeliveries."""
+    return RETRY_PREFIX + group
+
+
+def dead_letter_topic(group: str) -> str:
+    """Return the topic that keeps what a group gave up on."""
+    return DEAD_LETTER_PREFIX + group
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Refuse free properties that RocketMQ would lose or mistake for its own.
+
+    Raises:
+        UsageError: a reserved or empty key, an empty value, a value that is not a str, or a separator inside.
+    """
+    for key, value in properties.items():
+        if key in RESERVED_PROPERTIES:
+            raise UsageError(
+                f"the property {key} is reserved by RocketMQ",
+                hint="use the send argument of that meaning, or another key",
+            )
+        _check_pair(key, value)
+
+
+def encode_properties(properties: Mapping[str, str]) -> str:
+    """Return the property text, every pair closed by 0x02. Reserved keys are allowed here.
+
+    Raises:
+        UsageError: a key or value that the text cannot carry.
+        MessageTooLarge: more than 32767 bytes.
+    """
+    pieces: list[str] = []
+    for key, value in properties.items():
+        _check_pair(key, value)
+        pieces += (key, _NAME_SEPARATOR, value, _PAIR_SEPARATOR)
+    text = "".join(pieces)
+    try:
+        text_bytes = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the properties hold {text[error.start]!a}, which UTF-8 cannot carry") from error
+    if text_bytes > PROPERTIES_BYTES_MAX:
+        raise MessageTooLarge(
+            f"the properties need {text_bytes} bytes, {PROPERTIES_BYTES_MAX} are allowed",
+            hint="move large values into the body",
+        )
+    return text
+
+
+def _check_pair(key: str, value: str) -> None:
+    if not isinstance(key, str) or not isinstance(value, str):
+        raise UsageError(
+            f"the property {key!r} is {type(value).__name__}, properties are str to str", hint="convert it with str()"
+        )
+    if not key or not value:
+        raise UsageError(
+            f"the property {key!r} has an empty {'value' if key else 'key'}; RocketMQ would drop it",
+            hint="leave it out",
+        )
+    for separator in (_NAME_SEPARATOR, _PAIR_SEPARATOR):
+        if separator in key or separator in value:
+            raise UsageError(f"the property {key!r} holds {separator!a}, which separates properties", hint="remove it")
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Return the properties of a text; a repeated key keeps its last value."""
+    properties: dict[str, str] = {}
+    for pair in text.split(_PAIR_SEPARATOR):
+        key, separator, value = pair.partition(_NAME_SEPARATOR)
+        if separator and key and value:
+            properties[key] = value
+    return properties
+
+
+def nearest(name: str, names: Iterable[str], *, count_max: int = 3) -> list[str]:
+    """Return up to `count_max` of `names` that somebody who typed `name` may have meant, best first."""
+    wanted = name.lower()[:GROUP_BYTES_MAX]
+    distance_max = max(1, min(3, len(wanted) // 3))
+    letters = set(wanted)
+    scored: list[tuple[int, str]] = []
+    compared = 0
+    for other in names:
+        candidate = other.lower()
+        if abs(len(candidate) - len(wanted)) > distance_max or len(letters ^ set(candidate)) > 2 * distance_max:
+            continue
+        compared += 1
+        if compared > _CANDIDATES_MAX:
+            break
+        distance = _edit_distance(wanted, candidate, distance_max)
+        if distance <= distance_max:
+            scored.append((distance, other))
+    return [other for _, other in sorted(scored)[:count_max]]
+
+
+def _edit_distance(left: str, right: str, distance_max: int) -> int:
+    """Count insertions, deletions, replacements and swaps of neighbours; exact up to `distance_max`, larger beyond."""
+    far = distance_max + 1
+    before = [far] * (len(right) + 1)
+    row = [min(j, far) for j in range(len(right) + 1)]
+    for i, letter in enumerate(left, 1):
+        older, before, row = before, row, [far] * (len(right) + 1)
+        row[0] = min(i, far)
+        # Cells farther from the diagonal than the limit cannot come below it.
+        for j in range(max(1, i - distance_max), min(len(right), i + distance_max) + 1):
+            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != right[j - 1]))
+            if i > 1 and j > 1 and letter == right[j - 2] and left[i - 2] == right[j - 1]:
+                cost = min(cost, older[j - 2] + 1)
+            row[j] = min(cost, far)
+        if min(row) == far:
+            return far
+    return row[-1]

@@ -1,0 +1,180 @@
+"""Bodies of the control plane as RocketMQ writes them in JSON.
+
+Owns field names, defaults and the reading and writing of each body. It does not know what a broker does with them.
+
+A body is read as standard JSON first; only what is not standard is read by `shmq.protocol.dialect`, which is slow and
+therefore bounded. Names are those of the wire. Unknown fields are ignored, as RocketMQ does, since every release adds
+some.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from shmq.errors import ProtocolError, UsageError
+from shmq.protocol.codes import TopicKind
+from shmq.protocol.dialect import loads
+
+DIALECT_BYTES_MAX = 64 << 10  # of a request; the dialect's reader takes about a second a megabyte
+
+_MESSAGE_TYPE = "message.type"
+T = TypeVar("T")
+
+_encoder = msgspec.json.Encoder(order="sorted")
+
+
+class SubscriptionData(msgspec.Struct, omit_defaults=False):
+    """What one consumer wants of one topic. `codeSet` are hashes of the tags, a hint only: Go writes them as text."""
+
+    topic: str
+    subString: str = "*"
+    subVersion: int = 0
+    expressionType: str | None = "TAG"
+    tagsSet: list[str] = []
+    codeSet: list[int | str] = []
+    classFilterMode: bool = False
+
+
+class ConsumerData(msgspec.Struct):
+    """One group a client consumes for."""
+
+    groupName: str
+    subscriptionDataSet: list[SubscriptionData] = []
+    consumeType: str = "CONSUME_PASSIVELY"
+    messageModel: str = "CLUSTERING"
+    consumeFromWhere: str = "CONSUME_FROM_LAST_OFFSET"
+    unitMode: bool = False
+
+
+class ProducerData(msgspec.Struct):
+    """One group a client produces for."""
+
+    groupName: str
+
+
+class HeartbeatData(msgspec.Struct):
+    """Body of HEART_BEAT: everything one client is a member of."""
+
+    clientID: str
+    consumerDataSet: list[ConsumerData] = []
+    producerDataSet: list[ProducerData] = []
+    heartbeatFingerprint: int = 0
+    withoutSub: bool = False
+
+
+class ConsumerList(msgspec.Struct):
+    """Body of the answer to GET_CONSUMER_LIST_BY_GROUP."""
+
+    consumerIdList: list[str] = []
+
+
+class DataVersion(msgspec.Struct):
+    """Grows with each change of a table, so that a copy knows when it is old."""
+
+    counter: int = 0
+    timestamp: int = 0
+
+
+class TopicConfig(msgspec.Struct, omit_defaults=False):
+    """One topic. `attributes` is RocketMQ 5's; it is left out when empty, since RocketMQ 4 does not write it."""
+
+    topicName: str
+    readQueueNums: int = 16
+    writeQueueNums: int = 16
+    perm: int = 6
+    topicFilterType: str = "SINGLE_TAG"
+    topicSysFlag: int = 0
+    order: bool = False
+    attributes: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+
+
+class TopicTable(msgspec.Struct):
+    """Body of the answer to GET_ALL_TOPIC_CONFIG."""
+
+    topicConfigTable: dict[str, TopicConfig] = {}
+    dataVersion: DataVersion = msgspec.field(default_factory=DataVersion)
+
+
+class SubscriptionGroupConfig(msgspec.Struct):
+    """One consumer group, with RocketMQ's defaults."""
+
+    groupName: str
+    brokerId: int = 0
+    consumeBroadcastEnable: bool = True
+    consumeEnable: bool = True
+    consumeFromMinEnable: bool = True
+    notifyConsumerIdsChangedEnable: bool = True
+    retryMaxTimes: int = 16
+    retryQueueNums: int = 1
+    whichBrokerWhenConsumeSlowly: int = 1
+
+
+class SubscriptionGroupTable(msgspec.Struct):
+    """Body of the answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+
+    subscriptionGroupTable: dict[str, SubscriptionGroupConfig] = {}
+    dataVersion: DataVersion = msgspec.field(default_factory=DataVersion)
+
+
+def encode_body(value: msgspec.Struct | dict[str, Any]) -> bytes:
+    """Return a body as compact JSON with sorted names. Maps with keys other than text need `dialect.dumps`."""
+    return _encoder.encode(value)
+
+
+def decode_body(data: bytes, kind: type[T], *, dialect_bytes_max: int = DIALECT_BYTES_MAX) -> T:
+    """Return a body as `kind`.
+
+    Raises:
+        ProtocolError: the body is not JSON, not even RocketMQ's, or not of this kind.
+    """
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"the body is no {kind.__name__}: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if len(data) > dialect_bytes_max:
+            raise ProtocolError(f"the body of {len(data)} bytes is not JSON: {error}") from error
+    try:
+        # strict=False: keys and numbers may be the other's text in the dialect.
+        return msgspec.convert(loads(data), kind, strict=False)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise ProtocolError(f"the body is no {kind.__name__}: {error}") from error
+
+
+def kind_text(kind: TopicKind) -> str:
+    """Return the attribute text that creates a topic of this kind; empty for a normal topic."""
+    return "" if kind == TopicKind.NORMAL else f"+{_MESSAGE_TYPE}={kind.name}"
+
+
+def kind_attributes(kind: TopicKind) -> dict[str, str] | msgspec.UnsetType:
+    """Return the attributes a topic of this kind is listed with."""
+    return msgspec.UNSET if kind == TopicKind.NORMAL else {_MESSAGE_TYPE: kind.name}
+
+
+def parse_kind(attributes: str) -> TopicKind:
+    """Return the kind an attribute text `+key=value,-key` asks for.
+
+    Raises:
+        UsageError: an attribute other than the message type, or a type that does not exist here.
+    """
+    kind = TopicKind.NORMAL
+    for change in filter(None, attributes.split(",")):
+        key, _, value = change[1:].partition("=")
+        if change[0] not in "+-" or key != _MESSAGE_TYPE:
+            raise UsageError(f"the topic attribute {change[:64]!a} is not supported", hint=f"use +{_MESSAGE_TYPE}=FIFO")
+        if change[0] == "-":
+            kind = TopicKind.NORMAL
+        elif value in TopicKind.__members__:
+            kind = TopicKind[value]
+        else:
+            names = ", ".join(TopicKind.__members__)
+            raise UsageError(f"the topic type {value[:64]!a} does not exist", hint=f"choose one of {names}")
+    return kind
+
+
+def topic_kind(config: TopicConfig) -> TopicKind:
+    """Return the kind a listed topic has; an unknown one counts as normal."""
+    attributes = config.attributes if isinstance(config.attributes, dict) else {}
+    return TopicKind.__members__.get(attributes.get(_MESSAGE_TYPE, ""), TopicKind.NORMAL)

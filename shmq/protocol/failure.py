@@ -1,0 +1,76 @@
+"""Errors as replies, and replies as errors.
+
+Owns the two private ext fields that carry an error's type and hint over the control socket, so that a local client
+raises what the broker meant, not a number. It does not know when an error is raised.
+
+    reply   code = error.code, remark = what happened, ext shmqError = type name, ext shmqHint = what to type next
+
+A RocketMQ client sees code and remark and ignores the rest; a reply of a RocketMQ broker has no such fields and
+becomes the type its code names, or RemoteError.
+"""
+
+from __future__ import annotations
+
+from shmq import errors
+from shmq.errors import RemoteError, ShmqError
+from shmq.protocol.codes import Response
+from shmq.protocol.command import Command
+
+_TYPE_FIELD = "shmqError"
+_HINT_FIELD = "shmqHint"
+REMARK_CHARACTERS_MAX = 1024
+
+# Only types that are made from a message and a hint; the name on the wire selects nothing else.
+_TYPES: dict[str, type[ShmqError]] = {
+    kind.__name__: kind
+    for kind in (
+        errors.UsageError,
+        errors.InvalidName,
+        errors.ConnectError,
+        errors.BrokerNotRunning,
+        errors.PermissionDenied,
+        errors.VersionMismatch,
+        errors.ForeignNamespace,
+        errors.StoreError,
+        errors.SegmentError,
+        errors.TopicNotFound,
+        errors.SegmentFull,
+        errors.BrokerBusy,
+        errors.ReadOnlyStore,
+        errors.FlowControl,
+        errors.SubscriptionConflict,
+        errors.OffsetOutOfRange,
+        errors.FilterSyntaxError,
+    )
+}
+_TYPES_BY_CODE: dict[int, type[ShmqError]] = {Response.TOPIC_NOT_EXIST: errors.TopicNotFound}
+
+
+def failure_reply(request: Command, error: ShmqError) -> Command:
+    """Return the answer that tells the sender of `request` about `error`."""
+    ext = {}
+    if type(error).__name__ in _TYPES:
+        ext[_TYPE_FIELD] = type(error).__name__
+    if error.hint:
+        ext[_HINT_FIELD] = _printable(error.hint)
+    # RemoteError prefixes its text with the code, which the reply carries by itself.
+    remark = error.remark if isinstance(error, RemoteError) else str(error)
+    return request.reply(error.code, ext=ext, remark=_printable(remark))
+
+
+def error_of(reply: Command) -> ShmqError | None:
+    """Return the error a reply stands for, or None if it reports success."""
+    if reply.code == Response.SUCCESS:
+        return None
+    hint = reply.ext.get(_HINT_FIELD, "")
+    kind = _TYPES.get(reply.ext.get(_TYPE_FIELD, "")) or _TYPES_BY_CODE.get(reply.code)
+    if kind is None:
+        return RemoteError(reply.code, reply.remark or "", hint=hint)
+    error = kind(reply.remark or "", hint=hint)
+    error.code = reply.code
+    return error
+
+
+def _printable(text: str) -> str:
+    """Paths may hold bytes that are not UTF-8; the wire may not."""
+    return text[:REMARK_CHARACTERS_MAX].encode(errors="replace").decode()

@@ -1,0 +1,116 @@
+"""Cut a byte stream into remoting frames, and put a frame together.
+
+Owns the eight bytes in front of a header and every limit that can be judged from them. It does not know what a header
+or a body holds; no socket, no clock, no thread.
+
+    byte  0               4       5               8                 8+H              4+L
+          +---------------+-------+---------------+-----------------+----------------+
+          | L             | codec | H             | header          | body           |
+          +---------------+-------+---------------+-----------------+----------------+
+
+L counts the bytes after itself; H is an unsigned 24-bit number. Big-endian.
+
+Invariants:
+ 1. A prefix is judged before its frame is waited for: a lying length costs eight bytes of memory, never its promise.
+ 2. Any cut of the same bytes gives the same frames, then the same error.
+ 3. After a ProtocolError the decoder is spent: there is no next frame boundary to trust.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from shmq.errors import ProtocolError, UsageError
+from shmq.protocol.codes import Codec
+
+_PREFIX = Struct(">iI")
+_SIZE_BYTES = 4  # L itself, which L does not count
+_CODEC_SHIFT = 24
+_HEADER_MASK = (1 << _CODEC_SHIFT) - 1
+assert _PREFIX.size == 2 * _SIZE_BYTES
+
+HEADER_BYTES_MAX = 64 << 10  # 128 fields and a full property text fit; a million keys do not
+FRAME_BYTES_MAX = (4 << 20) + (128 << 10)  # the largest message, its properties and a header
+
+
+class Frame(NamedTuple):
+    """One complete frame, header still encoded."""
+
+    codec: Codec
+    header: bytes
+    body: bytes
+
+
+class FrameDecoder:
+    """Bytes in, frames out; remembers only what was not taken yet."""
+
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self._tail = bytearray()
+        self._broken: str | None = None
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes fed and not taken; 0 means the stream stands between two frames."""
+        return len(self._tail)
+
+    def feed(self, data: bytes) -> None:
+        """Append bytes of the stream; those behind a break are dropped."""
+        if self._broken is None:
+            self._tail += data
+
+    def take(self) -> Frame | None:
+        """Return the next complete frame, or None until more bytes are fed.
+
+        Raises:
+            ProtocolError: the peer broke the framing, now or at an earlier call.
+        """
+        if self._broken is not None:
+            raise ProtocolError(self._broken)
+        try:
+            body_at, end = self._judge()
+        except ProtocolError as error:
+            self._broken = str(error)
+            self._tail.clear()
+            raise
+        if not 0 < end <= len(self._tail):
+            return None
+        header_at = _PREFIX.size
+        frame = Frame(
+            codec=Codec(self._tail[_SIZE_BYTES]),
+            header=bytes(self._tail[header_at:body_at]),
+            body=bytes(self._tail[body_at:end]),
+        )
+        del self._tail[:end]
+        return frame
+
+    def _judge(self) -> tuple[int, int]:
+        """Return where body and frame end if the prefix is to be believed; zeros while it is incomplete."""
+        if len(self._tail) < _PREFIX.size:
+            return 0, 0
+        frame_bytes, packed = _PREFIX.unpack_from(self._tail)
+        codec, header_bytes = packed >> _CODEC_SHIFT, packed & _HEADER_MASK
+        if not _SIZE_BYTES <= frame_bytes <= self.frame_bytes_max:
+            raise ProtocolError(f"a frame of {frame_bytes} bytes; {self.frame_bytes_max} are allowed")
+        if codec not in (Codec.JSON, Codec.BINARY):
+            raise ProtocolError(f"header encoding {codec}; 0 (JSON) and 1 (binary) exist")
+        if not 0 < header_bytes <= HEADER_BYTES_MAX:
+            raise ProtocolError(f"a header of {header_bytes} bytes; 1 to {HEADER_BYTES_MAX} are allowed")
+        if _SIZE_BYTES + header_bytes > frame_bytes:
+            raise ProtocolError(f"a header of {header_bytes} bytes in a frame of {frame_bytes} bytes")
+        return _PREFIX.size + header_bytes, _SIZE_BYTES + frame_bytes
+
+
+def encode_frame(codec: Codec, header: bytes, body: bytes) -> bytes:
+    """Return the bytes of one frame.
+
+    Raises:
+        UsageError: the header or the frame is longer than any peer accepts.
+    """
+    frame_bytes = _SIZE_BYTES + len(header) + len(body)
+    if not 0 < len(header) <= HEADER_BYTES_MAX:
+        raise UsageError(f"a header of {len(header)} bytes; 1 to {HEADER_BYTES_MAX} are allowed")
+    if frame_bytes > FRAME_BYTES_MAX:
+        raise UsageError(f"a frame of {frame_bytes} bytes; {FRAME_BYTES_MAX} are allowed")
+    return b"".join((_PREFIX.pack(frame_bytes, codec << _CODEC_SHIFT | len(header)), header, body))

@@ -1,0 +1,47 @@
+"""Who besides the broker's own user may append: the Unix group `shmq`, if this host has it.
+
+    group `shmq` exists and is ours to give   segments, semaphores and log files 0660 group shmq, directories 0750
+    otherwise                                 0600 and 0700: only the broker's own user
+
+Rule: nothing of a broker is ever readable or writable by everybody.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+from dataclasses import dataclass
+
+WRITER_GROUP = "shmq"
+
+
+@dataclass(frozen=True)
+class Access:
+    """Group and modes of what a broker creates; gid -1 leaves the group as it is."""
+
+    gid: int
+
+    @property
+    def mode(self) -> int:
+        """Mode of what writers map: segments, semaphores, log files."""
+        return 0o660 if self.gid >= 0 else 0o600
+
+    @property
+    def read_mode(self) -> int:
+        """Mode of what clients only read: ConsumeQueue files, instance.json."""
+        return 0o640 if self.gid >= 0 else 0o600
+
+    @property
+    def directory_mode(self) -> int:
+        """Mode of directories that clients have to pass."""
+        return 0o750 if self.gid >= 0 else 0o700
+
+
+def access_rights() -> Access:
+    """Return the rights a broker of this user gives away."""
+    try:
+        gid = grp.getgrnam(WRITER_GROUP).gr_gid
+    except KeyError:
+        return Access(-1)
+    may_give = os.geteuid() == 0 or gid == os.getegid() or gid in os.getgroups()
+    return Access(gid if may_give else -1)

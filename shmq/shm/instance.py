@@ -1,0 +1,195 @@
+"""The description of one generation of segments: what instance.json says and what a client is told when it attaches.
+
+It does not open anything. The text comes from a file or a socket, so every field is checked when it is read.
+
+    {"version": "0.1.0", "abi": 1, "broker_name": "default", "generation": "00c0ffee…" (16 hex digits), "kind": "posix",
+     "segments": ["/shmq.default.00c0….control", "….units", "….readers"]      or three SysV ids,
+     "segment_bytes": [control, units, readers], "presence_key": 12648430, "store_path": "/var/lib/shmq/default",
+     "uid": 0, "mode": 432, "boot_id": "…", "pid_namespace": 4026531836,
+     "processes": {"supervisor": [4711, 883201], "keeper": [4712, 883207], "bridge": [4713, 883260]}}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from shmq.errors import SegmentError
+from shmq.shm.core import ABI
+from shmq.shm.liveness import ProcessMark
+from shmq.version import __version__
+
+SEGMENT_PARTS = ("control", "units", "readers")
+_JSON_BYTES_MAX = 64 << 10
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One generation of segments, and whose it is."""
+
+    broker_name: str
+    generation: int
+    kind: str  # "posix" or "sysv"
+    segments: tuple[str, ...] | tuple[int, ...]
+    segment_bytes: tuple[int, int, int]
+    presence_key: int
+    store_path: str
+    uid: int
+    mode: int
+    boot_id: str
+    pid_namespace: int
+    version: str = __version__
+    abi: int = ABI
+    processes: Mapping[str, ProcessMark] = field(default_factory=dict)
+
+    @property
+    def semaphore_prefix(self) -> str:
+        """Name of a client slot's semaphore without its slot number."""
+        return f"/shmq.{self.broker_name}.{self.generation:016x}.w"
+
+    def with_processes(self, **processes: ProcessMark | None) -> Instance:
+        """Return a copy that names these processes; None takes one out."""
+        merged = {**self.processes, **processes}
+        return replace(self, processes={name: mark for name, mark in merged.items() if mark is not None})
+
+    def to_object(self) -> dict[str, Any]:
+        """Return the JSON object of this instance."""
+        return {
+            "version": self.version,
+            "abi": self.abi,
+            "broker_name": self.broker_name,
+            "generation": f"{self.generation:016x}",
+            "kind": self.kind,
+            "segments": list(self.segments),
+            "segment_bytes": list(self.segment_bytes),
+            "presence_key": self.presence_key,
+            "store_path": self.store_path,
+            "uid": self.uid,
+            "mode": self.mode,
+            "boot_id": self.boot_id,
+            "pid_namespace": self.pid_namespace,
+            "processes": {name: [mark.pid, mark.start] for name, mark in self.processes.items()},
+        }
+
+    def to_json(self) -> str:
+        """Return the text of instance.json."""
+        return json.dumps(self.to_object(), indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Instance:
+        """Read the text of instance.json.
+
+        Raises:
+            SegmentError: the text is no JSON, or a field is missing or not what it must be.
+        """
+        if len(text) > _JSON_BYTES_MAX:
+            raise SegmentError(f"the instance description has {len(text)} characters, more than {_JSON_BYTES_MAX}")
+        try:
+            return cls.from_object(json.loads(text))
+        except ValueError as error:
+            raise SegmentError(f"the instance description is not readable: {error}") from error
+
+    @classmethod
+    def from_object(cls, data: Any) -> Instance:
+        """Check a parsed JSON object and return the instance it describes.
+
+        Raises:
+            SegmentError: a field is missing or not what it must be.
+        """
+        if not isinstance(data, dict):
+            raise SegmentError("the instance description is not a JSON object")
+        try:
+            return _checked(data)
+        except (KeyError, TypeError, ValueError) as error:
+            raise SegmentError(f"the instance description is not usable: {error!r}") from error
+
+
+def _natural(value: Any, name: str) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name} is {value!r}")
+    return value
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is {value!r}")
+    return value
+
+
+def _checked(data: dict[str, Any]) -> Instance:
+    kind = _text(data["kind"], "kind")
+    name = _text(data["broker_name"], "broker_name")
+    generation = int(_text(data["generation"], "generation"), 16)
+    segments: tuple[str, ...] | tuple[int, ...]
+    if kind == "posix":
+        segments = tuple(_text(segment, "segment") for segment in data["segments"])
+        # Nothing else may be opened or unlinked in the name of this broker, whatever the text says.
+        if segments != segment_names(name, generation):
+            raise ValueError(f"segments are {segments!r}")
+    elif kind == "sysv":
+        segments = tuple(_natural(segment, "segment") for segment in data["segments"])
+    else:
+        raise ValueError(f"kind is {kind!r}")
+    control, units, readers = (_natural(size, "segment_bytes") for size in data["segment_bytes"])
+    if len(segments) != len(SEGMENT_PARTS):
+        raise ValueError(f"there are {len(segments)} segments")
+    processes = {
+        str(role): ProcessMark(_natural(mark[0], "pid"), _natural(mark[1], "start"))
+        for role, mark in dict(data.get("processes", {})).items()
+    }
+    return Instance(
+        broker_name=name,
+        generation=generation,
+        kind=kind,
+        segments=segments,
+        segment_bytes=(control, units, readers),
+        presence_key=_natural(data["presence_key"], "presence_key"),
+        store_path=_text(data["store_path"], "store_path"),
+        uid=_natural(data["uid"], "uid"),
+        mode=_natural(data["mode"], "mode"),
+        boot_id=_text(data["boot_id"], "boot_id"),
+        pid_namespace=_natural(data["pid_namespace"], "pid_namespace"),
+        version=_text(data["version"], "version"),
+        abi=_natural(data["abi"], "abi"),
+        processes=processes,
+    )
+
+
+def segment_names(broker_name: str, generation: int) -> tuple[str, ...]:
+    """Return the POSIX names of the three segments of a generation."""
+    return tuple(f"/shmq.{broker_name}.{generation:016x}.{part}" for part in SEGMENT_PARTS)
+
+
+def read_instance(path: Path) -> Instance | None:
+    """Return what instance.json describes, or None when there is no such file.
+
+    Raises:
+        SegmentError: the file is there but does not describe an instance.
+    """
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_JSON_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return None
+    return Instance.from_json(content)
+
+
+def write_instance(path: Path, instance: Instance, *, mode: int, gid: int) -> None:
+    """Replace instance.json at once, so that a reader sees the old text or the new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "w") as file:
+            os.fchown(file.fileno(), -1, gid)
+            os.fchmod(file.fileno(), mode)
+            file.write(instance.to_json())
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

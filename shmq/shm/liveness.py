@@ -1,0 +1,97 @@
+"""Who is alive: processes named by pid and start time, so that a reused pid is never taken for its predecessor.
+
+It does not know what the processes do. Everybody who wants to know whether a process lives asks here, never
+`os.kill(pid, 0)`, which says yes to a stranger with the same number.
+
+Rules: (1) a mark is alive only while field 22 of /proc/<pid>/stat still equals the recorded start time;
+(2) a signal goes through a pidfd whose process was proven after the pidfd was opened, so it cannot hit a successor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from shmq.shm.core import process_start
+
+STOPPED_STATES = frozenset("Tt")
+
+
+@dataclass(frozen=True)
+class ProcessMark:
+    """A process that cannot be confused with a later one of the same pid."""
+
+    pid: int
+    start: int
+
+
+def own_mark() -> ProcessMark:
+    """Return the mark of the calling process."""
+    pid = os.getpid()
+    return ProcessMark(pid, process_start(pid))
+
+
+def mark_of(pid: int) -> ProcessMark | None:
+    """Return the mark of a living process, or None."""
+    start = process_start(pid) if pid > 0 else 0
+    return ProcessMark(pid, start) if start else None
+
+
+def is_alive(mark: ProcessMark | None) -> bool:
+    """Say whether exactly this process lives; a zombie does not."""
+    return mark is not None and mark.start != 0 and mark.pid > 0 and process_start(mark.pid) == mark.start
+
+
+def boot_id() -> str:
+    """Return the identity of this boot; segments of another boot cannot exist."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def pid_namespace() -> int:
+    """Return the inode of our PID namespace."""
+    return os.stat("/proc/self/ns/pid").st_ino
+
+
+def status_of(pid: int) -> dict[str, str]:
+    """Return the fields of /proc/<pid>/status; {} when there is no such process. Takes a thread id too."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+
+
+def is_frozen(pid: int) -> bool:
+    """Say whether the process' control group is frozen (cgroup v2 freezer)."""
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+        group = next(line.split("::", 1)[1] for line in lines if line.startswith("0::"))
+        events = Path("/sys/fs/cgroup" + group, "cgroup.events").read_text().split("\n")
+    except (OSError, StopIteration):
+        return False
+    return "frozen 1" in events
+
+
+def signal_proven(mark: ProcessMark, number: int = signal.SIGKILL, *, proof: Callable[[], bool] | None = None) -> bool:
+    """Send a signal to exactly this process; False when it is gone, may not be signalled, or the proof fails.
+
+    Args:
+        proof: asked after the process can no longer be confused with another one.
+    """
+    try:
+        descriptor = os.pidfd_open(mark.pid)
+    except OSError:
+        return False
+    try:
+        if not is_alive(mark) or (proof is not None and not proof()):
+            return False
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(descriptor, number)
+            return True
+        return False
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,163 @@
+"""Where a broker is found on this host: its name, runtime directory, store directory and URL.
+
+It does not know what is inside these directories, nor whether a broker runs.
+
+    runtime directory   $SHMQ_RUNTIME_DIR/<name>   else root: /run/shmq/<name>
+                        else $XDG_RUNTIME_DIR/shmq/<name>   else /tmp/shmq-<uid>/<name>
+    store directory     $SHMQ_STORE                else root: /var/lib/shmq/<name>
+                        else ~/.local/share/shmq/<name>
+    URL                 shmq://NAME   shmq:///absolute/runtime/directory   $SHMQ_URL when none is given
+
+Rules: (1) a name is a file name, part of a segment name and of a semaphore name, so it is checked before it is one;
+(2) a socket path longer than the kernel takes is refused here, not by a later bind;
+(3) a runtime directory that somebody else owns or may write into is refused, because who can replace the socket can
+impersonate the broker.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from shmq.errors import InvalidName, PermissionDenied, UsageError
+
+DEFAULT_BROKER_NAME = "default"
+BROKER_NAME_BYTES_MAX = 64
+SOCKET_PATH_BYTES_MAX = 107  # sun_path without its terminating zero
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The runtime directory of one broker and what lies in it."""
+
+    broker_name: str
+    runtime_dir: Path
+
+    @property
+    def socket_path(self) -> Path:
+        """The Unix stream socket of the control plane."""
+        return self.runtime_dir / "control.sock"
+
+    @property
+    def instance_path(self) -> Path:
+        """The description of the living (or last) segments."""
+        return self.runtime_dir / "instance.json"
+
+
+def check_broker_name(name: str) -> str:
+    """Return `name` when it may name a broker.
+
+    Raises:
+        InvalidName: wrong alphabet, empty, or too long.
+    """
+    if len(name) > BROKER_NAME_BYTES_MAX or not _NAME.fullmatch(name):
+        raise InvalidName(
+            f"broker name {name!r} is not 1 to {BROKER_NAME_BYTES_MAX} characters of A-Z a-z 0-9 _ . - "
+            "beginning with a letter or digit",
+            hint="shmq serve --name my-broker",
+        )
+    return name
+
+
+def _runtime_root() -> Path:
+    configured = os.environ.get("SHMQ_RUNTIME_DIR")
+    if configured:
+        return Path(configured).absolute()
+    if os.geteuid() == 0:
+        return Path("/run/shmq")
+    session = os.environ.get("XDG_RUNTIME_DIR")
+    if session:
+        return Path(session) / "shmq"
+    return Path(f"/tmp/shmq-{os.geteuid()}")
+
+
+def _checked(place: Place) -> Place:
+    length = len(os.fsencode(place.socket_path))
+    if length > SOCKET_PATH_BYTES_MAX:
+        raise UsageError(
+            f"the socket path {place.socket_path} has {length} bytes, the kernel takes {SOCKET_PATH_BYTES_MAX}",
+            hint="set SHMQ_RUNTIME_DIR to a shorter directory",
+        )
+    return place
+
+
+def place_of(url: str | None = None) -> Place:
+    """Return the place a URL names.
+
+    Args:
+        url: `shmq://NAME`, `shmq:///absolute/runtime/directory`, or None for $SHMQ_URL and then the default broker.
+
+    Raises:
+        UsageError: another scheme, or parts that no local broker has.
+        InvalidName: the name cannot name a broker.
+    """
+    text = url or os.environ.get("SHMQ_URL") or f"shmq://{DEFAULT_BROKER_NAME}"
+    parts = urlsplit(text)
+    if parts.scheme != "shmq" or parts.query or parts.fragment:
+        raise UsageError(f"{text!r} does not name a local broker", hint="shmq://NAME or shmq:///runtime/directory")
+    # Not parts.hostname: that would fold the name to lower case.
+    host, path = unquote(parts.netloc), unquote(parts.path)
+    if host and path in ("", "/"):
+        return _checked(Place(check_broker_name(host), _runtime_root() / host))
+    if not host and path.startswith("/") and path != "/":
+        directory = Path(os.path.normpath(path))
+        return _checked(Place(check_broker_name(directory.name), directory))
+    raise UsageError(f"{text!r} does not name a local broker", hint="shmq://NAME or shmq:///runtime/directory")
+
+
+def default_store(name: str) -> Path:
+    """Return the store directory of a broker that was given none."""
+    check_broker_name(name)
+    configured = os.environ.get("SHMQ_STORE")
+    if configured:
+        return Path(configured).absolute()
+    if os.geteuid() == 0:
+        return Path("/var/lib/shmq") / name
+    return Path.home() / ".local/share/shmq" / name
+
+
+def prepare_runtime(place: Place, *, mode: int, gid: int) -> None:
+    """Create the runtime directory, whatever the umask, and make sure that nobody else can write into it.
+
+    Args:
+        mode: mode of the directory itself; parents that have to be created get 0755.
+        gid: group of the directory, -1 to leave it.
+
+    Raises:
+        PermissionDenied: the directory or its parent is a link, or belongs to or is writable by somebody else.
+    """
+    parent = place.runtime_dir.parent
+    for missing in reversed([directory for directory in (parent, *parent.parents) if not directory.exists()]):
+        missing.mkdir(mode=0o755, exist_ok=True)
+    _refuse_foreign(parent, sticky_allowed=True)
+    place.runtime_dir.mkdir(mode=0o700, exist_ok=True)
+    _refuse_foreign(place.runtime_dir, sticky_allowed=False)
+    descriptor = os.open(place.runtime_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fchown(descriptor, -1, gid)
+        os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
+
+
+def _refuse_foreign(directory: Path, *, sticky_allowed: bool) -> None:
+    status = os.lstat(directory)
+    what = ""
+    sticky = bool(status.st_mode & stat.S_ISVTX) and sticky_allowed
+    if not stat.S_ISDIR(status.st_mode):
+        what = "is not a directory"
+    elif status.st_uid not in (os.geteuid(), 0):
+        what = f"belongs to uid {status.st_uid}, not to uid {os.geteuid()}"
+    elif status.st_mode & stat.S_IWOTH and not sticky:
+        what = f"has mode {stat.S_IMODE(status.st_mode):04o}, so everybody may write into it"
+    if what:
+        raise PermissionDenied(
+            f"the runtime directory {directory} {what}",
+            hint=f"remove it, or set SHMQ_RUNTIME_DIR to a directory of your own (now {directory})",
+        )

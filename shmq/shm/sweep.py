@@ -1,0 +1,113 @@
+"""Removes what dead brokers left behind in /dev/shm and among the SysV objects.
+
+It does not know the store: nothing that holds a message is ever removed here, only memory whose content the next
+`serve` of that broker rebuilds from its log.
+
+    a leftover is found by                             it belongs to nobody who lives when
+    the name shmq.<broker>.<generation>.<part>         the presence of its generation is zero or gone
+    the name sem.shmq.<broker>.<generation>.w<slot>    and no instance.json names it with a live process
+    an instance.json beside ours (SysV ids)
+
+Rules: (1) never what a live process uses: the kernel's presence count decides, and recorded processes (pid and start
+time) are asked too, because the supervisor between two keepers is attached to nothing;
+(2) never what another user made, also not as root;
+(3) never the generation that is to be attached again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from pathlib import Path
+
+from shmq.errors import SegmentError
+from shmq.shm.instance import Instance, read_instance
+from shmq.shm.kernel import posix_ipc, sysv_ipc
+from shmq.shm.liveness import boot_id, is_alive
+from shmq.shm.place import Place
+from shmq.shm.presence import presence_key_of, presence_of_key, remove_presence
+from shmq.shm.segment import SHM_DIRECTORY, unlink_segments
+
+_SEGMENT = re.compile(r"shmq\.(?P<broker>.+)\.(?P<generation>[0-9a-f]{16})\.(?:control|units|readers)")
+_SEMAPHORE = re.compile(r"sem\.shmq\.(?P<broker>.+)\.(?P<generation>[0-9a-f]{16})\.w[0-9]+")
+
+
+def sweep(place: Place, *, keep: Instance | None = None) -> list[str]:
+    """Remove leftovers of dead brokers of our own user and return their names.
+
+    Args:
+        place: the caller's place; brokers whose runtime directories lie beside it are looked at too.
+        keep: the generation the caller is about to attach to again.
+    """
+    recorded = _recorded_instances(place)
+    spared = {instance.generation for instance in recorded if _is_used(instance)}
+    if keep is not None:
+        spared.add(keep.generation)
+    removed = _sweep_names(spared)
+    for instance in recorded:
+        if instance.kind == "sysv" and instance.generation not in spared and _is_removable_sysv(instance):
+            unlink_segments(instance)
+            removed += [f"sysv:{identifier}" for identifier in instance.segments]
+    return removed
+
+
+def _recorded_instances(place: Place) -> list[Instance]:
+    found = []
+    for path in sorted({place.instance_path, *place.runtime_dir.parent.glob(f"*/{place.instance_path.name}")}):
+        with contextlib.suppress(SegmentError, OSError):
+            instance = read_instance(path)
+            if instance is not None and os.lstat(path).st_uid == os.geteuid() == instance.uid:
+                found.append(instance)
+    return found
+
+
+def _is_used(instance: Instance) -> bool:
+    if instance.boot_id != boot_id():
+        return False
+    return any(is_alive(mark) for mark in instance.processes.values()) or bool(
+        presence_of_key(instance.presence_key, uid=instance.uid)
+    )
+
+
+def _sweep_names(spared: set[int]) -> list[str]:
+    removed = []
+    for name in sorted(os.listdir(SHM_DIRECTORY)):
+        segment, semaphore = _SEGMENT.fullmatch(name), _SEMAPHORE.fullmatch(name)
+        match = segment or semaphore
+        if match is None or not _is_ours(SHM_DIRECTORY / name):
+            continue
+        generation = int(match["generation"], 16)
+        key = presence_key_of(generation)
+        if generation in spared or presence_of_key(key, uid=os.geteuid()):
+            continue
+        with contextlib.suppress(posix_ipc.Error):
+            if segment:
+                posix_ipc.unlink_shared_memory("/" + name)
+            else:
+                posix_ipc.unlink_semaphore("/" + name.removeprefix("sem."))
+            remove_presence(key, uid=os.geteuid())
+            removed.append(name)
+    return removed
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return os.lstat(path).st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def _is_removable_sysv(instance: Instance) -> bool:
+    """An id may have been given to somebody else since: owner and size must still be those of the instance."""
+    for identifier, size in zip(instance.segments, instance.segment_bytes, strict=True):
+        try:
+            segment = sysv_ipc.attach(identifier, None, sysv_ipc.SHM_RDONLY)
+        except (sysv_ipc.Error, OSError, ValueError):
+            continue  # removed already
+        try:
+            if int(segment.cuid) != instance.uid or int(segment.size) != size or int(segment.number_attached) > 1:
+                return False
+        finally:
+            segment.detach()
+    return True

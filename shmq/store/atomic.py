@@ -1,0 +1,51 @@
+"""Replacing a file so that a crash at any moment leaves the old content or the new one, never a mixture.
+
+It does not know what the content means.
+
+Rules: (1) the new content is synced before it takes the name, and the directory after;
+(2) with `backup`, the previous content keeps the name `<file>.bak`, so one unreadable file is never the only one.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def sync_directory(directory: Path) -> None:
+    """Make names created, renamed or removed in a directory survive a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: Path, content: bytes, *, mode: int, gid: int = -1, backup: bool = False) -> None:
+    """Replace a file's content; raises OSError and leaves the old content when that fails."""
+    temporary = path.with_name(path.name + ".tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchown(descriptor, -1, gid)
+        os.fchmod(descriptor, mode)
+        written = 0
+        while written < len(content):
+            written += os.write(descriptor, content[written:])
+        os.fsync(descriptor)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+    if backup and path.exists():
+        _keep_backup(path)
+    os.replace(temporary, path)
+    sync_directory(path.parent)
+
+
+def _keep_backup(path: Path) -> None:
+    """A second name for the present content, so that there is no moment without the first."""
+    linked = path.with_name(path.name + ".bak.tmp")
+    linked.unlink(missing_ok=True)
+    os.link(path, linked)
+    os.replace(linked, path.with_name(path.name + ".bak"))

@@ -1,0 +1,269 @@
+"""The CommitLog files: creating, listing, syncing, cleaning and removing them. Records are appended by the core.
+
+It does not know records; `recovery.py` asks the core what is one.
+
+    commitlog/00000000000000000000  00000000001073741824 …      every file has file_bytes bytes, blocks reserved
+
+Rules: (1) a file gets its name only when it has its full size, its blocks are reserved and it is synced, so that a full
+disk is an error here and never a SIGBUS in a client;
+(2) names are contiguous; a gap or a wrong size is refused with its reason, and nothing is deleted to make it fit;
+(3) a file is unlinked, never truncated or used again, while the store is open;
+(4) bytes behind the end of the log are zero before anybody may append, so stale records cannot come back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from shmq.errors import CorruptionError, SegmentFull, StoreError
+from shmq.store.atomic import sync_directory
+from shmq.store.layout import StoreLayout, file_name, position_of
+
+FILE_BYTES_MIN = 64 << 10
+FILE_BYTES_MULTIPLE = 4096
+_CHUNK_BYTES = 1 << 20
+_ZEROS = bytes(_CHUNK_BYTES)
+
+
+class CommitLogFiles:
+    """The log files of one store; one process creates and removes them."""
+
+    def __init__(self, layout: StoreLayout, file_bytes: int) -> None:
+        self._layout = layout
+        self.file_bytes = file_bytes
+        self.positions: list[int] = []  # first byte of each file, ascending
+
+    @property
+    def begin(self) -> int:
+        """Log position of the first byte there is a file for."""
+        return self.positions[0] if self.positions else 0
+
+    @property
+    def end(self) -> int:
+        """Log position behind the last file."""
+        return self.positions[-1] + self.file_bytes if self.positions else 0
+
+    def path(self, position: int) -> Path:
+        """Return the path of the file that holds a log position."""
+        return self._layout.commitlog / file_name(position - position % self.file_bytes)
+
+    def load(self) -> None:
+        """List the files that are there and check that they can be one log.
+
+        Raises:
+            StoreError: a file of another size than configured.
+            CorruptionError: a file is missing in between, or a name is no multiple of the file size.
+        """
+        found: list[int] = []
+        for entry in os.scandir(self._layout.commitlog):
+            position = position_of(entry.name)
+            if position is not None and entry.is_file(follow_symlinks=False):
+                found.append(position)
+        found.sort()
+        for index, position in enumerate(found):
+            path = self._layout.commitlog / file_name(position)
+            size = path.stat().st_size
+            if size == 0 and index == len(found) - 1 and index:
+                # What a stock broker leaves when it dies while it creates the next file (RocketMQ #9728).
+                path.unlink()
+                sync_directory(path.parent)
+                found.pop()
+            elif size != self.file_bytes:
+                raise StoreError(
+                    f"{path} has {size} bytes, the store is configured for {self.file_bytes}",
+                    hint=f"shmq serve --file-bytes {size}, or restore the file",
+                )
+        self._check_sequence(found)
+        self.positions = found
+
+    def _check_sequence(self, found: list[int]) -> None:
+        for previous, position in zip([None, *found], found, strict=False):
+            path = self._layout.commitlog / file_name(position)
+            if position % self.file_bytes:
+                raise CorruptionError(path, position, f"the name is no multiple of {self.file_bytes}")
+            if previous is not None and position != previous + self.file_bytes:
+                raise CorruptionError(
+                    path,
+                    previous + self.file_bytes,
+                    f"{(position - previous) // self.file_bytes - 1} log files are missing before it",
+                    hint="restore them; nothing was changed",
+                )
+
+    def create_next(self, first_position: int = 0) -> int:
+        """Create the file behind the last one and return the new end of the log's files.
+
+        Args:
+            first_position: where the log begins when there is no file yet; a multiple of the file size.
+
+        Raises:
+            SegmentFull: the disk has no room for a whole file.
+            StoreError: any other refusal of the file system.
+        """
+        position = self.end if self.positions else first_position
+        path = self._layout.commitlog / file_name(position)
+        # Outside of commitlog/, where a stock broker would refuse to start over a file of the wrong size.
+        temporary = self._layout.root / f".commitlog.{file_name(position)}.tmp"
+        try:
+            self._fill(temporary)
+            os.rename(temporary, path)
+            sync_directory(path.parent)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                free = shutil.disk_usage(self._layout.root).free
+                raise SegmentFull(
+                    f"no room for the next log file: {self._layout.root} has {free} bytes free, "
+                    f"a file takes {self.file_bytes}",
+                    hint="free disk space or shorten the retention; reading goes on",
+                    used=free,
+                    limit=self.file_bytes,
+                ) from error
+            raise StoreError(f"the log file {path} cannot be made: {error.strerror}") from error
+        self.positions.append(position)
+        return self.end
+
+    def _fill(self, temporary: Path) -> None:
+        access = self._layout.access
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, self.file_bytes)
+            os.fchown(descriptor, -1, access.gid)
+            os.fchmod(descriptor, access.mode)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def remove_temporaries(self) -> None:
+        """Remove files whose creation a crash interrupted."""
+        for path in self._layout.root.glob(".commitlog.*.tmp"):
+            path.unlink(missing_ok=True)
+
+    def reserve_blocks(self) -> None:
+        """Make sure that no file has holes, as a stock broker creates them sparse.
+
+        Raises:
+            SegmentFull: the disk has no room for them.
+        """
+        for position in self.positions:
+            path = self.path(position)
+            with self._open(position) as descriptor:
+                try:
+                    os.posix_fallocate(descriptor, 0, self.file_bytes)
+                except OSError as error:
+                    raise SegmentFull(
+                        f"no room to reserve the blocks of {path}: {error.strerror}", hint="free disk space"
+                    ) from error
+
+    def remove_first(self) -> int:
+        """Unlink the oldest file and return the new begin; never the last file."""
+        assert len(self.positions) > 1, "the last file stays"
+        path = self.path(self.positions[0])
+        path.unlink(missing_ok=True)
+        sync_directory(path.parent)
+        self.positions.pop(0)
+        return self.begin
+
+    def modified_seconds(self, position: int) -> float:
+        """Return the time of the last change of the file at a position, seconds since the epoch."""
+        return self.path(position).stat().st_mtime
+
+    def sync(self, position: int, end: int) -> None:
+        """Sync the files that hold bytes from `position` to `end`. Raises OSError."""
+        for start, _ in self._pieces(position, end):
+            with self._open(start) as descriptor:
+                os.fdatasync(descriptor)
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return up to `size` bytes, not crossing the end of a file."""
+        within = position % self.file_bytes
+        with self._open(position) as descriptor:
+            return os.pread(descriptor, min(size, self.file_bytes - within), within)
+
+    def read_data(self, position: int, size: int) -> bytes:
+        """Like `read`, but b"" when the range was never written, without reading it."""
+        within = position % self.file_bytes
+        with self._open(position) as descriptor:
+            end = min(within + size, self.file_bytes)
+            if next(_data_ranges(descriptor, within, end), None) is None:
+                return b""
+            return os.pread(descriptor, end - within, within)
+
+    def zero_from(self, position: int) -> int:
+        """Zero whatever is not zero from `position` to the end of the last file, and sync; returns bytes changed.
+
+        Low addresses first, so that an interrupted run leaves the broken record broken.
+        """
+        changed = 0
+        for start, size in self._pieces(position, self.end):
+            with self._open(start) as descriptor:
+                before = changed
+                base = start - start % self.file_bytes
+                for at, length in _data_ranges(descriptor, start - base, start - base + size):
+                    changed += _zero(descriptor, at, length)
+                if changed != before:
+                    os.fdatasync(descriptor)
+        return changed
+
+    def write_again(self, position: int, end: int) -> None:
+        """Write bytes over themselves and sync them, so that what only the page cache had is on disk.
+
+        After a failed sync the kernel may call pages clean that never reached the disk; a later sync would lie.
+        """
+        for start, size in self._pieces(position, end):
+            within = start % self.file_bytes
+            with self._open(start) as descriptor:
+                for at in range(within, within + size, _CHUNK_BYTES):
+                    os.pwrite(descriptor, os.pread(descriptor, min(_CHUNK_BYTES, within + size - at), at), at)
+                os.fdatasync(descriptor)
+
+    def _pieces(self, position: int, end: int) -> Iterator[tuple[int, int]]:
+        """Split a range of the log at file borders."""
+        while position < end:
+            size = min(end, position - position % self.file_bytes + self.file_bytes) - position
+            yield position, size
+            position += size
+
+    @contextlib.contextmanager
+    def _open(self, position: int) -> Iterator[int]:
+        descriptor = os.open(self.path(position), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _data_ranges(descriptor: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Ranges that may hold something else than zeros; unwritten blocks are skipped without reading them."""
+    at = begin
+    while at < end:
+        try:
+            data = os.lseek(descriptor, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # only unwritten blocks are left
+                return
+            data = at
+        if data >= end:
+            return
+        hole = min(end, os.lseek(descriptor, data, os.SEEK_HOLE))
+        if hole <= data:
+            hole = end
+        yield data, hole - data
+        at = hole
+
+
+def _zero(descriptor: int, at: int, size: int) -> int:
+    changed = 0
+    for begin in range(at, at + size, _CHUNK_BYTES):
+        length = min(_CHUNK_BYTES, at + size - begin)
+        chunk = os.pread(descriptor, length, begin)
+        if chunk.strip(b"\0"):
+            os.pwrite(descriptor, _ZEROS[:length], begin)
+            changed += length
+    return changed

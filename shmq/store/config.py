@@ -1,0 +1,246 @@
+"""The config directory: topics, groups, consumer offsets as RocketMQ keeps them, and what it has no field for.
+
+It does not know shared memory; `tables.py` carries these tables into it and back.
+
+    config/topics.json             topicConfigTable         name -> perm, readQueueNums, writeQueueNums, topicSysFlag …
+    config/subscriptionGroup.json  subscriptionGroupTable   name -> retryMaxTimes …
+    config/consumerOffset.json     offsetTable              "topic@group" -> queue id -> offset
+    config/shmq.json               topics: name -> kind, born;  deleted: name -> log position of the deletion
+
+Rules: (1) a table is replaced atomically and the previous one kept as `.bak`; nothing is written when nothing changed;
+(2) an unreadable table is read from its `.bak`; when that is unreadable too the broker refuses to start, because
+beginning with empty tables would mean consuming everything again;
+(3) fields we do not know are kept as they were read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shmq.errors import CorruptionError, StoreError
+from shmq.store.atomic import write_atomically
+from shmq.store.fastjson import dumps, loads
+from shmq.store.layout import StoreLayout
+
+TOPICS = "topics.json"
+GROUPS = "subscriptionGroup.json"
+OFFSETS = "consumerOffset.json"
+OWN = "shmq.json"
+
+_TABLE_OF = {
+    TOPICS: "topicConfigTable",
+    GROUPS: "subscriptionGroupTable",
+    OFFSETS: "offsetTable",
+    OWN: "topics",
+}
+
+KIND_NAMES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
+
+Log = Callable[..., None]
+OffsetTable = dict[tuple[str, str], dict[int, int]]
+
+
+@dataclass
+class TopicRecord:
+    """One topic as the files describe it; `raw` keeps RocketMQ's fields that we do not use."""
+
+    name: str
+    read_queues: int
+    write_queues: int
+    perm: int = 6
+    flags: int = 0
+    kind: int = 0
+    born: int = 0
+    raw: dict[str, Any] = field(default_factory=dict)
+
+    def to_object(self) -> dict[str, Any]:
+        """Return RocketMQ's TopicConfig."""
+        return {
+            "order": False,
+            "topicFilterType": "SINGLE_TAG",
+            **self.raw,
+            "perm": self.perm,
+            "readQueueNums": self.read_queues,
+            "topicName": self.name,
+            "topicSysFlag": self.flags,
+            "writeQueueNums": self.write_queues,
+        }
+
+
+@dataclass
+class Tables:
+    """Everything the config directory says."""
+
+    topics: dict[str, TopicRecord] = field(default_factory=dict)
+    groups: dict[str, dict[str, Any]] = field(default_factory=dict)
+    offsets: OffsetTable = field(default_factory=dict)
+    deleted: dict[str, int] = field(default_factory=dict)
+
+
+def new_group(name: str) -> dict[str, Any]:
+    """Return RocketMQ's SubscriptionGroupConfig with its defaults."""
+    return {
+        "brokerId": 0,
+        "consumeBroadcastEnable": True,
+        "consumeEnable": True,
+        "consumeFromMinEnable": True,
+        "groupName": name,
+        "notifyConsumerIdsChangedEnable": True,
+        "retryMaxTimes": 16,
+        "retryQueueNums": 1,
+        "whichBrokerWhenConsumeSlowly": 1,
+    }
+
+
+class ConfigFiles:
+    """Reads and writes the config directory; one process writes it.
+
+    Args:
+        log: told about every table that had to be read from its backup.
+    """
+
+    def __init__(self, layout: StoreLayout, *, log: Log) -> None:
+        self._layout = layout
+        self._log = log
+        self._raw: dict[str, dict[str, Any]] = {}  # last known content of each file
+
+    def load(self) -> Tables:
+        """Read all tables.
+
+        Raises:
+            CorruptionError: a table and its backup are both unreadable.
+        """
+        for name in _TABLE_OF:
+            self._raw[name] = self._read(name) or {}
+        own = self._raw[OWN]
+        return Tables(
+            topics=_topics(self._raw[TOPICS].get(_TABLE_OF[TOPICS], {}), own.get("topics", {})),
+            groups={
+                str(name): dict(raw)
+                for name, raw in self._raw[GROUPS].get(_TABLE_OF[GROUPS], {}).items()
+                if isinstance(raw, dict)
+            },
+            offsets=_offsets(self._raw[OFFSETS].get(_TABLE_OF[OFFSETS], {})),
+            deleted={str(name): int(at) for name, at in own.get("deleted", {}).items() if isinstance(at, int)},
+        )
+
+    def save_topics(self, topics: dict[str, TopicRecord], deleted: dict[str, int]) -> bool:
+        """Write topics.json and shmq.json where they changed; True when one did.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        table = {name: record.to_object() for name, record in sorted(topics.items())}
+        own = {name: {"kind": record.kind, "born": record.born} for name, record in sorted(topics.items())}
+        # Ours first: a topic without its birth position would take over the units of a deleted namesake.
+        changed = self._write(OWN, {"topics": own, "deleted": dict(sorted(deleted.items()))}, versioned=False)
+        return self._write(TOPICS, {_TABLE_OF[TOPICS]: table}, versioned=True) or changed
+
+    def save_groups(self, groups: dict[str, dict[str, Any]]) -> bool:
+        """Write subscriptionGroup.json if it changed; True when it did. Raises StoreError."""
+        return self._write(GROUPS, {_TABLE_OF[GROUPS]: dict(sorted(groups.items()))}, versioned=True)
+
+    def save_offsets(self, offsets: OffsetTable) -> bool:
+        """Write consumerOffset.json if it changed; True when it did. Raises StoreError."""
+        table = {
+            f"{topic}@{group}": {str(queue): offset for queue, offset in sorted(queues.items())}
+            for (topic, group), queues in sorted(offsets.items())
+        }
+        return self._write(OFFSETS, {_TABLE_OF[OFFSETS]: table}, versioned=False)
+
+    def _write(self, name: str, tables: dict[str, Any], *, versioned: bool) -> bool:
+        known = self._raw.get(name, {})
+        path = self._layout.config / name
+        if all(known.get(key) == value for key, value in tables.items()) and path.exists():
+            return False
+        content = {**known, **tables}
+        if versioned:
+            version = known.get("dataVersion")
+            counter = version.get("counter", 0) if isinstance(version, dict) else 0
+            content["dataVersion"] = {
+                **(version if isinstance(version, dict) else {}),
+                "counter": (counter if isinstance(counter, int) else 0) + 1,
+                "timestamp": int(time.time() * 1000),
+            }
+        access = self._layout.access
+        try:
+            write_atomically(path, dumps(content).encode(), mode=access.read_mode, gid=access.gid, backup=True)
+        except OSError as error:
+            raise StoreError(f"{path} cannot be written: {error.strerror}", hint="free disk space") from error
+        self._raw[name] = content
+        return True
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        path = self._layout.config / name
+        backup = path.with_name(name + ".bak")
+        reason = ""
+        for candidate in (path, backup):
+            try:
+                return _parsed(candidate, _TABLE_OF[name])
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError) as error:
+                reason = reason or str(error)
+                self._log("config.unreadable", file=str(candidate), reason=str(error))
+        if reason:
+            raise CorruptionError(
+                path,
+                0,
+                f"unreadable, and so is its backup: {reason}",
+                hint=f"restore {path}, or remove both to start anew",
+            )
+        return None
+
+
+def _parsed(path: Path, table: str) -> dict[str, Any]:
+    data = loads(path.read_text(encoding="utf-8"))
+    if not isinstance(data, dict) or not isinstance(data.get(table, {}), dict):
+        raise ValueError(f"{path.name} holds no {table}")
+    return data
+
+
+def _topics(table: dict[str, Any], own: Any) -> dict[str, TopicRecord]:
+    found: dict[str, TopicRecord] = {}
+    for name, raw in table.items():
+        if not isinstance(raw, dict):
+            continue
+        mine = own.get(name, {}) if isinstance(own, dict) and isinstance(own.get(name, {}), dict) else {}
+        found[name] = TopicRecord(
+            name=name,
+            read_queues=_number(raw.get("readQueueNums"), 8),
+            write_queues=_number(raw.get("writeQueueNums"), 8),
+            perm=_number(raw.get("perm"), 6),
+            flags=_number(raw.get("topicSysFlag"), 0),
+            kind=_number(mine.get("kind"), _kind_of(raw)),
+            born=_number(mine.get("born"), 0),
+            raw=raw,
+        )
+    return found
+
+
+def _kind_of(raw: dict[str, Any]) -> int:
+    """RocketMQ 5 says the kind in a topic attribute."""
+    attributes = raw.get("attributes")
+    named = attributes.get("message.type") if isinstance(attributes, dict) else None
+    return KIND_NAMES.index(named) if named in KIND_NAMES else 0
+
+
+def _number(value: Any, default: int) -> int:
+    return value if type(value) is int and value >= 0 else default
+
+
+def _offsets(table: dict[str, Any]) -> OffsetTable:
+    found: OffsetTable = {}
+    for key, queues in table.items():
+        topic, separator, group = str(key).partition("@")
+        if separator and isinstance(queues, dict):
+            found[topic, group] = {
+                int(queue): offset
+                for queue, offset in queues.items()
+                if str(queue).isdigit() and type(offset) is int and offset >= 0
+            }
+    return found

@@ -1,0 +1,300 @@
+"""The ConsumeQueue files: 20-byte units, 300,000 a file, one directory a queue, exactly as RocketMQ has them.
+
+It does not know what a unit points at beyond its log position, nor which topics should exist.
+
+    unit   log position 8 · record bytes 4 · tag hash 8, big-endian      queue offset n lies at byte n * 20 of the queue
+    file   6,000,000 bytes, named by the byte position of its first unit; sparse, as units are written with pwrite
+    before the first unit of a queue that begins in the middle of a file: (0, 0x7FFFFFFF, 0), RocketMQ's pre-blank
+
+Rules: (1) units are derived: whatever is wrong here is rebuilt from the log;
+(2) the units of a queue point at ascending log positions, so every border is found by bisection;
+(3) the number of open files is bounded; what is dirty is remembered by path and synced later.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from shmq.shm.core import UNIT_BYTES
+from shmq.store.atomic import sync_directory
+from shmq.store.layout import StoreLayout, file_name, is_safe_name, position_of
+
+FILE_UNITS = 300_000
+FILE_BYTES = FILE_UNITS * UNIT_BYTES
+QUEUE_ID_MAX = 65535
+
+_UNIT = struct.Struct(">qiq")
+_PRE_BLANK = _UNIT.pack(0, 0x7FFFFFFF, 0)
+_OPEN_MAX = 64
+assert _UNIT.size == UNIT_BYTES
+
+Queue = tuple[str, int]  # topic, queue id
+
+
+def pack_unit(log_position: int, record_bytes: int, tag_hash: int) -> bytes:
+    """Return the bytes of one unit."""
+    return _UNIT.pack(log_position, record_bytes, tag_hash)
+
+
+def unpack_unit(data: bytes, index: int = 0) -> tuple[int, int, int]:
+    """Return (log position, record bytes, tag hash) of a unit."""
+    position, size, tag_hash = _UNIT.unpack_from(data, index * UNIT_BYTES)
+    return position, size, tag_hash
+
+
+def is_pre_blank(log_position: int, record_bytes: int) -> bool:
+    """Say whether a unit only fills the room before a queue's first one."""
+    return log_position == 0 and record_bytes == 0x7FFFFFFF
+
+
+class ConsumeQueueFiles:
+    """The unit files of one store; one process writes them."""
+
+    def __init__(self, layout: StoreLayout) -> None:
+        self._layout = layout
+        self._open: OrderedDict[Path, int] = OrderedDict()
+        self._dirty: dict[Path, None] = {}
+        self._dirty_directories: set[Path] = set()
+
+    def queues(self) -> list[Queue]:
+        """Return every queue that has a directory."""
+        found: list[Queue] = []
+        for topic in os.scandir(self._layout.consumequeue):
+            if topic.is_dir(follow_symlinks=False):
+                for queue in os.scandir(topic.path):
+                    if queue.name.isascii() and queue.name.isdigit() and int(queue.name) <= QUEUE_ID_MAX:
+                        found.append((topic.name, int(queue.name)))
+        return sorted(found)
+
+    def files(self, queue: Queue) -> list[int]:
+        """Return the byte positions of a queue's files, ascending; a zero-length last file is not counted."""
+        found: list[int] = []
+        try:
+            for entry in os.scandir(self._directory(queue)):
+                position = position_of(entry.name)
+                if position is not None and position % FILE_BYTES == 0 and entry.stat().st_size == FILE_BYTES:
+                    found.append(position)
+        except FileNotFoundError:
+            return []
+        return sorted(found)
+
+    def write(self, queue: Queue, first: int, units: bytes) -> None:
+        """Put units at queue offset `first`. Raises OSError when the disk refuses."""
+        at, end = first * UNIT_BYTES, first * UNIT_BYTES + len(units)
+        while at < end:
+            base = at - at % FILE_BYTES
+            size = min(end, base + FILE_BYTES) - at
+            begin = at - first * UNIT_BYTES
+            descriptor = self._file(queue, base, first_unit_at=at - base)
+            view = memoryview(units)[begin : begin + size]
+            while view:
+                written = os.pwrite(descriptor, view, at - base)
+                view, at = view[written:], at + written
+            self._dirty[self._directory(queue) / file_name(base)] = None
+
+    def read(self, queue: Queue, first: int, count: int) -> bytes:
+        """Return up to `count` units from queue offset `first`; shorter where a file is missing."""
+        parts: list[bytes] = []
+        at, end = first * UNIT_BYTES, (first + count) * UNIT_BYTES
+        while at < end:
+            base = at - at % FILE_BYTES
+            size = min(end, base + FILE_BYTES) - at
+            path = self._directory(queue) / file_name(base)
+            try:
+                descriptor = self._cached(path, os.O_RDWR)
+            except FileNotFoundError:
+                break
+            part = os.pread(descriptor, size, at - base)
+            parts.append(part[: len(part) - len(part) % UNIT_BYTES])
+            if len(part) < size:
+                break
+            at += size
+        return b"".join(parts)
+
+    def bisect(self, queue: Queue, is_before: Callable[[int, int], bool], *, high: int | None = None) -> int:
+        """Return the first queue offset whose unit is not `before`; units must be ordered by it.
+
+        Args:
+            is_before: told log position and record bytes of a unit; (0, 0) is a unit never written.
+            high: look only below this queue offset.
+        """
+        files = self.files(queue)
+        if not files:
+            return 0
+        files = _contiguous_tail(files)
+        low, last = files[0] // UNIT_BYTES, files[-1] // UNIT_BYTES + FILE_UNITS
+        high = last if high is None else min(high, last)
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.read(queue, middle, 1)
+            position, size, _ = unpack_unit(unit) if len(unit) == UNIT_BYTES else (0, 0, 0)
+            if is_before(position, size):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def truncate(self, queue: Queue, offset_max: int) -> bool:
+        """Zero every unit from `offset_max` on and remove files that only held such; True when something changed."""
+        changed = False
+        for base in self.files(queue):
+            keep = offset_max * UNIT_BYTES - base
+            path = self._directory(queue) / file_name(base)
+            if keep <= 0 and base:
+                self._forget(path)
+                path.unlink()
+                self._dirty_directories.add(path.parent)
+                changed = True
+            elif keep < FILE_BYTES:
+                changed |= self._zero_tail(path, max(keep, 0))
+        return changed
+
+    def remove_below(self, queue: Queue, offset_min: int) -> int:
+        """Unlink files whose units all lie below `offset_min`, never the last; returns how many."""
+        removed = 0
+        for base in self.files(queue)[:-1]:
+            if base + FILE_BYTES > offset_min * UNIT_BYTES:
+                break
+            path = self._directory(queue) / file_name(base)
+            self._forget(path)
+            path.unlink(missing_ok=True)
+            removed += 1
+        return removed
+
+    def remove_topic(self, topic: str) -> None:
+        """Remove every unit file of a topic that was deleted."""
+        assert is_safe_name(topic)
+        directory = self._layout.consumequeue / topic
+        for path in [path for path in (*self._open, *self._dirty) if path.is_relative_to(directory)]:
+            self._forget(path)
+        self._dirty_directories = {path for path in self._dirty_directories if not path.is_relative_to(directory)}
+        shutil.rmtree(directory, ignore_errors=True)
+
+    def dirty_paths(self) -> list[Path]:
+        """Return the files written since their last sync."""
+        return list(self._dirty)
+
+    def sync(self, path: Path) -> None:
+        """Sync one dirty file and the directories its name lies in. Raises OSError."""
+        if path not in self._dirty:
+            return
+        del self._dirty[path]
+        try:
+            os.fdatasync(self._cached(path, os.O_RDWR))
+            for directory in (path.parent, path.parent.parent, self._layout.consumequeue):
+                if directory in self._dirty_directories:
+                    sync_directory(directory)
+                    self._dirty_directories.discard(directory)
+        except FileNotFoundError:
+            return  # removed since
+        except OSError:
+            self._dirty[path] = None
+            raise
+
+    def sync_all(self) -> None:
+        """Sync everything written so far. Raises OSError."""
+        for path in self.dirty_paths():
+            self.sync(path)
+        for directory in sorted(self._dirty_directories):
+            if directory.is_dir():
+                sync_directory(directory)
+        self._dirty_directories.clear()
+
+    def close(self) -> None:
+        """Close every file; nothing is synced."""
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()
+
+    def _directory(self, queue: Queue) -> Path:
+        topic, queue_id = queue
+        assert is_safe_name(topic)
+        return self._layout.consumequeue / topic / str(queue_id)
+
+    def _file(self, queue: Queue, base: int, *, first_unit_at: int) -> int:
+        path = self._directory(queue) / file_name(base)
+        try:
+            return self._cached(path, os.O_RDWR)
+        except FileNotFoundError:
+            pass
+        self._make_directory(path.parent)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        os.fchown(descriptor, -1, self._layout.access.gid)
+        os.fchmod(descriptor, self._layout.access.read_mode)
+        os.ftruncate(descriptor, FILE_BYTES)
+        if first_unit_at and not self._has_predecessor(queue, base):
+            os.pwrite(descriptor, _PRE_BLANK * (first_unit_at // UNIT_BYTES), 0)
+        self._dirty_directories.add(path.parent)
+        self._remember(path, descriptor)
+        return descriptor
+
+    def _has_predecessor(self, queue: Queue, base: int) -> bool:
+        return base > 0 and (self._directory(queue) / file_name(base - FILE_BYTES)).exists()
+
+    def _make_directory(self, directory: Path) -> None:
+        for missing in (directory.parent, directory):
+            if not missing.is_dir():
+                missing.mkdir(exist_ok=True)
+                os.chown(missing, -1, self._layout.access.gid)
+                os.chmod(missing, self._layout.access.directory_mode)
+                self._dirty_directories.add(missing.parent)
+
+    def _cached(self, path: Path, flags: int) -> int:
+        descriptor = self._open.get(path)
+        if descriptor is not None:
+            self._open.move_to_end(path)
+            return descriptor
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
+        if os.fstat(descriptor).st_size != FILE_BYTES:  # a crash between creation and sizing
+            os.ftruncate(descriptor, FILE_BYTES)
+        self._remember(path, descriptor)
+        return descriptor
+
+    def _remember(self, path: Path, descriptor: int) -> None:
+        self._open[path] = descriptor
+        if len(self._open) > _OPEN_MAX:
+            _, oldest = self._open.popitem(last=False)
+            os.close(oldest)
+
+    def _forget(self, path: Path) -> None:
+        self._dirty.pop(path, None)
+        descriptor = self._open.pop(path, None)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _zero_tail(self, path: Path, keep: int) -> bool:
+        descriptor = self._cached(path, os.O_RDWR)
+        changed = False
+        for at, chunk in _chunks(descriptor, keep):
+            if chunk.strip(b"\0"):
+                os.pwrite(descriptor, bytes(len(chunk)), at)
+                self._dirty[path] = None
+                changed = True
+        return changed
+
+
+def _chunks(descriptor: int, at: int) -> Iterator[tuple[int, bytes]]:
+    """The written parts of a unit file from byte `at`, skipping holes."""
+    while at < FILE_BYTES:
+        try:
+            at = os.lseek(descriptor, at, os.SEEK_DATA)
+        except OSError:
+            return  # nothing but holes
+        chunk = os.pread(descriptor, 1 << 16, at)
+        if not chunk:
+            return
+        yield at, chunk
+        at += len(chunk)
+
+
+def _contiguous_tail(files: list[int]) -> list[int]:
+    """The last run of neighbouring files; what lies before a gap cannot be reached by bisection."""
+    first = len(files) - 1
+    while first > 0 and files[first - 1] == files[first] - FILE_BYTES:
+        first -= 1
+    return files[first:]

@@ -1,0 +1,138 @@
+"""Walking the log after a crash: where it ends, and what inside it cannot be read any more.
+
+It does not know queues or topics; the records it finds are handed on.
+
+    the hole of an evicted claim                           stepped over, nothing is missing
+    a bad record         below the durable mark            damage: reported, stepped over, never cut off
+                         at or above the durable mark      torn tail: the log ends there
+                         no mark (a stock store)           damage if a valid record follows anywhere, else torn tail
+
+Rules: (1) a position is a record's only if the core accepts every length, both CRCs and the position stored in it;
+(2) nothing is written here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shmq.errors import CorruptionError
+from shmq.shm.core import CoreError, Store, record_decode
+from shmq.store.commitlog import CommitLogFiles
+
+SCAN_RECORDS = 4096
+HOLE_TOPIC = b"RMQ_SYS_SHMQ_HOLE"  # SHMQ_HOLE_TOPIC
+RECORD_BYTES_MAX = (4 << 20) + (64 << 10)  # SHMQ_RECORD_BYTES_MAX
+_SEARCH_BYTES = 1 << 20
+_MAGIC_AT = 4
+_MAGICS = (bytes.fromhex("daa320a7"), bytes.fromhex("daa320ab"))  # SHMQ_RECORD_MAGIC_V1 and _V2
+
+# (log_position, record_bytes, topic, queue_id, queue_offset, store_ms, tag_hash, sys_flag)
+Record = tuple[int, int, bytes, int, int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A range of the log that holds no readable record."""
+
+    position: int
+    end: int
+    reason: str
+
+
+class LogWalk:
+    """One pass over the log.
+
+    Args:
+        durable_end: every byte below it was on disk; None when no mark says so.
+        on_records: told every batch of records, in order.
+        on_damage: told every unreadable range, in order with the records.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        files: CommitLogFiles,
+        *,
+        durable_end: int | None,
+        on_records: Callable[[list[Record]], None],
+        on_damage: Callable[[Damage], None],
+    ) -> None:
+        self._store = store
+        self._files = files
+        self._durable_end = durable_end
+        self._on_records = on_records
+        self._on_damage = on_damage
+
+    def run(self, position: int) -> int:
+        """Walk from a record border to the end of the log and return where that is."""
+        while position < self._files.end:
+            reached, records, stop = self._store.scan(position, self._files.end, SCAN_RECORDS)
+            if records:
+                self._on_records(records)
+            if stop == "blank-end":
+                return reached
+            if stop:
+                after = self._hole_end(reached) or self._step_over(reached, stop)
+                if after is None:
+                    return max(reached, self._durable_end or 0)
+                reached = after
+            elif reached <= position:
+                raise CorruptionError(self._files.path(position), position, "the log could not be walked any further")
+            position = reached
+        return position
+
+    def _hole_end(self, position: int) -> int | None:
+        """Where the hole of an evicted claim ends that its owner did not settle, so that its body CRC is wrong."""
+        try:
+            hole = record_decode(self._files.read(position, RECORD_BYTES_MAX))
+        except CoreError:
+            return None
+        if hole["log_position"] != position or hole["topic"] != HOLE_TOPIC:
+            return None
+        return position + int(hole["record_bytes"])
+
+    def _step_over(self, bad: int, reason: str) -> int | None:
+        """The next readable record behind a bad one, or None when the log ends."""
+        durable_end = self._durable_end
+        if durable_end is not None and bad >= durable_end:
+            return None
+        after = self.next_record(bad)
+        if durable_end is None:
+            if after is None:
+                return None
+            end = after
+        else:
+            # What follows above the mark is a torn tail, even if a record in it happens to be whole.
+            end = durable_end if after is None or after > durable_end else after
+        self._on_damage(Damage(bad, end, reason))
+        return end if end == after else None
+
+    def next_record(self, bad: int) -> int | None:
+        """Return the position of the first valid record behind `bad`, or None."""
+        at = bad + 1
+        while at < self._files.end:
+            if at % self._files.file_bytes == 0 and self._is_record(at):
+                return at
+            for candidate in self._candidates(at):
+                if candidate > bad and self._is_record(candidate):
+                    return candidate
+            at = min(at + _SEARCH_BYTES, at - at % self._files.file_bytes + self._files.file_bytes)
+        return None
+
+    def _candidates(self, at: int) -> list[int]:
+        """Positions in one chunk where a record could begin, judged by the magic alone."""
+        # The magic of the last position of this chunk lies behind it.
+        chunk = self._files.read_data(at, _SEARCH_BYTES + _MAGIC_AT + len(_MAGICS[0]))
+        found = []
+        for magic in _MAGICS:
+            index = chunk.find(magic)
+            while index >= 0:
+                if index >= _MAGIC_AT:
+                    found.append(at + index - _MAGIC_AT)
+                index = chunk.find(magic, index + 1)
+        return sorted(found)
+
+    def _is_record(self, position: int) -> bool:
+        _, records, _ = self._store.scan(position, self._files.end, 1)
+        return bool(records) and records[0][0] == position

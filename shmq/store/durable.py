@@ -1,0 +1,126 @@
+"""The durable mark: how far the log and the ConsumeQueue files are known to be on disk.
+
+It does not know how that came about. RocketMQ's own `checkpoint` holds times, which a clock can falsify, and is never
+trusted for this.
+
+    slot 0 at byte 0, slot 1 at byte 4096; each 40 bytes, little-endian
+    0   8  magic "SHMQMARK"
+    8   8  sequence       grows with every mark; the slot is sequence mod 2
+    16  8  durable_end    log position: every byte below it is on disk
+    24  8  dispatched     log position: the ConsumeQueue units of every record below it are on disk
+    32  4  version
+    36  4  CRC-32 of bytes 0 to 36
+
+Rules: (1) a mark is written only after the sync it speaks of has returned;
+(2) the two slots alternate in different blocks, so a torn write destroys at most the newer mark;
+(3) neither position ever moves back while the store exists.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+
+from shmq.errors import CorruptionError
+from shmq.store.atomic import sync_directory
+from shmq.store.layout import StoreLayout
+
+_SLOT_STRIDE = 4096
+_SLOT = struct.Struct("<8sQQQI")
+_CRC = struct.Struct("<I")
+_MAGIC = b"SHMQMARK"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Positions that are on disk for certain."""
+
+    durable_end: int = 0
+    dispatched: int = 0
+    sequence: int = 0
+
+
+class DurableMark:
+    """The mark file of one store; one process writes it."""
+
+    def __init__(self, layout: StoreLayout) -> None:
+        self._layout = layout
+        self._descriptor = -1
+        self._current: Mark | None = None
+
+    def load(self) -> Mark | None:
+        """Return the newest valid mark, or None when the store never had one (a stock RocketMQ store).
+
+        Raises:
+            CorruptionError: the file is there but neither slot is valid.
+        """
+        try:
+            content = self._layout.durable_mark.read_bytes()
+        except FileNotFoundError:
+            return None
+        marks = [mark for mark in (_parse(content, 0), _parse(content, _SLOT_STRIDE)) if mark is not None]
+        if not marks and content.strip(b"\0"):
+            raise CorruptionError(
+                self._layout.durable_mark,
+                0,
+                "neither slot of the durable mark is valid",
+                hint=f"remove it to recover by checking the whole log: rm {self._layout.durable_mark}",
+            )
+        self._current = max(marks, key=lambda mark: mark.sequence) if marks else None
+        return self._current
+
+    @property
+    def current(self) -> Mark:
+        """The mark written or loaded last."""
+        return self._current or Mark()
+
+    def advance(self, *, durable_end: int, dispatched: int) -> bool:
+        """Write a mark if it says more than the current one; True when it did. Raises OSError."""
+        previous = self.current
+        mark = Mark(max(durable_end, previous.durable_end), max(dispatched, previous.dispatched), previous.sequence + 1)
+        if self._current is not None and (mark.durable_end, mark.dispatched) == (
+            previous.durable_end,
+            previous.dispatched,
+        ):
+            return False
+        if self._descriptor < 0:
+            self._open()
+        os.pwrite(self._descriptor, _pack(mark), (mark.sequence % 2) * _SLOT_STRIDE)
+        os.fdatasync(self._descriptor)
+        self._current = mark
+        return True
+
+    def close(self) -> None:
+        """Close the file; the mark stays."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _open(self) -> None:
+        path = self._layout.durable_mark
+        existed = path.exists()
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        if os.fstat(self._descriptor).st_size < 2 * _SLOT_STRIDE:
+            os.posix_fallocate(self._descriptor, 0, 2 * _SLOT_STRIDE)
+            os.fsync(self._descriptor)
+        if not existed:
+            sync_directory(path.parent)
+
+
+def _pack(mark: Mark) -> bytes:
+    body = _SLOT.pack(_MAGIC, mark.sequence, mark.durable_end, mark.dispatched, _VERSION)
+    return body + _CRC.pack(zlib.crc32(body))
+
+
+def _parse(content: bytes, at: int) -> Mark | None:
+    body = content[at : at + _SLOT.size]
+    crc = content[at + _SLOT.size : at + _SLOT.size + _CRC.size]
+    if len(crc) < _CRC.size or _CRC.unpack(crc)[0] != zlib.crc32(body):
+        return None
+    magic, sequence, durable_end, dispatched, version = _SLOT.unpack(body)
+    if magic != _MAGIC or version != _VERSION:
+        return None
+    return Mark(durable_end, dispatched, sequence)

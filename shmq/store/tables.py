@@ -1,0 +1,148 @@
+"""Carries topics, groups and consumer offsets between the config files and shared memory.
+
+It does not know files; `config.py` reads and writes those.
+
+Rules: (1) an offset is never restored above its queue's maximum, or messages would be skipped for ever;
+(2) an entry that has no place in shared memory (its topic is gone) is kept and written back as it was;
+(3) a topic that disappears from shared memory leaves a tombstone with the log position, or the next recovery would make
+it again from its records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from shmq.shm.core import Store, core_errors
+from shmq.store.config import Log, OffsetTable, Tables, TopicRecord, new_group
+from shmq.store.consumequeue import Queue
+from shmq.store.rebuild import QueueBounds
+
+DEFAULT_QUEUES = 8
+_SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "RMQ_SYS_", "SCHEDULE_TOPIC_", "rmq_sys_")
+
+
+@dataclass
+class LiveTables:
+    """The tables of a running store, and what of them only the files know."""
+
+    tables: Tables
+    unplaced: OffsetTable = field(default_factory=dict)
+
+    def collect_topics(self, store: Store) -> tuple[dict[str, TopicRecord], dict[str, int]]:
+        """Return the topics shared memory holds now, and the tombstones of those that went."""
+        known = self.tables.topics
+        found: dict[str, TopicRecord] = {}
+        for topic in store.topics():
+            name = topic["name"]
+            found[name] = TopicRecord(
+                name=name,
+                read_queues=topic["read_queues"],
+                write_queues=topic["write_queues"],
+                perm=topic["perm"],
+                flags=topic["flags"],
+                kind=topic["kind"],
+                born=topic["born_position"],
+                raw=known[name].raw if name in known else {},
+            )
+        log_begin, log_end = store.log_begin, store.log_end
+        deleted = {name: at for name, at in self.tables.deleted.items() if name not in found and at > log_begin}
+        for name in known.keys() - found.keys():
+            deleted[name] = log_end
+        return found, deleted
+
+    def collect_groups(self, store: Store) -> dict[str, dict[str, Any]]:
+        """Return the groups shared memory holds now, with the fields that only the files know."""
+        known = self.tables.groups
+        return {name: known.get(name) or new_group(name) for _, name in store.groups()}
+
+    def find_unplaced(self, store: Store) -> None:
+        """Note which offsets of the files have no place in shared memory."""
+        for key, queues in self.tables.offsets.items():
+            index = store.topic_find(key[0])
+            count = len(store.topic(index)["queues"]) if index >= 0 else 0
+            without = {queue_id: offset for queue_id, offset in queues.items() if queue_id >= count}
+            if without:
+                self.unplaced[key] = without
+
+    def restore_offsets(self, store: Store, log: Log) -> None:
+        """Put the committed offsets of the files into shared memory."""
+        self.find_unplaced(store)
+        for (topic, group), queues in self.tables.offsets.items():
+            index = store.topic_find(topic)
+            for queue_id, offset in queues.items():
+                if queue_id in self.unplaced.get((topic, group), {}):
+                    continue
+                queue = store.queue_index(index, queue_id)
+                offset_max = store.queue(queue)[1]
+                if offset > offset_max:
+                    log(
+                        "recovery.offset_lowered",
+                        topic=topic,
+                        group=group,
+                        queue_id=queue_id,
+                        was=offset,
+                        now=offset_max,
+                    )
+                store.offset_set(store.offset_put(self._group(store, group), queue), min(offset, offset_max))
+
+    def _group(self, store: Store, name: str) -> int:
+        index = store.group_find(name)
+        if index < 0:
+            index = store.group_put(name)
+            self.tables.groups.setdefault(name, new_group(name))
+        return index
+
+    def collect_offsets(self, store: Store) -> OffsetTable:
+        """Return the committed offsets of shared memory, and those that have no place there."""
+        groups = dict(store.groups())
+        names: dict[int, str] = {topic["index"]: topic["name"] for topic in store.topics()}
+        live = {index for topic in store.topics() for index in topic["queues"]}
+        found: OffsetTable = {key: dict(queues) for key, queues in self.unplaced.items()}
+        for _, group, queue, committed, _, _ in store.offsets():
+            if committed < 0 or group not in groups or queue not in live:
+                continue
+            _, _, _, topic, queue_id, _ = store.queue(queue)
+            found.setdefault((names[topic], groups[group]), {})[queue_id] = committed
+        return found
+
+
+def fill_tables(
+    store: Store, tables: Tables, bounds: dict[Queue, QueueBounds], *, default_queues: int, log: Log
+) -> LiveTables:
+    """Put topics and groups into fresh segments; offsets follow when the queues have their bounds.
+
+    Args:
+        bounds: the queues the log holds; a topic that no table names is made from them.
+
+    Raises:
+        SegmentFull: a table of the segments is too small for this store.
+    """
+    with core_errors():
+        _fill_topics(store, tables, bounds, default_queues, log)
+        for name in tables.groups:
+            store.group_put(name)
+    return LiveTables(tables)
+
+
+def _fill_topics(store: Store, tables: Tables, bounds: dict[Queue, QueueBounds], default_queues: int, log: Log) -> None:
+    needed: dict[str, int] = {}
+    for name, queue_id in bounds:
+        needed[name] = max(needed.get(name, 0), queue_id + 1)
+    for name, count in needed.items():
+        if name not in tables.topics:
+            queues = count if name.startswith(_SYSTEM_PREFIXES) else max(count, default_queues)
+            tables.topics[name] = TopicRecord(name, read_queues=queues, write_queues=queues)
+            tables.deleted.pop(name, None)
+            log("recovery.topic_found_in_log", topic=name, queues=queues)
+    for name, record in tables.topics.items():
+        record.read_queues = max(record.read_queues, needed.get(name, 0))
+        index = store.topic_put(
+            name,
+            read_queues=record.read_queues,
+            write_queues=record.write_queues,
+            perm=record.perm,
+            flags=record.flags,
+            kind=record.kind,
+        )
+        store.set_topic_born(index, record.born)

@@ -1,0 +1,133 @@
+"""Tables in dictionaries, so that the broker's logic can be driven through hours without a segment."""
+
+import itertools
+
+import pytest
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import QueueBounds, Topic
+
+from shmq.errors import SegmentFull, TopicNotFound
+
+PID_NAMESPACE = 4026531836
+
+
+class MemoryTables:
+    """`shmq.daemon.broker.tables.Tables` over dictionaries; what a test wants to set, it sets directly."""
+
+    def __init__(self, *, client_max: int = 8, group_max: int = 1000) -> None:
+        self.client_max = client_max
+        self.group_max = group_max
+        self.all_topics: dict[str, Topic] = {}
+        self.all_groups: dict[str, int] = {}
+        self.slots: dict[tuple[int, int], int] = {}
+        self.progress: dict[int, int] = {}
+        self.bounds: dict[int, QueueBounds] = {}
+        self.clients: dict[int, tuple[int, int, int]] = {}
+        self.dead: set[tuple[int, int]] = set()
+        self.times: dict[int, list[int]] = {}
+        self._queues = itertools.count()
+        self._groups = itertools.count()
+        self._version = 0
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    def topic(self, name: str) -> Topic | None:
+        return self.all_topics.get(name)
+
+    def topics(self) -> list[Topic]:
+        return list(self.all_topics.values())
+
+    def topic_names(self) -> list[str]:
+        return list(self.all_topics)
+
+    def topic_put(self, name: str, *, read_queues: int, write_queues: int, perm: int, flags: int, kind: int) -> None:
+        before = self.all_topics.get(name)
+        queues = before.queues if before else ()
+        more = max(read_queues, write_queues) - len(queues)
+        queues += tuple(next(self._queues) for _ in range(more))
+        self.all_topics[name] = Topic(name, read_queues, write_queues, perm, flags, kind, queues)
+        self._version += 1
+
+    def topic_delete(self, name: str) -> None:
+        if name not in self.all_topics:
+            raise TopicNotFound(name)
+        del self.all_topics[name]
+        self._version += 1
+
+    def group(self, name: str) -> int | None:
+        return self.all_groups.get(name)
+
+    def groups(self) -> list[str]:
+        return list(self.all_groups)
+
+    def group_put(self, name: str) -> int:
+        if name not in self.all_groups:
+            if len(self.all_groups) >= self.group_max:
+                raise SegmentFull("the group table is full")
+            self.all_groups[name] = next(self._groups)
+        return self.all_groups[name]
+
+    def group_delete(self, name: str) -> None:
+        group = self.all_groups.pop(name)
+        for (owner, _), slot in self.slots.items():
+            if owner == group:
+                self.progress.pop(slot, None)
+
+    def offset_slot(self, group: int, queue: int) -> int | None:
+        return self.slots.get((group, queue))
+
+    def offset_put(self, group: int, queue: int) -> int:
+        return self.slots.setdefault((group, queue), len(self.slots))
+
+    def committed(self, slot: int) -> int:
+        return self.progress.get(slot, -1)
+
+    def set_committed(self, slot: int, queue_offset: int) -> None:
+        self.progress[slot] = queue_offset
+
+    def queue_bounds(self, queue: int) -> QueueBounds:
+        return self.bounds.get(queue, QueueBounds(0, 0))
+
+    def search_time(self, queue: int, time_ms: int) -> int:
+        return sum(1 for stored_ms in self.times.get(queue, ()) if stored_ms < time_ms)
+
+    def client_put(self, pid: int, start: int, role: int) -> int:
+        free = [slot for slot in range(self.client_max) if slot not in self.clients]
+        if not free:
+            raise SegmentFull("all client slots are taken")
+        self.clients[free[0]] = (pid, start, role)
+        return free[0]
+
+    def client_is(self, slot: int, pid: int, start: int) -> bool:
+        return slot in self.clients and self.clients[slot][:2] == (pid, start)
+
+    def client_drop(self, slot: int) -> None:
+        self.clients.pop(slot, None)
+
+    def dead_clients(self) -> list[int]:
+        return [slot for slot, (pid, start, _) in self.clients.items() if (pid, start) in self.dead]
+
+
+@pytest.fixture(scope="session")
+def new_tables() -> type[MemoryTables]:
+    """The class itself, for tests that need fresh tables many times."""
+    return MemoryTables
+
+
+@pytest.fixture
+def tables() -> MemoryTables:
+    return MemoryTables()
+
+
+@pytest.fixture
+def settings() -> BrokerSettings:
+    return BrokerSettings(
+        broker_name="default",
+        version="0.1.0",
+        abi=1,
+        generation=0xC0FFEE,
+        pid_namespace=PID_NAMESPACE,
+        instance={"broker_name": "default"},
+    )

@@ -1,0 +1,238 @@
+"""Topics, groups and offsets through their requests."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from shmq.daemon.broker.broker import Broker
+from shmq.daemon.broker.effects import Effect, Notify, Reply
+from shmq.daemon.broker.requests import Peer
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import QueueBounds
+
+from shmq.errors import InvalidName, RemoteError, ShmqError, TopicNotFound, UsageError
+from shmq.protocol.body import (
+    ConsumerData,
+    HeartbeatData,
+    SubscriptionData,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+    TopicTable,
+    decode_body,
+    encode_body,
+)
+from shmq.protocol.codes import Request, Response, TopicKind
+from shmq.protocol.command import Command
+from shmq.protocol.failure import error_of
+
+
+class Admin:
+    """One attached connection."""
+
+    def __init__(self, broker: Broker, connection_id: int = 1) -> None:
+        self.broker = broker
+        self.connection_id = connection_id
+        broker.connected(connection_id, Peer(connection_id, 0, 0, 5, 4026531836), 0)
+        self.client_id = f"admin-{connection_id}"
+        self.ask(Request.ATTACH, clientId=self.client_id, role="0")
+
+    def effects(self, code: int, body: bytes = b"", **ext: str) -> list[Effect]:
+        return self.broker.handle(self.connection_id, Command(code=code, ext=ext, body=body), 0)
+
+    def reply(self, code: int, body: bytes = b"", **ext: str) -> Command:
+        effect = self.effects(code, body, **ext)[0]
+        assert isinstance(effect, Reply)
+        return effect.command
+
+    def ask(self, code: int, body: bytes = b"", **ext: str) -> Command:
+        reply = self.reply(code, body, **ext)
+        assert error_of(reply) is None, reply
+        return reply
+
+    def fail(self, code: int, body: bytes = b"", **ext: str) -> ShmqError:
+        error = error_of(self.reply(code, body, **ext))
+        assert error is not None
+        return error
+
+    def consume(self, group: str, topic: str) -> None:
+        beat = HeartbeatData(self.client_id, [ConsumerData(group, [SubscriptionData(topic)])])
+        self.ask(Request.HEART_BEAT, encode_body(beat))
+
+    def topics(self) -> TopicTable:
+        return decode_body(self.ask(Request.GET_ALL_TOPIC_CONFIG).body, TopicTable)
+
+
+@pytest.fixture
+def admin(tables: Any, settings: BrokerSettings) -> Admin:
+    return Admin(Broker(tables, settings, now_ms=0))
+
+
+def test_a_topic_is_created_listed_changed_and_deleted(admin: Admin) -> None:
+    created = admin.ask(
+        Request.UPDATE_AND_CREATE_TOPIC,
+        topic="orders",
+        defaultTopic="TBW102",
+        readQueueNums="4",
+        writeQueueNums="4",
+        perm="6",
+        topicFilterType="SINGLE_TAG",
+        order="false",
+    )
+    assert created.ext["created"] == "true"
+    config = admin.topics().topicConfigTable["orders"]
+    assert (config.readQueueNums, config.writeQueueNums, config.perm) == (4, 4, 6)
+    counter = admin.topics().dataVersion.counter
+    assert admin.ask(17, topic="orders", readQueueNums="8", writeQueueNums="8", perm="4").ext["created"] == "false"
+    assert admin.topics().topicConfigTable["orders"].writeQueueNums == 8
+    assert admin.topics().dataVersion.counter > counter
+    admin.ask(Request.DELETE_TOPIC_IN_BROKER, topic="orders")
+    assert admin.topics().topicConfigTable == {}
+
+
+def test_fields_that_are_left_out_have_defaults(admin: Admin) -> None:
+    admin.ask(17, topic="a")
+    admin.ask(17, topic="b", writeQueueNums="3", attributes="+message.type=FIFO")
+    table = admin.topics().topicConfigTable
+    assert (table["a"].readQueueNums, table["a"].writeQueueNums, table["a"].perm, table["a"].order) == (8, 8, 6, False)
+    assert (table["b"].readQueueNums, table["b"].writeQueueNums, table["b"].order) == (3, 3, True)
+    assert table["b"].attributes == {"message.type": TopicKind.FIFO.name}
+
+
+def test_creating_on_first_use_never_changes_a_topic(admin: Admin) -> None:
+    admin.ask(17, topic="orders", writeQueueNums="16")
+    assert admin.ask(17, topic="orders", writeQueueNums="8", onlyIfMissing="true").ext == {"created": "false"}
+    assert admin.topics().topicConfigTable["orders"].writeQueueNums == 16
+    assert admin.ask(17, topic="new", writeQueueNums="8", onlyIfMissing="true").ext == {"created": "true"}
+
+
+@pytest.mark.parametrize(
+    ("ext", "error", "text"),
+    [
+        ({}, RemoteError, "topic is missing"),
+        ({"topic": "a b"}, InvalidName, "a b"),
+        ({"topic": "t" * 128}, InvalidName, "128"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, UsageError, "conflict with system topic"),
+        ({"topic": "t", "writeQueueNums": "0"}, UsageError, "0 queues"),
+        ({"topic": "t", "writeQueueNums": "1025"}, UsageError, "1025 queues"),
+        ({"topic": "t", "readQueueNums": "1025"}, UsageError, "1025 queues"),
+        ({"topic": "t", "writeQueueNums": "-1"}, RemoteError, "writeQueueNums"),
+        ({"topic": "t", "writeQueueNums": "4.0"}, RemoteError, "writeQueueNums"),
+        ({"topic": "t", "writeQueueNums": "9" * 5000}, RemoteError, "writeQueueNums"),
+        ({"topic": "t", "perm": "8"}, RemoteError, "perm"),
+        ({"topic": "t", "perm": "٣"}, RemoteError, "perm"),
+        ({"topic": "t", "attributes": "+message.type=LIFO"}, UsageError, "LIFO"),
+    ],
+)
+def test_a_wrong_topic_is_refused_and_not_made(
+    admin: Admin, ext: dict[str, str], error: type[ShmqError], text: str
+) -> None:
+    refused = admin.fail(17, **ext)
+    assert type(refused) is error and text in str(refused)
+    assert admin.topics().topicConfigTable == {}
+
+
+def test_members_are_told_when_their_topic_appears_changes_or_goes(tables: Any, settings: BrokerSettings) -> None:
+    broker = Broker(tables, settings, now_ms=0)
+    admin, member = Admin(broker, 1), Admin(broker, 2)
+    member.consume("g", "orders")
+
+    def told(code: int, **ext: str) -> list[int]:
+        return [effect.connection_id for effect in admin.effects(code, **ext) if isinstance(effect, Notify)]
+
+    assert told(17, topic="orders") == [2]
+    assert told(17, topic="orders", writeQueueNums="16") == [2]
+    assert told(17, topic="orders", onlyIfMissing="true") == []
+    assert told(17, topic="invoices") == []
+    assert told(215, topic="orders") == [2]
+
+
+def test_a_missing_topic_is_answered_with_the_nearest_names(admin: Admin) -> None:
+    admin.ask(17, topic="orders")
+    for refused in (
+        admin.fail(215, topic="ordres"),
+        admin.fail(Request.GET_MAX_OFFSET, topic="ordres", queueId="0"),
+        admin.fail(Request.OFFSET_SLOTS, topic="ordres", group="g"),
+    ):
+        assert type(refused) is TopicNotFound and refused.code == Response.TOPIC_NOT_EXIST
+        assert str(refused) == 'topic "ordres" does not exist on broker "default"'
+        assert refused.hint == 'did you mean "orders"? create it with: shmq topic create ordres'
+
+
+def test_a_group_is_created_listed_and_deleted(admin: Admin) -> None:
+    config = encode_body(SubscriptionGroupConfig("billing"))
+    admin.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, config)
+    admin.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, config)
+    table = decode_body(admin.ask(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body, SubscriptionGroupTable)
+    assert table.subscriptionGroupTable == {"billing": SubscriptionGroupConfig("billing")}
+    admin.ask(Request.DELETE_SUBSCRIPTIONGROUP, groupName="billing", removeOffset="true")
+    table = decode_body(admin.ask(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body, SubscriptionGroupTable)
+    assert table.subscriptionGroupTable == {}
+
+
+def test_a_group_setting_that_could_not_be_kept_is_refused(admin: Admin) -> None:
+    config = encode_body(SubscriptionGroupConfig("billing", retryMaxTimes=3))
+    refused = admin.fail(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, config)
+    assert "retryMaxTimes=3 (kept: 16)" in str(refused)
+
+
+def test_a_group_with_members_is_not_deleted(admin: Admin, tables: Any) -> None:
+    admin.consume("billing", "orders")
+    refused = admin.fail(Request.DELETE_SUBSCRIPTIONGROUP, groupName="billing")
+    assert "1 members online" in str(refused) and tables.groups() == ["billing"]
+    missing = admin.fail(Request.DELETE_SUBSCRIPTIONGROUP, groupName="biling")
+    assert missing.code == Response.SUBSCRIPTION_GROUP_NOT_EXIST and missing.hint == 'did you mean "billing"?'
+    assert isinstance(admin.fail(Request.DELETE_SUBSCRIPTIONGROUP, groupName="a b"), InvalidName)
+
+
+def queue(admin: Admin, tables: Any, bounds: tuple[int, int] = (0, 10)) -> dict[str, str]:
+    admin.ask(17, topic="orders", writeQueueNums="2")
+    tables.bounds[tables.topic("orders").queues[1]] = QueueBounds(*bounds)
+    return {"topic": "orders", "queueId": "1"}
+
+
+def test_the_bounds_of_a_queue_are_served(admin: Admin, tables: Any) -> None:
+    of_queue = queue(admin, tables, (3, 10))
+    assert admin.ask(Request.GET_MIN_OFFSET, **of_queue).ext == {"offset": "3"}
+    assert admin.ask(Request.GET_MAX_OFFSET, **of_queue).ext == {"offset": "10"}
+    tables.times[tables.topic("orders").queues[1]] = [100, 200, 300]
+    assert admin.ask(Request.SEARCH_OFFSET_BY_TIMESTAMP, timestamp="200", **of_queue).ext == {"offset": "1"}
+    assert admin.ask(Request.SEARCH_OFFSET_BY_TIMESTAMP, timestamp="-1", **of_queue).ext == {"offset": "0"}
+
+
+def test_a_queue_id_that_does_not_exist_is_refused(admin: Admin, tables: Any) -> None:
+    queue(admin, tables)
+    refused = admin.fail(Request.GET_MAX_OFFSET, topic="orders", queueId="2")
+    assert refused.code == Response.SYSTEM_ERROR and "request queueId[2] is illegal" in str(refused)
+    assert "queueId" in str(admin.fail(Request.GET_MAX_OFFSET, topic="orders", queueId="-1"))
+
+
+def test_a_committed_offset_is_found_again(admin: Admin, tables: Any) -> None:
+    of_queue = queue(admin, tables)
+    admin.ask(Request.UPDATE_CONSUMER_OFFSET, consumerGroup="billing", commitOffset="7", **of_queue)
+    assert admin.ask(Request.QUERY_CONSUMER_OFFSET, consumerGroup="billing", **of_queue).ext == {"offset": "7"}
+    assert tables.groups() == ["billing"]
+    for wrong in ("-1", "9223372036854775808", "x"):
+        assert "commitOffset" in str(admin.fail(15, consumerGroup="billing", commitOffset=wrong, **of_queue))
+    assert isinstance(admin.fail(15, consumerGroup="a b", commitOffset="1", **of_queue), InvalidName)
+
+
+def test_a_group_that_never_committed_starts_by_rocketmqs_rule(admin: Admin, tables: Any) -> None:
+    of_queue = queue(admin, tables, (0, 10))
+    ask = {"consumerGroup": "new", **of_queue}
+    assert admin.ask(Request.QUERY_CONSUMER_OFFSET, **ask).ext == {"offset": "0"}
+    assert admin.ask(Request.QUERY_CONSUMER_OFFSET, **ask | {"topic": "nowhere"}).ext == {"offset": "0"}
+    tables.bounds[tables.topic("orders").queues[1]] = QueueBounds(5, 10)
+    missing = admin.fail(Request.QUERY_CONSUMER_OFFSET, **ask)
+    assert missing.code == Response.QUERY_NOT_FOUND and "Not found" in str(missing)
+    assert tables.groups() == [] and tables.slots == {}, "a query creates nothing"
+
+
+def test_offset_slots_list_every_readable_queue_and_stay_the_same(admin: Admin, tables: Any) -> None:
+    admin.ask(17, topic="orders", writeQueueNums="4", readQueueNums="3")
+    reply = msgspec.json.decode(admin.ask(Request.OFFSET_SLOTS, group="g", topic="orders").body)
+    queues = tables.topic("orders").queues
+    group = tables.group("g")
+    assert reply == {"slots": [[n, queues[n], tables.offset_slot(group, queues[n])] for n in range(3)]}
+    again = msgspec.json.decode(admin.ask(Request.OFFSET_SLOTS, group="g", topic="orders").body)
+    assert again == reply
+    assert isinstance(admin.fail(Request.OFFSET_SLOTS, group="", topic="orders"), RemoteError)

@@ -1,0 +1,178 @@
+"""Names, property text and suggestions."""
+
+import re
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shmq.errors import InvalidName, MessageTooLarge, UsageError
+from shmq.message import (
+    GROUP_BYTES_MAX,
+    PROPERTIES_BYTES_MAX,
+    RESERVED_PROPERTIES,
+    TOPIC_BYTES_MAX,
+    check_group,
+    check_properties,
+    check_topic,
+    dead_letter_topic,
+    encode_properties,
+    is_system_topic,
+    nearest,
+    parse_properties,
+    retry_topic,
+)
+
+TOPIC_RULE = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
+ALPHABET = string.ascii_letters + string.digits + "%|_-"
+TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\x01\x02"), min_size=1, max_size=40)
+
+
+@given(st.text(max_size=140) | st.text(ALPHABET, max_size=140))
+def test_a_topic_is_accepted_exactly_when_rocketmq_accepts_it(name: str) -> None:
+    if TOPIC_RULE.fullmatch(name):
+        assert check_topic(name) == name
+    else:
+        with pytest.raises(InvalidName) as caught:
+            check_topic(name)
+        assert caught.value.hint
+
+
+def test_names_are_bounded_at_their_exact_length() -> None:
+    assert check_topic("t" * TOPIC_BYTES_MAX)
+    assert check_group("g" * GROUP_BYTES_MAX)
+    with pytest.raises(InvalidName, match="128 characters, 127 are allowed"):
+        check_topic("t" * (TOPIC_BYTES_MAX + 1))
+    with pytest.raises(InvalidName, match="256 characters, 255 are allowed"):
+        check_group("g" * (GROUP_BYTES_MAX + 1))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "..", "a\n", "ärger", "a\x00", "\ud800"])
+def test_a_wrong_name_names_its_wrong_character(name: str) -> None:
+    with pytest.raises(InvalidName) as caught:
+        check_group(name)
+    str(caught.value).encode("ascii")  # the message itself must never be unprintable
+
+
+def test_a_name_that_is_not_text_is_refused() -> None:
+    with pytest.raises(InvalidName, match="not bytes"):
+        check_topic(b"orders")  # type: ignore[arg-type]
+
+
+@given(st.dictionaries(TEXT, TEXT, max_size=20))
+def test_properties_survive_their_text(properties: dict[str, str]) -> None:
+    assert parse_properties(encode_properties(properties)) == properties
+
+
+def test_property_text_is_rocketmqs() -> None:
+    assert encode_properties({"TAGS": "fruit", "KEYS": "a b"}) == "TAGS\x01fruit\x02KEYS\x01a b\x02"
+    assert encode_properties({}) == ""
+
+
+@given(st.text(st.sampled_from("\x01\x02ab"), max_size=60))
+def test_parsing_never_fails_and_never_invents(text: str) -> None:
+    for key, value in parse_properties(text).items():
+        assert key and value
+        assert f"{key}\x01{value}" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "properties"),
+    [
+        ("a\x011\x02b\x012", {"a": "1", "b": "2"}),
+        ("a\x011\x02\x02b\x012\x02", {"a": "1", "b": "2"}),
+        ("a\x011\x02a\x012\x02", {"a": "2"}),
+        ("\x011\x02a\x01\x02b", {}),
+        ("a\x011\x012\x02", {"a": "1\x012"}),
+    ],
+)
+def test_parsing_skips_what_rocketmq_skips(text: str, properties: dict[str, str]) -> None:
+    assert parse_properties(text) == properties
+
+
+@pytest.mark.parametrize(
+    "properties", [{"": "v"}, {"k": ""}, {"k\x01": "v"}, {"k": "v\x02"}, {"k": 1}, {"k": "\ud800"}]
+)
+def test_properties_the_text_cannot_carry_are_refused(properties: dict[str, str]) -> None:
+    with pytest.raises(UsageError):
+        encode_properties(properties)
+
+
+def test_properties_are_bounded_in_bytes_not_characters() -> None:
+    most = PROPERTIES_BYTES_MAX - len("k\x01\x02")
+    assert encode_properties({"k": "v" * most})
+    with pytest.raises(MessageTooLarge, match="32768 bytes"):
+        encode_properties({"k": "v" * (most + 1)})
+    with pytest.raises(MessageTooLarge):
+        encode_properties({"k": "ä" * (most // 2 + 1)})
+
+
+def test_reserved_keys_are_refused_as_free_properties_only() -> None:
+    check_properties({"region": "eu"})
+    for key in RESERVED_PROPERTIES:
+        with pytest.raises(UsageError, match="reserved"):
+            check_properties({key: "x"})
+        assert encode_properties({key: "x"})
+
+
+def test_topics_of_the_broker_are_known() -> None:
+    assert is_system_topic("SCHEDULE_TOPIC_XXXX")
+    assert is_system_topic("RMQ_SYS_TRANS_HALF_TOPIC")
+    assert not is_system_topic("orders")
+    assert not is_system_topic(retry_topic("billing"))
+    assert retry_topic("g") == "%RETRY%g"
+    assert dead_letter_topic("g") == "%DLQ%g"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("ordres", ["orders"]),
+        ("Orders", ["orders", "orders2"]),
+        ("order", ["orders"]),
+        ("oders", ["orders"]),
+        ("invoice", ["invoices"]),
+        ("zebra", []),
+        ("", []),
+    ],
+)
+def test_a_typing_mistake_finds_the_name_that_was_meant(typed: str, meant: list[str]) -> None:
+    found = nearest(typed, ["orders", "orders2", "invoices", "metrics"])
+    assert found[: len(meant)] == meant
+    assert meant or not found
+
+
+@given(st.text("abc", max_size=8), st.text("abc", max_size=8))
+def test_a_suggestion_is_never_farther_than_a_third_of_the_word(typed: str, other: str) -> None:
+    def distance(left: str, right: str) -> int:  # plain recursion over the definition, as the oracle
+        if not left or not right:
+            return len(left) + len(right)
+        best = min(
+            distance(left[1:], right) + 1,
+            distance(left, right[1:]) + 1,
+            distance(left[1:], right[1:]) + (left[0] != right[0]),
+        )
+        if len(left) > 1 and len(right) > 1 and left[0] == right[1] and left[1] == right[0]:
+            best = min(best, distance(left[2:], right[2:]) + 1)
+        return best
+
+    if len(typed) + len(other) > 9:
+        return
+    limit = max(1, min(3, len(typed) // 3))
+    assert (nearest(typed, [other]) == [other]) == (distance(typed, other) <= limit)
+
+
+def test_suggestions_stay_cheap_among_ten_thousand_similar_names() -> None:
+    calls = 0
+
+    class Counting(str):
+        def lower(self) -> str:
+            nonlocal calls
+            calls += 1
+            return str.lower(self)
+
+    names = [Counting("topic" * 20 + f"{number:05}") for number in range(10_000)]
+    found = nearest("topic" * 20 + "00012", names)
+    assert "topic" * 20 + "00012" in found
+    assert calls <= 201

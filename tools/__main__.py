@@ -1,0 +1,8 @@
+"""`python -m shmq.tools` is the `shmq` command."""
+
+import sys
+
+from shmq.tools.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

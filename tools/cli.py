@@ -1,0 +1,123 @@
+"""The root of the `shmq` command: which commands there are, and how a call ends.
+
+It does not know what any command does.
+
+Invariants:
+1. Every way out is an exit status of `exit_code`; click's own 2 never leaves this module.
+2. With --json or --jsonl anywhere on the line, stderr carries one JSON object for an error, also for a usage error.
+3. An unexpected exception leaves a report in a file and names it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from shmq.tools.command import Call, Lazy, LazyGroup
+from shmq.tools.exit_code import ExitCode
+from shmq.tools.terminal import ReaderGone
+
+from shmq.errors import ShmqError, UsageError
+
+_RUN, _MESSAGES, _ADMIN, _HELP = "Run", "Messages", "Administration", "Help"
+
+COMMANDS = {
+    "serve": Lazy("shmq.tools.serve_command:serve", "Run a broker on this host.", _RUN),
+    "stop": Lazy("shmq.tools.stop_command:stop", "Stop a broker and wait until it is gone.", _RUN),
+    "demo": Lazy("shmq.tools.demo_command:demo", "Broker, producer and consumer for a few seconds.", _RUN),
+    "bench": Lazy("shmq.tools.bench_command:bench", "Measure throughput and latency.", _RUN),
+    "produce": Lazy("shmq.tools.produce_command:produce", "Store messages: one argument, a file, or lines.", _MESSAGES),
+    "consume": Lazy("shmq.tools.consume_command:consume", "Print messages, alone or as member of a group.", _MESSAGES),
+    "tail": Lazy("shmq.tools.consume_command:tail", "Print the last messages and follow.", _MESSAGES),
+    "topic": Lazy("shmq.tools.topic_command:topic", "List, show, create, update, delete topics.", _ADMIN),
+    "group": Lazy("shmq.tools.group_command:group", "List, show, create, delete consumer groups.", _ADMIN),
+    "offset": Lazy("shmq.tools.offset_command:offset", "Show, reset, skip, clone a group's progress.", _ADMIN),
+    "version": Lazy("shmq.tools.version_command:version", "Print versions.", _HELP),
+    "completion": Lazy("shmq.tools.completion_command:completion", "Shell completion: install, show.", _HELP),
+}
+
+
+class _Root(LazyGroup):
+    """Catches what click would turn into a message and a status of its own."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGone from error
+
+
+cli = _Root(
+    "shmq",
+    table=COMMANDS,
+    help="A message broker in this host's memory that speaks RocketMQ.\n\nStart one with: shmq serve",
+    epilog="""\b
+Exit status: 0 done, 1 the answer is no, 64 usage, 65 bad data, 69 no broker,
+70 internal, 73 cannot create, 75 temporary, 77 no permission, 78 configuration,
+130 interrupted.""",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one call of `shmq` and return its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    call = Call()
+    call.style.form = _form_asked_for(words)
+    try:
+        status = cli.main(words, prog_name="shmq", standalone_mode=False, obj=call)
+        sys.stdout.flush()
+        return int(status or 0)
+    except (ReaderGone, BrokenPipeError):
+        _forget_stdout()
+        return int(ExitCode.DONE)
+    except (KeyboardInterrupt, click.Abort):
+        return int(ExitCode.INTERRUPTED)
+    except click.ClickException as error:
+        return call.terminal.fail(_usage_error(error))
+    except (ShmqError, PermissionError) as error:
+        return call.terminal.fail(error)
+    except Exception as error:  # the outermost edge: nothing above could act on it
+        return _fail_unexpectedly(call, error)
+
+
+def _form_asked_for(words: Sequence[str]) -> str:
+    """Find the form of errors before the line is understood, because misunderstanding it is an error too."""
+    options = words[: words.index("--")] if "--" in words else words
+    return "jsonl" if "--jsonl" in options else "json" if "--json" in options else "text"
+
+
+def _usage_error(error: click.ClickException) -> UsageError:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "shmq"
+    return UsageError(error.format_message(), hint=f"see {path} --help")
+
+
+def _forget_stdout() -> None:
+    """Point stdout at nothing, or the interpreter complains about the closed pipe when it flushes at exit."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)
+
+
+def _fail_unexpectedly(call: Call, error: Exception) -> int:
+    import platform
+    import tempfile
+    import traceback
+
+    from shmq.version import __version__
+
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="shmq-report-", suffix=".txt", delete=False, encoding="utf-8", errors="surrogateescape"
+    ) as report:
+        report.write(f"shmq {__version__}, Python {platform.python_version()}, {platform.platform()}\n")
+        report.write(f"arguments: {sys.argv[1:]!r}\n\n")
+        traceback.print_exception(error, file=report)
+    if call.style.verbose:
+        traceback.print_exception(error)
+    return call.terminal.fail(
+        ShmqError(f"internal error: {type(error).__name__}: {error}", hint=f"please report it with {report.name}")
+    )

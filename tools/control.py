@@ -1,0 +1,50 @@
+"""The control plane of the broker a call is about: what only the broker can decide or tell.
+
+Looking is done without a client slot, so it changes nothing in the broker; a session has one, as a member of a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from shmq.client.control import ControlClient
+from shmq.tools.command import Call
+
+from shmq.client.link import new_client_id
+from shmq.client.session import Session
+from shmq.protocol.codes import Role
+from shmq.shm.place import place_of
+
+CONTROL_TIMEOUT = 3.0
+
+
+@contextmanager
+def control_of(call: Call) -> Iterator[ControlClient]:
+    """Connect to the broker for the length of a with block.
+
+    Raises:
+        BrokerNotRunning: nobody listens there.
+        PermissionDenied: the socket is not for us.
+    """
+    client = ControlClient.connect(
+        place_of(call.url), client_id=new_client_id(), role=Role.NONE, timeout=_timeout(call)
+    )
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def session_of(call: Call) -> Session:
+    """Attach to the broker, with a client slot that may own queues; the caller closes it.
+
+    Raises:
+        BrokerNotRunning: nobody listens there.
+        PermissionDenied: the socket or the segments are not for us.
+    """
+    return Session(place_of(call.url), client_id=new_client_id(), timeout=_timeout(call))
+
+
+def _timeout(call: Call) -> float:
+    return CONTROL_TIMEOUT if call.timeout is None else call.timeout

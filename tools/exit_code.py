@@ -1,0 +1,90 @@
+"""Exit statuses of the `shmq` command, and which error ends with which.
+
+It knows every class of `shmq.errors`; it does not print anything.
+
+    0  done                          70  internal error (a report path is printed)
+    1  ran, and the answer is no     73  cannot create the segments or the store
+   64  usage                         75  temporary: timed out, flow control
+   65  bad data                      77  no permission
+   69  broker not reachable          78  configuration
+                                    130  interrupted
+
+The numbers are those of sysexits.h, so 2 stays free for monitoring plug-ins that give it a meaning of their own.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from shmq import errors
+from shmq.protocol.codes import Response
+
+
+class ExitCode(IntEnum):
+    """What the process returns; each has one meaning."""
+
+    DONE = 0
+    NO = 1
+    USAGE = 64
+    BAD_DATA = 65
+    UNREACHABLE = 69
+    INTERNAL = 70
+    CANNOT_CREATE = 73
+    TEMPORARY = 75
+    NO_PERMISSION = 77
+    CONFIGURATION = 78
+    INTERRUPTED = 130
+
+
+# A class that is not listed ends as its nearest listed ancestor does. `docs/reference/errors.md` repeats this table
+# for readers; a test compares the two.
+EXIT_CODES: dict[type[errors.ShmqError], ExitCode] = {
+    errors.ShmqError: ExitCode.INTERNAL,
+    errors.UsageError: ExitCode.USAGE,
+    errors.ConnectError: ExitCode.UNREACHABLE,
+    errors.PermissionDenied: ExitCode.NO_PERMISSION,
+    errors.VersionMismatch: ExitCode.CONFIGURATION,
+    errors.ForeignNamespace: ExitCode.NO_PERMISSION,
+    errors.StoreError: ExitCode.CANNOT_CREATE,
+    errors.SendError: ExitCode.TEMPORARY,
+    errors.TopicNotFound: ExitCode.NO,
+    errors.MessageTooLarge: ExitCode.BAD_DATA,
+    # The broker is there, but will serve no append before it is restarted.
+    errors.ReadOnlyStore: ExitCode.UNREACHABLE,
+    errors.ConsumeError: ExitCode.TEMPORARY,
+    errors.SubscriptionConflict: ExitCode.CONFIGURATION,
+    errors.OffsetOutOfRange: ExitCode.NO,
+    errors.TransactionError: ExitCode.NO,
+    errors.RequestTimeout: ExitCode.TEMPORARY,
+    errors.FilterSyntaxError: ExitCode.BAD_DATA,
+    errors.ProtocolError: ExitCode.INTERNAL,
+    errors.CorruptionError: ExitCode.BAD_DATA,
+    errors.RemoteError: ExitCode.INTERNAL,
+}
+
+# Response codes a broker answers with that mean something to a script; every other one is an internal error.
+_REMOTE_EXIT_CODES: dict[int, ExitCode] = {
+    Response.SYSTEM_BUSY: ExitCode.TEMPORARY,
+    Response.MESSAGE_ILLEGAL: ExitCode.BAD_DATA,
+    Response.SERVICE_NOT_AVAILABLE: ExitCode.TEMPORARY,
+    Response.NO_PERMISSION: ExitCode.NO_PERMISSION,
+    Response.TOPIC_NOT_EXIST: ExitCode.NO,
+    Response.QUERY_NOT_FOUND: ExitCode.NO,
+    Response.SUBSCRIPTION_PARSE_FAILED: ExitCode.BAD_DATA,
+    Response.SUBSCRIPTION_GROUP_NOT_EXIST: ExitCode.NO,
+    Response.FLOW_CONTROL: ExitCode.TEMPORARY,
+}
+
+
+def exit_code_of(error: BaseException) -> ExitCode:
+    """Return the status a command ends with when `error` reaches its edge."""
+    if isinstance(error, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    if isinstance(error, errors.RemoteError):
+        return _REMOTE_EXIT_CODES.get(error.code, ExitCode.INTERNAL)
+    for kind in type(error).__mro__:
+        if kind in EXIT_CODES:
+            return EXIT_CODES[kind]
+    if isinstance(error, PermissionError):
+        return ExitCode.NO_PERMISSION
+    return ExitCode.INTERNAL

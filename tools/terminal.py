@@ -1,0 +1,199 @@
+"""Where a command's data and talk go: data to stdout, talk to stderr, never mixed.
+
+It does not know brokers or click. Three forms of data: text for people, one JSON document, JSON lines.
+
+    form     document(value, rows)             say, note, warn
+    text     the caller prints tables          stderr, unless -q
+    json     value, indented                   silent: stderr carries at most one JSON error object
+    jsonl    each row, or value, on one line   silent
+
+Invariants:
+1. Nothing but data is ever written to stdout.
+2. Colour and progress appear on terminals only, and never with NO_COLOR; FORCE_COLOR forces colour, not progress.
+3. A reader that closes its end of the pipe ends the command quietly (`ReaderGone`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+from shmq.tools.exit_code import exit_code_of
+
+from shmq.errors import ShmqError
+
+
+class ReaderGone(Exception):
+    """Whoever read our stdout has closed it; there is nobody left to write for."""
+
+
+@dataclass
+class Style:
+    """How this call talks: set by the global options."""
+
+    form: str = "text"  # text, json or jsonl
+    quiet: bool = False
+    verbose: int = 0
+    color: bool = True
+
+
+@dataclass(frozen=True)
+class Column:
+    """Head of one table column; numbers are set flush right."""
+
+    title: str
+    right: bool = False
+
+
+class Terminal:
+    """The stdout and stderr of one call.
+
+    Streams are looked up at each use, because tests and `--detach` replace them.
+    """
+
+    def __init__(self, style: Style) -> None:
+        self.style = style
+
+    @property
+    def structured(self) -> bool:
+        """Whether the caller asked for JSON in either form."""
+        return self.style.form != "text"
+
+    def document(self, value: Any, rows: Iterable[Any] | None = None) -> None:
+        """Write `value` as one JSON document, or as lines: one for each of `rows` when given."""
+        if self.style.form == "jsonl":
+            lines = [value] if rows is None else rows
+            self.data("".join(json_line(line) + "\n" for line in lines))
+        else:
+            import json
+
+            self.data(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+    def data(self, text: str) -> None:
+        """Write text to stdout; bytes that were no UTF-8 leave as they came."""
+        self.write(text.encode("utf-8", "surrogateescape"))
+
+    def write(self, data: bytes) -> None:
+        """Write bytes to stdout and hand them to the reader now."""
+        try:
+            stream = sys.stdout.buffer
+            stream.write(data)
+            stream.flush()
+        except BrokenPipeError:
+            raise ReaderGone from None
+
+    def table(self, columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
+        """Write aligned columns under upper-case titles; nothing is cut off."""
+        lines = [list(row) for row in rows]
+        widths = [
+            max([len(column.title), *(len(line[index]) for line in lines)]) for index, column in enumerate(columns)
+        ]
+        head = _aligned([column.title.upper() for column in columns], columns, widths)
+        text = [self._styled(head, "1", sys.stdout)]
+        text += [_aligned(line, columns, widths) for line in lines]
+        self.data("\n".join(text) + "\n")
+
+    def line(self, text: str = "") -> None:
+        """Write one line of text for people to stdout."""
+        self.data(text + "\n")
+
+    def say(self, text: str) -> None:
+        """Talk on stderr, unless the caller wants quiet or JSON."""
+        if not self.style.quiet and not self.structured:
+            self._talk(text)
+
+    def note(self, text: str) -> None:
+        """Talk on stderr, but only to those who asked for detail with -v."""
+        if self.style.verbose:
+            self.say(text)
+
+    def warn(self, text: str) -> None:
+        """Say what is suspicious without being an error."""
+        self.say(self._styled("warning: ", "33", sys.stderr) + text)
+
+    def fail(self, error: BaseException) -> int:
+        """Report the error that ends this call on stderr; return its exit status."""
+        status = int(exit_code_of(error))
+        hint = getattr(error, "hint", "") or ""
+        if self.structured:
+            self._talk(json_line(error_document(error, status)))
+            return status
+        lines = [self._styled("error: ", "1;31", sys.stderr) + (str(error) or type(error).__name__)]
+        if hint:
+            lines.append(f"  do    {hint}")
+        if self.style.verbose and isinstance(error, ShmqError):
+            lines.append(f"  see   {error.doc_url}")
+        self._talk("\n".join(lines))
+        return status
+
+    def on_terminal(self, stream: IO[str] | None = None) -> bool:
+        """Whether people watch this stream; stdout unless one is given."""
+        try:
+            return (stream or sys.stdout).isatty()
+        except ValueError:  # closed
+            return False
+
+    def colored(self, stream: IO[str]) -> bool:
+        """Whether escape sequences may be written to the stream."""
+        if not self.style.color or "NO_COLOR" in os.environ:
+            return False
+        return bool(os.environ.get("FORCE_COLOR")) or self.on_terminal(stream)
+
+    def wants_progress(self) -> bool:
+        """Whether a progress bar may be drawn: on a terminal, and nobody asked for silence."""
+        return not self.style.quiet and not self.structured and self.on_terminal(sys.stderr)
+
+    def _styled(self, text: str, code: str, stream: IO[str]) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.colored(stream) else text
+
+    def _talk(self, text: str) -> None:
+        try:
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+        except BrokenPipeError:
+            raise ReaderGone from None
+
+
+def json_line(value: Any) -> str:
+    """Return the value as JSON on one line."""
+    import json
+
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def error_document(error: BaseException, status: int) -> dict[str, Any]:
+    """Return what a failed call writes to stderr in JSON mode."""
+    known = isinstance(error, ShmqError)
+    return {
+        "code": error.code if known else 1,
+        "error": str(error) or type(error).__name__,
+        "hint": error.hint if known else "",
+        "type": type(error).__name__,
+        "retryable": error.retryable if known else False,
+        "exit": status,
+    }
+
+
+def printable(data: bytes) -> str:
+    """Return bytes as text that cannot steer a terminal: control characters and broken UTF-8 become escapes."""
+    text = data.decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() or character == "\t" else _escaped(character) for character in text
+    )
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def _aligned(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
+    parts = [
+        cell.rjust(width) if column.right else cell.ljust(width)
+        for cell, column, width in zip(cells, columns, widths, strict=True)
+    ]
+    return "  ".join(parts).rstrip()
