@@ -220,10 +220,10 @@ enum shmq_status shmq_frames_grow(struct shmq_store *store, uint32_t frames)
 {
     /* Reserving memory twice is harmless and needs no lock; the word only ever rises. */
     uint32_t ready = atomic_load_explicit(&store->log->frame_ready, memory_order_acquire);
-    uint32_t target = frames > store->sizes.frame_max - ready ? store->sizes.frame_max : ready + frames;
-    if (target == ready) {
+    if (!store->writable || ready >= store->sizes.frame_max) {
         return SHMQ_UNITS_FULL;
     }
+    uint32_t target = frames > store->sizes.frame_max - ready ? store->sizes.frame_max : ready + frames;
     if (store->growable) {
         int rc = store->io->allocate(store->units_fd, (uint64_t)ready * SHMQ_FRAME_BYTES,
                                      (uint64_t)(target - ready) * SHMQ_FRAME_BYTES);

@@ -70,6 +70,9 @@ static void after_owner_death(struct shmq_store *store)
 enum shmq_status shmq_lock(struct shmq_store *store, uint64_t deadline_ns)
 {
     struct shmq_log *log = store->log;
+    if (!store->writable) {
+        return SHMQ_READ_ONLY;
+    }
     int rc = pthread_mutex_trylock(&log->lock);
     for (int i = 0; rc == EBUSY && i < SHMQ_SPIN_COUNT && store->processors > 1; i++) {
         shmq_pause();

@@ -69,6 +69,9 @@ void shmq_table_repair(struct shmq_store *store)
 static enum shmq_status table_enter(struct shmq_store *store)
 {
     bool owner_died = false;
+    if (!store->writable) {
+        return SHMQ_READ_ONLY; /* the lock itself lies in a segment that readers map read-only */
+    }
     int rc = shmq_robust_lock(&store->log->table_lock, store->io->monotonic_ns() + TABLE_LOCK_NS, &owner_died);
     if (rc != 0) {
         errno = rc;
