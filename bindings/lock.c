@@ -107,7 +107,7 @@ void shmq_unlock(struct shmq_store *store)
     if (pthread_mutex_unlock(&store->log->lock) != 0) {
         /* Somebody took the lock from a living owner: only a foreign PID namespace or a stray store can do that.
          * Going on would put two writers into one log. */
-        fprintf(stderr, "shmq: the append lock of broker \"%s\" was not ours at unlock; stopping this process\n",
+        fprintf(stderr, "shmq: the append lock of broker \"%.127s\" was not ours at unlock; stopping this process\n",
                 store->head->broker_name);
         abort();
     }
