@@ -249,7 +249,7 @@ def _options(function: Decorated) -> Decorated:
 @click.option("--exit-if-empty", is_flag=True, help="As -e, and exit with 1 if there was nothing.")
 @_options
 @pass_call
-def consume(call: Call, **given: Any) -> int:
+def consume(call: Call, /, **given: Any) -> int:
     """Print the messages of TOPIC.
 
     Without a group everything stored is printed, in the order of the log, and nothing is marked as consumed; then it
@@ -268,7 +268,7 @@ def consume(call: Call, **given: Any) -> int:
 @click.option("-n", "--lines", type=click.IntRange(min=0), default=10, show_default=True, help="Begin with the last N.")
 @_options
 @pass_call
-def tail(call: Call, lines: int, **given: Any) -> int:
+def tail(call: Call, /, lines: int, **given: Any) -> int:
     """Print the last messages of TOPIC and those that come.
 
     No group, no offsets moved.

@@ -173,7 +173,7 @@ def _refuse_readers(memory: Memory, group: str, moves: Sequence[Move]) -> None:
 def _carry_out(call: Call, group: str, moves: Sequence[Move], *, dry_run: bool, yes: bool) -> None:
     again = sum(max(0, move.again) for move in moves)
     left_out = sum(max(0, -move.again) for move in moves)
-    document = {
+    document: dict[str, Any] = {
         "group": group,
         "changed": yes and not dry_run,
         "again": again,

@@ -12,6 +12,7 @@ said once.
 from __future__ import annotations
 
 from shmq.daemon.event_log import EventLog
+from shmq.daemon.keeper.frames import FrameKeeper
 from shmq.daemon.keeper.units import UnitWriter
 
 from shmq.errors import StoreError
@@ -27,11 +28,20 @@ _RETRY_SECONDS = 1.0
 class Catalog:
     """The keeper's part for the config directory."""
 
-    def __init__(self, store: Store, config: ConfigFiles, tables: LiveTables, units: UnitWriter, log: EventLog) -> None:
+    def __init__(
+        self,
+        store: Store,
+        config: ConfigFiles,
+        tables: LiveTables,
+        units: UnitWriter,
+        frames: FrameKeeper,
+        log: EventLog,
+    ) -> None:
         self._store = store
         self._config = config
         self._tables = tables
         self._units = units
+        self._frames = frames
         self._log = log
         self._saved_version = -1
         self._tables_at = 0.0
@@ -80,7 +90,7 @@ class Catalog:
         for name, before in self._queues.items():
             dead = set(before) - set(queues.get(name, ()))
             if dead:
-                self._units.drop_queues(sorted(dead))
+                self._frames.drop(sorted(dead))
         self._queues = queues
 
     def _complain(self, error: StoreError) -> bool:

@@ -18,6 +18,7 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.attach import Attached
 from shmq.daemon.keeper.catalog import Catalog
 from shmq.daemon.keeper.flusher import Flusher
+from shmq.daemon.keeper.frames import FrameKeeper
 from shmq.daemon.keeper.marks import MarkKeeper
 from shmq.daemon.keeper.space import LogSpace
 from shmq.daemon.keeper.units import UnitWriter
@@ -44,17 +45,18 @@ class Keeper:
         self._store = store
         self._log = log
         self._wake = threading.Event()
+        self._frames = FrameKeeper(store, memory_bytes=options.unit_memory_bytes, log=log)
         self._units = UnitWriter(
             store,
             files.consumequeue,
+            self._frames,
             born={name: record.born for name, record in attached.tables.tables.topics.items()},
-            memory_bytes=options.unit_memory_bytes,
             log=log,
         )
         self._space = LogSpace(store, files.commitlog, options, on_begin_moved=self._units.begin_moved, log=log)
         self._flusher = Flusher(store, options, on_bell=self._wake.set, log=log)
         self._marks = MarkKeeper(store, files, self._units, self._flusher, log)
-        self._catalog = Catalog(store, files.config, attached.tables, self._units, log)
+        self._catalog = Catalog(store, files.config, attached.tables, self._units, self._frames, log)
         self._watchdog = Watchdog(store, lease_seconds=options.lease_ms / 1000, log=log)
         self._mark_at = 0.0
         self._watch_at = 0.0
@@ -66,6 +68,7 @@ class Keeper:
         self._store.keeper_beat()
         self._space.round(time.monotonic(), time.time())
         self._units.round()
+        self._frames.round()
         self._catalog.save_tables()
         self._flusher.start()
 
@@ -91,6 +94,7 @@ class Keeper:
         self._seen_end = log_end
         self._space.round(now, time.time())
         busy |= self._units.round()
+        self._frames.round()
         if now >= self._mark_at:
             self._mark_at = now + _MARK_SECONDS
             self._marks.begin()

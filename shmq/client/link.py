@@ -27,7 +27,7 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from shmq.client import fork, options
+from shmq.client import failure, fork, options
 from shmq.client.clock import Clock
 from shmq.client.consumer import Consumer
 from shmq.client.coordinator import Coordinator
@@ -40,11 +40,12 @@ from shmq.shm.place import Place
 
 if TYPE_CHECKING:
     from shmq.client.push import Listeners
-    from shmq.shm.core import Producer as CoreProducer
 
 ConsumerT = TypeVar("ConsumerT", bound=Consumer)
 
 _serial = itertools.count(1)
+
+failure.install()
 
 
 def new_client_id() -> str:
@@ -180,9 +181,6 @@ class Link(Sender):
         for producer in list(self._producers):
             producer._attach(session)
 
-    def _internal_producer(self) -> CoreProducer:
-        return self._live().core_producer(self._timeout)
-
     def _refuse(self) -> None:
         raise UsageError("the connection is closed", hint="connect again with shmq.connect()")
 
@@ -214,7 +212,7 @@ class Link(Sender):
         for consumer in consumers:
             consumer._vanish()
         if session is not None:
-            session.abandon()
+            session.close()
 
     def _revive(self) -> None:
         self._live()
