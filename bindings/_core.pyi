@@ -172,7 +172,7 @@ class Store:
     def use_client(self, slot: int, /) -> None:
         """This process' own slot; needed before waiting or owning offsets."""
     # -- reading outside a Reader
-    def message_at(self, position: int, size: int = 0, /) -> "Message":
+    def message_at(self, position: int, size: int = 0, /) -> Message:
         """The record at a log position; CoreError GONE/CORRUPT."""
     def search_time(self, queue: int, time_ms: int, /) -> int:
         """First queue offset whose record was stored at or after time_ms."""
