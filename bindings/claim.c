@@ -20,6 +20,8 @@
 
 #define WAIT_SLICE_NS UINT64_C(1000000)
 #define SPIN_PAUSES 400
+/* A hole without its body: the 88 bytes before it, the topic with its length, the CRC property with its length. */
+#define HOLE_OVERHEAD (SHMQ_RECORD_BODY_AT + 1 + (uint32_t)sizeof SHMQ_HOLE_TOPIC - 1 + 2 + SHMQ_RECORD_CRC_BYTES)
 
 static bool claim_is_ours(const struct shmq_store *store, const struct shmq_claim_handle *handle)
 {
@@ -59,9 +61,9 @@ enum shmq_status shmq_claim_open(struct shmq_store *store, uint32_t queue, uint3
     if (body_bytes_max > SHMQ_BODY_BYTES_MAX || tail_bytes_max > SHMQ_RECORD_BYTES_MAX - SHMQ_BODY_BYTES_MAX - 256) {
         return SHMQ_TOO_LARGE;
     }
-    /* Room for the header of a hole, too, should it come to that. */
+    /* Should it come to a hole: its tail has to lie behind every byte the owner may still write. */
     uint32_t bytes = SHMQ_RECORD_BODY_AT + body_bytes_max + tail_bytes_max;
-    bytes = bytes < 256 ? 256 : bytes;
+    bytes = bytes < HOLE_OVERHEAD + body_bytes_max ? HOLE_OVERHEAD + body_bytes_max : bytes;
     struct shmq_place place;
     status = shmq_enter(store, queue, bytes, 0, deadline_ns, &place);
     if (status != SHMQ_OK) {
@@ -90,8 +92,9 @@ enum shmq_status shmq_claim_open(struct shmq_store *store, uint32_t queue, uint3
     return SHMQ_OK;
 }
 
-static void commit_locked(struct shmq_store *store, struct shmq_claim_handle *handle, const struct shmq_spec *spec,
-                          int64_t tag_hash, uint64_t now_ms, struct shmq_appended *out)
+static enum shmq_status commit_locked(struct shmq_store *store, struct shmq_claim_handle *handle,
+                                      const struct shmq_spec *spec, int64_t tag_hash, uint64_t now_ms,
+                                      struct shmq_appended *out)
 {
     uint8_t *record = handle->body - SHMQ_RECORD_BODY_AT;
     struct shmq_place place = {.mapping = handle->mapping, .log_position = handle->log_position};
@@ -106,7 +109,10 @@ static void commit_locked(struct shmq_store *store, struct shmq_claim_handle *ha
     shmq_intend(store, handle->queue, handle->log_position, patch.record_bytes, next, 1);
     struct shmq_unit unit = {
         .log_position = handle->log_position, .record_bytes = patch.record_bytes, .tag_hash = tag_hash};
-    shmq_unit_write(store, handle->queue, next, &unit);
+    if (!shmq_unit_write(store, handle->queue, next, &unit)) {
+        shmq_intend_nothing(store);
+        return SHMQ_CORRUPT;
+    }
     SHMQ_POINT("claim.commit");
     shmq_publish(store, handle->queue, &place, patch.record_bytes, next, 1);
     SHMQ_POINT("claim.committed");
@@ -115,6 +121,7 @@ static void commit_locked(struct shmq_store *store, struct shmq_claim_handle *ha
     out->log_position = handle->log_position;
     out->end = handle->log_position + patch.record_bytes;
     out->store_ms = store_ms;
+    return SHMQ_OK;
 }
 
 enum shmq_status shmq_claim_commit(struct shmq_store *store, struct shmq_claim_handle *handle,
@@ -141,7 +148,7 @@ enum shmq_status shmq_claim_commit(struct shmq_store *store, struct shmq_claim_h
         uint64_t next = atomic_load_explicit(&store->queues[handle->queue].offset_max, memory_order_relaxed);
         status = shmq_frames_ensure(store, handle->queue, next, 1);
         if (status == SHMQ_OK) {
-            commit_locked(store, handle, spec, tag_hash, now_ms, out);
+            status = commit_locked(store, handle, spec, tag_hash, now_ms, out);
         }
         shmq_unlock(store);
         if (status != SHMQ_UNITS_FULL || grown || shmq_frames_grow(store, 256) != SHMQ_OK) {
@@ -195,12 +202,13 @@ static enum shmq_status evict(struct shmq_store *store)
     uint64_t room = mapping->base + mapping->bytes - position;
     struct shmq_spec hole = {.topic = SHMQ_HOLE_TOPIC, .topic_bytes = sizeof SHMQ_HOLE_TOPIC - 1,
                              .sys_flag = SHMQ_SYS_FLAG_ROLLBACK, .born_ms = shmq_store_time(store, 0)};
-    uint32_t overhead = shmq_record_bytes(&hole);
-    if (position != atomic_load_explicit(&store->log->end, memory_order_relaxed) || bytes < overhead ||
+    if (position != atomic_load_explicit(&store->log->end, memory_order_relaxed) || bytes < HOLE_OVERHEAD ||
         bytes > SHMQ_RECORD_BYTES_MAX || bytes + SHMQ_RECORD_BLANK_BYTES > room) {
         return SHMQ_CORRUPT; /* somebody scribbled on the claim; the keeper reports it */
     }
-    hole.body_bytes = (uint32_t)bytes - overhead;
+    hole.body_bytes = (uint32_t)bytes - HOLE_OVERHEAD;
+    /* A body as long as the owner's may become is enough; what the owner never writes to can be used again. */
+    hole.body_bytes = hole.body_bytes < SHMQ_BODY_BYTES_MAX ? hole.body_bytes : SHMQ_BODY_BYTES_MAX;
     hole.body_crc_raw = shmq_crc32_multiply(UINT32_MAX, shmq_crc32_shift(hole.body_bytes));
     memcpy(hole.store_host, store->head->store_host, sizeof hole.store_host);
     memcpy(hole.born_host, store->head->store_host, sizeof hole.born_host);
@@ -208,9 +216,9 @@ static enum shmq_status evict(struct shmq_store *store)
     struct shmq_patch patch;
     shmq_record_encode(record, &hole, &patch);
     shmq_record_patch(record, &patch, 0, position, store->log->store_ms_last);
-    memset(record + bytes, 0, SHMQ_RECORD_BLANK_BYTES);
+    memset(record + patch.record_bytes, 0, SHMQ_RECORD_BLANK_BYTES);
     SHMQ_POINT("evict.hole");
-    atomic_store_explicit(&store->log->end, position + bytes, memory_order_release);
+    atomic_store_explicit(&store->log->end, position + patch.record_bytes, memory_order_release);
     SHMQ_POINT("evict.committed");
     store->log->claims_evicted++;
     claim_free(store);

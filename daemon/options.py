@@ -9,7 +9,7 @@ holds nothing secret.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +118,10 @@ class Options:
     def flush_sync(self) -> bool:
         """Whether nothing is acknowledged before it is on disk."""
         return self.flush == "sync"
+
+    def replaced(self, **values: Any) -> Options:
+        """Return a checked copy with these settings."""
+        return replace(self, **values)
 
     def to_json(self) -> str:
         """Return the text `from_json` reads."""

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from shmq.client.connection import Connection, connect
     from shmq.client.group import Group, GroupLag, QueueLag, ResetStep
     from shmq.client.health import Check, Health
+    from shmq.client.outcome import Action
     from shmq.client.producer import Producer
     from shmq.client.pull import PullConsumer
-    from shmq.client.push import Action
     from shmq.client.simple import SimpleConsumer
     from shmq.client.subscription import Subscription
     from shmq.client.topic import Topic, TypedMessage, TypedSubscription
@@ -68,9 +68,9 @@ _HOMES = {
     "shmq.client.connection": ("Connection", "connect"),
     "shmq.client.group": ("Group", "GroupLag", "QueueLag", "ResetStep"),
     "shmq.client.health": ("Check", "Health"),
+    "shmq.client.outcome": ("Action",),
     "shmq.client.producer": ("Producer",),
     "shmq.client.pull": ("PullConsumer",),
-    "shmq.client.push": ("Action",),
     "shmq.client.simple": ("SimpleConsumer",),
     "shmq.client.subscription": ("Subscription",),
     "shmq.client.topic": ("Topic", "TypedMessage", "TypedSubscription"),

@@ -39,6 +39,7 @@ from shmq.tools.message_text import (
 from shmq.tools.quantity import plural
 from shmq.tools.terminal import json_line
 
+from shmq.client.connection import parse_tags
 from shmq.errors import RequestTimeout, ShmqError, TopicNotFound, UsageError
 
 if TYPE_CHECKING:
@@ -221,12 +222,7 @@ def _pump(call: Call, wish: Wish, delivery: Delivery, source: Source) -> None:
 
 
 def _tags(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
-    if value is None or value.strip() == "*":
-        return ()
-    tags = tuple(tag.strip() for tag in value.split("||"))
-    if not all(tags):
-        raise click.BadParameter("tags are joined by ||, as in 'fruit || veg'", ctx=ctx, param=param)
-    return tags
+    return parse_tags(value)
 
 
 def _options(function: Decorated) -> Decorated:
@@ -253,7 +249,7 @@ def _options(function: Decorated) -> Decorated:
 @click.option("--exit-if-empty", is_flag=True, help="As -e, and exit with 1 if there was nothing.")
 @_options
 @pass_call
-def consume(call: Call, **given: Any) -> int:
+def consume(call: Call, /, **given: Any) -> int:
     """Print the messages of TOPIC.
 
     Without a group everything stored is printed, in the order of the log, and nothing is marked as consumed; then it
@@ -272,7 +268,7 @@ def consume(call: Call, **given: Any) -> int:
 @click.option("-n", "--lines", type=click.IntRange(min=0), default=10, show_default=True, help="Begin with the last N.")
 @_options
 @pass_call
-def tail(call: Call, lines: int, **given: Any) -> int:
+def tail(call: Call, /, lines: int, **given: Any) -> int:
     """Print the last messages of TOPIC and those that come.
 
     No group, no offsets moved.

@@ -1,20 +1,20 @@
 """The control plane of the broker a call is about: what only the broker can decide or tell.
 
-It attaches without a client slot, so looking at a broker changes nothing in it.
+Looking is done without a client slot, so it changes nothing in the broker; a session has one, as a member of a group.
 """
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shmq.client.control import ControlClient
-from shmq.shm.place import place_of
 from shmq.tools.command import Call
 
+from shmq.client.link import new_client_id
+from shmq.client.session import Session
 from shmq.protocol.codes import Role
+from shmq.shm.place import place_of
 
 CONTROL_TIMEOUT = 3.0
 
@@ -28,12 +28,23 @@ def control_of(call: Call) -> Iterator[ControlClient]:
         PermissionDenied: the socket is not for us.
     """
     client = ControlClient.connect(
-        place_of(call.url),
-        client_id=f"shmq-cli@{socket.gethostname()}@{os.getpid()}",
-        role=Role.NONE,
-        timeout=CONTROL_TIMEOUT if call.timeout is None else call.timeout,
+        place_of(call.url), client_id=new_client_id(), role=Role.NONE, timeout=_timeout(call)
     )
     try:
         yield client
     finally:
         client.close()
+
+
+def session_of(call: Call) -> Session:
+    """Attach to the broker, with a client slot that may own queues; the caller closes it.
+
+    Raises:
+        BrokerNotRunning: nobody listens there.
+        PermissionDenied: the socket or the segments are not for us.
+    """
+    return Session(place_of(call.url), client_id=new_client_id(), timeout=_timeout(call))
+
+
+def _timeout(call: Call) -> float:
+    return CONTROL_TIMEOUT if call.timeout is None else call.timeout

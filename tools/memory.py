@@ -13,15 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from shmq.errors import BrokerNotRunning, PermissionDenied, RemoteError, SegmentError, TopicNotFound
+from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic, nearest
+from shmq.protocol.codes import Response, TopicKind
 from shmq.shm.core import READ_ONLY_REASONS, Reader, Store
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import is_alive
 from shmq.shm.place import Place, place_of
 from shmq.shm.segment import open_store
-
-from shmq.errors import BrokerNotRunning, PermissionDenied, RemoteError, SegmentError, TopicNotFound
-from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic, nearest
-from shmq.protocol.codes import Response, TopicKind
 
 KINDS = tuple(kind.name.lower() for kind in TopicKind)
 

@@ -1,7 +1,6 @@
 """`shmq offset`: show, reset, skip, clone the progress of a group.
 
-It does not know how offsets are stored: it reads the broker's memory, makes a plan, shows it, and commits it through
-the public API.
+It reads the broker's memory, makes a plan, shows it, and writes it down as a member of the group would.
 
 Invariants:
 1. A queue that a living process reads is never moved: its reader would write its own progress over it.
@@ -11,12 +10,14 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group, complete_topic
+from shmq.tools.control import session_of
 from shmq.tools.group_command import group_document, print_queues
 from shmq.tools.memory import Memory, ProgressView, QueueView, open_memory
 from shmq.tools.message_source import starts_of
@@ -24,6 +25,9 @@ from shmq.tools.quantity import count_text, plural
 from shmq.tools.terminal import Column
 
 from shmq.errors import ConsumeError, UsageError
+
+if TYPE_CHECKING:
+    from shmq.client.session import Session
 
 offset = Group("offset", help="Show, reset, skip, clone a group's progress.")
 
@@ -163,17 +167,13 @@ def _refuse_readers(memory: Memory, group: str, moves: Sequence[Move]) -> None:
         if entry.group == group and entry.queue.index in wanted and entry.owner_pid is not None
     }
     if readers:
-        pids = ", ".join(map(str, sorted(readers)))
-        raise ConsumeError(
-            f'group "{group}" is being read by pid {pids}, which would write its own progress over yours',
-            hint="stop the members of the group, then run it again",
-        )
+        raise _being_read(group, f"pid {', '.join(map(str, sorted(readers)))}")
 
 
 def _carry_out(call: Call, group: str, moves: Sequence[Move], *, dry_run: bool, yes: bool) -> None:
     again = sum(max(0, move.again) for move in moves)
     left_out = sum(max(0, -move.again) for move in moves)
-    document = {
+    document: dict[str, Any] = {
         "group": group,
         "changed": yes and not dry_run,
         "again": again,
@@ -187,13 +187,35 @@ def _carry_out(call: Call, group: str, moves: Sequence[Move], *, dry_run: bool, 
             f"leave {plural(left_out, 'message')} out"
         )
     if confirmed(call, yes=yes, dry_run=dry_run):
-        with call.connect() as connection:
-            for name in dict.fromkeys(move.topic for move in moves):
-                offsets = {move.queue.queue_id: move.new for move in moves if move.topic == name}
-                with connection.pull_consumer(name) as consumer:
-                    consumer.commit(group, offsets=offsets)
+        with closing(session_of(call)) as session:
+            _commit(session, group, moves)
     if call.terminal.structured:
         call.terminal.document(document, rows=document["queues"])
+
+
+def _commit(session: Session, group: str, moves: Sequence[Move]) -> None:
+    """Own every queue first, as a member does, so that none can start to read in between; then write."""
+    store, slots, taken = session.store, {}, []
+    for topic in dict.fromkeys(move.topic for move in moves):
+        slots.update({(topic, entry[0]): entry[2] for entry in session.control.offset_slots(group, topic)})
+    wanted = [(slots[move.topic, move.queue.queue_id], move.new) for move in moves]
+    try:
+        for slot, _ in wanted:
+            if not store.offset_take(slot):
+                raise _being_read(group, f"client slot {store.offset_owner(slot)}")
+            taken.append(slot)
+        for slot, offset in wanted:
+            store.offset_set(slot, offset)
+    finally:
+        for slot in taken:
+            store.offset_leave(slot)
+
+
+def _being_read(group: str, readers: str) -> ConsumeError:
+    return ConsumeError(
+        f'group "{group}" is being read by {readers}, which would write its own progress over yours',
+        hint="stop the members of the group, then run it again",
+    )
 
 
 def _print_moves(call: Call, moves: Sequence[Move]) -> None:

@@ -199,20 +199,15 @@ def create(
     with open_memory(call.url) as memory:
         exists = name in memory.topic_names()
     with control_of(call) as control:
-        wanted = {
-            "queues": queues or control.attachment.default_queues,
-            "kind": kind,
-            "permission": permission or "rw",
-        }
+        count, letters = queues or control.attachment.default_queues, permission or "rw"
         if not exists and not dry_run:
-            control.create_topic(name, queues=wanted["queues"], perm=PERMISSIONS[wanted["permission"]], kind=kind)
-    _report(call, name, "create", {**wanted, "changed": not exists and not dry_run})
+            control.create_topic(name, queues=count, perm=PERMISSIONS[letters], kind=kind)
+    facts = {"queues": count, "kind": kind, "permission": letters, "changed": not exists and not dry_run}
+    _report(call, name, "create", facts)
     if exists:
         call.terminal.say(f'topic "{name}" exists already; change it with: shmq topic update {name}')
         return ExitCode.DONE if if_missing else ExitCode.NO
-    call.terminal.say(
-        f'{"would create" if dry_run else "created"} topic "{name}" with {plural(wanted["queues"], "queue")}'
-    )
+    call.terminal.say(f'{"would create" if dry_run else "created"} topic "{name}" with {plural(count, "queue")}')
     return ExitCode.DONE
 
 

@@ -68,6 +68,34 @@ def parse_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(parts))
 
 
+def consumer_spec(
+    topic: str,
+    group: str | None,
+    tags: str | Sequence[str] | None,
+    model: Model,
+    start: PositionLike | None,
+    **rest: Any,
+) -> ConsumerSpec:
+    """Check what a consumer is asked to do.
+
+    Raises:
+        InvalidName, UsageError: a name, the model, the tags or the start do not exist.
+    """
+    check_topic(topic)
+    if model not in ("clustering", "broadcasting"):
+        raise UsageError(f"model={model!r} does not exist", hint='model="clustering" or model="broadcasting"')
+    if group is not None:
+        check_group(group)
+    elif model == "clustering":
+        raise UsageError(
+            f'no group to read topic "{topic}" for',
+            hint='subscribe(…, group="billing"), or model="broadcasting" to see every message without a group',
+        )
+    begin = BEGIN if model == "clustering" else END
+    position = begin if start is None else parse_position(start)
+    return ConsumerSpec(topic, group, parse_tags(tags), model, position, **rest)
+
+
 class Connection(Link):
     """Everything a process does with one broker. Made by `shmq.connect()`; any thread may use it."""
 
@@ -121,7 +149,9 @@ class Connection(Link):
             SubscriptionConflict: another member of the group subscribes to other topics or tags.
             UsageError: no group, or this connection reads the topic for this group already.
         """
-        spec = self._spec(topic, group, tags, model, start, auto_ack=auto_ack, attempts_max=attempts_max, codec=codec)
+        spec = consumer_spec(
+            topic, group, tags, model, start, auto_ack=auto_ack, attempts_max=attempts_max, codec=codec
+        )
         return self._add_consumer(Subscription(self, spec))
 
     def simple_consumer(
@@ -136,7 +166,7 @@ class Connection(Link):
         codec: Decode | None = None,
     ) -> SimpleConsumer:
         """Return a consumer that takes batches and hides each message for `invisible` seconds."""
-        spec = self._spec(topic, group, tags, "clustering", start, attempts_max=attempts_max, codec=codec)
+        spec = consumer_spec(topic, group, tags, "clustering", start, attempts_max=attempts_max, codec=codec)
         return self._add_consumer(SimpleConsumer(self, spec, invisible=invisible))
 
     def pull_consumer(
@@ -192,7 +222,7 @@ class Connection(Link):
         """
         from shmq.client.push import Listener, Listeners
 
-        spec = self._spec(topic, group, tags, "clustering", start, attempts_max=attempts_max, codec=codec, is_push=True)
+        spec = consumer_spec(topic, group, tags, "clustering", start, attempts_max=attempts_max, codec=codec)
 
         def decorate(function: FunctionT) -> FunctionT:
             with self._lock:
@@ -229,29 +259,6 @@ class Connection(Link):
     def __reduce__(self) -> tuple[object, ...]:
         # Handed to a spawned process it opens anew there, as a forked child does.
         return _reconnect, (self.url, self._timeout)
-
-    def _spec(
-        self,
-        topic: str,
-        group: str | None,
-        tags: str | Sequence[str] | None,
-        model: Model,
-        start: PositionLike | None,
-        **rest: Any,
-    ) -> ConsumerSpec:
-        check_topic(topic)
-        if model not in ("clustering", "broadcasting"):
-            raise UsageError(f"model={model!r} does not exist", hint='model="clustering" or model="broadcasting"')
-        if group is not None:
-            check_group(group)
-        elif model == "clustering":
-            raise UsageError(
-                f'no group to read topic "{topic}" for',
-                hint='subscribe(…, group="billing"), or model="broadcasting" to see every message without a group',
-            )
-        begin = BEGIN if model == "clustering" else END
-        position = begin if start is None else parse_position(start)
-        return ConsumerSpec(topic, group, parse_tags(tags), model, position, **rest)
 
 
 def _reconnect(url: str, timeout: float) -> Connection:

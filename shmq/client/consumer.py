@@ -26,7 +26,7 @@ from shmq.client.allocation import allocate
 from shmq.client.position import BEGIN, Position
 from shmq.client.returns import Returns
 from shmq.client.share import QueueSlot, Share
-from shmq.errors import ShmqError, UsageError
+from shmq.errors import ConsumeError, ShmqError, UsageError
 from shmq.shm.core import Reader
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ class ConsumerSpec(NamedTuple):
     auto_ack: bool = False
     codec: Callable[[bytes], Any] | None = None
     attempts_max: int = options.ATTEMPTS_MAX
-    is_push: bool = False
 
 
 class _Owner:
@@ -117,7 +116,9 @@ class Consumer:
         return self._live_reader().lag()
 
     def reject(self, message: Message, reason: str = "") -> None:
-        """Move the message to the dead-letter topic of the group, then acknowledge it; happens in the background.
+        """Move the message to the dead-letter topic of the group, then acknowledge it.
+
+        If the topic cannot be written now, a warning is logged and the message is delivered again.
 
         Raises:
             UsageError: the consumer has no group, so no dead-letter topic.
@@ -264,12 +265,13 @@ class Consumer:
         """In the child: everything so far is the parent's; settling its messages here has no effect."""
         owner, reader = self._owner, self._reader
         self._start_over()
-        if owner is not None:
-            owner.consumer = None
-        if reader is not None:
-            for entry in reader.assigned():
-                reader.revoke(entry[1])
-            reader.stop()
+        _cut_off(owner, reader)
+
+    def _vanish(self) -> None:
+        """End without leaving the queues."""
+        self._closed = self._stopped = True
+        self._returns.close()
+        _cut_off(self._owner, self._reader)
 
     # -- queues
     def _rebalance(self) -> None:
@@ -340,9 +342,10 @@ class Consumer:
                 reader.wake()
 
     def _bury(self, message: Message, reason: str) -> None:
-        assert self.group is not None
-        dead_letter.bury(self._connection._live(), self._connection._internal_producer(), message, self.group, reason)
-        message.ack()
+        if self.group is None:
+            raise ConsumeError(f"a consumer without a group has no dead-letter topic: {reason}")
+        session = self._connection._live()
+        dead_letter.bury(session, session.internal_producer, message, self.group, reason)
 
     # -- telling why nothing comes
     def _warn_unassigned(self) -> None:
@@ -381,3 +384,16 @@ class Consumer:
             f"the group has {len(members)} members for {len(slots)} queues; "
             f"more queues: shmq topic update {self.topic} --queues {len(members)}"
         )
+
+
+def _cut_off(owner: _Owner | None, reader: Reader | None) -> None:
+    """Let a reader deliver nothing and move no offset any more, without telling anybody.
+
+    Not `stop()`, which wakes waiting threads through a lock: in a forked child another thread may hold it for ever. An
+    iteration over the reader ends when it asks `_idle()` next.
+    """
+    if owner is not None:
+        owner.consumer = None
+    if reader is not None:
+        for entry in reader.assigned():
+            reader.revoke(entry[1])

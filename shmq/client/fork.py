@@ -30,13 +30,18 @@ def watch(connection: Live) -> None:
     _live.add(connection)
 
 
+def live_connections() -> list[Live]:
+    """Return the connections of this process that nobody has dropped; closed ones may be among them."""
+    return list(_live)
+
+
 def _in_child() -> None:
-    for connection in list(_live):
+    for connection in live_connections():
         connection._after_fork()
 
 
 def _at_exit() -> None:
-    for connection in list(_live):
+    for connection in live_connections():
         connection._at_exit()
 
 

@@ -9,13 +9,17 @@ It does not know threads, readers or functions: messages are offered, taken and 
 
 Rules:
     (1) ordered: no message of a queue is taken before all earlier ones offered are finished as consumed;
-    (2) a forgotten queue leaves nothing behind; finishing one of its messages later has no effect.
+    (2) a lane holds little more than LISTENER_BACKLOG messages: its queue is paused, the others go on;
+    (3) a forgotten queue leaves nothing behind; finishing one of its messages later has no effect.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
+
+from shmq.client import options
 
 if TYPE_CHECKING:
     from shmq.shm.core import Message
@@ -46,6 +50,7 @@ class Lanes:
         self._line: deque[Message] = deque()
         self._lanes: dict[int, Lane] = {}
         self._ready: deque[Lane] = deque()
+        self._crowded: set[int] = set()
 
     @property
     def waiting_count(self) -> int:
@@ -96,9 +101,27 @@ class Lanes:
             lane.blocked_at = message.offset
         return self._make_ready(lane)
 
+    def relieve(self, delivered: Iterable[int]) -> dict[int, bool]:
+        """Return {queue id: paused} for queues whose delivery has to stop, or may go on, after `delivered` had some."""
+        if not self._ordered:
+            return {}
+        changes: dict[int, bool] = {}
+        for queue_id in self._crowded.union(delivered):
+            waiting = self.waiting_in(queue_id)
+            if waiting > options.LISTENER_BACKLOG and queue_id not in self._crowded:
+                changes[queue_id] = True
+            elif waiting <= options.LISTENER_BACKLOG // 2 and queue_id in self._crowded:
+                changes[queue_id] = False
+        self._crowded = {
+            *self._crowded.difference(changes),
+            *(queue_id for queue_id, paused in changes.items() if paused),
+        }
+        return changes
+
     def forget(self, queue_id: int) -> None:
         """Drop the messages of a queue that is read by somebody else now."""
         self._lanes.pop(queue_id, None)
+        self._crowded.discard(queue_id)
         if self._line:
             self._line = deque(message for message in self._line if message.queue_id != queue_id)
 

@@ -27,7 +27,7 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from shmq.client import fork, options
+from shmq.client import failure, fork, options
 from shmq.client.clock import Clock
 from shmq.client.consumer import Consumer
 from shmq.client.coordinator import Coordinator
@@ -40,11 +40,12 @@ from shmq.shm.place import Place
 
 if TYPE_CHECKING:
     from shmq.client.push import Listeners
-    from shmq.shm.core import Producer as CoreProducer
 
 ConsumerT = TypeVar("ConsumerT", bound=Consumer)
 
 _serial = itertools.count(1)
+
+failure.install()
 
 
 def new_client_id() -> str:
@@ -180,9 +181,6 @@ class Link(Sender):
         for producer in list(self._producers):
             producer._attach(session)
 
-    def _internal_producer(self) -> CoreProducer:
-        return self._live().core_producer(self._timeout)
-
     def _refuse(self) -> None:
         raise UsageError("the connection is closed", hint="connect again with shmq.connect()")
 
@@ -201,6 +199,20 @@ class Link(Sender):
             self._listeners.forget_threads()
         for consumer in self._consumers:
             consumer._after_fork()
+
+    def _vanish(self) -> None:
+        """Leave as a killed process does: nothing is drained, given back or said; tests need that."""
+        with self._lock:
+            self._closed = True
+            session, self._session = self._session, None
+            consumers, self._consumers = self._consumers, []
+        self._held.clear()
+        self._bind_to(self._refuse)
+        self._coordinator.stop(0.0)
+        for consumer in consumers:
+            consumer._vanish()
+        if session is not None:
+            session.close()
 
     def _revive(self) -> None:
         self._live()
@@ -319,7 +331,7 @@ def _call(link: weakref.ref[Link], method: str, *arguments: str) -> None:
 
 
 def _dropped(held: list[Session], url: str) -> None:
-    """A connection was collected without `close()`: let go of it elsewhere, since this may be any thread at any time."""
+    """A connection was collected without `close()`: let go of it elsewhere, since this may be any thread, any time."""
     if held:
         warnings.warn(
             f"a connection to {url} was not closed; use `with shmq.connect() as mq:`", ResourceWarning, stacklevel=2

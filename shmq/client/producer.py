@@ -176,7 +176,7 @@ class Producer(Sender):
         return queue.submit(functools.partial(self._send_queued, topic, body, arguments), self._timeout)
 
     def close(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
-        """Store what `send_nowait` still holds, at most `timeout` seconds; then refuse further sends. Twice is harmless."""
+        """Store what `send_nowait` still holds, for at most `timeout` seconds; then refuse sends. Twice is harmless."""
         if self._closed:
             return
         self._closed = True

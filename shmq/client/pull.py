@@ -226,6 +226,24 @@ class PullConsumer:
                 reader.assign(self.topic, index, queue_id, known if offset_min <= known <= offset_max else offset_min)
             self._indexes[queue_id] = index
 
+    def _poll_once(self, count_max: int, wait: float) -> list[Message]:
+        """As `poll`, but `_wake()` ends the wait."""
+        return self._live_reader().poll(count_max, wait)
+
+    def _wake(self) -> None:
+        reader = self._reader
+        if reader is not None:
+            reader.wake()
+
+    def _rewind(self, messages: Sequence[Message]) -> None:
+        """Move the positions back before messages that nobody got."""
+        first: dict[int, int] = {}
+        for message in messages:
+            first[message.queue_id] = min(message.offset, first.get(message.queue_id, message.offset))
+        reader = self._live_reader()
+        for queue_id, offset in first.items():
+            reader.seek(self._index_of(queue_id), offset)
+
     # -- what the connection calls, as it does for other consumers
     def _retake(self) -> None:
         return  # it owns no queue
@@ -241,6 +259,11 @@ class PullConsumer:
     def _renew(self) -> None:
         with self._lock:
             self._remember()
+
+    def _vanish(self) -> None:
+        self._closed = True
+        if self._reader is not None:
+            self._reader.stop()
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()

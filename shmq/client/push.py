@@ -1,12 +1,7 @@
 """Owns listeners: functions that are called for each message, on threads of ours.
 
-It does not know queues or redelivery times (consumer and returns do), nor which message may run next (lanes does).
-
-    function returns            consumed
-    Retry(after=…)              again after that time           Action.RECONSUME_LATER   again after the next delay
-    Reject("why")               dead-letter topic
-    any other exception         logged once with traceback and message id, again after the next delay
-    KeyboardInterrupt, SystemExit   given back at once, and the listeners stop
+It does not know queues or redelivery times (consumer and returns do), which message may run next (lanes does), nor what
+the end of a call means for its message (outcome does).
 
 Rules:
     (1) `threads=1` runs the function on the thread that receives: nothing is taken ahead;
@@ -16,7 +11,6 @@ Rules:
 
 from __future__ import annotations
 
-import enum
 import threading
 import time
 from collections.abc import Callable
@@ -25,20 +19,14 @@ from typing import TYPE_CHECKING, Any
 from shmq.client import options
 from shmq.client.consumer import Consumer, ConsumerSpec
 from shmq.client.lanes import Lanes
-from shmq.errors import Reject, Retry, UsageError
+from shmq.client.outcome import settle, settle_failed
+from shmq.errors import UsageError
 
 if TYPE_CHECKING:
     from shmq.client.link import Link
     from shmq.shm.core import Message
 
 Function = Callable[[Any], Any]
-
-
-class Action(enum.Enum):
-    """What a listener may return if it does not want to raise; None means COMMIT_MESSAGE."""
-
-    COMMIT_MESSAGE = "commit"
-    RECONSUME_LATER = "later"
 
 
 class PushConsumer(Consumer):
@@ -135,7 +123,6 @@ class Listener:
         consumer = self._consumer
         assert consumer is not None
         limit = self._thread_count * options.LISTENER_BACKLOG
-        crowded: set[int] = set()
         while not self._stopping:
             with self._changed:
                 while (room := limit - self._lanes.waiting_count) <= 0 and not self._stopping:
@@ -146,21 +133,10 @@ class Listener:
             with self._changed:
                 if sum(self._lanes.offer(message) for message in messages):
                     self._changed.notify_all()
-            if self._ordered:
-                self._relieve(consumer, crowded, {message.queue_id for message in messages})
+                changes = self._lanes.relieve({message.queue_id for message in messages})
+            for queue_id, paused in changes.items():  # this thread only, so the last word is the latest
+                consumer._pause(queue_id, paused=paused)
             del messages
-
-    def _relieve(self, consumer: PushConsumer, crowded: set[int], delivered: set[int]) -> None:
-        """Stop delivery of queues whose lane is full, and go on with those that have emptied. Dispatcher only."""
-        for queue_id in crowded | delivered:
-            with self._changed:
-                waiting = self._lanes.waiting_in(queue_id)
-            if waiting > options.LISTENER_BACKLOG and queue_id not in crowded:
-                crowded.add(queue_id)
-                consumer._pause(queue_id, paused=True)
-            elif waiting <= options.LISTENER_BACKLOG // 2 and queue_id in crowded:
-                crowded.discard(queue_id)
-                consumer._pause(queue_id, paused=False)
 
     def _work(self) -> None:
         consumer = self._consumer
@@ -184,44 +160,14 @@ class Listener:
         with self._changed:
             self._lanes.forget(queue_id)
 
-    # -- one message
     def _run(self, message: Message) -> bool:
-        """Call the function and settle the message; True when it was consumed, or buried."""
+        """Call the function and settle the message; True when it will not come again."""
         assert self._consumer is not None
         try:
             outcome = self.function(message)
-        except Retry as retry:
-            message.nack(retry.after)
-            return False
-        except Reject as reject:
-            self._consumer.reject(message, str(reject))
-            return True
-        except Exception:
-            self._log_failure(message)
-            message.nack()
-            return False
-        except BaseException:
-            message.nack(0.0)
-            raise
-        if outcome is Action.RECONSUME_LATER:
-            message.nack()
-            return False
-        message.ack()
-        return True
-
-    def _log_failure(self, message: Message) -> None:
-        import logging
-
-        logging.getLogger("shmq").exception(
-            'listener of topic "%s", group "%s" failed for message %s (queue %d, offset %d, attempt %d of %d)',
-            self.spec.topic,
-            self.spec.group,
-            message.message_id,
-            message.queue_id,
-            message.offset,
-            message.attempt,
-            self.spec.attempts_max,
-        )
+        except BaseException as error:
+            return settle_failed(self._consumer, message, error)
+        return settle(message, outcome)
 
 
 class Listeners:

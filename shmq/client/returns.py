@@ -9,7 +9,8 @@ to run on. `Redelivery` decides who is due; this class adds the lock, the thread
 
 Rules:
     (1) a message that waits is not acknowledged, so whoever takes its queue over delivers it again;
-    (2) the dead-letter copy is stored before the original is acknowledged: never lost, at worst there twice.
+    (2) the dead-letter copy is stored before the original is acknowledged: never lost, at worst there twice;
+    (3) a message that cannot be buried now is delivered again soon, and then buried again: it is not dropped.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from shmq.client import options
 from shmq.client.coordinator import Coordinator
-from shmq.client.redelivery import Key, Redelivery, key_of
+from shmq.client.redelivery import Redelivery
 from shmq.errors import ShmqError, UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ class Returns:
         self._bury = bury
         self._lock = threading.Lock()
         self._redelivery = Redelivery()
-        self._rejected: dict[Key, str] = {}
         self._scheduled: float | None = None
         self._closed = False
 
@@ -57,42 +57,60 @@ class Returns:
         if message.attempt >= self._attempts_max:
             self.reject(message, f"not consumed in {message.attempt} attempts")
             return
-        self._move(message, options.retry_delay(message.attempt) if after is None else after)
+        due = self._due(options.retry_delay(message.attempt) if after is None else after)
+        with self._lock:
+            self._redelivery.give_back(message, due)
+        self._schedule()
 
     def extend(self, message: Message, seconds: float) -> None:
-        """Keep the message hidden for `seconds` from now."""
-        self._move(message, seconds)
+        """Keep the message hidden for `seconds` from now.
+
+        Raises:
+            UsageError: `seconds` is negative.
+        """
+        due = self._due(seconds)
+        with self._lock:
+            self._redelivery.extend(message, due)
+        self._schedule()
 
     def reject(self, message: Message, reason: str) -> None:
-        """Bury the message as soon as the background thread comes to it."""
-        with self._lock:
-            self._rejected[key_of(message)] = reason
-            self._redelivery.move(message, self._coordinator.clock.now())
-        self._schedule()
+        """Bury the message and acknowledge it; if that fails, deliver it again soon."""
+        # The core takes no acknowledgement of a message once its nack() has returned, so this cannot be put off.
+        try:
+            self._bury(message, reason)
+            message.ack()
+        except ShmqError as error:
+            import logging
+
+            logging.getLogger("shmq").warning(
+                "message %s could not be moved to the dead-letter topic, and is delivered again: %s",
+                message.message_id,
+                error,
+            )
+            with self._lock:
+                self._redelivery.give_back(message, self._due(options.DEAD_LETTER_RETRY))
+            self._schedule()
 
     def lease(self, messages: Sequence[Message], seconds: float) -> None:
         """Hide delivered messages for `seconds`; those not acknowledged by then come again."""
         with self._lock:
-            self._redelivery.lease(messages, self._coordinator.clock.now() + seconds)
+            self._redelivery.lease(messages, self._due(seconds))
         self._schedule()
 
     def forget(self, queue_id: int) -> None:
         """Drop what belongs to a queue that is read by somebody else now."""
         with self._lock:
-            self._redelivery.forget(lambda other: other == queue_id)
-            self._rejected = {key: reason for key, reason in self._rejected.items() if key[0] != queue_id}
+            self._redelivery.forget(queue_id)
 
     def close(self) -> None:
         """Deliver nothing any more."""
         with self._lock:
             self._closed = True
 
-    def _move(self, message: Message, seconds: float) -> None:
+    def _due(self, seconds: float) -> float:
         if not seconds >= 0:
             raise UsageError(f"a message cannot come again in {seconds} s", hint="give seconds >= 0, or None")
-        with self._lock:
-            self._redelivery.move(message, self._coordinator.clock.now() + seconds)
-        self._schedule()
+        return self._coordinator.clock.now() + seconds
 
     def _schedule(self) -> None:
         """Have `_run` called when the next message is due, but look after acknowledged ones every second."""
@@ -113,28 +131,10 @@ class Returns:
                 return
             taken = self._redelivery.take_due(self._coordinator.clock.now())
             self._redelivery.prune()
-            reasons = [self._rejected.pop(key_of(message), None) for message in taken]
-        for message, reason in zip(taken, reasons, strict=True):
-            if reason is None and message.attempt >= self._attempts_max:
-                reason = f"not consumed in {message.attempt} attempts"
-            if reason is None:
-                message.attempt += 1
-                self._deliver(message)
-            else:
-                self._try_to_bury(message, reason)
+        for message in taken:
+            if message.attempt >= self._attempts_max and not message.settled:
+                self.reject(message, f"not consumed in {message.attempt} attempts")
+                continue
+            message.attempt = min(message.attempt + 1, self._attempts_max)
+            self._deliver(message)
         self._schedule()
-
-    def _try_to_bury(self, message: Message, reason: str) -> None:
-        try:
-            self._bury(message, reason)
-        except ShmqError as error:
-            import logging
-
-            logging.getLogger("shmq").warning(
-                "message %s could not be moved to the dead-letter topic, which is tried again: %s",
-                message.message_id,
-                error,
-            )
-            with self._lock:
-                self._rejected[key_of(message)] = reason
-                self._redelivery.move(message, self._coordinator.clock.now() + options.DEAD_LETTER_RETRY)

@@ -15,7 +15,6 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable
 
@@ -23,25 +22,26 @@ from shmq.client import options
 from shmq.client.control import ControlClient
 from shmq.errors import ConnectError, ShmqError, TopicNotFound
 from shmq.message import check_topic, is_system_topic, nearest
+from shmq.protocol.codes import Role
 from shmq.shm.core import Producer, Store
 from shmq.shm.place import Place
 from shmq.shm.presence import attach_presence, detach_presence
 from shmq.shm.segment import Instance, open_store
 
-ROLE_BOTH = 3
 PERM_READ_WRITE = 6
 
 
 class Session:
     """Everything of a connection that dies with a generation or a fork."""
 
-    __slots__ = ("_counted", "control", "instance", "place", "store", "timeout")
+    __slots__ = ("_counted", "_internal", "control", "instance", "place", "store", "timeout")
 
     def __init__(self, place: Place, *, client_id: str, timeout: float) -> None:
         self.place = place
         self.timeout = timeout
-        self.control = ControlClient.connect(place, client_id=client_id, role=ROLE_BOTH, timeout=timeout)
+        self.control = ControlClient.connect(place, client_id=client_id, role=Role.BOTH, timeout=timeout)
         self._counted = False
+        self._internal: Producer | None = None
         try:
             self.instance: Instance = self.control.attachment.instance
             self.store: Store = self._map()
@@ -55,12 +55,18 @@ class Session:
         return self.control.attachment.wait_durable
 
     def _map(self) -> Store:
-        uid = os.stat(self.place.socket_path).st_uid
-        store = open_store(self.instance, writable=True, uid=uid)
+        store = open_store(self.instance, writable=True, uid=self.control.attachment.broker_uid)
         attach_presence(self.instance)
         self._counted = True
         store.use_client(self.control.attachment.client_slot)
         return store
+
+    @property
+    def internal_producer(self) -> Producer:
+        """The producer for what the client itself stores, such as dead letters."""
+        if self._internal is None:
+            self._internal = self.core_producer(self.timeout)
+        return self._internal
 
     def core_producer(self, timeout: float, *, wait_durable: bool | None = None) -> Producer:
         """Return a new core producer; `timeout` in seconds."""
@@ -80,21 +86,23 @@ class Session:
         check_topic(topic)
         if not self.control.attachment.auto_create or is_system_topic(topic):
             raise self.topic_not_found(topic)
-        return self.create(topic, queues=self.control.attachment.default_queues)
+        return self.put_topic(topic, queues=self.control.attachment.default_queues, only_if_missing=True)
 
     def create(self, topic: str, *, queues: int) -> int:
         """Return the index of a topic, asking the broker to make it if there is none, whatever its default is."""
         index = self.store.topic_find(topic)
-        return index if index >= 0 else self.put_topic(topic, queues=queues)
+        return index if index >= 0 else self.put_topic(topic, queues=queues, only_if_missing=True)
 
-    def put_topic(self, topic: str, *, queues: int, kind: str = "normal") -> int:
+    def put_topic(self, topic: str, *, queues: int, kind: str = "normal", only_if_missing: bool = False) -> int:
         """Let the broker create or change a topic and return its index once it is in shared memory."""
-        self.control.create_topic(topic, queues=queues, perm=PERM_READ_WRITE, kind=kind)
+        self.control.create_topic(
+            topic, queues=queues, perm=PERM_READ_WRITE, kind=kind, only_if_missing=only_if_missing
+        )
         deadline = time.monotonic() + self.timeout
         while (index := self.store.topic_find(topic)) < 0:
             if time.monotonic() >= deadline:
                 raise ConnectError(
-                    f'the broker created topic "{topic}", but it did not appear in shared memory within {self.timeout:g} s',
+                    f'topic "{topic}" was created, but did not appear in shared memory within {self.timeout:g} s',
                     hint="see `shmq health`",
                 )
             time.sleep(options.CREATE_POLL)
@@ -122,6 +130,7 @@ class Session:
             self.store.use_client(attachment.client_slot)
             return False
         self._discount()
+        self._internal = None
         self.instance = attachment.instance
         self.store = self._map()
         return True
@@ -135,7 +144,7 @@ class Session:
     def abandon(self) -> None:
         """Forget everything in a forked child; the parent's registration stays as it is."""
         self.control.abandon()
-        self._counted = False
+        self._counted = False  # the kernel does not count the child for what its parent attached
 
     def _discount(self) -> None:
         if self._counted:

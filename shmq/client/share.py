@@ -101,10 +101,10 @@ class Share:
                     self._reader.pause(index, paused)
 
     def retake(self) -> None:
-        """After our client slot changed: own the held queues again, under the new slot, or give them up."""
+        """After a reconnection: own the held queues again, if our client slot is not what it was, or give them up."""
         positions = {entry[1]: entry[4] for entry in self._reader.assigned()}
         for index, slot in list(self.held.items()):
-            if slot.offset_slot < 0:
+            if slot.offset_slot < 0 or self._store.offset_owner(slot.offset_slot) == self._store.client_slot:
                 continue
             if self._store.offset_take(slot.offset_slot):
                 self._reader.assign(self.topic, index, slot.queue_id, positions.get(index, 0), slot.offset_slot)

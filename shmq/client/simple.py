@@ -48,7 +48,10 @@ class SimpleConsumer(Consumer):
         Args:
             invisible: seconds, instead of the consumer's own.
         """
-        hidden = self.invisible if invisible is None else check_invisible(invisible)
-        messages = self._poll(max, wait)
-        self._returns.lease(messages, hidden)
+        if invisible is not None:
+            check_invisible(invisible)
+        return self._hide(self._poll(max, wait), invisible)
+
+    def _hide(self, messages: list[Message], invisible: float | None) -> list[Message]:
+        self._returns.lease(messages, self.invisible if invisible is None else invisible)
         return messages

@@ -139,8 +139,11 @@ class Topic(Generic[ValueT]):
         start: PositionLike | None = None,
     ) -> TypedSubscription[ValueT]:
         """Subscribe; messages have a typed `value`. Arguments as for `Connection.subscribe`."""
+        # Imported here: connection makes topics, so it comes first.
+        from shmq.client.connection import consumer_spec
+
         connection = self._connection
-        spec = connection._spec(self.name, group, tags, model, start, auto_ack=auto_ack, codec=self.codec.decode)
+        spec = consumer_spec(self.name, group, tags, model, start, auto_ack=auto_ack, codec=self.codec.decode)
         return connection._add_consumer(TypedSubscription[ValueT](connection, spec))
 
     def simple_consumer(

@@ -21,6 +21,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from shmq import errors
 from shmq.bindings import _core
 from shmq.bindings._core import (
     ABI,
@@ -46,8 +47,6 @@ from shmq.bindings._core import (
     record_verify,
     tag_hash,
 )
-
-from shmq import errors
 
 __all__ = [
     "ABI",

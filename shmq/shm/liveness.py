@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,14 +76,18 @@ def is_frozen(pid: int) -> bool:
     return "frozen 1" in events
 
 
-def signal_proven(mark: ProcessMark, number: int = signal.SIGKILL) -> bool:
-    """Send a signal to exactly this process; False when it is gone or may not be signalled."""
+def signal_proven(mark: ProcessMark, number: int = signal.SIGKILL, *, proof: Callable[[], bool] | None = None) -> bool:
+    """Send a signal to exactly this process; False when it is gone, may not be signalled, or the proof fails.
+
+    Args:
+        proof: asked after the process can no longer be confused with another one.
+    """
     try:
         descriptor = os.pidfd_open(mark.pid)
     except OSError:
         return False
     try:
-        if not is_alive(mark):
+        if not is_alive(mark) or (proof is not None and not proof()):
             return False
         with contextlib.suppress(OSError):
             signal.pidfd_send_signal(descriptor, number)

@@ -1,0 +1,126 @@
+"""The daemon's processes, told apart by their first argument: `serve` for people, `keeper` and `bridge` for `serve`.
+
+    python -m shmq.daemon serve [--name NAME] [--store DIRECTORY] …
+
+Only what a process needs is imported in it, because every process of an idle broker costs memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from shmq.daemon.event_log import EventLog
+from shmq.daemon.exit_code import USAGE, exit_code_of
+from shmq.daemon.options import Options
+from shmq.daemon.tether import Tether
+
+from shmq.errors import ShmqError
+from shmq.version import __version__
+
+_PROBE_SECONDS = 0.01
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(USAGE, f"error: {message}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="shmqd", description="The processes of a shmq broker.")
+    parser.add_argument("--version", action="version", version=f"shmq {__version__}")
+    roles = parser.add_subparsers(dest="role", required=True, parser_class=_Parser)
+    serve = roles.add_parser("serve", help="run a broker in the foreground")
+    serve.add_argument("--name", dest="broker_name", help="broker name")
+    serve.add_argument("--runtime-dir", help="directory of the socket (default: by name)")
+    serve.add_argument("--store", help="store directory (default: by name)")
+    serve.add_argument("--file-bytes", type=int, help="size of a CommitLog file (default 1 GiB)")
+    serve.add_argument("--flush", choices=("async", "sync"))
+    serve.add_argument("--flush-interval-ms", type=int)
+    serve.add_argument("--segments", choices=("posix", "sysv"))
+    serve.add_argument("--no-auto-create", dest="auto_create", action="store_false", default=None)
+    serve.add_argument("--default-queues", type=int)
+    for name in ("topic", "queue", "frame", "client", "group", "offset"):
+        serve.add_argument(f"--{name}-max", type=int)
+    serve.add_argument("--lease-ms", type=int, help="how long a stopped process may hold the append lock")
+    serve.add_argument("--retention-hours", type=int)
+    serve.add_argument("--disk-warn-percent", type=int)
+    serve.add_argument("--disk-force-percent", type=int)
+    serve.add_argument("--unit-memory-bytes", type=int)
+    serve.add_argument("--populate-bytes", type=int)
+    serve.add_argument("--log-format", choices=("text", "json"))
+    serve.add_argument("--options", dest="options_json", help="all settings as one JSON object")
+    serve.add_argument("--json", action="store_true", help="say that the broker is ready, or why not, as JSON")
+    serve.add_argument("--ready-fd", type=int, default=-1, help="say it as JSON on this descriptor")
+    for role in ("keeper", "bridge"):
+        child = roles.add_parser(role)
+        child.add_argument("--options", dest="options_json", required=True)
+        child.add_argument("--alive-fd", type=int, default=-1)
+        child.add_argument("--ready-fd", type=int, default=-1)
+    return parser
+
+
+def _options_of(arguments: argparse.Namespace) -> Options:
+    options = Options.from_json(arguments.options_json) if arguments.options_json else Options()
+    given: dict[str, Any] = {
+        name: value
+        for name, value in vars(arguments).items()
+        if name in options.__dataclass_fields__ and value is not None
+    }
+    return options.replaced(**given)
+
+
+def _run_child(role: str, options: Options, tether: Tether) -> int:
+    tether.watch()
+    if role == "keeper":
+        from shmq.daemon.keeper.process import run_keeper
+
+        return run_keeper(options, tether, EventLog(role, options.log_format))
+    from shmq.daemon.bridge.server import run_bridge
+
+    tether.call_on_orphaned(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    threading.Thread(target=_tell_when_served, args=(options, tether), name="ready", daemon=True).start()
+    return run_bridge(options.place, options)
+
+
+def _tell_when_served(options: Options, tether: Tether) -> None:
+    """The bridge is ready when its socket takes connections; the file alone may be a dead bridge's."""
+    while not tether.stopping.is_set():
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.connect(os.fspath(options.place.socket_path))
+            tether.ready()
+            return
+        tether.stopping.wait(_PROBE_SECONDS)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one process of a broker and return its exit status."""
+    arguments = _parser().parse_args(argv)
+    if not __debug__:
+        sys.exit("shmq's daemon does not run under -O: its assertions guard the store")
+    try:
+        options = _options_of(arguments)
+    except ShmqError as error:
+        print(f"error: {error}" + (f"\n  do    {error.hint}" if error.hint else ""), file=sys.stderr)
+        return exit_code_of(error)
+    if arguments.role != "serve":
+        return _run_child(
+            arguments.role, options, Tether(alive_descriptor=arguments.alive_fd, ready_descriptor=arguments.ready_fd)
+        )
+    from shmq.daemon.announcement import Announcer
+    from shmq.daemon.supervisor import Supervisor
+
+    announcer = Announcer(as_json=arguments.json, descriptor=arguments.ready_fd)
+    return Supervisor(options, announcer, EventLog("supervisor", options.log_format)).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,223 @@
+"""One connection of the bridge: bytes in, commands out to the broker, replies back.
+
+Owns the pace: how much a peer may leave unfinished, unread or unsaid. It does not know what a command means.
+
+    reading    while the peer reads its replies and its earlier requests are served
+    paused     its replies pile up, or the other connections have their turn; the kernel holds what it sends
+    closing    what is written still goes out, for at most `close_timeout`
+    closed     the broker has forgotten it
+
+Invariants:
+ 1. At most `commands_per_turn` commands of one connection are served before the loop turns.
+ 2. Unfinished frames plus unread replies are bounded for each connection and, in `Budget`, for all together.
+ 3. Notices that a peer is too slow to read are folded: one for each group is enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from shmq.daemon.bridge.limits import BridgeLimits
+from shmq.daemon.broker.requests import Peer
+
+from shmq.errors import ProtocolError, ShmqError
+from shmq.protocol.command import Command
+from shmq.protocol.failure import failure_reply
+from shmq.protocol.header import CommandDecoder, encode_command
+
+
+@dataclass(slots=True)
+class Budget:
+    """Bytes that all connections together hold."""
+
+    bytes_max: int
+    held_bytes: int = 0
+
+
+class Host(Protocol):
+    """What a connection needs of the bridge."""
+
+    limits: BridgeLimits
+    budget: Budget
+
+    def now(self) -> float:
+        """Seconds on a clock that never goes back."""
+
+    def opened(self, connection: BridgeConnection) -> None:
+        """The connection can be written to."""
+
+    def serve(self, connection: BridgeConnection, command: Command) -> None:
+        """Carry out one command."""
+
+    def lost(self, connection: BridgeConnection, reason: str) -> None:
+        """The connection is gone; `reason` is empty when the peer closed it."""
+
+
+class BridgeConnection(asyncio.Protocol):
+    """The face of one peer."""
+
+    def __init__(self, host: Host, connection_id: int, peer: Peer) -> None:
+        self.connection_id = connection_id
+        self.peer = peer
+        self._host = host
+        self._decoder = CommandDecoder(frame_bytes_max=host.limits.frame_bytes_max_unattached)
+        self._transport: asyncio.Transport | None = None
+        self._is_attached = False
+        self._reason = ""  # stays empty when the peer itself closes
+        self._charged_bytes = 0
+        self._frame_since: float | None = host.now()  # since when a frame is owed
+        self._idle_since = host.now()
+        self._is_writing_paused = False
+        self._is_pump_due = False
+        self._is_reading_paused = False
+        self._closing_since: float | None = None
+        self._held_notices: dict[str, Command] = {}
+
+    # -- called by the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self._host.limits.write_bytes_high)
+        self._host.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing_since is not None:
+            return
+        if self._frame_since is None:
+            self._frame_since = self._host.now()
+        self._decoder.feed(data)
+        self._pump()
+
+    def pause_writing(self) -> None:
+        self._is_writing_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_writing_paused = False
+        notices, self._held_notices = self._held_notices, {}
+        for notice in notices.values():
+            self.notify(notice)
+        self._pump()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if error is not None and self._closing_since is None:
+            self._reason = str(error)
+        self._transport = None
+        self._host.budget.held_bytes -= self._charged_bytes
+        self._charged_bytes = 0
+        self._host.lost(self, self._reason)
+
+    # -- called by the bridge
+
+    def attached(self) -> None:
+        """The peer has said who it is: it may send what clients may send."""
+        self._is_attached = True
+        self._decoder.frames.frame_bytes_max = self._host.limits.frame_bytes_max
+
+    def reply(self, request: Command, command: Command) -> None:
+        """Send an answer; one that cannot be encoded is answered by saying so."""
+        try:
+            data = encode_command(command)
+        except ShmqError as error:
+            data = encode_command(failure_reply(request, error))
+        self._write(data)
+
+    def notify(self, command: Command) -> None:
+        """Send a notice, later and folded if the peer does not keep up."""
+        if self._is_writing_paused:
+            self._held_notices[command.ext.get("consumerGroup", "")] = command
+        else:
+            self._write(encode_command(command))
+
+    def close(self, reason: str) -> None:
+        """Send what is written, then close."""
+        if self._closing_since is None and self._transport is not None:
+            self._reason = reason
+            self._closing_since = self._host.now()
+            self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._reason = reason if self._closing_since is None else self._reason
+            self._closing_since = self._host.now()
+            self._transport.abort()
+
+    def check_time(self, now: float) -> None:
+        """End the connection if the peer has taken too long for something."""
+        limits = self._host.limits
+        self._charge()
+        if self._closing_since is not None:
+            if now - self._closing_since > limits.close_timeout:
+                self.abort(self._reason)
+        elif self._frame_is_owed and now - (self._frame_since or now) > limits.first_frame_timeout:
+            self.abort(f"no complete frame within {limits.first_frame_timeout:g} s")
+        elif not self._is_attached and now - self._idle_since > limits.unattached_idle_timeout:
+            self.abort(f"idle for {limits.unattached_idle_timeout:g} s")
+
+    @property
+    def _frame_is_owed(self) -> bool:
+        # A peer that does not read its replies is not read either; an unfinished frame is then our doing.
+        return self._frame_since is not None and not self._is_writing_paused
+
+    # -- inside
+
+    def _pump(self) -> None:
+        """Serve what is complete, a turn at most."""
+        for _ in range(self._host.limits.commands_per_turn):
+            if self._is_writing_paused or self._closing_since is not None:
+                break
+            try:
+                command = self._decoder.take()
+            except ProtocolError as error:
+                self.abort(f"protocol error: {error}")
+                return
+            if command is None:
+                self._frame_since = self._frame_since if self._decoder.buffered_bytes else None
+                break
+            self._idle_since = self._host.now()
+            self._frame_since = self._idle_since if self._decoder.buffered_bytes else None
+            self._host.serve(self, command)
+        else:
+            if self._decoder.buffered_bytes and not self._is_pump_due:
+                self._is_pump_due = True
+                asyncio.get_running_loop().call_soon(self._pump_again)
+        self._charge()
+        self._set_reading()
+
+    def _pump_again(self) -> None:
+        self._is_pump_due = False
+        if self._transport is not None:
+            self._pump()
+
+    def _set_reading(self) -> None:
+        wanted = self._is_writing_paused or self._is_pump_due
+        if self._transport is None or self._closing_since is not None or wanted == self._is_reading_paused:
+            return
+        self._is_reading_paused = wanted
+        if wanted:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is None or self._closing_since is not None:
+            return
+        self._transport.write(data)
+        self._charge()
+
+    def _charge(self) -> None:
+        """Bring the budget up to date; whoever breaks it goes."""
+        if self._transport is None:
+            return
+        limits, budget = self._host.limits, self._host.budget
+        unread_bytes = self._transport.get_write_buffer_size()
+        held_bytes = self._decoder.buffered_bytes + unread_bytes
+        grows = held_bytes > self._charged_bytes
+        budget.held_bytes += held_bytes - self._charged_bytes
+        self._charged_bytes = held_bytes
+        if unread_bytes > limits.write_bytes_max:
+            self.abort(f"{unread_bytes} bytes of replies unread; {limits.write_bytes_max} are allowed")
+        elif grows and budget.held_bytes > budget.bytes_max:
+            self.abort(f"all connections hold {budget.held_bytes} bytes; {budget.bytes_max} are allowed")

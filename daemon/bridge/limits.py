@@ -1,0 +1,29 @@
+"""What one connection, and all of them together, may cost the bridge.
+
+Owns the numbers. It does not know how they are enforced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shmq.protocol.frame import FRAME_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeLimits:
+    """Bounds of the bridge; times in seconds."""
+
+    connections_max: int = 1024
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    frame_bytes_max_unattached: int = 1 << 20  # a heartbeat fits; whoever wants more says who he is first
+    write_bytes_max: int = 8 << 20  # unread replies of one connection: twice the longest list
+    write_bytes_high: int = 256 << 10  # above it the connection's requests wait until it reads
+    in_flight_bytes_max: int = 256 << 20  # unfinished frames and unread replies of all connections
+    first_frame_timeout: float = 5.0  # also from the first byte of any frame to its last
+    unattached_idle_timeout: float = 120.0  # RocketMQ's; an attached client may be silent for ever
+    close_timeout: float = 1.0  # to read the last reply before the connection is cut
+    commands_per_turn: int = 32  # of one connection, before the others have theirs
+    accepts_per_turn: int = 64
+    log_lines_per_tick: int = 20
+    tick_interval: float = 1.0

@@ -1,0 +1,95 @@
+"""The listening Unix socket: made under another name, then renamed, so that whoever sees it can connect.
+
+Owns the socket file. It does not know connections.
+
+    path absent                        bind beside it, listen, rename
+    path is a socket, nobody answers   a dead bridge left it: replaced by the rename
+    path is a socket, somebody lives   refused
+    path is anything else              refused: it is not ours to remove
+
+Invariants:
+ 1. The path never names a socket that is not listening yet.
+ 2. Closing removes the path only while it still names our own socket.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+from pathlib import Path
+
+from shmq.errors import PermissionDenied, StoreLocked
+
+_BACKLOG = 1024
+_PROBE_TIMEOUT = 1.0
+
+
+class Listener:
+    """A listening socket and the path that leads to it."""
+
+    def __init__(self, path: Path, *, mode: int, gid: int) -> None:
+        """Listen at `path`.
+
+        Raises:
+            StoreLocked: another bridge answers there.
+            PermissionDenied: something else is in the way, or the directory is not ours.
+        """
+        self.path = path
+        _check_vacant(path)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            self._identity = self._bind(mode, gid)
+        except OSError as error:
+            self.socket.close()
+            raise PermissionDenied(
+                f"the socket {path} cannot be made: {error.strerror}",
+                hint=f"ls -ld {path.parent}; the directory has to belong to uid {os.geteuid()}",
+            ) from error
+
+    def _bind(self, mode: int, gid: int) -> tuple[int, int]:
+        # Not longer than the path itself, which is known to fit into a socket address.
+        temporary = self.path.with_name(f".s{os.getpid()}")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        self.socket.bind(os.fspath(temporary))
+        try:
+            os.chown(temporary, -1, gid, follow_symlinks=False)
+            os.chmod(temporary, mode)
+            self.socket.listen(_BACKLOG)
+            status = os.lstat(temporary)
+            os.rename(temporary, self.path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        return status.st_dev, status.st_ino
+
+    def close(self) -> None:
+        """Stop listening and remove the path if it is still ours."""
+        with contextlib.suppress(OSError):
+            status = os.lstat(self.path)
+            if (status.st_dev, status.st_ino) == self._identity:
+                os.unlink(self.path)
+        self.socket.close()
+
+
+def _check_vacant(path: Path) -> None:
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise PermissionDenied(f"{path} cannot be looked at: {error.strerror}", hint=f"ls -ld {path.parent}") from error
+    if not stat.S_ISSOCK(status.st_mode):
+        raise PermissionDenied(f"{path} is in the way and is no socket", hint=f"look at it, then: rm {path}")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_PROBE_TIMEOUT)
+        try:
+            probe.connect(os.fspath(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return  # left behind by a bridge that was killed
+        except OSError:
+            pass  # a full backlog or a foreign mode: somebody lives there
+    raise StoreLocked(f"another bridge answers at {path}", hint="stop it first: shmq stop")

@@ -1,0 +1,73 @@
+"""The semaphore a client slot sleeps on: made when the slot is handed out, at zero, with the right owner and mode.
+
+Owns creation and draining. It does not know who posts or waits (bindings/wake.c does), and never removes one: writers
+keep them open, and a post to a removed semaphore would wake nobody. They go with the segments.
+
+Invariants:
+ 1. After `prepare_semaphore` the semaphore exists, is ours, has exactly the wanted mode and the value 0.
+ 2. A name that somebody else has taken is refused, never used.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import posix_ipc  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+from shmq.errors import SegmentError
+
+SEMAPHORE_DIRECTORY = Path("/dev/shm")  # where Linux keeps named semaphores, as sem.<name>
+_DRAIN_MAX = 1 << 16  # wake-ups a slot can have missed; more means that somebody plays with it
+
+
+def prepare_semaphore(name: str, *, mode: int, gid: int) -> None:
+    """Make sure that the semaphore `name` exists and stands at zero.
+
+    Args:
+        name: begins with a slash, as POSIX wants it.
+        gid: its group, -1 to leave it.
+
+    Raises:
+        SegmentError: the name is taken by somebody else, or the system refuses.
+    """
+    path = SEMAPHORE_DIRECTORY / f"sem.{name[1:]}"
+    try:
+        try:
+            semaphore = posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600, initial_value=0)
+            # Afterwards, because the umask would have its say in the mode given at creation.
+            os.chown(path, -1, gid, follow_symlinks=False)
+            os.chmod(path, mode)
+        except posix_ipc.ExistentialError:
+            _refuse_foreign(path, mode)
+            semaphore = posix_ipc.Semaphore(name)
+            _drain(semaphore, path)
+        semaphore.close()
+    except (posix_ipc.Error, OSError, ValueError) as error:
+        raise SegmentError(f"the semaphore {path} could not be made: {error}", hint=f"ls -l {path}") from error
+
+
+def _refuse_foreign(path: Path, mode: int) -> None:
+    status = os.lstat(path)
+    if (
+        not stat.S_ISREG(status.st_mode)
+        or status.st_uid != os.geteuid()
+        or status.st_nlink != 1
+        or stat.S_IMODE(status.st_mode) != mode
+    ):
+        raise SegmentError(
+            f"{path} belongs to uid {status.st_uid} with mode {stat.S_IMODE(status.st_mode):04o}; "
+            f"uid {os.geteuid()} with mode {mode:04o} was expected",
+            hint=f"remove {path} if no broker of yours uses it",
+        )
+
+
+def _drain(semaphore: posix_ipc.Semaphore, path: Path) -> None:
+    """Take away posts meant for an earlier holder of the slot."""
+    for _ in range(_DRAIN_MAX):
+        try:
+            semaphore.acquire(0)
+        except posix_ipc.BusyError:
+            return
+    raise SegmentError(f"{path} was posted more than {_DRAIN_MAX} times")

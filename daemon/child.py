@@ -1,0 +1,108 @@
+"""One child process of the supervisor: starting it, hearing from it, ending it.
+
+It does not know when any of that is due.
+
+Rules: (1) a child gets three descriptors and nothing else: the alive pipe, its ready pipe, and the store lock, so that
+the lock is free only when the last process that works on the store is gone;
+(2) it leads a process group of its own, so that a Ctrl-C in the terminal reaches the supervisor alone;
+(3) whatever it prints goes to stderr: stdout belongs to the announcement.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+from shmq.daemon.options import Options
+
+from shmq.shm.liveness import ProcessMark, mark_of
+
+_MESSAGE_BYTES_MAX = 1 << 20
+
+
+class Child:
+    """A running keeper or bridge.
+
+    Attributes:
+        ready_descriptor: readable when the child said something or closed its ready pipe.
+        exit_descriptor: readable when the child has ended.
+        message: what it said, {} before or when it said nothing usable.
+        is_heard: whether the message is final.
+    """
+
+    def __init__(self, role: str, options: Options, *, alive_descriptor: int, lock_descriptor: int) -> None:
+        self.role = role
+        self.message: dict[str, Any] = {}
+        read_end, write_end = os.pipe()
+        command = [sys.executable, "-P", "-m", "shmq.daemon", role, "--options", options.to_json()]
+        try:
+            self._process = subprocess.Popen(
+                [*command, "--alive-fd", str(alive_descriptor), "--ready-fd", str(write_end)],
+                pass_fds=(alive_descriptor, write_end, lock_descriptor),
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                process_group=0,
+            )
+        except BaseException:
+            os.close(read_end)
+            raise
+        finally:
+            os.close(write_end)
+        os.set_blocking(read_end, False)
+        self.ready_descriptor = read_end
+        self.exit_descriptor = os.pidfd_open(self._process.pid)
+        self.mark: ProcessMark | None = mark_of(self._process.pid)
+        self._began = time.monotonic()
+        self._heard = b""
+        self.is_heard = False
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def age_seconds(self) -> float:
+        """Seconds since its start."""
+        return time.monotonic() - self._began
+
+    def hear(self) -> bool:
+        """Read from the ready pipe; True when nothing more will come and `message` is final."""
+        try:
+            part = os.read(self.ready_descriptor, 65536)
+        except BlockingIOError:
+            return False
+        self._heard += part
+        if part and b"\n" not in self._heard and len(self._heard) < _MESSAGE_BYTES_MAX:
+            return False
+        with contextlib.suppress(ValueError):
+            message = json.loads(self._heard.partition(b"\n")[0])
+            self.message = message if isinstance(message, dict) else {}
+        self.is_heard = True
+        return True
+
+    def wait(self, timeout: float) -> int | None:
+        """Return the exit status (negative: the signal that killed it), None when it still runs after `timeout` s."""
+        try:
+            return self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM."""
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self._process.send_signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Close our descriptors of it."""
+        os.close(self.ready_descriptor)
+        os.close(self.exit_descriptor)

@@ -1,0 +1,100 @@
+"""Keeps the config files up to date with topics, groups and consumer offsets in shared memory.
+
+It does not know who changed them.
+
+    table_version moved           topics.json, shmq.json, subscriptionGroup.json, at most every 100 ms
+    every 5 s and at the stop     consumerOffset.json
+
+Rules: (1) a topic's unit files go after its tombstone is on disk; (2) what could not be written is tried again, and
+said once.
+"""
+
+from __future__ import annotations
+
+from shmq.daemon.event_log import EventLog
+from shmq.daemon.keeper.frames import FrameKeeper
+from shmq.daemon.keeper.units import UnitWriter
+
+from shmq.errors import StoreError
+from shmq.shm.core import Store
+from shmq.store.config import ConfigFiles
+from shmq.store.tables import LiveTables
+
+_TABLES_SECONDS = 0.1
+_OFFSETS_SECONDS = 5.0
+_RETRY_SECONDS = 1.0
+
+
+class Catalog:
+    """The keeper's part for the config directory."""
+
+    def __init__(
+        self,
+        store: Store,
+        config: ConfigFiles,
+        tables: LiveTables,
+        units: UnitWriter,
+        frames: FrameKeeper,
+        log: EventLog,
+    ) -> None:
+        self._store = store
+        self._config = config
+        self._tables = tables
+        self._units = units
+        self._frames = frames
+        self._log = log
+        self._saved_version = -1
+        self._tables_at = 0.0
+        self._offsets_at = 0.0
+        self._queues: dict[str, list[int]] = {}
+        self._failed = False
+
+    def round(self, now: float) -> None:
+        """Save what is due; `now` is monotonic seconds."""
+        if now >= self._tables_at and self._store.table_version != self._saved_version:
+            self._tables_at = now + (_TABLES_SECONDS if self.save_tables() else _RETRY_SECONDS)
+        if now >= self._offsets_at:
+            self._offsets_at = now + (_OFFSETS_SECONDS if self.save_offsets() else _RETRY_SECONDS)
+
+    def save_tables(self) -> bool:
+        """Write topics and groups where they changed; False when the disk refused."""
+        version = self._store.table_version
+        live = self._tables
+        found, deleted = live.collect_topics(self._store)
+        groups = live.collect_groups(self._store)
+        try:
+            self._config.save_topics(found, deleted)
+            self._config.save_groups(groups)
+        except StoreError as error:
+            return self._complain(error)
+        for name in live.tables.topics.keys() - found.keys():
+            self._log("topic.removed", topic=name)
+            self._units.forget_topic(name)
+        live.tables.topics, live.tables.deleted, live.tables.groups = found, deleted, groups
+        self._drop_dead_queues()
+        self._saved_version = version
+        self._failed = False
+        return True
+
+    def save_offsets(self) -> bool:
+        """Write the consumer offsets if they changed; False when the disk refused."""
+        try:
+            self._config.save_offsets(self._tables.collect_offsets(self._store))
+        except StoreError as error:
+            return self._complain(error)
+        return True
+
+    def _drop_dead_queues(self) -> None:
+        """Queues of a topic's former life: their units have no file to go to, so their memory is given back."""
+        queues = {topic["name"]: list(topic["queues"]) for topic in self._store.topics()}
+        for name, before in self._queues.items():
+            dead = set(before) - set(queues.get(name, ()))
+            if dead:
+                self._frames.drop(sorted(dead))
+        self._queues = queues
+
+    def _complain(self, error: StoreError) -> bool:
+        if not self._failed:
+            self._log("config.not_saved", reason=str(error), hint=error.hint)
+        self._failed = True
+        return False

@@ -1,0 +1,137 @@
+"""The store keeper: what happens when, and in which order it stops.
+
+It owns no rule of its own; the parts do: space (files), units, marks, catalog (tables), flusher, watchdog.
+
+    round   spare file · pages · units · frames · marks · tables · lock        every 5 to 200 ms
+    stop    retire · last units · last flush · mark · tables · abort removed   only after everything before it worked
+
+Rules: (1) `abort` goes last, and only if nothing failed, so that a stock broker knows what to expect;
+(2) a keeper whose supervisor died leaves everything as it is: clients go on, the next keeper attaches again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from shmq.daemon.event_log import EventLog
+from shmq.daemon.keeper.attach import Attached
+from shmq.daemon.keeper.catalog import Catalog
+from shmq.daemon.keeper.flusher import Flusher
+from shmq.daemon.keeper.frames import FrameKeeper
+from shmq.daemon.keeper.marks import MarkKeeper
+from shmq.daemon.keeper.space import LogSpace
+from shmq.daemon.keeper.units import UnitWriter
+from shmq.daemon.keeper.watchdog import Watchdog
+from shmq.daemon.options import Options
+
+from shmq.shm.core import READ_ONLY_REASONS, CoreError
+from shmq.store.atomic import sync_directory
+
+_ROUND_SECONDS_MIN = 0.005
+_BUSY_SECONDS = 0.02
+_IDLE_SECONDS = 0.2
+_MARK_SECONDS = 1.0
+_WATCH_SECONDS = 0.25
+_FLUSH_STOP_SECONDS = 60.0
+
+
+class Keeper:
+    """Keeps the store of one broker."""
+
+    def __init__(self, attached: Attached, options: Options, log: EventLog) -> None:
+        store, files = attached.store, attached.files
+        self._attached = attached
+        self._store = store
+        self._log = log
+        self._wake = threading.Event()
+        self._frames = FrameKeeper(store, memory_bytes=options.unit_memory_bytes, log=log)
+        self._units = UnitWriter(
+            store,
+            files.consumequeue,
+            self._frames,
+            born={name: record.born for name, record in attached.tables.tables.topics.items()},
+            log=log,
+        )
+        self._space = LogSpace(store, files.commitlog, options, on_begin_moved=self._units.begin_moved, log=log)
+        self._flusher = Flusher(store, options, on_bell=self._wake.set, log=log)
+        self._marks = MarkKeeper(store, files, self._units, self._flusher, log)
+        self._catalog = Catalog(store, files.config, attached.tables, self._units, self._frames, log)
+        self._watchdog = Watchdog(store, lease_seconds=options.lease_ms / 1000, log=log)
+        self._mark_at = 0.0
+        self._watch_at = 0.0
+        self._seen_end = -1
+        self._read_only = store.read_only
+
+    def start(self) -> None:
+        """Make room for writers and begin to flush, before anybody is told that the broker is ready."""
+        self._store.keeper_beat()
+        self._space.round(time.monotonic(), time.time())
+        self._units.round()
+        self._frames.round()
+        self._catalog.save_tables()
+        self._flusher.start()
+
+    def wake(self) -> None:
+        """End the present pause; safe in a signal handler."""
+        self._wake.set()
+
+    def run(self, stopping: threading.Event) -> None:
+        """Work until `stopping` is set."""
+        while not stopping.is_set():
+            began = time.monotonic()
+            busy = self.round(began)
+            self._wake.wait(_BUSY_SECONDS if busy else _IDLE_SECONDS)
+            self._wake.clear()
+            if not stopping.is_set():
+                # A synchronous broker is rung at each append; rounds do not have to follow each other that fast.
+                time.sleep(max(0.0, began + _ROUND_SECONDS_MIN - time.monotonic()))
+
+    def round(self, now: float) -> bool:
+        """Do what is due; True when there is more to do soon."""
+        log_end = self._store.log_end
+        busy = log_end != self._seen_end
+        self._seen_end = log_end
+        self._space.round(now, time.time())
+        busy |= self._units.round()
+        self._frames.round()
+        if now >= self._mark_at:
+            self._mark_at = now + _MARK_SECONDS
+            self._marks.begin()
+        self._marks.step()
+        self._catalog.round(now)
+        if now >= self._watch_at:
+            self._watch_at = now + _WATCH_SECONDS
+            self._watchdog.round(now)
+            self._tell_read_only()
+        return busy or self._marks.is_syncing
+
+    def _tell_read_only(self) -> None:
+        reason = self._store.read_only
+        if reason != self._read_only:
+            self._read_only = reason
+            self._log("store.read_only" if reason else "store.writable", reason=READ_ONLY_REASONS.get(reason, reason))
+
+    def stop(self) -> bool:
+        """Retire the segments and bring everything to disk; False when something could not be saved."""
+        self._store.set_retired()
+        try:
+            self._store.repair(_BUSY_SECONDS)  # an append under way ends before the last flush
+        except CoreError:
+            self._log("lock.busy", reason="an append was not finished when the broker stopped")
+        saved = self._flusher.stop(_FLUSH_STOP_SECONDS) and self._flusher.flush()
+        saved &= self._marks.finish()
+        saved &= self._catalog.save_tables()
+        saved &= self._catalog.save_offsets()
+        layout = self._attached.files.layout
+        if saved:
+            layout.abort.unlink(missing_ok=True)
+            sync_directory(layout.root)
+        self._log("keeper.stopped", saved=saved, log_end=self._store.log_end, durable_end=self._store.durable_end)
+        self.close()
+        return saved
+
+    def close(self) -> None:
+        """Let go of segments and files and leave them as they are."""
+        self._attached.files.close()
+        self._store.close()

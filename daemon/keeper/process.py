@@ -1,0 +1,41 @@
+"""The life of a keeper process: attach, say so, keep, stop or be orphaned."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from shmq.daemon.event_log import EventLog
+from shmq.daemon.exit_code import DONE, UNEXPECTED, exit_code_of
+from shmq.daemon.keeper.attach import attach
+from shmq.daemon.keeper.keeper import Keeper
+from shmq.daemon.options import Options
+from shmq.daemon.tether import Tether
+
+from shmq.errors import ShmqError
+
+
+def run_keeper(options: Options, tether: Tether, log: EventLog) -> int:
+    """Keep the store until the supervisor ends it; returns the exit status."""
+    try:
+        attached = attach(options, log)
+        keeper = Keeper(attached, options, log)
+        keeper.start()
+    except ShmqError as error:
+        log("keeper.failed", reason=str(error), hint=error.hint)
+        tether.failed(error)
+        return exit_code_of(error)
+    tether.call_on_stop(keeper.wake)
+    report = attached.report
+    tether.ready(
+        instance=attached.instance.to_object(),
+        warm=report is None,
+        records=report.records if report else 0,
+        seconds=round(report.seconds, 3) if report else 0.0,
+        damages=[asdict(damage) for damage in report.damages] if report else [],
+    )
+    keeper.run(tether.stopping)
+    if tether.is_orphaned:
+        log("keeper.orphaned")
+        keeper.close()
+        return DONE
+    return DONE if keeper.stop() else UNEXPECTED

@@ -1,0 +1,250 @@
+"""The supervisor: starts keeper and bridge, starts them again when they die, stops them in order.
+
+It does not touch log files; of the segments it only removes what the keeper has retired.
+
+    start                  guard (locks) · keeper · instance.json · bridge · announcement
+    a child dies           again at once, then after 0.1, 0.2 … 5 s; ten good seconds forgive
+    keeper: new segments   instance.json, bridge started again: clients attach to the new ones
+    SIGTERM, SIGINT        bridge · keeper (retires the segments, saves) · segments, socket, instance.json removed
+    a second signal        children are killed; the next start recovers
+    SIGKILL of itself      children leave within a second; segments and clients stay; the next supervisor goes on
+
+Rules: (1) a child that never served and says why ends the start with that reason; later it is only tried again;
+(2) segments are removed after the keeper retired them, or, when it could not, after this process did.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from shmq.daemon.announcement import Announcer
+from shmq.daemon.child import Child
+from shmq.daemon.event_log import EventLog
+from shmq.daemon.exit_code import DONE, UNEXPECTED, exit_code_of
+from shmq.daemon.guard import Guard
+from shmq.daemon.options import Options
+
+from shmq.errors import ShmqError
+from shmq.shm.access import access_rights
+from shmq.shm.core import core_errors
+from shmq.shm.instance import Instance, write_instance
+from shmq.shm.liveness import own_mark
+from shmq.shm.presence import attach_presence
+from shmq.shm.segment import open_store, unlink_segments
+
+_STOP_SECONDS = {"bridge": 5.0, "keeper": 90.0}
+_BACKOFF_SECONDS = 0.1
+_BACKOFF_SECONDS_MAX = 5.0
+_FORGIVEN_SECONDS = 10.0
+_LOCK_SECONDS = 2.0
+
+
+class Supervisor:
+    """One broker, from start to stop.
+
+    Args:
+        announcer: told once that the broker is ready, or why it is not.
+    """
+
+    def __init__(self, options: Options, announcer: Announcer, log: EventLog) -> None:
+        self._options = options
+        self._place = options.place
+        self._announcer = announcer
+        self._log = log
+        self._selector = selectors.DefaultSelector()
+        self._children: dict[str, Child] = {}
+        self._deaths = {"keeper": 0, "bridge": 0}
+        self._due: dict[str, float] = {}  # role -> monotonic time of its next start
+        self._instance: Instance | None = None
+        self._keeper_report: dict[str, Any] = {}
+        self._began = time.monotonic()
+        self._served = False
+        self._signals = 0
+        self._failure: dict[str, Any] | None = None
+        self._guard: Guard | None = None
+        self._alive = (-1, -1)
+
+    def run(self) -> int:
+        """Serve until told to stop; returns the exit status."""
+        try:
+            with self._catching_signals():
+                self._guard = Guard.take(self._options, self._log)
+                # Whatever happens to us, the writing end closes with us, and the children leave.
+                self._alive = os.pipe()
+                self._due["keeper"] = 0.0
+                while not self._signals and self._failure is None:
+                    self._turn()
+                saved = self._stop()
+        except ShmqError as error:
+            code = exit_code_of(error)
+            self._announcer.failed(str(error), kind=type(error).__name__, hint=error.hint, exit_code=code)
+            return code
+        finally:
+            if self._guard is not None:
+                self._guard.release()
+        if self._failure is not None:
+            self._announcer.failed(**self._failure)
+            return int(self._failure["exit_code"])
+        return DONE if saved else UNEXPECTED
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+    def _turn(self) -> None:
+        now = time.monotonic()
+        for role in [role for role, due in self._due.items() if due <= now]:
+            del self._due[role]
+            self._spawn(role)
+        pause = max(0.0, min(self._due.values()) - now) if self._due else None
+        for key, _ in self._selector.select(pause):
+            key.data()
+
+    @contextlib.contextmanager
+    def _catching_signals(self) -> Iterator[None]:
+        """Let SIGTERM and SIGINT end the selector's sleep."""
+        inner, outer = socket.socketpair()
+        inner.setblocking(False)
+        outer.setblocking(False)
+        self._selector.register(inner, selectors.EVENT_READ, lambda: inner.recv(64))
+        before = [(number, signal.signal(number, self._on_signal)) for number in (signal.SIGTERM, signal.SIGINT)]
+        wakeup = signal.set_wakeup_fd(outer.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in before:
+                signal.signal(number, handler)
+            self._selector.close()
+            inner.close()
+            outer.close()
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self._signals += 1
+        if self._signals > 1:
+            for child in self._children.values():
+                child.kill()
+
+    # -- children ----------------------------------------------------------------------------------------------------
+    def _spawn(self, role: str) -> None:
+        assert self._guard is not None
+        child = Child(role, self._options, alive_descriptor=self._alive[0], lock_descriptor=self._guard.descriptor)
+        self._children[role] = child
+        self._selector.register(child.ready_descriptor, selectors.EVENT_READ, lambda: self._on_message(child))
+        self._selector.register(child.exit_descriptor, selectors.EVENT_READ, lambda: self._on_exit(child))
+        self._log("child.started", role=role, pid=child.pid)
+        if role == "bridge":
+            self._record()
+
+    def _on_message(self, child: Child) -> None:
+        if child.is_heard or not child.hear():
+            return
+        self._selector.unregister(child.ready_descriptor)
+        message = child.message
+        if "ready" in message:
+            self._on_ready(child, message["ready"])
+        elif "error" in message and not self._served:
+            self._failure = {
+                "message": str(message["error"]),
+                "kind": str(message.get("kind", "")),
+                "hint": str(message.get("hint", "")),
+                "exit_code": int(message.get("exit", UNEXPECTED)),
+            }
+
+    def _on_ready(self, child: Child, report: dict[str, Any]) -> None:
+        if child.role == "bridge":
+            assert self._instance is not None
+            self._served = True
+            self._announcer.ready(self._place, self._instance, self._keeper_report, time.monotonic() - self._began)
+            return
+        before, self._instance = self._instance, Instance.from_object(report["instance"])
+        self._keeper_report = report
+        attach_presence(self._instance)
+        self._record()
+        bridge = self._children.get("bridge")
+        if bridge is None:
+            self._due.setdefault("bridge", 0.0)
+        elif before is None or before.generation != self._instance.generation:
+            self._log("bridge.restarted", reason="the keeper made new segments")
+            bridge.ask_to_stop()
+
+    def _on_exit(self, child: Child) -> None:
+        status = child.wait(0.0)
+        if status is None:
+            return
+        self._on_message(child)  # its last words may have come in the same turn
+        self._forget(child)
+        if self._failure is not None or self._signals:
+            return
+        if not self._served and status > 0:
+            self._failure = {
+                "message": f"the {child.role} ended with status {status}; its log lines say why",
+                "kind": "",
+                "hint": "",
+                "exit_code": status,
+            }
+            return
+        self._deaths[child.role] = 0 if child.age_seconds > _FORGIVEN_SECONDS else self._deaths[child.role] + 1
+        pause = 0.0
+        if self._deaths[child.role] > 1:
+            pause = min(_BACKOFF_SECONDS_MAX, _BACKOFF_SECONDS * 2.0 ** (self._deaths[child.role] - 2))
+        self._log("child.ended", role=child.role, pid=child.pid, status=status, restart_seconds=pause)
+        self._due[child.role] = time.monotonic() + pause
+
+    def _forget(self, child: Child) -> None:
+        for descriptor in (child.ready_descriptor, child.exit_descriptor):
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(descriptor)
+        child.close()
+        self._children.pop(child.role, None)
+
+    def _record(self) -> None:
+        """Write instance.json as things are now."""
+        if self._instance is None:
+            return
+        marks = {role: self._children[role].mark if role in self._children else None for role in self._deaths}
+        self._instance = self._instance.with_processes(supervisor=own_mark(), **marks)
+        access = access_rights()
+        write_instance(self._place.instance_path, self._instance, mode=access.read_mode, gid=access.gid)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+    def _stop(self) -> bool:
+        """Stop the children in order and remove what they leave; False when something was not saved."""
+        self._log("broker.stopping")
+        retired = saved = True
+        for role in ("bridge", "keeper"):
+            child = self._children.get(role)
+            if child is None:
+                saved = retired = role != "keeper" or self._instance is None
+                continue
+            child.ask_to_stop()
+            status = child.wait(_STOP_SECONDS[role])
+            if status is None:
+                self._log("child.killed", role=role, pid=child.pid, reason=f"did not stop in {_STOP_SECONDS[role]} s")
+                child.kill()
+                status = -signal.SIGKILL
+            self._forget(child)
+            if role == "keeper":
+                saved, retired = status == DONE, status in (DONE, UNEXPECTED)
+        self._remove(retired=retired)
+        self._log("broker.stopped", saved=saved)
+        return saved
+
+    def _remove(self, *, retired: bool) -> None:
+        instance = self._instance
+        if instance is None:
+            return
+        if not retired:
+            with contextlib.suppress(ShmqError), core_errors():
+                store = open_store(instance, writable=True)
+                store.set_retired()
+                store.repair(_LOCK_SECONDS)
+                store.close()
+        unlink_segments(instance)
+        for path in (self._place.instance_path, self._place.socket_path):
+            path.unlink(missing_ok=True)

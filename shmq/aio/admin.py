@@ -1,0 +1,162 @@
+"""Owns the asyncio twins of administration.
+
+It does not know how anything is done. What asks the broker is awaited; figures come from shared memory and are plain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shmq.aio.offload import offload
+from shmq.client.admin import Admin as SyncAdmin
+from shmq.client.admin import DeadLetter as SyncDeadLetter
+from shmq.client.admin import Kind, TopicInfo
+from shmq.client.group import Group as SyncGroup
+from shmq.client.group import GroupLag, QueueLag, ResetStep
+from shmq.client.health import Health
+from shmq.client.position import PositionLike
+from shmq.shm.core import Message as SyncMessage
+from shmq.shm.core import Receipt
+
+
+class Group:
+    """One consumer group; see `shmq.Group`."""
+
+    __slots__ = ("_sync",)
+
+    def __init__(self, sync: SyncGroup) -> None:
+        self._sync = sync
+
+    @property
+    def name(self) -> str:
+        """The group's name."""
+        return self._sync.name
+
+    @property
+    def offsets(self) -> list[QueueLag]:
+        """Every queue the group has an offset for."""
+        return self._sync.offsets
+
+    @property
+    def lag(self) -> GroupLag:
+        """How far the group is behind."""
+        return self._sync.lag
+
+    async def members(self) -> list[str]:
+        """Client ids of the members the broker knows."""
+        return await offload(lambda: self._sync.members)
+
+    async def reset(self, topic: str, *, to: PositionLike, dry_run: bool = False) -> list[ResetStep]:
+        """Move the group's offsets on a topic, and return what that does to each queue."""
+        return await offload(self._sync.reset, topic, to=to, dry_run=dry_run)
+
+    async def delete(self) -> None:
+        """Forget the group and its offsets."""
+        await offload(self._sync.delete)
+
+    def __repr__(self) -> str:
+        return f"<shmq.aio.Group {self.name!r}>"
+
+
+class Groups(Mapping[str, Group]):
+    """All groups of the broker by name."""
+
+    __slots__ = ("_sync",)
+
+    def __init__(self, sync: Mapping[str, SyncGroup]) -> None:
+        self._sync = sync
+
+    def __getitem__(self, name: str) -> Group:
+        return Group(self._sync[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sync)
+
+    def __len__(self) -> int:
+        return len(self._sync)
+
+
+class DeadLetter:
+    """One message a group gave up on; see `shmq.DeadLetter`."""
+
+    __slots__ = ("_sync",)
+
+    def __init__(self, sync: SyncDeadLetter) -> None:
+        self._sync = sync
+
+    @property
+    def group(self) -> str:
+        """The group that gave it up."""
+        return self._sync.group
+
+    @property
+    def message(self) -> SyncMessage:
+        """The dead letter as it is stored."""
+        return self._sync.message
+
+    @property
+    def body(self) -> bytes:
+        """The body, as it was sent."""
+        return self._sync.body
+
+    @property
+    def reason(self) -> str:
+        """Why it was given up."""
+        return self._sync.reason
+
+    @property
+    def origin_topic(self) -> str:
+        """The topic it was sent to."""
+        return self._sync.origin_topic
+
+    @property
+    def origin_message_id(self) -> str:
+        """Its id there."""
+        return self._sync.origin_message_id
+
+    async def resend(self) -> Receipt:
+        """Send it to its topic again."""
+        return await offload(self._sync.resend)
+
+
+class Admin:
+    """What `mq.admin` offers, awaited."""
+
+    __slots__ = ("_sync",)
+
+    def __init__(self, sync: SyncAdmin) -> None:
+        self._sync = sync
+
+    async def create_topic(self, name: str, *, queues: int | None = None, kind: Kind = "normal") -> TopicInfo:
+        """Create a topic, or change the number of its queues, and return it."""
+        return await offload(self._sync.create_topic, name, queues=queues, kind=kind)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+        await offload(self._sync.delete_topic, name)
+
+    @property
+    def topics(self) -> dict[str, TopicInfo]:
+        """All topics by name."""
+        return self._sync.topics
+
+    @property
+    def groups(self) -> Groups:
+        """All consumer groups by name."""
+        return Groups(self._sync.groups)
+
+    async def dlq(self, group: str, *, limit: int = 1000) -> list[DeadLetter]:
+        """Return what a group gave up on, oldest first."""
+        return [DeadLetter(letter) for letter in await offload(self._sync.dlq, group, limit=limit)]
+
+    async def status(self) -> dict[str, Any]:
+        """Return what the broker says about itself."""
+        return await offload(self._sync.status)
+
+    async def health(self) -> Health:
+        """Look at the broker and say whether it is well."""
+        return await offload(self._sync.health)
+
+    def __repr__(self) -> str:
+        return "<shmq.aio.Admin>"

@@ -1,0 +1,251 @@
+"""Owns the asyncio twin of a connection.
+
+It does not know how things are done: it makes a sync connection in a thread and hands out faces of what that makes.
+
+Rule: every name of `shmq.Connection` is here with the same meaning; what may wait is awaited, what only makes an object
+is not, and that object is opened by `async with`, by `await`, or by its first use.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, Unpack
+
+from shmq.aio.admin import Admin
+from shmq.aio.consumer import PullConsumer, SimpleConsumer, Subscription
+from shmq.aio.listener import Listener, Listeners
+from shmq.aio.message import Slot
+from shmq.aio.offload import Face, offload
+from shmq.aio.producer import Producer
+from shmq.aio.sending import BatchArguments, ReserveArguments, SendArguments, Sending
+from shmq.aio.topic import Topic
+from shmq.client import options
+from shmq.client.codec import Codec
+from shmq.client.connection import Connection as SyncConnection
+from shmq.client.connection import Decode, consumer_spec
+from shmq.client.consumer import Model
+from shmq.client.position import PositionLike
+from shmq.errors import UsageError
+from shmq.shm.core import Receipt
+from shmq.shm.place import Place, place_of
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+ValueT = TypeVar("ValueT")
+
+
+def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT) -> Connection:
+    """Return a connection that opens with `async with`, with `await`, or on first use; see `shmq.connect`.
+
+    Example:
+        >>> async with connect() as mq:                                        # doctest: +SKIP
+        ...     await mq.send("orders", b"42 apples", tag="fruit")
+    """
+    return Connection(place_of(url), timeout=timeout)
+
+
+class Connection(Face[SyncConnection]):
+    """Everything a process does with one broker, from an event loop. Made by `shmq.aio.connect()`."""
+
+    def __init__(self, place: Place, *, timeout: float = options.CONNECT_TIMEOUT) -> None:
+        super().__init__(self._connect)
+        self.place = place
+        self._timeout = timeout
+        self._sending: Sending | None = None
+        self._listeners = Listeners()
+        self._closed = False
+
+    async def _connect(self) -> SyncConnection:
+        if self._closed:
+            raise UsageError("the connection is closed", hint="connect again with shmq.aio.connect()")
+        return await offload(SyncConnection, self.place, timeout=self._timeout)
+
+    def _opened(self, made: SyncConnection) -> None:
+        self._sending = Sending(made, made, self._timeout)
+
+    def _link(self) -> SyncConnection:
+        if self._made is None:
+            raise UsageError("the connection is not open yet", hint="async with shmq.aio.connect() as mq:")
+        return self._made
+
+    async def _sender(self) -> Sending:
+        await self._open()
+        assert self._sending is not None
+        return self._sending
+
+    # -- what it is
+    @property
+    def url(self) -> str:
+        """The URL that leads to this broker."""
+        return f"shmq://{self.place.runtime_dir}"
+
+    @property
+    def broker_name(self) -> str:
+        """The broker's name."""
+        return self.place.broker_name
+
+    @property
+    def client_id(self) -> str:
+        """Our name in groups; empty before the connection is open."""
+        return self._made.client_id if self._made is not None else ""
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close()` was called."""
+        return self._closed
+
+    # -- sending
+    async def send(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> Receipt:
+        """Store one message and return where; see `shmq.Connection.send`."""
+        return await (self._sending or await self._sender()).send(topic, body, **arguments)
+
+    async def send_oneway(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> None:
+        """Store one message without a receipt and without waiting for durability."""
+        await (self._sending or await self._sender()).send_oneway(topic, body, **arguments)
+
+    async def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Unpack[BatchArguments]) -> list[Receipt]:
+        """Store all bodies into one queue, in order, and return their receipts."""
+        return await (self._sending or await self._sender()).send_batch(topic, bodies, **arguments)
+
+    def reserve(self, topic: str, size: int, **arguments: Unpack[ReserveArguments]) -> Slot:
+        """Return room for a body inside the log: `async with mq.reserve(…) as slot:`."""
+        self._link()
+        assert self._sending is not None
+        return self._sending.reserve(topic, size, **arguments)
+
+    # -- making things
+    def producer(self, *, group: str | None = None, timeout: float | None = None) -> Producer:
+        """Return a producer with a timeout of its own, and `send_nowait`."""
+
+        async def make() -> Any:
+            return await offload((await self._open()).producer, group=group, timeout=timeout)
+
+        return Producer(group, self._timeout if timeout is None else timeout, self._link, make)
+
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        tags: str | Sequence[str] | None = None,
+        auto_ack: bool = False,
+        model: Model = "clustering",
+        start: PositionLike | None = None,
+        attempts_max: int = options.ATTEMPTS_MAX,
+        codec: Decode | None = None,
+    ) -> Subscription:
+        """Return an async iterable of messages; arguments as for `shmq.Connection.subscribe`."""
+        call = functools.partial(
+            SyncConnection.subscribe,
+            topic=topic,
+            group=group,
+            tags=tags,
+            auto_ack=auto_ack,
+            model=model,
+            start=start,
+            attempts_max=attempts_max,
+            codec=codec,
+        )
+        return Subscription(topic, group, self._maker(call))
+
+    def simple_consumer(
+        self,
+        topic: str,
+        *,
+        group: str,
+        tags: str | Sequence[str] | None = None,
+        invisible: float = options.INVISIBLE,
+        start: PositionLike | None = None,
+        attempts_max: int = options.ATTEMPTS_MAX,
+        codec: Decode | None = None,
+    ) -> SimpleConsumer:
+        """Return a consumer that takes batches and hides each message for `invisible` seconds."""
+        call = functools.partial(
+            SyncConnection.simple_consumer,
+            topic=topic,
+            group=group,
+            tags=tags,
+            invisible=invisible,
+            start=start,
+            attempts_max=attempts_max,
+            codec=codec,
+        )
+        return SimpleConsumer(topic, group, invisible, self._maker(call))
+
+    def pull_consumer(
+        self,
+        topic: str,
+        *,
+        group: str | None = None,
+        tags: str | Sequence[str] | None = None,
+        start: PositionLike = "begin",
+        codec: Decode | None = None,
+    ) -> PullConsumer:
+        """Return a consumer that reads every queue from where it is told."""
+        call = functools.partial(
+            SyncConnection.pull_consumer, topic=topic, group=group, tags=tags, start=start, codec=codec
+        )
+        return PullConsumer(topic, group, self._maker(call))
+
+    def topic(self, name: str, type: type[ValueT], *, codec: str | Codec[ValueT] = "json") -> Topic[ValueT]:
+        """Return a typed topic: values in, values out."""
+        return Topic(self, name, type, codec)
+
+    def listener(
+        self,
+        topic: str,
+        *,
+        group: str,
+        tags: str | Sequence[str] | None = None,
+        threads: int = 1,
+        ordered: bool = False,
+        start: PositionLike | None = None,
+        attempts_max: int = options.ATTEMPTS_MAX,
+        codec: Decode | None = None,
+    ) -> Callable[[FunctionT], FunctionT]:
+        """Decorate a coroutine function that is called with each message once `run()` or `start()` was awaited.
+
+        Args:
+            threads: how many messages may be handled at once, as tasks.
+        """
+        spec = consumer_spec(topic, group, tags, "clustering", start, attempts_max=attempts_max, codec=codec)
+
+        def decorate(function: FunctionT) -> FunctionT:
+            self._listeners.add(Listener(spec, function, threads=threads, ordered=ordered))
+            return function
+
+        return decorate
+
+    @property
+    def admin(self) -> Admin:
+        """Topics, groups, offsets, dead letters; the connection must be open."""
+        return Admin(self._link().admin)
+
+    # -- life
+    async def run(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
+        """Run the listeners until cancelled or stopped; then drain for `timeout` seconds."""
+        await self._listeners.run(await self._open(), timeout)
+
+    async def start(self) -> None:
+        """Run the listeners as tasks of this loop; returns at once."""
+        self._listeners.start(await self._open())
+
+    async def stop(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
+        """Stop the listeners: wait for running calls, give back what was not handled."""
+        await self._listeners.stop(timeout)
+
+    async def close(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
+        """Drain for at most `timeout` seconds, give unsettled messages back, and leave. Twice is harmless."""
+        self._closed = True
+        await self._listeners.stop(timeout)
+        if self._made is not None:
+            await offload(self._made.close, timeout)
+
+    def __repr__(self) -> str:
+        return f"<shmq.aio.Connection {self.url}{' closed' if self._closed else ''}>"
+
+    def _maker(self, call: Callable[..., Any]) -> Callable[[], Any]:
+        async def make() -> Any:
+            return await offload(call, await self._open())
+
+        return make

@@ -1,0 +1,153 @@
+"""Owns listeners that are coroutine functions: tasks instead of threads, the same outcomes and the same lanes.
+
+It does not know what an outcome means (client.outcome) nor which message may run next (client.lanes).
+
+Rule: at most `threads` calls run at once; when the listeners stop, running calls get the drain time, and messages taken
+ahead are given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from shmq.aio.message import Message
+from shmq.aio.offload import offload
+from shmq.aio.receiving import Receiving
+from shmq.client import options
+from shmq.client.consumer import ConsumerSpec
+from shmq.client.lanes import Lanes
+from shmq.client.outcome import settle, settle_failed
+from shmq.client.push import PushConsumer
+from shmq.errors import UsageError
+
+if TYPE_CHECKING:
+    from shmq.client.connection import Connection as SyncConnection
+    from shmq.shm.core import Message as SyncMessage
+
+Function = Callable[[Any], Any]
+
+
+class Listener:
+    """One coroutine function and the tasks that run it."""
+
+    def __init__(self, spec: ConsumerSpec, function: Function, *, threads: int, ordered: bool) -> None:
+        if not 1 <= threads <= options.LISTENER_THREADS_MAX:
+            raise UsageError(f"threads={threads} is not possible", hint=f"1 to {options.LISTENER_THREADS_MAX}")
+        if not inspect.iscoroutinefunction(function):
+            raise UsageError(f"{function!r} is no coroutine function", hint="async def, or use shmq.connect()")
+        self.spec = spec
+        self.function = function
+        self._task_max = threads
+        self._lanes = Lanes(ordered=ordered)
+        self._receiving: Receiving | None = None
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def run(self, connection: SyncConnection) -> None:
+        """Receive and call until stopped; the caller drains."""
+        consumer = PushConsumer(connection, self.spec, self._lanes.forget)
+        self._receiving = Receiving(await offload(connection._add_consumer, consumer))
+        fetching: asyncio.Task[list[SyncMessage]] | None = None
+        try:
+            while not consumer._stopped:
+                self._start_calls(consumer)
+                if fetching is None and self._lanes.waiting_count < self._task_max:
+                    fetching = asyncio.create_task(self._receiving.fetch(self._task_max, None))
+                waited = {*self._running, fetching} if fetching is not None else set(self._running)
+                done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+                if fetching in done:
+                    messages = fetching.result()
+                    fetching = None
+                    for message in messages:
+                        self._lanes.offer(message)
+                    changes = self._lanes.relieve({message.queue_id for message in messages})
+                else:
+                    changes = self._lanes.relieve(())
+                for queue_id, paused in changes.items():
+                    consumer._pause(queue_id, paused=paused)
+                self._collect(done)
+        finally:
+            if fetching is not None:
+                fetching.cancel()
+
+    def stop(self) -> None:
+        """Take no further message."""
+        if self._receiving is not None:
+            self._receiving.stop()
+
+    async def drain(self, timeout: float) -> None:
+        """Wait for running calls, cancel what runs longer, and leave the group."""
+        self.stop()
+        if self._running:
+            _, late = await asyncio.wait(self._running, timeout=timeout)
+            for task in late:
+                task.cancel()
+        if self._receiving is not None:
+            await offload(self._receiving.consumer.close)
+        self._receiving = None
+        self._running.clear()
+
+    def _start_calls(self, consumer: PushConsumer) -> None:
+        while len(self._running) < self._task_max and (message := self._lanes.take()) is not None:
+            self._running.add(asyncio.create_task(self._call(consumer, message)))
+
+    def _collect(self, done: set[Any]) -> None:
+        for task in done & self._running:
+            self._running.discard(task)
+            task.result()  # raises what the function must not raise: KeyboardInterrupt and the like
+
+    async def _call(self, consumer: PushConsumer, message: SyncMessage) -> None:
+        try:
+            outcome = await self.function(Message(message))
+        except BaseException as error:
+            consumed = settle_failed(consumer, message, error)
+        else:
+            consumed = settle(message, outcome)
+        self._lanes.finish(message, consumed=consumed)
+
+
+class Listeners:
+    """All listeners of an asyncio connection."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+        self._tasks: dict[Listener, asyncio.Task[None]] = {}
+
+    def add(self, listener: Listener) -> None:
+        """Register a listener; `start()` starts it."""
+        self._listeners.append(listener)
+
+    def start(self, connection: SyncConnection) -> None:
+        """Start the listeners that do not run yet."""
+        if not self._listeners:
+            raise UsageError(
+                "there is no listener to run", hint='decorate one: @mq.listener("orders", group="billing")'
+            )
+        for listener in self._listeners:
+            if listener not in self._tasks:
+                self._tasks[listener] = asyncio.create_task(listener.run(connection))
+
+    async def run(self, connection: SyncConnection, timeout: float) -> None:
+        """Start, wait until stopped or cancelled, and drain for `timeout` seconds."""
+        self.start(connection)
+        try:
+            await asyncio.wait(set(self._tasks.values()), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            failures = await asyncio.shield(self.stop(timeout))
+        for failure in failures:
+            raise failure
+
+    async def stop(self, timeout: float) -> list[BaseException]:
+        """Stop receiving, wait for running calls, give back the rest; returns what had ended listeners before."""
+        tasks, self._tasks = self._tasks, {}
+        failures = []
+        for listener, task in tasks.items():
+            listener.stop()
+            if task.done() and not task.cancelled() and (failure := task.exception()) is not None:
+                failures.append(failure)
+            task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        await asyncio.gather(*(listener.drain(timeout) for listener in tasks))
+        return failures

@@ -1,0 +1,76 @@
+"""Owns the asyncio twin of the producer.
+
+It does not know how a message leaves the loop; sending does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Unpack
+
+from shmq.aio.message import Slot
+from shmq.aio.offload import Face, offload
+from shmq.aio.sending import BatchArguments, ReserveArguments, SendArguments, Sending
+from shmq.client import options
+from shmq.client.link import Link
+from shmq.client.producer import Producer as SyncProducer
+from shmq.errors import UsageError
+from shmq.shm.core import Receipt
+
+
+class Producer(Face[SyncProducer]):
+    """Sends with a timeout and group of its own; see `shmq.Producer`."""
+
+    def __init__(
+        self,
+        group: str | None,
+        timeout: float,
+        link: Callable[[], Link],
+        make: Callable[[], Coroutine[Any, Any, SyncProducer]],
+    ) -> None:
+        super().__init__(make)
+        self.group = group
+        self._timeout = timeout
+        self._link = link
+        self._sending: Sending | None = None
+
+    def _opened(self, made: SyncProducer) -> None:
+        self._sending = Sending(made, self._link(), self._timeout)
+
+    async def _sender(self) -> Sending:
+        await self._open()
+        assert self._sending is not None
+        return self._sending
+
+    async def send(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> Receipt:
+        """Store one message and return where; see `shmq.Connection.send`."""
+        return await (self._sending or await self._sender()).send(topic, body, **arguments)
+
+    async def send_oneway(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> None:
+        """Store one message without a receipt and without waiting for durability."""
+        await (self._sending or await self._sender()).send_oneway(topic, body, **arguments)
+
+    async def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Unpack[BatchArguments]) -> list[Receipt]:
+        """Store all bodies into one queue, in order, and return their receipts."""
+        return await (self._sending or await self._sender()).send_batch(topic, bodies, **arguments)
+
+    def reserve(self, topic: str, size: int, **arguments: Unpack[ReserveArguments]) -> Slot:
+        """Return room for a body inside the log: `async with producer.reserve(…) as slot:`."""
+        if self._sending is None:
+            raise UsageError("the producer is not open yet", hint="async with mq.producer() as producer:")
+        return self._sending.reserve(topic, size, **arguments)
+
+    def send_nowait(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> asyncio.Future[Receipt]:
+        """Hand a message to this producer's own thread and return a future of its receipt; order is kept."""
+        if self._made is None:
+            raise UsageError("the producer is not open yet", hint="async with mq.producer() as producer:")
+        return asyncio.wrap_future(self._made.send_nowait(topic, body, **arguments))
+
+    async def close(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
+        """Store what `send_nowait` still holds, at most `timeout` seconds; then refuse further sends."""
+        if self._made is not None:
+            await offload(self._made.close, timeout)
+
+    def __repr__(self) -> str:
+        return f"<shmq.aio.Producer group={self.group!r}>"

@@ -1,0 +1,157 @@
+"""Owns sending from an event loop: at once when nothing is in the way, else in a thread.
+
+It does not know connections' lives. An append takes microseconds, so it is tried on the loop without ever waiting; only
+when the lock is taken, space runs out, or the disk has to be waited for, a thread does the waiting.
+
+Rule: a message is stored once. The try on the loop either stores it or leaves nothing behind; a batch that would be
+stored in several parts is not tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from shmq.aio.message import Slot
+from shmq.aio.offload import offload
+from shmq.errors import BrokerBusy, SegmentFull
+from shmq.shm.core import BATCH_MAX, core_errors
+
+if TYPE_CHECKING:
+    from shmq.client.link import Link
+    from shmq.client.producer import Sender
+    from shmq.client.session import Session
+    from shmq.shm.core import Producer as CoreProducer
+    from shmq.shm.core import Receipt
+
+BATCH_BYTES_INLINE_MAX = 128 << 10
+"""Bodies of a batch that is tried at once: half of what the core stores under one lock, so headers fit beside them."""
+
+
+class SendArguments(TypedDict, total=False):
+    """Keyword arguments of `send` and `send_oneway`."""
+
+    tag: str | None
+    key: str | None
+    keys: Iterable[str] | None
+    properties: Mapping[str, str] | None
+    message_group: str | None
+    queue_id: int | None
+    flag: int
+    timeout: float | None
+
+
+class BatchArguments(TypedDict, total=False):
+    """Keyword arguments of `send_batch`."""
+
+    tag: str | None
+    keys: Sequence[str] | None
+    properties: Mapping[str, str] | None
+    message_group: str | None
+    queue_id: int | None
+    timeout: float | None
+
+
+class ReserveArguments(TypedDict, total=False):
+    """Keyword arguments of `reserve`."""
+
+    tag: str | None
+    key: str | None
+    properties: Mapping[str, str] | None
+    message_group: str | None
+    queue_id: int | None
+    timeout: float | None
+
+
+class Sending:
+    """The four ways to send, for a connection or a producer."""
+
+    def __init__(self, sender: Sender, link: Link, timeout: float) -> None:
+        self._sender = sender
+        self._link = link
+        self._timeout = timeout
+        self._session: Session | None = None
+        self._fast: CoreProducer | None = None
+        self._known: set[str] = set()
+
+    async def send(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> Receipt:
+        """Store one message and return where."""
+        fast = self._fast_for(topic)
+        if fast is not None:
+            timeout = arguments.pop("timeout", None)
+            try:
+                receipt = fast.send(topic, body, **arguments)
+            except (BrokerBusy, SegmentFull):
+                arguments["timeout"] = timeout
+            else:
+                await self._durable(timeout)
+                return receipt
+        receipt = await offload(self._sender.send, topic, body, **arguments)
+        self._known.add(topic)
+        return receipt
+
+    async def send_oneway(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> None:
+        """Store one message without a receipt and without waiting for durability."""
+        fast = self._fast_for(topic)
+        if fast is not None:
+            timeout = arguments.pop("timeout", None)
+            try:
+                fast.send_oneway(topic, body, **arguments)
+                return
+            except (BrokerBusy, SegmentFull):
+                arguments["timeout"] = timeout
+        await offload(self._sender.send_oneway, topic, body, **arguments)
+        self._known.add(topic)
+
+    async def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Unpack[BatchArguments]) -> list[Receipt]:
+        """Store all bodies into one queue, in order."""
+        fast = self._fast_for(topic)
+        if fast is not None and _is_one_part(bodies):
+            timeout = arguments.pop("timeout", None)
+            try:
+                receipts = fast.send_batch(topic, bodies, **arguments)
+            except (BrokerBusy, SegmentFull):
+                arguments["timeout"] = timeout
+            else:
+                await self._durable(timeout)
+                return receipts
+        receipts = await offload(self._sender.send_batch, topic, bodies, **arguments)
+        self._known.add(topic)
+        return receipts
+
+    def reserve(self, topic: str, size: int, **arguments: Unpack[ReserveArguments]) -> Slot:
+        """Return room for a body, for an `async with` block."""
+        return Slot(lambda: self._sender.reserve(topic, size, **arguments))
+
+    def _fast_for(self, topic: str) -> CoreProducer | None:
+        """A producer that never waits, once the topic is known: looking it up may ask the broker."""
+        session = self._link._session
+        if session is None or topic not in self._known:
+            return None
+        if session is not self._session:
+            self._session = session
+            self._fast = session.core_producer(0.0, wait_durable=False)
+        return self._fast
+
+    async def _durable(self, timeout: float | None) -> None:
+        session = self._session
+        if session is None or not session.wait_durable:
+            return
+        store = session.store
+        position = store.log_end  # at or behind the end of what was just stored
+        if store.durable_end < position:
+            await offload(_wait_durable, session, position, self._timeout if timeout is None else timeout)
+
+
+def _wait_durable(session: Session, position: int, timeout: float) -> None:
+    with core_errors():
+        session.store.wait_durable(position, timeout)
+
+
+def _is_one_part(bodies: Sequence[Any]) -> bool:
+    if len(bodies) > min(BATCH_MAX, 256):
+        return False
+    try:
+        return sum(len(body) for body in bodies) <= BATCH_BYTES_INLINE_MAX
+    except TypeError:
+        return False

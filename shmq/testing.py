@@ -1,0 +1,371 @@
+"""A real broker for tests: started as a subprocess in private directories, and removed without a trace.
+
+Owns the life of such a broker and the faults that can be done to it. It does not know pytest until pytest loads it as a
+plugin (entry point `pytest11`), and then offers three fixtures:
+
+    shmq_broker           one broker for one test
+    shmq_broker_factory   call it for brokers with settings of their own: shmq_broker_factory(flush="sync")
+    shmq_shared_broker    one broker for the whole session; `named("orders")` gives each test names of its own
+
+Rules:
+    (1) the processes are those of production, with smaller files and tables;
+    (2) everything lies below one temporary directory, and nothing else on the host is touched;
+    (3) processes are ended by pid and start time, never by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from shmq.errors import BrokerNotRunning, UsageError
+
+if TYPE_CHECKING:
+    from shmq.client.admin import DeadLetter
+    from shmq.client.connection import Connection
+    from shmq.client.link import Link
+    from shmq.client.pull import PullConsumer
+    from shmq.shm.core import Message
+    from shmq.shm.instance import Instance
+    from shmq.shm.liveness import ProcessMark
+    from shmq.shm.place import Place
+
+START_TIMEOUT = 20.0
+STOP_TIMEOUT = 15.0
+SMALL: dict[str, Any] = {
+    "file_bytes": 4 << 20,
+    "topic_max": 256,
+    "queue_max": 4096,
+    "frame_max": 4096,
+    "client_max": 64,
+    "group_max": 64,
+    "offset_max": 8192,
+}
+"""Settings that keep a broker for tests at a few dozen MiB of disk and memory."""
+
+_serial = itertools.count(1)
+
+
+class Broker:
+    """A broker of its own: `with Broker() as broker, broker.connect() as mq:`.
+
+    Args:
+        settings: those of the daemon, as in its options: auto_create, default_queues, flush, segments, file_bytes, …
+    """
+
+    def __init__(self, *, timeout: float = START_TIMEOUT, **settings: Any) -> None:
+        self.name = f"test-{os.getpid()}-{next(_serial)}"
+        self.directory = Path(tempfile.mkdtemp(prefix="shmq-test-"))
+        self._timeout = timeout
+        self._settings = {**SMALL, **settings}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._observer: Connection | None = None
+        self._expecting: dict[str, PullConsumer] = {}
+
+    # -- where it is
+    @property
+    def place(self) -> Place:
+        """Its name and runtime directory."""
+        from shmq.shm.place import Place
+
+        return Place(self.name, self.directory / self.name)
+
+    @property
+    def url(self) -> str:
+        """What to give to `shmq.connect()`, here or in another process."""
+        return f"shmq://{self.place.runtime_dir}"
+
+    @property
+    def store(self) -> Path:
+        """Its store directory."""
+        return self.directory / "store"
+
+    @property
+    def log(self) -> str:
+        """What its processes wrote to stderr so far."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.directory / "broker.log").read_text(errors="replace")
+        return ""
+
+    @property
+    def processes(self) -> dict[str, ProcessMark]:
+        """Its living processes by role: supervisor, keeper, bridge."""
+        from shmq.shm.liveness import is_alive
+
+        instance = self._instance()
+        marks = instance.processes if instance is not None else {}
+        return {role: mark for role, mark in marks.items() if is_alive(mark)}
+
+    # -- life
+    def start(self) -> Self:
+        """Start it and wait until clients can attach.
+
+        Raises:
+            BrokerNotRunning: it did not get ready; the message holds its reason and its log.
+        """
+        if self._process is not None:
+            raise UsageError(f"broker {self.name} runs already", hint="restart() starts it again after kill_daemon()")
+        settings = {
+            **self._settings,
+            "broker_name": self.name,
+            "runtime_dir": str(self.place.runtime_dir),
+            "store": str(self.store),
+        }
+        ready, child_end = os.pipe()
+        command = [sys.executable, "-m", "shmq.daemon", "serve", "--options", json.dumps(settings)]
+        try:
+            with open(self.directory / "broker.log", "ab") as log:
+                self._process = subprocess.Popen(
+                    [*command, "--ready-fd", str(child_end)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=(child_end,),
+                    env={name: value for name, value in os.environ.items() if not name.startswith("SHMQ_")},
+                )
+            os.close(child_end)
+            child_end = -1
+            self._wait_ready(ready)
+        finally:
+            os.close(ready)
+            if child_end >= 0:
+                os.close(child_end)
+        return self
+
+    def stop(self) -> None:
+        """Stop it in order, or by force when it does not; remove its segments and directories. Twice is harmless."""
+        self._close_observer()
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_TIMEOUT)
+        self.kill_daemon()
+        from shmq.shm.segment import unlink_segments
+
+        instance = self._instance()
+        if instance is not None:
+            unlink_segments(instance)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            return self if self._process is not None else self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def connect(self, **arguments: Any) -> Connection:
+        """Return a new connection of this process; arguments as for `shmq.connect`."""
+        from shmq.client.connection import connect
+
+        return connect(self.url, **arguments)
+
+    # -- looking
+    def expect(self, topic: str, n: int = 1, timeout: float = 2.0) -> list[Message]:
+        """Return the next `n` messages of a topic, by whomever they were sent; each message is returned once.
+
+        Raises:
+            AssertionError: fewer came within `timeout` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        found: list[Message] = []
+        while len(found) < n:
+            consumer = self._consumer_of(topic)
+            left = max(0.0, deadline - time.monotonic())
+            if consumer is None:
+                time.sleep(min(left, 0.005))  # the topic is not there yet, and nobody can say when it will be
+            else:
+                found += consumer.poll(n - len(found), left)
+            if len(found) < n and time.monotonic() >= deadline:
+                bodies = [message.body[:40] for message in found]
+                raise AssertionError(
+                    f'{n} messages expected on "{topic}" within {timeout:g} s, {len(found)} came: {bodies}'
+                )
+        return found
+
+    def dlq(self, group: str) -> list[DeadLetter]:
+        """Return what a group gave up on."""
+        return self._watch().admin.dlq(group)
+
+    # -- doing harm
+    def advance(self, seconds: float) -> None:
+        """Move the redelivery clock of every connection of this process to this broker.
+
+        Delays of `nack` and `Retry`, invisible times and the client's own intervals pass at once. Other processes,
+        waits inside a `receive`, store timestamps and the broker itself are not moved.
+        """
+        for connection in self._local():
+            connection._clock.advance(seconds)
+            connection._coordinator.clock_moved()
+
+    def kill_consumer(self, group: str) -> list[str]:
+        """Kill every process that is a member of the group (SIGKILL), and return the client ids.
+
+        Members inside this process vanish as if it had been killed: nothing is drained, given back or unregistered.
+        """
+        from shmq.shm.liveness import mark_of, signal_proven
+
+        members = self._watch().admin.groups[group].members
+        local = {connection.client_id: connection for connection in self._local()}
+        for member in members:
+            if member in local:
+                local[member]._vanish()
+            elif (mark := mark_of(pid_of(member))) is not None:
+                signal_proven(mark, signal.SIGKILL)
+        return members
+
+    def kill_daemon(self) -> None:
+        """Kill supervisor, keeper and bridge (SIGKILL). Segments and files stay, and clients go on."""
+        from shmq.shm.liveness import is_alive, signal_proven
+
+        marks = self.processes
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(STOP_TIMEOUT)
+            self._process = None
+        deadline = time.monotonic() + STOP_TIMEOUT
+        for mark in marks.values():
+            signal_proven(mark, signal.SIGKILL)
+            while is_alive(mark) and time.monotonic() < deadline:
+                time.sleep(0.001)  # the kernel reports no end of a process that is not our child
+
+    def restart(self) -> Self:
+        """Start it again on the same directories, after `kill_daemon()` or in place of the running one."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(STOP_TIMEOUT)
+            self._process = None
+        return self.start()
+
+    def __repr__(self) -> str:
+        return f"<shmq.testing.Broker {self.url} {'running' if self._process is not None else 'stopped'}>"
+
+    def _wait_ready(self, ready: int) -> None:
+        text = b""
+        deadline = time.monotonic() + self._timeout
+        while not text.endswith(b"\n"):
+            if not select.select([ready], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                break
+            part = os.read(ready, 4096)
+            if not part:
+                break
+            text += part
+        answer = json.loads(text) if text.endswith(b"\n") else {}
+        if not answer.get("ready"):
+            reason = answer.get("error") or f"no answer within {self._timeout:g} s"
+            log = self.log
+            self.kill_daemon()
+            raise BrokerNotRunning(f"the test broker did not start: {reason}\n{log}", hint=str(answer.get("hint", "")))
+
+    def _instance(self) -> Instance | None:
+        from shmq.errors import ShmqError
+        from shmq.shm.instance import read_instance
+
+        with contextlib.suppress(ShmqError, OSError):
+            return read_instance(self.place.instance_path)
+        return None
+
+    def _local(self) -> list[Link]:
+        from shmq.client.fork import live_connections
+        from shmq.client.link import Link
+
+        live = [link for link in live_connections() if isinstance(link, Link)]
+        return [link for link in live if not link.closed and link.place.runtime_dir == self.place.runtime_dir]
+
+    def _watch(self) -> Connection:
+        if self._observer is None:
+            self._observer = self.connect()
+        return self._observer
+
+    def _consumer_of(self, topic: str) -> PullConsumer | None:
+        if topic not in self._expecting:
+            if topic not in self._watch().admin.topics:
+                return None
+            self._expecting[topic] = self._watch().pull_consumer(topic)
+        return self._expecting[topic]
+
+    def _close_observer(self) -> None:
+        self._expecting.clear()
+        if self._observer is not None:
+            self._observer.close(1.0)
+            self._observer = None
+
+
+class SharedBroker:
+    """One test's view of a broker that all tests of a session share."""
+
+    def __init__(self, broker: Broker, namespace: str) -> None:
+        self.broker = broker
+        self.namespace = namespace
+
+    def named(self, name: str) -> str:
+        """Return a topic or group name that no other test has."""
+        return f"{name}-{self.namespace}"
+
+    @property
+    def url(self) -> str:
+        """What to give to `shmq.connect()`."""
+        return self.broker.url
+
+    def connect(self, **arguments: Any) -> Connection:
+        """Return a new connection of this process."""
+        return self.broker.connect(**arguments)
+
+    def expect(self, topic: str, n: int = 1, timeout: float = 2.0) -> list[Message]:
+        """Return the next `n` messages of a topic; see `Broker.expect`."""
+        return self.broker.expect(topic, n, timeout)
+
+
+def pid_of(client_id: str) -> int:
+    """Return the process id inside a client id `host@pid#…`; 0 when there is none."""
+    digits = client_id.partition("@")[2].partition("#")[0]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def pytest_configure(config: Any) -> None:
+    """Offer the fixtures; called by pytest when it loads this module as a plugin."""
+    config.pluginmanager.register(_fixtures(), "shmq-fixtures")
+
+
+def _fixtures() -> object:
+    import pytest
+
+    class Fixtures:
+        @pytest.fixture
+        def shmq_broker(self) -> Iterator[Broker]:
+            """A real broker for this test."""
+            with Broker() as broker:
+                yield broker
+
+        @pytest.fixture
+        def shmq_broker_factory(self) -> Iterator[Callable[..., Broker]]:
+            """Start real brokers with settings of their own; all are stopped after the test."""
+            with contextlib.ExitStack() as brokers:
+                yield lambda **settings: brokers.enter_context(Broker(**settings))
+
+        @pytest.fixture(scope="session")
+        def _shmq_session_broker(self) -> Iterator[Broker]:
+            with Broker() as broker:
+                yield broker
+
+        @pytest.fixture
+        def shmq_shared_broker(self, _shmq_session_broker: Broker) -> SharedBroker:
+            """The session's broker, with names of this test's own."""
+            return SharedBroker(_shmq_session_broker, f"{os.getpid()}-{next(_serial)}")
+
+    return Fixtures()

@@ -1,0 +1,98 @@
+"""What comes again, and when."""
+
+import sys
+from pathlib import Path
+
+from shmq.client.redelivery import Redelivery
+
+sys.path.insert(0, str(Path(__file__).parent))
+from stand_in import message
+
+
+def test_a_given_back_message_comes_at_its_time_and_once() -> None:
+    redelivery = Redelivery()
+    given = message(settled=True)
+    redelivery.give_back(given, 10.0)
+    assert redelivery.take_due(9.9) == []
+    assert redelivery.take_due(10.0) == [given]
+    assert redelivery.take_due(99.0) == []
+
+
+def test_leased_messages_come_when_nobody_acknowledged_them() -> None:
+    redelivery = Redelivery()
+    done, forgotten = message(offset=1), message(offset=2)
+    redelivery.lease([done, forgotten], 30.0)
+    done.ack()
+    assert redelivery.take_due(30.0) == [forgotten]
+
+
+def test_an_extension_outweighs_the_lease() -> None:
+    redelivery = Redelivery()
+    slow = message()
+    redelivery.lease([slow], 30.0)
+    redelivery.extend(slow, 50.0)
+    assert redelivery.take_due(49.0) == []
+    redelivery.extend(slow, 40.0)
+    assert redelivery.take_due(50.0) == [slow]
+    assert len(redelivery) == 0
+
+
+def test_an_extended_message_that_is_acknowledged_never_comes() -> None:
+    redelivery = Redelivery()
+    slow = message()
+    redelivery.extend(slow, 50.0)
+    slow.ack()
+    assert redelivery.take_due(60.0) == []
+
+
+def test_giving_back_a_leased_message_brings_it_earlier_and_only_once() -> None:
+    redelivery = Redelivery()
+    given = message()
+    redelivery.lease([given], 30.0)
+    redelivery.give_back(given, 5.0)
+    given.settled = True
+    assert redelivery.take_due(5.0) == [given]
+    given.settled = False
+    assert redelivery.take_due(30.0) == []
+
+
+def test_a_redelivered_message_is_hidden_by_its_new_lease_only() -> None:
+    redelivery = Redelivery()
+    given = message()
+    redelivery.lease([given], 30.0)
+    redelivery.give_back(given, 5.0)
+    redelivery.take_due(5.0)
+    redelivery.lease([given], 35.0)
+    assert redelivery.take_due(34.0) == []
+    assert redelivery.take_due(35.0) == [given]
+
+
+def test_due_messages_come_oldest_first() -> None:
+    redelivery = Redelivery()
+    late, early = message(offset=1), message(offset=2)
+    redelivery.give_back(late, 8.0)
+    redelivery.give_back(early, 4.0)
+    assert redelivery.next_due == 4.0
+    assert redelivery.take_due(10.0) == [early, late]
+
+
+def test_pruning_lets_acknowledged_messages_go_and_keeps_the_rest() -> None:
+    redelivery = Redelivery()
+    batch = [message(offset=offset) for offset in range(5)]
+    given = message(offset=9, settled=True)
+    redelivery.lease(batch, 30.0)
+    redelivery.give_back(given, 20.0)
+    for done in batch[:4]:
+        done.ack()
+    redelivery.prune()
+    assert len(redelivery) == 2
+    assert redelivery.take_due(30.0) == [given, batch[4]]
+
+
+def test_a_queue_that_is_forgotten_leaves_nothing() -> None:
+    redelivery = Redelivery()
+    ours, theirs = message(0, 1), message(3, 1)
+    redelivery.lease([ours, theirs], 30.0)
+    redelivery.extend(theirs, 40.0)
+    redelivery.forget(3)
+    assert redelivery.take_due(99.0) == [ours]

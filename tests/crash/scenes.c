@@ -1,0 +1,340 @@
+/* The stores of shapes.h, built with the core itself, and what must hold for the tables afterwards. */
+#include "shapes.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#define FILE_BYTES (128u << 10)
+#define EDGE SHMQ_FRAME_UNITS
+#define CHAINED 4u
+#define VICTIM_ID 100u
+
+static uint64_t deadline(void)
+{
+    return shmq_io_posix.monotonic_ns() + UINT64_C(5000000000);
+}
+
+static uint32_t record_bytes(uint32_t body_bytes, const char *properties)
+{
+    uint8_t *body = malloc(body_bytes + 1);
+    struct message message = {.id = 1, .body_bytes = body_bytes, .properties = properties};
+    struct shmq_spec spec = message_spec(&message, body);
+    uint32_t bytes = shmq_record_bytes(&spec);
+    free(body);
+    return bytes;
+}
+
+static void put(struct arena *arena, uint32_t queue, uint32_t body_bytes, uint32_t count)
+{
+    static uint8_t bodies[EDGE * 64];
+    static uint8_t large[FILE_BYTES];
+    struct shmq_spec specs[EDGE];
+    int64_t tags[EDGE];
+    struct shmq_appended out;
+    struct message message = {.id = 1, .queue = queue, .body_bytes = body_bytes};
+    if (count == 1) {
+        struct shmq_spec spec = message_spec(&message, large);
+        ARENA_MUST(shmq_append(&arena->store, queue, &spec, message_tag(&message), deadline(), &out) == SHMQ_OK);
+        return;
+    }
+    ARENA_MUST(count <= EDGE && body_bytes <= 64);
+    for (uint32_t i = 0; i < count; i++, message.id++) {
+        specs[i] = message_spec(&message, bodies + i * body_bytes);
+        tags[i] = message_tag(&message);
+    }
+    ARENA_MUST(shmq_append_batch(&arena->store, queue, specs, tags, count, deadline(), &out) == SHMQ_OK);
+}
+
+/* Append to queue 1 until exactly `room` bytes of the current file are left. */
+static void fill_up(struct arena *arena, uint64_t room)
+{
+    for (;;) {
+        uint64_t left = arena->options.file_bytes -
+                        shmq_load_acquire(&arena->store.log->end) % arena->options.file_bytes;
+        ARENA_MUST(left >= room);
+        uint64_t gap = left - room;
+        if (gap == 0) {
+            return;
+        }
+        uint32_t overhead = record_bytes(0, NULL);
+        ARENA_MUST(gap >= overhead);
+        put(arena, 1, gap > 12000 ? 8000 : (uint32_t)gap - overhead, 1);
+    }
+}
+
+static void full_frames(struct arena *arena, uint32_t queue, uint32_t frames)
+{
+    uint64_t have = shmq_load_acquire(&arena->store.queues[queue].offset_max) % EDGE;
+    if (have != 0) {
+        put(arena, queue, 0, EDGE - (uint32_t)have);
+    }
+    for (uint32_t i = have != 0; i < frames; i++) {
+        put(arena, queue, 0, EDGE);
+    }
+}
+
+/* Frames (queue 1, ordinal 0) and (queue 0, ordinal CHAINED) share a hash bucket. */
+static void build_chain(struct scenery *scenery, const struct shape *shape)
+{
+    struct arena *arena = &scenery->arena;
+    struct shmq_store *store = &arena->store;
+    uint32_t mask = store->frame_bucket_count - 1;
+    uint32_t bucket = shmq_hash64(shmq_frame_tag(0, CHAINED)) & mask;
+    ARENA_MUST(bucket == (shmq_hash64(shmq_frame_tag(1, 0)) & mask));
+    full_frames(arena, 1, 1);
+    full_frames(arena, 0, CHAINED);
+    if (shape->scene == SCENE_CHAIN_PERSISTED) {
+        full_frames(arena, 0, 1);
+        atomic_store(&store->queues[0].persisted, (CHAINED + 1) * EDGE);
+        atomic_store(&store->queues[1].persisted, EDGE);
+        scenery->ledger.kept_from[shape->queue] = shape->count * EDGE;
+    }
+    uint32_t head = atomic_load(&store->frame_buckets[bucket]);
+    ARENA_MUST(head != 0 && (atomic_load(&store->frames[head - 1].next) != 0) == (shape->scene == SCENE_CHAIN_PERSISTED));
+}
+
+static pid_t claim_by_child(struct arena *arena, bool lives)
+{
+    pid_t child = fork();
+    ARENA_MUST(child >= 0);
+    if (child == 0) {
+        struct shmq_store store;
+        struct shmq_claim_handle claim;
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        arena_attach(arena, &store, true);
+        ARENA_MUST(shmq_claim_open(&store, 2, 3000, 64, deadline(), &claim) == SHMQ_OK);
+        memset(claim.body, 0x5A, 3000);
+        if (lives) {
+            raise(SIGSTOP);
+        }
+        _exit(0);
+    }
+    int status;
+    ARENA_MUST(waitpid(child, &status, WUNTRACED) == child);
+    ARENA_MUST(lives ? WIFSTOPPED(status) : WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    if (lives) {
+        arena->store.log->claim.opened_ns = 1;
+    }
+    return lives ? child : 0;
+}
+
+static void put_to_sleep(struct arena *arena)
+{
+    struct shmq_store *store = &arena->store;
+    uint32_t slot;
+    for (uint32_t i = 0; i <= 64; i++) {
+        ARENA_MUST(shmq_client_put(store, store->self_pid, store->self_start, 1, &slot) == SHMQ_OK && slot == i);
+    }
+    atomic_store(&store->clients[0].state, SHMQ_CLIENT_ASLEEP);
+    atomic_store(&store->clients[64].state, SHMQ_CLIENT_ASLEEP);
+    atomic_store(&store->waiters[0], 1);
+}
+
+static void build_frames(struct scenery *scenery, const struct shape *shape)
+{
+    struct arena *arena = &scenery->arena;
+    struct shmq_store *store = &arena->store;
+    if (shape->scene == SCENE_FRAME_EDGE || shape->scene == SCENE_FRAME_GROW) {
+        full_frames(arena, 0, 1);
+        if (shape->scene == SCENE_FRAME_GROW) {
+            atomic_store(&store->log->frame_ready, store->log->frame_bump);
+        }
+        return;
+    }
+    uint32_t free_frames = shape->scene == SCENE_FRAME_PERSISTED ? 0 : shape->scene == SCENE_FRAME_FREE_ONE ? 1 : 2;
+    full_frames(arena, 0, 3);
+    full_frames(arena, 1, free_frames == 0 ? 1 : free_frames);
+    atomic_store(&store->queues[0].persisted, 3 * EDGE);
+    atomic_store(&store->queues[1].persisted, 3 * EDGE);
+    ARENA_MUST(shmq_frames_release(store, 1, 0, free_frames, deadline()) == free_frames);
+    scenery->ledger.kept_from[1] = free_frames * EDGE;
+    scenery->ledger.kept_from[0] = shape->operation == OPERATION_RELEASE ? shape->count * EDGE : 0;
+}
+
+static void build(struct scenery *scenery, const struct shape *shape)
+{
+    struct arena *arena = &scenery->arena;
+    uint32_t bytes = record_bytes(shape->body_bytes, shape->properties) * shape->count;
+    for (uint32_t i = 0; i < 4 && shape->scene != SCENE_EMPTY; i++) {
+        put(arena, i % 3, 50 + i, 1);
+    }
+    switch (shape->scene) {
+    case SCENE_EXACT:
+        fill_up(arena, bytes + SHMQ_RECORD_BLANK_BYTES);
+        break;
+    case SCENE_ROLL:
+    case SCENE_ROLL_UNMAPPED:
+        fill_up(arena, bytes + SHMQ_RECORD_BLANK_BYTES - 1);
+        break;
+    case SCENE_ROLL_BLANK:
+        fill_up(arena, SHMQ_RECORD_BLANK_BYTES);
+        break;
+    case SCENE_FILE_START:
+        fill_up(arena, 700);
+        put(arena, 1, 1000, 1);
+        atomic_store(&arena->store.log->end, FILE_BYTES); /* as if a victim had died right after rolling over … */
+        atomic_store(&arena->store.queues[1].offset_max, shmq_load_acquire(&arena->store.queues[1].offset_max) - 1);
+        break;
+    case SCENE_FRAME_CHAIN:
+    case SCENE_CHAIN_PERSISTED:
+        build_chain(scenery, shape);
+        break;
+    case SCENE_CLAIM_DEAD:
+    case SCENE_CLAIM_SLOW:
+        scenery->ledger.holes_allowed = shape->scene == SCENE_CLAIM_SLOW;
+        scenery->slow_owner = claim_by_child(arena, shape->scene == SCENE_CLAIM_SLOW);
+        break;
+    case SCENE_SLEEPERS:
+        put_to_sleep(arena);
+        break;
+    case SCENE_PLAIN:
+    case SCENE_EMPTY:
+        break;
+    default:
+        build_frames(scenery, shape);
+        break;
+    }
+}
+
+void scenery_open(struct scenery *scenery, const struct shape *shape)
+{
+    const struct arena_options options = {
+        .file_bytes = FILE_BYTES, .file_count = 3, .frame_max = 16, .frame_ready = 16};
+    memset(scenery, 0, sizeof *scenery);
+    arena_create(&scenery->arena, &options);
+    struct message first = {
+        .id = VICTIM_ID, .queue = shape->queue, .body_bytes = shape->body_bytes, .properties = shape->properties};
+    build(scenery, shape);
+    if (shape->operation == OPERATION_OFFSET_PUT) {
+        uint32_t group;
+        ARENA_MUST(shmq_group_put(&scenery->arena.store, "workers", &group) == SHMQ_OK && group == 0);
+    }
+    bool stores = shape->operation <= OPERATION_CLAIM_EVICTED || shape->operation == OPERATION_WAKE;
+    bool drops = shape->operation == OPERATION_CLAIM_OPEN || shape->operation == OPERATION_CLAIM_ABORT;
+    scenery->ledger.parties[0] = (struct party){.first = first, .count = stores && !drops ? shape->count : 0};
+    scenery->ledger.party_count = 1;
+    if (shape->scene != SCENE_CLAIM_SLOW) {
+        arena_litter(&scenery->arena);
+    }
+}
+
+void scenery_close(struct scenery *scenery)
+{
+    if (scenery->slow_owner > 0) {
+        int status;
+        kill(scenery->slow_owner, SIGKILL);
+        waitpid(scenery->slow_owner, &status, 0);
+    }
+    arena_destroy(&scenery->arena);
+}
+
+/* ---- tables ------------------------------------------------------------------------------------- */
+static void check_topic(struct arena *arena, const char *name, uint32_t queues, uint8_t used[64],
+                        struct verdict *verdict)
+{
+    struct shmq_store *store = &arena->store;
+    uint32_t topic = shmq_topic_find(store, name, strlen(name));
+    if (topic == SHMQ_NONE) {
+        verdict_add(verdict, 6, "topic %s is not found", name);
+        return;
+    }
+    for (uint32_t id = 0; id < queues; id++) {
+        uint32_t queue = shmq_topic_queue(store, topic, id);
+        if (queue >= atomic_load(&store->log->queue_count) || queue >= 64 || used[queue]++ != 0 ||
+            store->queues[queue].topic != topic || store->queues[queue].queue_id != id) {
+            verdict_add(verdict, 8, "queue %u of topic %s is wrong", id, name);
+        }
+    }
+}
+
+static void check_topics(struct arena *arena, const struct shape *shape, bool acked, struct verdict *verdict)
+{
+    struct shmq_store *store = &arena->store;
+    uint8_t used[64] = {0};
+    uint32_t index, alpha = ARENA_QUEUES;
+    bool found = shmq_topic_find(store, ARENA_TOPIC, strlen(ARENA_TOPIC)) != SHMQ_NONE;
+    if (shape->operation == OPERATION_TOPIC_DELETE ? acked && found : !found) {
+        verdict_add(verdict, 6, "topic %s is %s", ARENA_TOPIC, found ? "still there" : "gone");
+    }
+    if (shape->operation == OPERATION_TOPIC_PUT && acked) {
+        check_topic(arena, "beta", 4, used, verdict);
+    }
+    if (shape->operation == OPERATION_TOPIC_GROW && acked) {
+        check_topic(arena, ARENA_TOPIC, 7, used, verdict);
+    }
+    memset(used, 0, sizeof used);
+    alpha = shape->operation == OPERATION_TOPIC_GROW ? 7 : alpha;
+    if (shmq_topic_put(store, "beta", 4, 4, 6, 0, 0, &index) != SHMQ_OK ||
+        shmq_topic_put(store, "gamma", 2, 2, 6, 0, 0, &index) != SHMQ_OK ||
+        shmq_topic_put(store, ARENA_TOPIC, alpha, alpha, 6, 0, 0, &index) != SHMQ_OK) {
+        verdict_add(verdict, 10, "a topic cannot be put after the death");
+    }
+    uint32_t count = atomic_load(&store->log->topic_count);
+    for (uint32_t i = 0; i < count && i < store->sizes.topic_max; i++) {
+        for (uint32_t k = 0; k < i; k++) {
+            if (strcmp(store->topics[i].name, store->topics[k].name) == 0) {
+                verdict_add(verdict, 8, "topic %s has two entries", store->topics[i].name);
+            }
+        }
+    }
+    check_topic(arena, ARENA_TOPIC, alpha, used, verdict);
+    check_topic(arena, "beta", 4, used, verdict);
+    check_topic(arena, "gamma", 2, used, verdict);
+}
+
+static void check_groups(struct arena *arena, const struct shape *shape, bool acked, struct verdict *verdict)
+{
+    struct shmq_store *store = &arena->store;
+    uint32_t group = shmq_group_find(store, "workers"), again, slot, same, other;
+    if (acked && group == SHMQ_NONE) {
+        verdict_add(verdict, 6, "group is not found");
+    }
+    if (shmq_group_put(store, "workers", &again) != SHMQ_OK || (group != SHMQ_NONE && again != group) ||
+        shmq_offset_put(store, again, 2, &slot) != SHMQ_OK || shmq_offset_put(store, again, 2, &same) != SHMQ_OK ||
+        shmq_offset_put(store, again, 3, &other) != SHMQ_OK || slot != same || other == slot ||
+        store->offsets[slot].group != again || store->offsets[slot].queue != 2) {
+        verdict_add(verdict, 10, "groups and offsets cannot be put after the death");
+    }
+    (void)shape;
+}
+
+void check_tables(struct scenery *scenery, const struct shape *shape, bool acked, struct verdict *verdict)
+{
+    struct arena *arena = &scenery->arena;
+    struct shmq_store *store = &arena->store;
+    uint64_t durable = shmq_load_acquire(&store->log->durable_end);
+    uint32_t one, two;
+    switch (shape->operation) {
+    case OPERATION_TOPIC_PUT:
+    case OPERATION_TOPIC_GROW:
+    case OPERATION_TOPIC_DELETE:
+        check_topics(arena, shape, acked, verdict);
+        break;
+    case OPERATION_GROUP_PUT:
+    case OPERATION_OFFSET_PUT:
+        check_groups(arena, shape, acked, verdict);
+        break;
+    case OPERATION_CLIENT_PUT:
+        if (shmq_client_put(store, 1, 1, 1, &one) != SHMQ_OK || shmq_client_put(store, 2, 2, 1, &two) != SHMQ_OK ||
+            one == two || two >= atomic_load(&store->readers->client_high)) {
+            verdict_add(verdict, 10, "client slots cannot be put after the death");
+        }
+        break;
+    case OPERATION_FLUSH:
+        if (durable > scenery->ledger.end || (acked && durable != scenery->ledger.end)) {
+            verdict_add(verdict, 6, "durable end %llu", (unsigned long long)durable);
+        }
+        if (shmq_flush(store, &durable) != SHMQ_OK || durable != shmq_load_acquire(&store->log->end)) {
+            verdict_add(verdict, 10, "no flush after the death");
+        }
+        break;
+    default:
+        break;
+    }
+    if (store->log->table_lock.__data.__lock != 0 || store->log->flush_lock.__data.__lock != 0) {
+        verdict_add(verdict, 9, "a table or flush lock is still taken");
+    }
+}

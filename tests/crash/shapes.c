@@ -1,0 +1,236 @@
+/* See shapes.h. This file: the table and what the victim does. scenes.c: the stores. */
+#include "shapes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TAGS "TAGS\001red\002KEYS\001k1 k2\002"
+#define DEADLINE_NS UINT64_C(20000000000)
+
+/* clang-format off */
+const struct shape shapes[] = {
+    {"append-0", OPERATION_APPEND, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"append-1", OPERATION_APPEND, SCENE_PLAIN, 1, 1, NULL, 0},
+    {"append-15", OPERATION_APPEND, SCENE_PLAIN, 15, 1, NULL, 0},
+    {"append-16", OPERATION_APPEND, SCENE_PLAIN, 16, 1, NULL, 0},
+    {"append-17", OPERATION_APPEND, SCENE_PLAIN, 17, 1, NULL, 0},
+    {"append-100", OPERATION_APPEND, SCENE_PLAIN, 100, 1, NULL, 0},
+    {"append-256", OPERATION_APPEND, SCENE_PLAIN, 256, 1, NULL, 0},
+    {"append-1024", OPERATION_APPEND, SCENE_PLAIN, 1024, 1, NULL, 0},
+    {"append-4095", OPERATION_APPEND, SCENE_PLAIN, 4095, 1, NULL, 0},
+    {"append-4096", OPERATION_APPEND, SCENE_PLAIN, 4096, 1, NULL, 0},
+    {"append-4097", OPERATION_APPEND, SCENE_PLAIN, 4097, 1, NULL, 0},
+    {"append-0-tags", OPERATION_APPEND, SCENE_PLAIN, 0, 1, TAGS, 0},
+    {"append-17-tags", OPERATION_APPEND, SCENE_PLAIN, 17, 1, TAGS, 0},
+    {"append-256-tags", OPERATION_APPEND, SCENE_PLAIN, 256, 1, TAGS, 0},
+    {"append-4096-tags", OPERATION_APPEND, SCENE_PLAIN, 4096, 1, TAGS, 0},
+    {"append-first", OPERATION_APPEND, SCENE_EMPTY, 100, 1, NULL, 0},
+    {"append-file-start", OPERATION_APPEND, SCENE_FILE_START, 100, 1, NULL, 0},
+    {"append-exact", OPERATION_APPEND, SCENE_EXACT, 100, 1, NULL, 0},
+    {"append-roll", OPERATION_APPEND, SCENE_ROLL, 100, 1, NULL, 0},
+    {"append-roll-blank", OPERATION_APPEND, SCENE_ROLL_BLANK, 100, 1, NULL, 0},
+    {"append-roll-unmapped", OPERATION_APPEND, SCENE_ROLL_UNMAPPED, 100, 1, NULL, 0},
+    {"append-frame-new", OPERATION_APPEND, SCENE_FRAME_EDGE, 20, 1, NULL, 0},
+    {"append-frame-chained", OPERATION_APPEND, SCENE_FRAME_CHAIN, 20, 1, NULL, 0},
+    {"append-frame-free-one", OPERATION_APPEND, SCENE_FRAME_FREE_ONE, 20, 1, NULL, 0},
+    {"append-frame-free-two", OPERATION_APPEND, SCENE_FRAME_FREE_TWO, 20, 1, NULL, 0},
+    {"append-frame-grow", OPERATION_APPEND, SCENE_FRAME_GROW, 20, 1, NULL, 0},
+    {"release-one", OPERATION_RELEASE, SCENE_FRAME_PERSISTED, 0, 1, NULL, 0},
+    {"release-three", OPERATION_RELEASE, SCENE_FRAME_PERSISTED, 0, 3, NULL, 0},
+    {"release-onto-free", OPERATION_RELEASE, SCENE_FRAME_FREE_TWO, 0, 3, NULL, 0},
+    {"release-chain-head", OPERATION_RELEASE, SCENE_CHAIN_PERSISTED, 0, 5, NULL, 0},
+    {"release-chain-tail", OPERATION_RELEASE, SCENE_CHAIN_PERSISTED, 0, 1, NULL, 1},
+    {"batch-1", OPERATION_BATCH, SCENE_PLAIN, 33, 1, NULL, 0},
+    {"batch-3", OPERATION_BATCH, SCENE_PLAIN, 33, 3, TAGS, 0},
+    {"batch-3-frames", OPERATION_BATCH, SCENE_FRAME_EDGE, 33, 3, NULL, 0},
+    {"batch-300", OPERATION_BATCH, SCENE_FRAME_FREE_ONE, 9, 300, NULL, 0},
+    {"batch-roll", OPERATION_BATCH, SCENE_ROLL, 33, 3, NULL, 0},
+    {"claim-open", OPERATION_CLAIM_OPEN, SCENE_PLAIN, 500, 1, NULL, 0},
+    {"claim-open-roll", OPERATION_CLAIM_OPEN, SCENE_ROLL, 500, 1, NULL, 0},
+    {"claim-commit", OPERATION_CLAIM_COMMIT, SCENE_PLAIN, 500, 1, TAGS, 0},
+    {"claim-commit-frame", OPERATION_CLAIM_COMMIT, SCENE_FRAME_EDGE, 500, 1, NULL, 0},
+    {"claim-abort", OPERATION_CLAIM_ABORT, SCENE_PLAIN, 500, 1, NULL, 0},
+    {"claim-whole-roll", OPERATION_CLAIM_WHOLE, SCENE_ROLL, 500, 1, NULL, 0},
+    {"claim-evicted", OPERATION_CLAIM_EVICTED, SCENE_PLAIN, 300, 1, NULL, 0},
+    {"append-evicts", OPERATION_APPEND, SCENE_CLAIM_SLOW, 100, 1, NULL, 0},
+    {"append-frees-orphan", OPERATION_APPEND, SCENE_CLAIM_DEAD, 100, 1, NULL, 0},
+    {"append-17000", OPERATION_APPEND, SCENE_PLAIN, 17000, 1, NULL, 0},
+    {"append-17000-roll", OPERATION_APPEND, SCENE_ROLL, 17000, 1, TAGS, 0},
+    {"append-wake", OPERATION_WAKE, SCENE_SLEEPERS, 100, 1, NULL, 0},
+    {"topic-put", OPERATION_TOPIC_PUT, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"topic-grow", OPERATION_TOPIC_GROW, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"topic-delete", OPERATION_TOPIC_DELETE, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"group-put", OPERATION_GROUP_PUT, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"offset-put", OPERATION_OFFSET_PUT, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"client-put", OPERATION_CLIENT_PUT, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"flush", OPERATION_FLUSH, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"lock", OPERATION_LOCK, SCENE_PLAIN, 0, 1, NULL, 0},
+};
+/* clang-format on */
+const uint32_t shape_count = sizeof shapes / sizeof shapes[0];
+
+/* ---- the victim ---------------------------------------------------------------------------------- */
+static uint64_t deadline(void)
+{
+    return shmq_io_posix.monotonic_ns() + DEADLINE_NS;
+}
+
+static void open_claim(struct actor *actor)
+{
+    const struct shmq_spec *spec = &actor->specs[0];
+    uint32_t tail = shmq_record_bytes(spec) - SHMQ_RECORD_BODY_AT - spec->body_bytes;
+    ARENA_MUST(shmq_claim_open(&actor->store, actor->first.queue, spec->body_bytes, tail, deadline(), &actor->claim) ==
+               SHMQ_OK);
+}
+
+static void write_body(struct actor *actor)
+{
+    struct shmq_spec *spec = &actor->specs[0];
+    spec->body_crc_raw = shmq_crc32_copy_raw(UINT32_MAX, actor->claim.body, spec->body, spec->body_bytes);
+}
+
+/* Somebody else, played by a second attachment, takes the claim away and appends behind the hole. */
+static void let_evict(struct actor *actor)
+{
+    uint8_t body[16];
+    struct shmq_store other;
+    struct shmq_appended out;
+    struct message message = {.id = 77, .queue = 1, .body_bytes = sizeof body};
+    struct shmq_spec spec = message_spec(&message, body);
+    actor->store.log->claim.opened_ns = 1;
+    arena_attach(actor->arena, &other, true);
+    ARENA_MUST(shmq_append(&other, 1, &spec, message_tag(&message), deadline(), &out) == SHMQ_OK);
+    ARENA_MUST(out.log_position > actor->claim.log_position);
+    shmq_store_detach(&other);
+}
+
+void actor_prepare(struct actor *actor, const struct shape *shape, struct scenery *scenery, struct notes *notes,
+                   const struct message *first)
+{
+    uint32_t count = shape->count;
+    size_t body_bytes = first->body_bytes;
+    *actor = (struct actor){.shape = shape, .arena = &scenery->arena, .notes = notes, .first = *first};
+    arena_attach(&scenery->arena, &actor->store, true);
+    actor->store.processors = 1; /* no spinning: each pause would be a step without a change */
+    actor->specs = calloc(count, sizeof *actor->specs);
+    actor->tags = calloc(count, sizeof *actor->tags);
+    actor->bodies = malloc(count * body_bytes + 1);
+    ARENA_MUST(actor->specs != NULL && actor->tags != NULL && actor->bodies != NULL);
+    for (uint32_t i = 0; i < count; i++) {
+        struct message message = *first;
+        message.id += i;
+        actor->specs[i] = message_spec(&message, actor->bodies + i * body_bytes);
+        actor->tags[i] = message_tag(&message);
+    }
+    uint64_t end = shmq_load_acquire(&actor->store.log->end), file_bytes = scenery->arena.options.file_bytes;
+    ARENA_MUST(shmq_mapping_get(&actor->store, end) != NULL);
+    if (shape->scene != SCENE_ROLL_UNMAPPED && (end / file_bytes + 1) < scenery->arena.options.file_count) {
+        ARENA_MUST(shmq_mapping_get(&actor->store, end + file_bytes) != NULL);
+    }
+    if (shape->operation == OPERATION_CLAIM_COMMIT || shape->operation == OPERATION_CLAIM_ABORT ||
+        shape->operation == OPERATION_CLAIM_EVICTED) {
+        open_claim(actor);
+        write_body(actor);
+    }
+    if (shape->operation == OPERATION_CLAIM_EVICTED) {
+        let_evict(actor);
+        actor->claim.body[7] ^= 0xFF; /* the owner did not notice and went on writing */
+        actor->claim.body[7] ^= 0xFF;
+    }
+}
+
+static enum shmq_status act_claim(struct actor *actor)
+{
+    struct shmq_appended out;
+    struct shmq_spec in_place;
+    enum shmq_status status;
+    switch (actor->shape->operation) {
+    case OPERATION_CLAIM_OPEN: {
+        const struct shmq_spec *spec = &actor->specs[0];
+        return shmq_claim_open(&actor->store, actor->first.queue, spec->body_bytes, 64, deadline(), &actor->claim);
+    }
+    case OPERATION_CLAIM_ABORT:
+        shmq_claim_abort(&actor->store, &actor->claim);
+        return SHMQ_OK;
+    case OPERATION_CLAIM_WHOLE:
+        open_claim(actor);
+        write_body(actor);
+        break;
+    default:
+        break;
+    }
+    in_place = actor->specs[0];
+    in_place.body = NULL;
+    status = shmq_claim_commit(&actor->store, &actor->claim, &in_place, actor->tags[0], deadline(), &out);
+    if (status == SHMQ_EVICTED) {
+        struct shmq_spec copy = actor->specs[0];
+        copy.body = actor->claim.body;
+        status = shmq_append(&actor->store, actor->first.queue, &copy, actor->tags[0], deadline(), &out);
+        shmq_claim_abort(&actor->store, &actor->claim);
+    }
+    return status;
+}
+
+static enum shmq_status act_table(struct actor *actor)
+{
+    uint32_t out;
+    switch (actor->shape->operation) {
+    case OPERATION_TOPIC_PUT:
+        return shmq_topic_put(&actor->store, "beta", 4, 4, 6, 0, 0, &out);
+    case OPERATION_TOPIC_GROW:
+        return shmq_topic_put(&actor->store, ARENA_TOPIC, 7, 6, 6, 0, 0, &out);
+    case OPERATION_TOPIC_DELETE:
+        return shmq_topic_delete(&actor->store, ARENA_TOPIC);
+    case OPERATION_GROUP_PUT:
+        return shmq_group_put(&actor->store, "workers", &out);
+    case OPERATION_OFFSET_PUT:
+        return shmq_offset_put(&actor->store, 0, 2, &out);
+    default:
+        return shmq_client_put(&actor->store, actor->store.self_pid, actor->store.self_start, 3, &out);
+    }
+}
+
+static enum shmq_status act(struct actor *actor)
+{
+    struct shmq_appended out;
+    uint32_t queue = actor->first.queue;
+    enum shmq_status status;
+    switch (actor->shape->operation) {
+    case OPERATION_APPEND:
+        return shmq_append(&actor->store, queue, &actor->specs[0], actor->tags[0], deadline(), &out);
+    case OPERATION_WAKE:
+        status = shmq_append(&actor->store, queue, &actor->specs[0], actor->tags[0], deadline(), &out);
+        shmq_wake(&actor->store, queue);
+        return status;
+    case OPERATION_BATCH:
+        return shmq_append_batch(&actor->store, queue, actor->specs, actor->tags, actor->shape->count, deadline(), &out);
+    case OPERATION_RELEASE:
+        return shmq_frames_release(&actor->store, queue, 0, actor->shape->count, deadline()) > 0 ? SHMQ_OK : SHMQ_EMPTY;
+    case OPERATION_FLUSH:
+        return shmq_flush(&actor->store, NULL);
+    case OPERATION_LOCK:
+        status = shmq_lock(&actor->store, deadline());
+        if (status == SHMQ_OK) {
+            shmq_unlock(&actor->store);
+        }
+        return status;
+    case OPERATION_TOPIC_PUT:
+    case OPERATION_TOPIC_GROW:
+    case OPERATION_TOPIC_DELETE:
+    case OPERATION_GROUP_PUT:
+    case OPERATION_OFFSET_PUT:
+    case OPERATION_CLIENT_PUT:
+        return act_table(actor);
+    default:
+        return act_claim(actor);
+    }
+}
+
+void actor_act(struct actor *actor)
+{
+    atomic_store(&actor->notes->phase, PHASE_RUNNING);
+    enum shmq_status status = act(actor);
+    atomic_store(&actor->notes->status, (uint32_t)status);
+    atomic_store(&actor->notes->acked, status == SHMQ_OK);
+    atomic_store(&actor->notes->phase, PHASE_DONE);
+}
