@@ -1,1 +1,1 @@
-"""Owns the C core (shmq.h says what it is) and its Python face, the extension `_core`; `shmq.shm` is the only importer."""
+"""Owns the C core (see shmq.h) and its Python face, the extension `_core`; only `shmq.shm` imports it."""

@@ -105,9 +105,9 @@ class Store:
     def close(self) -> None:
         """Detach. Every later call fails with BAD_ARGUMENT; messages and their views stay readable."""
     def stats(self) -> dict[str, int]:
-        """Counters of struct shmq_log: lock_tid (0 free), holder_pid, lock_count, deaths, appended, appended_bytes, busy,
-        wakes, rolled, frame_ready, frame_used, frame_bump, claims, claims_evicted, claim_state, claim_owner_pid,
-        claim_owner_start, claim_bytes, claim_opened_ns."""
+        """Counters of struct shmq_log: lock_tid (0 free), holder_pid, lock_count, deaths, appended, appended_bytes,
+        busy, wakes, rolled, frame_ready, frame_used, frame_bump, claims, claims_evicted, claim_state,
+        claim_owner_pid, claim_owner_start, claim_bytes, claim_opened_ns."""
     def repair(self, timeout: float) -> None:
         """Take and release the append lock; a dead holder's work is finished on the way."""
     # -- keeper
@@ -117,7 +117,8 @@ class Store:
         """Recovery only, before anybody else is attached: sets end and durable end, both."""
     def raise_durable(self, position: int, /) -> None: ...
     def flush(self) -> int:
-        """fdatasync what is dirty, raise the durable end, wake waiters; returns the durable end. CoreError SYSTEM sets read_only."""
+        """fdatasync what is dirty, raise the durable end, wake waiters; returns the durable end. CoreError SYSTEM sets
+        read_only."""
     def set_read_only(self, reason: int, /) -> None: ...
     def set_retired(self) -> None: ...
     def keeper_beat(self) -> None: ...
@@ -141,9 +142,9 @@ class Store:
     ) -> tuple[int, list[tuple[int, int, bytes, int, int, int, int, int]], str]:
         """Walk records of the log from `position`, verifying CRCs.
 
-        Returns (next position, [(log_position, record_bytes, topic, queue_id, queue_offset, store_ms, tag_hash, sys_flag)],
-        stop) where stop is "" (count reached or end), "blank-end" (no more file), "zero", or "corrupt: reason". BLANKs are
-        stepped over.
+        Returns (next position, [(log_position, record_bytes, topic, queue_id, queue_offset, store_ms, tag_hash,
+        sys_flag)], stop) where stop is "" (count reached or end), "blank-end" (no more file), "zero", or
+        "corrupt: reason". BLANKs are stepped over.
         """
     # -- tables
     def topic_put(
@@ -329,11 +330,11 @@ class Message:
 
 @final
 class Reader:
-    """Cursors over queues, with acknowledgement windows. Iterating blocks (in slices of at most `slice` seconds, so that
-    signals and `stop()` are seen) and yields Message.
+    """Cursors over queues, with acknowledgement windows. Iterating blocks (in slices of at most `slice` seconds, so
+    that signals and `stop()` are seen) and yields Message.
 
     `owner` is the Python consumer: its `_nack(message, after)` and `_extend(message, seconds)` serve Message's methods,
-    and its `_idle()` is called by the iterator between slices (and after wake()) and may return True to end the iteration.
+    and its `_idle()` is called by the iterator between slices and after wake(); it may return True to end the iteration.
     """
 
     def __init__(
@@ -366,7 +367,7 @@ class Reader:
     def lag(self) -> int:
         """Messages not delivered yet, over all assigned queues."""
     def wake(self) -> None:
-        """End a wait of this reader, from any thread; one that is not waiting yet ends its next wait. The iterator calls
+        """End a wait of this reader, from any thread; if it is not waiting yet, its next wait. The iterator calls
         `owner._idle()` at once."""
     def stop(self) -> None:
         """End the iteration and every later poll, from any thread."""

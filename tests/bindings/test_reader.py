@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shmq.bindings import _core
 
+from shmq.bindings import _core
 from tests.bindings.live_store import FILE_BYTES, LiveStore, raises_status, until
 
 
@@ -71,7 +71,7 @@ def test_no_queue_starves_behind_a_full_one() -> None:
     with LiveStore(files=2) as live:
         live.topic()
         producer = live.producer()
-        for i in range(1000):
+        for _ in range(1000):
             producer.send("orders", b"x", queue_id=0)
         producer.send("orders", b"late", queue_id=3)
         first = [message.queue_id for message in live.reader().poll(200)]
@@ -137,7 +137,7 @@ def test_assigning_nonsense_is_refused() -> None:
         assert reader.poll(max=1, timeout=0) == []
 
 
-# ---- filters ---------------------------------------------------------------------------------------------------------
+# ---- filters -----------------------------------------------------------------------------------------------------
 
 
 def test_a_filter_delivers_its_tags_and_counts_the_rest_as_done() -> None:
@@ -171,7 +171,7 @@ def test_two_tags_of_one_hash_are_told_apart() -> None:
             live.reader(tags="BB")
 
 
-# ---- acknowledging --------------------------------------------------------------------------------------------------------
+# ---- acknowledging -----------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)
@@ -202,7 +202,7 @@ def test_any_order_of_acks_commits_the_longest_prefix(order: list[int], data: st
 
 def test_the_window_slides_for_ever() -> None:
     with LiveStore(files=2) as live:
-        (queue,) = live.topic(queues=1)
+        live.topic(queues=1)
         live.producer().send_batch("orders", [b"x"] * 5000)
         reader = live.reader()
         held: list[_core.Message] = []
@@ -299,7 +299,7 @@ def test_a_stopped_or_closed_reader_settles_what_it_gave_last() -> None:
             again.poll()
 
 
-# ---- giving back -----------------------------------------------------------------------------------------------------------
+# ---- giving back -------------------------------------------------------------------------------------------------
 
 
 def test_a_requeued_message_comes_before_anything_new() -> None:
@@ -368,7 +368,7 @@ def test_a_message_asks_its_owner() -> None:
             alone.nack(1, 2)  # type: ignore[call-arg]
 
 
-# ---- waiting ----------------------------------------------------------------------------------------------------------------
+# ---- waiting -----------------------------------------------------------------------------------------------------
 
 
 def test_waiting_needs_a_client_slot() -> None:
@@ -512,7 +512,7 @@ def test_a_signal_ends_a_wait() -> None:
             signal.signal(signal.SIGALRM, before)
 
 
-# ---- damage and retention --------------------------------------------------------------------------------------------------------
+# ---- damage and retention ----------------------------------------------------------------------------------------
 
 
 def overwrite(live: LiveStore, position: int, data: bytes) -> None:
@@ -628,7 +628,7 @@ def test_a_missing_log_file_is_an_error_that_loses_nothing() -> None:
         assert [m.body for m in reader.poll()] == [b"x"]
 
 
-# ---- leaks -----------------------------------------------------------------------------------------------------------------------
+# ---- leaks -------------------------------------------------------------------------------------------------------
 
 
 def resident_bytes() -> int:
