@@ -334,7 +334,7 @@ class Reader:
     that signals and `stop()` are seen) and yields Message.
 
     `owner` is the Python consumer: its `_nack(message, after)` and `_extend(message, seconds)` serve Message's methods,
-    and its `_idle()` is called by the iterator between slices and after wake(); it may return True to end the iteration.
+    and its `_idle()` is called by the iterator between slices and after wake(); True from it ends the iteration.
     """
 
     def __init__(

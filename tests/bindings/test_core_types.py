@@ -105,7 +105,7 @@ def test_process_start_tells_living_from_dead() -> None:
 def test_layout_takes_keywords_only_and_refuses_nonsense() -> None:
     assert all(size % 64 == 0 for size in _core.layout_bytes(**SIZES))
     with pytest.raises(TypeError):
-        _core.layout_bytes(*SIZES.values())
+        _core.layout_bytes(*SIZES.values())  # type: ignore[call-arg]
     with raises_status(_core.BAD_ARGUMENT):
         _core.layout_bytes(**SIZES | {"queue_max": 0})
 
@@ -433,8 +433,13 @@ def test_search_time_finds_the_first_message_at_or_after_a_time() -> None:
     with LiveStore() as live:
         (queue,) = live.topic(queues=1)
         producer = live.producer()
-        receipts = []
-        until(lambda: bool(receipts.append(producer.send("orders", b"x")) or len({r.store_ms for r in receipts}) > 4))
+        receipts: list[_core.Receipt] = []
+
+        def clock_moved() -> bool:
+            receipts.append(producer.send("orders", b"x"))
+            return len({receipt.store_ms for receipt in receipts}) > 4
+
+        until(clock_moved)
         times = [receipt.store_ms for receipt in receipts]
         for time_ms in sorted(set(times)):
             assert live.store.search_time(queue, time_ms) == times.index(time_ms)

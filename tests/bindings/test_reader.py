@@ -110,7 +110,12 @@ def test_a_paused_queue_is_left_out_until_it_is_taken_in_again() -> None:
         reader.pause(first, False)
         assert {m.queue_id for m in drain(reader)} == {0}
         reader.revoke(second)
-        for call in (lambda: reader.pause(second, True), lambda: reader.seek(second, 0), lambda: reader.revoke(second)):
+        calls: list[Callable[[], None]] = [
+            lambda: reader.pause(second, True),
+            lambda: reader.seek(second, 0),
+            lambda: reader.revoke(second),
+        ]
+        for call in calls:
             with raises_status(_core.NO_QUEUE):
                 call()
 
