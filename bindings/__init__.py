@@ -1,1 +1,1 @@
-"""Owns the C core (see shmq.h) and its Python face, the extension `_core`; only `shmq.shm` imports it."""
+"""The C core and its CPython face; only `shmq.shm` imports it."""

@@ -365,7 +365,7 @@ class Reader:
     def requeue(self, message: Message, /) -> None:
         """Deliver this message again, before anything new."""
     def lag(self) -> int:
-        """Messages not delivered yet, over all assigned queues."""
+        """Messages not acknowledged over all assigned queues; not delivered, for those without an offset slot."""
     def wake(self) -> None:
         """End a wait of this reader, from any thread; if it is not waiting yet, its next wait. The iterator calls
         `owner._idle()` at once."""

@@ -20,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import shmq
 from shmq.tools.measure import (
     Meet,
     Receive,
@@ -35,8 +36,6 @@ from shmq.tools.measure import (
     pong,
     run_roles,
 )
-
-import shmq
 
 BLOCK_BYTES = 512  # unit of st_blocks, whatever the file system
 GROUP = "bench"

@@ -14,7 +14,6 @@ from __future__ import annotations
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.frames import FrameKeeper
 from shmq.daemon.keeper.units import UnitWriter
-
 from shmq.errors import StoreError
 from shmq.shm.core import Store
 from shmq.store.config import ConfigFiles

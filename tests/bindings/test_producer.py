@@ -638,10 +638,10 @@ def test_sending_a_lot_leaks_nothing() -> None:
 
         for _ in range(200):
             once()
-        objects = [body, tag, properties, "orders", producer, live.store]
-        counts = [sys.getrefcount(item) for item in objects]
         live.store.populate(0, 32 << 20)
         gc.collect()
+        objects = [body, tag, properties, "orders", producer, live.store]
+        counts = [sys.getrefcount(item) for item in objects]
         before = resident_bytes()
         for _ in range(10_000):
             once()

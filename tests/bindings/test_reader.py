@@ -230,7 +230,9 @@ def test_only_the_owner_moves_a_groups_offset() -> None:
         reader = _core.Reader(live.store)
         reader.assign("orders", queue, 0, 0, slot)
         messages = reader.poll()
+        assert reader.lag() == 4
         messages[0].ack()
+        assert reader.lag() == 3
         assert live.store.offset_get(slot) == -1
         assert live.store.offset_take(slot)
         messages[1].ack()
@@ -316,7 +318,7 @@ def test_a_requeued_message_comes_before_anything_new() -> None:
         second.ack()
         reader.requeue(second)
         reader.requeue(first)
-        assert reader.lag() == 3
+        assert reader.lag() == 1
         assert [m.body for m in reader.poll()] == [b"b", b"a", b"c"]
         assert not second.settled
         other = live.reader()

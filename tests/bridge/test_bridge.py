@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.server import run_bridge
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.exit_code import DONE, TEMPORARY
 from shmq.daemon.options import Options
-
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Codec, Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command

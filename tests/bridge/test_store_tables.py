@@ -8,9 +8,9 @@ from pathlib import Path
 
 import posix_ipc  # type: ignore[import-untyped,import-not-found,unused-ignore]
 import pytest
+
 from shmq.daemon.bridge.semaphore import SEMAPHORE_DIRECTORY
 from shmq.daemon.bridge.store_tables import StoreTables
-
 from shmq.errors import SegmentError, SegmentFull, ShmqError, TopicNotFound
 from shmq.shm.access import Access
 from shmq.shm.core import Store, process_start

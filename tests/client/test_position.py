@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 
 import pytest
-from shmq.client.position import BEGIN, END, Kind, Position, parse_position, parse_time
 
+from shmq.client.position import BEGIN, END, Kind, Position, parse_position, parse_time
 from shmq.errors import UsageError
 
 NOW_MS = 1_800_000_000_000
