@@ -84,6 +84,9 @@ static enum shmq_status place_find(struct shmq_store *store, uint32_t bytes, str
         if (file_end >= allocated) {
             return SHMQ_LOG_FULL;
         }
+        if (file_end - end < SHMQ_RECORD_BLANK_BYTES) {
+            return SHMQ_CORRUPT; /* every record leaves room for a BLANK: somebody scribbled on the log end */
+        }
         put_blank(place->mapping->data + (end - place->mapping->base), file_end - end);
         SHMQ_POINT("roll.blank");
         atomic_store_explicit(&log->end, file_end, memory_order_release);
@@ -175,6 +178,11 @@ void shmq_intend(struct shmq_store *store, uint32_t queue, uint64_t log_position
     SHMQ_POINT("append.intent");
 }
 
+void shmq_intend_nothing(struct shmq_store *store)
+{
+    atomic_store_explicit(&store->log->intent.kind, SHMQ_INTENT_NONE, memory_order_release);
+}
+
 static void offset_raise(struct shmq_store *store, uint32_t queue, uint64_t next)
 {
     atomic_store_explicit(&store->queues[queue].offset_max, next, memory_order_release);
@@ -206,14 +214,14 @@ void shmq_publish(struct shmq_store *store, uint32_t queue, const struct shmq_pl
     log->appended_bytes += bytes;
     store->queues[queue].bytes += bytes;
 #ifndef SHMQ_MUTANT_KEEP_INTENT
-    atomic_store_explicit(&log->intent.kind, SHMQ_INTENT_NONE, memory_order_release);
+    shmq_intend_nothing(store);
 #endif
 }
 
 /* Lock held: number, patch, copy and publish `count` encoded records that lie back to back in store->scratch. */
-static void append_locked(struct shmq_store *store, uint32_t queue, const struct shmq_place *place,
-                          const struct shmq_patch *patches, const int64_t *tag_hashes, uint32_t count, uint32_t bytes,
-                          uint64_t now_ms, struct shmq_appended *out)
+static enum shmq_status append_locked(struct shmq_store *store, uint32_t queue, const struct shmq_place *place,
+                                      const struct shmq_patch *patches, const int64_t *tag_hashes, uint32_t count,
+                                      uint32_t bytes, uint64_t now_ms, struct shmq_appended *out)
 {
     uint64_t first = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_relaxed);
     uint64_t store_ms = shmq_store_time(store, now_ms);
@@ -227,7 +235,10 @@ static void append_locked(struct shmq_store *store, uint32_t queue, const struct
                                  .record_bytes = patches[i].record_bytes,
                                  .tag_hash = tag_hashes[i]};
         shmq_record_patch(store->scratch + at, &patches[i], first + i, unit.log_position, store_ms);
-        shmq_unit_write(store, queue, first + i, &unit);
+        if (!shmq_unit_write(store, queue, first + i, &unit)) {
+            shmq_intend_nothing(store);
+            return SHMQ_CORRUPT;
+        }
         at += patches[i].record_bytes;
     }
     memcpy(place->mapping->data + (place->log_position - place->mapping->base), store->scratch, bytes);
@@ -236,6 +247,7 @@ static void append_locked(struct shmq_store *store, uint32_t queue, const struct
     out->log_position = place->log_position;
     out->end = place->log_position + bytes;
     out->store_ms = store_ms;
+    return SHMQ_OK;
 }
 
 static enum shmq_status check_spec(const struct shmq_spec *spec)
@@ -304,9 +316,9 @@ enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const str
     if (status != SHMQ_OK) {
         return status;
     }
-    append_locked(store, queue, &place, &patch, &tag_hash, 1, bytes, now_ms, out);
+    status = append_locked(store, queue, &place, &patch, &tag_hash, 1, bytes, now_ms, out);
     shmq_unlock(store);
-    return SHMQ_OK;
+    return status;
 }
 
 enum shmq_status shmq_append_batch(struct shmq_store *store, uint32_t queue, const struct shmq_spec *specs,
@@ -335,7 +347,7 @@ enum shmq_status shmq_append_batch(struct shmq_store *store, uint32_t queue, con
     if (status != SHMQ_OK) {
         return status;
     }
-    append_locked(store, queue, &place, patches, tag_hashes, count, bytes, now_ms, first);
+    status = append_locked(store, queue, &place, patches, tag_hashes, count, bytes, now_ms, first);
     shmq_unlock(store);
-    return SHMQ_OK;
+    return status;
 }
