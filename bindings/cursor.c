@@ -231,8 +231,9 @@ uint64_t shmq_reader_lag(const struct shmq_reader *reader)
             continue;
         uint64_t end = atomic_load_explicit(&reader->store->queues[cursor->queue].offset_max, memory_order_acquire);
         uint64_t first = shmq_queue_first(reader->store, cursor->queue);
-        uint64_t next = cursor->next > first ? cursor->next : first;
-        lag += end > next ? end - next : 0;
+        uint64_t done = cursor->slot == SHMQ_NONE ? cursor->next : cursor->committed;
+        done = done > first ? done : first;
+        lag += end > done ? end - done : 0;
     }
     return lag;
 }

@@ -91,6 +91,7 @@ uint32_t shmq_reader_wait_list(const struct shmq_reader *reader, uint32_t *queue
 /* How long spinning before sleep pays, from the waits seen so far; and one more wait for that figure. */
 uint32_t shmq_reader_spin_us(const struct shmq_reader *reader, uint32_t spin_us_max);
 void shmq_reader_waited(struct shmq_reader *reader, uint64_t nanoseconds);
+/* Messages not acknowledged where an offset slot keeps progress, not delivered where none does. */
 uint64_t shmq_reader_lag(const struct shmq_reader *reader);
 /* First queue offset whose record was stored at or after store_ms. */
 enum shmq_status shmq_reader_search_time(struct shmq_store *store, uint32_t queue, uint64_t store_ms, uint64_t *offset);

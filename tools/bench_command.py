@@ -14,6 +14,7 @@ from itertools import repeat
 from typing import Any
 
 import click
+
 from shmq.tools.command import Call, Command, Size, pass_call
 from shmq.tools.control import control_of
 from shmq.tools.memory import open_memory

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
+
 from shmq.tools.bench_command import ended_in_order
 from shmq.tools.command import Call, Command, Duration, pass_call
 from shmq.tools.memory import Memory, open_memory

@@ -16,7 +16,6 @@ import time
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.frames import FrameKeeper
 from shmq.daemon.keeper.units import UnitWriter
-
 from shmq.errors import StoreError
 from shmq.shm.core import Store
 from shmq.store.config import ConfigFiles

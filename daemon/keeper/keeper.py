@@ -24,7 +24,6 @@ from shmq.daemon.keeper.space import LogSpace
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.daemon.keeper.watchdog import Watchdog
 from shmq.daemon.options import Options
-
 from shmq.shm.core import READ_ONLY_REASONS, CoreError
 from shmq.store.atomic import sync_directory
 

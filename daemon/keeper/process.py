@@ -10,7 +10,6 @@ from shmq.daemon.keeper.attach import attach
 from shmq.daemon.keeper.keeper import Keeper
 from shmq.daemon.options import Options
 from shmq.daemon.tether import Tether
-
 from shmq.errors import ShmqError
 
 

@@ -19,7 +19,6 @@ from collections.abc import Callable
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.options import Options
-
 from shmq.errors import ShmqError
 from shmq.shm.core import CoreError, Store
 from shmq.store.commitlog import CommitLogFiles

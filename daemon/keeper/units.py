@@ -13,7 +13,6 @@ import os
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.frames import FrameKeeper
-
 from shmq.shm.core import UNIT_BYTES, Store
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue, is_pre_blank
 from shmq.store.tables import TOPIC_LIVE
