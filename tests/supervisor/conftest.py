@@ -167,9 +167,9 @@ def serve(broker_name: str, tmp_path: Path) -> Iterator[Serve]:
     for served in started:
         served.end()
     # Orphans leave by themselves; what a killed broker left goes with a clean stop of its successor.
-    for served in started[-1:]:
-        if (served.runtime / "instance.json").exists():
-            last = Served(broker_name, served.runtime, served.store_path, wait=False)
+    for runtime, store in {(served.runtime, served.store_path) for served in started}:
+        if (runtime / "instance.json").exists():
+            last = Served(broker_name, runtime, store, wait=False)
             last.announcement()
             last.stop()
     assert not [name for name in os.listdir(SHM_DIRECTORY) if broker_name in name]

@@ -78,7 +78,7 @@ def test_a_child_that_is_killed_is_started_again_and_clients_go_on(
         client.send(b"before")
         before = served.kill(role)
         client.send(b"meanwhile")
-        eventually(lambda: served.mark(role) != before and is_alive(served.mark(role)))
+        eventually(lambda before=before: served.mark(role) != before and is_alive(served.mark(role)))
         assert client.sent == 2 * (round_number + 1)
     assert served.instance.generation == generation
     assert not client.store.retired
@@ -180,7 +180,6 @@ def test_a_leftover_child_that_is_stopped_does_not_keep_the_store_locked(serve: 
     os.kill(served.mark("keeper").pid, signal.SIGSTOP)
     served.kill("supervisor")
     again = serve()
-    assert "child.leftover_killed" in again.text()
     assert attach(again).sent == 1
     assert again.stop() == 0
 
