@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from shmq.daemon.keeper.attach import Attached, attach
 from shmq.daemon.keeper.keeper import Keeper
 from shmq.daemon.options import Options
-
 from shmq.shm.core import Producer, Receipt, Store
 from shmq.shm.place import prepare_runtime
 from shmq.shm.segment import unlink_segments, write_instance

@@ -1,4 +1,4 @@
-"""Warm or cold: living segments are attached to again; what cannot be trusted is retired, never used beside new ones."""
+"""Warm or cold: living segments are attached to again; what cannot be trusted is retired before there are new ones."""
 
 import os
 import subprocess

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from shmq.daemon.keeper.frames import FRAMES_FREE_MIN
 
+from shmq.daemon.keeper.frames import FRAMES_FREE_MIN
 from shmq.shm.core import FRAME_BYTES, CoreError
 from shmq.shm.segment import SHM_DIRECTORY
 from shmq.store.checkpoint import read_checkpoint

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from shmq.daemon.keeper import watchdog
 
+from shmq.daemon.keeper import watchdog
 from shmq.shm.core import CoreError
 
 StartKeeper = Callable[..., Any]
