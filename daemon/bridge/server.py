@@ -28,7 +28,6 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, TEMPORARY, exit_code_of
 from shmq.daemon.options import Options
-
 from shmq.errors import SegmentError, ShmqError
 from shmq.shm.access import access_rights
 from shmq.shm.core import Store
