@@ -17,6 +17,8 @@
 
 /* Units are grown in this step by a writer that finds none while the keeper is dead or late. */
 #define GROW_FRAMES 256u
+#define KEEPER_SILENT_NS UINT64_C(2000000000)
+#define SPACE_POLL_NS UINT64_C(200000)
 
 /* A quarter of a millisecond at 2 GHz, less on faster clocks: how old a cached wall clock may be. */
 #define CLOCK_TICKS_MAX UINT64_C(500000)
@@ -82,7 +84,11 @@ static enum shmq_status place_find(struct shmq_store *store, uint32_t bytes, str
             return SHMQ_OK;
         }
         if (file_end >= allocated) {
+            place->log_position = file_end;
             return SHMQ_LOG_FULL;
+        }
+        if (file_end - end < SHMQ_RECORD_BLANK_BYTES) {
+            return SHMQ_CORRUPT; /* every record leaves room for a BLANK: somebody scribbled on the log end */
         }
         put_blank(place->mapping->data + (end - place->mapping->base), file_end - end);
         SHMQ_POINT("roll.blank");
@@ -105,10 +111,30 @@ static enum shmq_status unblock(struct shmq_store *store, enum shmq_status statu
         *grown = true;
         return shmq_frames_grow(store, GROW_FRAMES);
     }
-    if (status == SHMQ_LOG_FULL) {
-        shmq_ring_keeper(store);
-    }
     return status;
+}
+
+/* The next file is not there yet. A living keeper makes one within milliseconds, so wait for it as one waits for the
+ * lock; without a keeper nobody will. */
+static enum shmq_status space_wait(struct shmq_store *store, uint64_t log_position, uint64_t deadline_ns)
+{
+    if (deadline_ns == 0) {
+        return SHMQ_WOULD_BLOCK;
+    }
+    while (shmq_load_acquire(&store->log->allocated_end) <= log_position) {
+        uint64_t now = store->io->monotonic_ns();
+        uint64_t beat = shmq_load_acquire(&store->log->keeper_beat_ns);
+        if (now >= deadline_ns || (now > beat && now - beat > KEEPER_SILENT_NS)) {
+            return SHMQ_LOG_FULL;
+        }
+        if (atomic_load_explicit(&store->log->read_only, memory_order_acquire) != SHMQ_WRITABLE) {
+            return SHMQ_READ_ONLY;
+        }
+        shmq_ring_keeper(store);
+        struct timespec pause = shmq_timespec(SPACE_POLL_NS);
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+    }
+    return SHMQ_OK;
 }
 
 enum shmq_status shmq_enter(struct shmq_store *store, uint32_t queue, uint32_t bytes, uint32_t count,
@@ -143,7 +169,8 @@ enum shmq_status shmq_enter(struct shmq_store *store, uint32_t queue, uint32_t b
             return SHMQ_OK;
         }
         shmq_unlock(store);
-        status = unblock(store, status, place, &grown);
+        status = status == SHMQ_LOG_FULL ? space_wait(store, place->log_position, deadline_ns)
+                                         : unblock(store, status, place, &grown);
         if (status != SHMQ_OK) {
             return status;
         }
@@ -173,6 +200,11 @@ void shmq_intend(struct shmq_store *store, uint32_t queue, uint64_t log_position
     intent->count = count;
     atomic_store_explicit(&intent->kind, SHMQ_INTENT_APPEND, memory_order_release);
     SHMQ_POINT("append.intent");
+}
+
+void shmq_intend_nothing(struct shmq_store *store)
+{
+    atomic_store_explicit(&store->log->intent.kind, SHMQ_INTENT_NONE, memory_order_release);
 }
 
 static void offset_raise(struct shmq_store *store, uint32_t queue, uint64_t next)
@@ -206,14 +238,14 @@ void shmq_publish(struct shmq_store *store, uint32_t queue, const struct shmq_pl
     log->appended_bytes += bytes;
     store->queues[queue].bytes += bytes;
 #ifndef SHMQ_MUTANT_KEEP_INTENT
-    atomic_store_explicit(&log->intent.kind, SHMQ_INTENT_NONE, memory_order_release);
+    shmq_intend_nothing(store);
 #endif
 }
 
 /* Lock held: number, patch, copy and publish `count` encoded records that lie back to back in store->scratch. */
-static void append_locked(struct shmq_store *store, uint32_t queue, const struct shmq_place *place,
-                          const struct shmq_patch *patches, const int64_t *tag_hashes, uint32_t count, uint32_t bytes,
-                          uint64_t now_ms, struct shmq_appended *out)
+static enum shmq_status append_locked(struct shmq_store *store, uint32_t queue, const struct shmq_place *place,
+                                      const struct shmq_patch *patches, const int64_t *tag_hashes, uint32_t count,
+                                      uint32_t bytes, uint64_t now_ms, struct shmq_appended *out)
 {
     uint64_t first = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_relaxed);
     uint64_t store_ms = shmq_store_time(store, now_ms);
@@ -227,7 +259,10 @@ static void append_locked(struct shmq_store *store, uint32_t queue, const struct
                                  .record_bytes = patches[i].record_bytes,
                                  .tag_hash = tag_hashes[i]};
         shmq_record_patch(store->scratch + at, &patches[i], first + i, unit.log_position, store_ms);
-        shmq_unit_write(store, queue, first + i, &unit);
+        if (!shmq_unit_write(store, queue, first + i, &unit)) {
+            shmq_intend_nothing(store);
+            return SHMQ_CORRUPT;
+        }
         at += patches[i].record_bytes;
     }
     memcpy(place->mapping->data + (place->log_position - place->mapping->base), store->scratch, bytes);
@@ -236,6 +271,7 @@ static void append_locked(struct shmq_store *store, uint32_t queue, const struct
     out->log_position = place->log_position;
     out->end = place->log_position + bytes;
     out->store_ms = store_ms;
+    return SHMQ_OK;
 }
 
 static enum shmq_status check_spec(const struct shmq_spec *spec)
@@ -304,9 +340,9 @@ enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const str
     if (status != SHMQ_OK) {
         return status;
     }
-    append_locked(store, queue, &place, &patch, &tag_hash, 1, bytes, now_ms, out);
+    status = append_locked(store, queue, &place, &patch, &tag_hash, 1, bytes, now_ms, out);
     shmq_unlock(store);
-    return SHMQ_OK;
+    return status;
 }
 
 enum shmq_status shmq_append_batch(struct shmq_store *store, uint32_t queue, const struct shmq_spec *specs,
@@ -335,7 +371,7 @@ enum shmq_status shmq_append_batch(struct shmq_store *store, uint32_t queue, con
     if (status != SHMQ_OK) {
         return status;
     }
-    append_locked(store, queue, &place, patches, tag_hashes, count, bytes, now_ms, first);
+    status = append_locked(store, queue, &place, patches, tag_hashes, count, bytes, now_ms, first);
     shmq_unlock(store);
-    return SHMQ_OK;
+    return status;
 }

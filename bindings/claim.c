@@ -92,8 +92,9 @@ enum shmq_status shmq_claim_open(struct shmq_store *store, uint32_t queue, uint3
     return SHMQ_OK;
 }
 
-static void commit_locked(struct shmq_store *store, struct shmq_claim_handle *handle, const struct shmq_spec *spec,
-                          int64_t tag_hash, uint64_t now_ms, struct shmq_appended *out)
+static enum shmq_status commit_locked(struct shmq_store *store, struct shmq_claim_handle *handle,
+                                      const struct shmq_spec *spec, int64_t tag_hash, uint64_t now_ms,
+                                      struct shmq_appended *out)
 {
     uint8_t *record = handle->body - SHMQ_RECORD_BODY_AT;
     struct shmq_place place = {.mapping = handle->mapping, .log_position = handle->log_position};
@@ -108,7 +109,10 @@ static void commit_locked(struct shmq_store *store, struct shmq_claim_handle *ha
     shmq_intend(store, handle->queue, handle->log_position, patch.record_bytes, next, 1);
     struct shmq_unit unit = {
         .log_position = handle->log_position, .record_bytes = patch.record_bytes, .tag_hash = tag_hash};
-    shmq_unit_write(store, handle->queue, next, &unit);
+    if (!shmq_unit_write(store, handle->queue, next, &unit)) {
+        shmq_intend_nothing(store);
+        return SHMQ_CORRUPT;
+    }
     SHMQ_POINT("claim.commit");
     shmq_publish(store, handle->queue, &place, patch.record_bytes, next, 1);
     SHMQ_POINT("claim.committed");
@@ -117,6 +121,7 @@ static void commit_locked(struct shmq_store *store, struct shmq_claim_handle *ha
     out->log_position = handle->log_position;
     out->end = handle->log_position + patch.record_bytes;
     out->store_ms = store_ms;
+    return SHMQ_OK;
 }
 
 enum shmq_status shmq_claim_commit(struct shmq_store *store, struct shmq_claim_handle *handle,
@@ -143,7 +148,7 @@ enum shmq_status shmq_claim_commit(struct shmq_store *store, struct shmq_claim_h
         uint64_t next = atomic_load_explicit(&store->queues[handle->queue].offset_max, memory_order_relaxed);
         status = shmq_frames_ensure(store, handle->queue, next, 1);
         if (status == SHMQ_OK) {
-            commit_locked(store, handle, spec, tag_hash, now_ms, out);
+            status = commit_locked(store, handle, spec, tag_hash, now_ms, out);
         }
         shmq_unlock(store);
         if (status != SHMQ_UNITS_FULL || grown || shmq_frames_grow(store, 256) != SHMQ_OK) {

@@ -26,7 +26,7 @@ static int file_at(struct shmq_store *store, const struct shmq_queue *queue, uin
     if (strchr(name, '/') != NULL || name[0] == '.') {
         return -1; /* shared memory is input: no name may leave the directory */
     }
-    int bytes = snprintf(path, sizeof path, "%s/consumequeue/%s/%u/%020" PRIu64, store->head->store_path, name,
+    int bytes = snprintf(path, sizeof path, "%.1023s/consumequeue/%s/%u/%020" PRIu64, store->head->store_path, name,
                          queue->queue_id, number * FILE_UNITS * SHMQ_UNIT_BYTES);
     if (bytes < 0 || (size_t)bytes >= sizeof path) {
         return -1;

@@ -27,6 +27,11 @@ void shmq_raise_durable(struct shmq_store *store, uint64_t position)
 
 static enum shmq_status flush_locked(struct shmq_store *store, uint64_t target)
 {
+    /* Looked at under the lock: the failure of the holder before us may be a moment old, and the kernel, having
+     * reported it once, would let our fdatasync succeed. */
+    if (atomic_load_explicit(&store->log->read_only, memory_order_acquire) == SHMQ_READ_ONLY_FLUSH_FAILED) {
+        return SHMQ_READ_ONLY;
+    }
     uint64_t from = shmq_load_acquire(&store->log->durable_end);
     for (uint64_t at = from; at < target; at = (at / store->sizes.file_bytes + 1) * store->sizes.file_bytes) {
         struct shmq_mapping *mapping = shmq_mapping_get(store, at);
@@ -59,10 +64,7 @@ enum shmq_status shmq_flush(struct shmq_store *store, uint64_t *durable_end)
         /* Nothing to repair: durable_end rises only after the sync. */
         pthread_mutex_consistent(&store->log->flush_lock);
     }
-    enum shmq_status status = SHMQ_READ_ONLY;
-    if (atomic_load_explicit(&store->log->read_only, memory_order_acquire) != SHMQ_READ_ONLY_FLUSH_FAILED) {
-        status = flush_locked(store, shmq_load_acquire(&store->log->end));
-    }
+    enum shmq_status status = flush_locked(store, shmq_load_acquire(&store->log->end));
     int reason = errno;
     pthread_mutex_unlock(&store->log->flush_lock);
     if (durable_end != NULL) {

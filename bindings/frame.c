@@ -203,27 +203,30 @@ enum shmq_status shmq_frames_ensure(struct shmq_store *store, uint32_t queue, ui
     return SHMQ_OK;
 }
 
-void shmq_unit_write(struct shmq_store *store, uint32_t queue, uint64_t queue_offset, const struct shmq_unit *unit)
+bool shmq_unit_write(struct shmq_store *store, uint32_t queue, uint64_t queue_offset, const struct shmq_unit *unit)
 {
     uint32_t ordinal = (uint32_t)(queue_offset / SHMQ_FRAME_UNITS);
     uint32_t frame = store->queues[queue].frame_last;
     if (frame >= store->sizes.frame_max ||
         atomic_load_explicit(&store->frames[frame].tag, memory_order_relaxed) != shmq_frame_tag(queue, ordinal)) {
         frame = shmq_frame_find(store, queue, ordinal);
-        assert(frame != SHMQ_NONE); /* shmq_frames_ensure ran under the same lock */
+        if (frame == SHMQ_NONE) {
+            return false;
+        }
     }
     uint8_t *data = store->units + (size_t)frame * SHMQ_FRAME_BYTES;
     shmq_unit_pack(data + queue_offset % SHMQ_FRAME_UNITS * SHMQ_UNIT_BYTES, unit);
+    return true;
 }
 
 enum shmq_status shmq_frames_grow(struct shmq_store *store, uint32_t frames)
 {
     /* Reserving memory twice is harmless and needs no lock; the word only ever rises. */
     uint32_t ready = atomic_load_explicit(&store->log->frame_ready, memory_order_acquire);
-    uint32_t target = frames > store->sizes.frame_max - ready ? store->sizes.frame_max : ready + frames;
-    if (target == ready) {
+    if (!store->writable || ready >= store->sizes.frame_max) {
         return SHMQ_UNITS_FULL;
     }
+    uint32_t target = frames > store->sizes.frame_max - ready ? store->sizes.frame_max : ready + frames;
     if (store->growable) {
         int rc = store->io->allocate(store->units_fd, (uint64_t)ready * SHMQ_FRAME_BYTES,
                                      (uint64_t)(target - ready) * SHMQ_FRAME_BYTES);
@@ -329,7 +332,9 @@ enum shmq_status shmq_units_restore(struct shmq_store *store, uint32_t queue, ui
         }
         struct shmq_unit unit;
         shmq_unit_unpack(units + (size_t)i * SHMQ_UNIT_BYTES, &unit);
-        shmq_unit_write(store, queue, first + i, &unit);
+        if (!shmq_unit_write(store, queue, first + i, &unit)) {
+            return SHMQ_CORRUPT;
+        }
     }
     struct shmq_queue *entry = &store->queues[queue];
     if (atomic_load_explicit(&entry->offset_max, memory_order_relaxed) < first + count) {

@@ -67,7 +67,10 @@ uint64_t shmq_store_time(struct shmq_store *store, uint64_t now_ms); /* lock hel
 /* The redo note; lock held, before the first byte of the record becomes final. */
 void shmq_intend(struct shmq_store *store, uint32_t queue, uint64_t log_position, uint64_t bytes, uint64_t queue_offset,
                  uint32_t count);
-void shmq_unit_write(struct shmq_store *store, uint32_t queue, uint64_t queue_offset, const struct shmq_unit *unit);
+/* False when no frame is there, which only a scribbled directory explains: shmq_frames_ensure ran under the same lock. */
+bool shmq_unit_write(struct shmq_store *store, uint32_t queue, uint64_t queue_offset, const struct shmq_unit *unit);
+/* Take the note back: nothing was committed. Lock held. */
+void shmq_intend_nothing(struct shmq_store *store);
 /* Zero behind the record, move the log end (the commit point), raise offset_max, clear the note. Lock held. */
 void shmq_publish(struct shmq_store *store, uint32_t queue, const struct shmq_place *place, uint64_t bytes,
                   uint64_t queue_offset, uint32_t count);

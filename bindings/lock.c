@@ -70,6 +70,9 @@ static void after_owner_death(struct shmq_store *store)
 enum shmq_status shmq_lock(struct shmq_store *store, uint64_t deadline_ns)
 {
     struct shmq_log *log = store->log;
+    if (!store->writable) {
+        return SHMQ_READ_ONLY;
+    }
     int rc = pthread_mutex_trylock(&log->lock);
     for (int i = 0; rc == EBUSY && i < SHMQ_SPIN_COUNT && store->processors > 1; i++) {
         shmq_pause();
@@ -104,7 +107,7 @@ void shmq_unlock(struct shmq_store *store)
     if (pthread_mutex_unlock(&store->log->lock) != 0) {
         /* Somebody took the lock from a living owner: only a foreign PID namespace or a stray store can do that.
          * Going on would put two writers into one log. */
-        fprintf(stderr, "shmq: the append lock of broker \"%s\" was not ours at unlock; stopping this process\n",
+        fprintf(stderr, "shmq: the append lock of broker \"%.127s\" was not ours at unlock; stopping this process\n",
                 store->head->broker_name);
         abort();
     }

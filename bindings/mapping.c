@@ -32,7 +32,8 @@ void shmq_mapping_release(struct shmq_mapping *mapping)
 static struct shmq_mapping *map_file(struct shmq_store *store, uint64_t base)
 {
     char path[1400];
-    snprintf(path, sizeof path, "%s/commitlog/%020" PRIu64, store->head->store_path, base);
+    /* The width is a bound: shared memory may have lost its final zero since it was checked. */
+    snprintf(path, sizeof path, "%.1023s/commitlog/%020" PRIu64, store->head->store_path, base);
     int fd = store->io->open(path, store->writable ? O_RDWR : O_RDONLY);
     if (fd < 0) {
         return NULL;

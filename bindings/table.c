@@ -50,9 +50,14 @@ static void topic_link(struct shmq_store *store, uint32_t index)
 {
     const struct shmq_topic *topic = &store->topics[index];
     uint32_t mask = store->topic_bucket_count - 1;
-    uint32_t at = hash_name(topic->name, topic->name_bytes) & mask;
-    while (store->topic_buckets[at] != 0 && store->topic_buckets[at] != index + 1) {
-        at = (at + 1) & mask; /* twice as many buckets as entries: ends */
+    uint32_t bytes = topic->name_bytes;
+    if (bytes > SHMQ_TOPIC_BYTES_MAX) {
+        return;
+    }
+    uint32_t at = hash_name(topic->name, bytes) & mask;
+    /* Twice as many buckets as entries, so an empty one comes; the bound is for a scribbled table. */
+    for (uint32_t step = 0; step < mask && store->topic_buckets[at] != 0 && store->topic_buckets[at] != index + 1; step++) {
+        at = (at + 1) & mask;
     }
     __atomic_store_n(&store->topic_buckets[at], index + 1, __ATOMIC_RELEASE);
 }
@@ -60,15 +65,16 @@ static void topic_link(struct shmq_store *store, uint32_t index)
 void shmq_table_repair(struct shmq_store *store)
 {
     for (uint32_t i = 0; i < topic_count(store); i++) {
-        if (store->topics[i].name_bytes <= SHMQ_TOPIC_BYTES_MAX) {
-            topic_link(store, i);
-        }
+        topic_link(store, i);
     }
 }
 
 static enum shmq_status table_enter(struct shmq_store *store)
 {
     bool owner_died = false;
+    if (!store->writable) {
+        return SHMQ_READ_ONLY; /* the lock itself lies in a segment that readers map read-only */
+    }
     int rc = shmq_robust_lock(&store->log->table_lock, store->io->monotonic_ns() + TABLE_LOCK_NS, &owner_died);
     if (rc != 0) {
         errno = rc;
@@ -128,7 +134,8 @@ static enum shmq_status queues_add(struct shmq_store *store, uint32_t index, uin
     }
     if (wanted > have) {
         uint32_t first = atomic_load_explicit(&store->log->queue_count, memory_order_relaxed);
-        if (place == SHMQ_TOPIC_EXTENTS || wanted - have > store->sizes.queue_max - first) {
+        if (place == SHMQ_TOPIC_EXTENTS || first > store->sizes.queue_max ||
+            wanted - have > store->sizes.queue_max - first) {
             return SHMQ_TABLE_FULL;
         }
         for (uint32_t i = 0; i < wanted - have; i++) {
@@ -187,6 +194,8 @@ enum shmq_status shmq_topic_put(struct shmq_store *store, const char *name, uint
         memset(store->topics[index].name, 0, sizeof store->topics[index].name);
         memcpy(store->topics[index].name, name, bytes);
         store->topics[index].name_bytes = (uint32_t)bytes;
+        /* A put that died before it counted the entry may have left it LIVE, with its queues. */
+        atomic_store_explicit(&store->topics[index].state, SHMQ_TOPIC_EMPTY, memory_order_release);
     }
     status = topic_write(store, index, read_queues, write_queues, perm, flags, kind);
     if (status == SHMQ_OK && !known) {

@@ -17,15 +17,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
-from shmq.tools.quantity import parse_duration, parse_size
-from shmq.tools.terminal import Style, Terminal
 
 from shmq.errors import UsageError
+from shmq.tools.quantity import parse_duration, parse_size
+from shmq.tools.terminal import Style, Terminal
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     import shmq
+
+    FloatParameter = click.ParamType[float, Any]
+    IntParameter = click.ParamType[int, Any]
+    AnyParameter = click.ParamType[Any, Any]
+else:
+    FloatParameter = IntParameter = AnyParameter = click.ParamType  # not generic before click 8.5
 
 Value = TypeVar("Value")
 
@@ -53,7 +59,7 @@ class Call:
 pass_call = click.make_pass_decorator(Call, ensure=True)
 
 
-class Duration(click.ParamType):
+class Duration(FloatParameter):
     """`250ms`, `30s`, `2h`; the value is seconds."""
 
     name = "duration"
@@ -62,7 +68,7 @@ class Duration(click.ParamType):
         return float(value) if isinstance(value, int | float) else _parsed(self, parse_duration, value, param, ctx)
 
 
-class Size(click.ParamType):
+class Size(IntParameter):
     """`64m`, `1G`; the value is bytes."""
 
     name = "size"
@@ -72,7 +78,7 @@ class Size(click.ParamType):
 
 
 def _parsed(
-    kind: click.ParamType,
+    kind: AnyParameter,
     parse: Callable[[str], Value],
     value: str,
     param: click.Parameter | None,

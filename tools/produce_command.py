@@ -11,17 +11,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from io import BufferedReader
+from typing import Any, cast
 
 import click
+
+from shmq.errors import UsageError
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.completion import complete_topic
 from shmq.tools.line_splitter import LineSplitter
 from shmq.tools.message_sender import Attributes, Sender, Stored
 from shmq.tools.message_text import unescape
 from shmq.tools.quantity import rate_text
-
-from shmq.errors import UsageError
 
 READ_BYTES = 256 << 10
 
@@ -53,7 +54,7 @@ def _properties(ctx: click.Context, param: click.Parameter, value: tuple[str, ..
 @click.option("-0", "--null", is_flag=True, help="NUL ends a message, as find -print0 writes.")
 @pass_call
 def produce(
-    call: Call, topic: str, body: str | None, files: tuple[str, ...], delimiter: str | None, null: bool, **given: Any
+    call: Call, /, topic: str, body: str | None, files: tuple[str, ...], delimiter: str | None, null: bool, **given: Any
 ) -> None:
     """Store messages in TOPIC.
 
@@ -91,7 +92,9 @@ def _send_stream(sender: Sender, call: Call, delimiter: bytes) -> None:
         call.terminal.say("one message a line, Ctrl-D ends")
     splitter = LineSplitter(delimiter, line_bytes_max=BODY_BYTES_MAX)
     with _progress(call) as show:
-        while piece := sys.stdin.buffer.read1(READ_BYTES):
+        # What is there, not what a full buffer would hold: a slow stream is sent as it comes.
+        read = cast(BufferedReader, sys.stdin.buffer).read1
+        while piece := read(READ_BYTES):
             sender.send(splitter.feed(piece))
             show(sender.stored.count)
         sender.send(splitter.finish())

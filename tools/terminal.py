@@ -21,9 +21,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from shmq.tools.exit_code import exit_code_of
-
 from shmq.errors import ShmqError
+from shmq.tools.exit_code import exit_code_of
 
 
 class ReaderGone(Exception):
@@ -114,9 +113,9 @@ class Terminal:
         """Say what is suspicious without being an error."""
         self.say(self._styled("warning: ", "33", sys.stderr) + text)
 
-    def fail(self, error: BaseException) -> int:
-        """Report the error that ends this call on stderr; return its exit status."""
-        status = int(exit_code_of(error))
+    def fail(self, error: BaseException, status: int | None = None) -> int:
+        """Report the error that ends this call on stderr; return its exit status, or the one given."""
+        status = int(exit_code_of(error)) if status is None else status
         hint = getattr(error, "hint", "") or ""
         if self.structured:
             self._talk(json_line(error_document(error, status)))
@@ -166,13 +165,13 @@ def json_line(value: Any) -> str:
 
 def error_document(error: BaseException, status: int) -> dict[str, Any]:
     """Return what a failed call writes to stderr in JSON mode."""
-    known = isinstance(error, ShmqError)
+    known = error if isinstance(error, ShmqError) else ShmqError("")
     return {
-        "code": error.code if known else 1,
+        "code": known.code,
         "error": str(error) or type(error).__name__,
-        "hint": error.hint if known else "",
+        "hint": known.hint,
         "type": type(error).__name__,
-        "retryable": error.retryable if known else False,
+        "retryable": known.retryable,
         "exit": status,
     }
 

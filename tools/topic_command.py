@@ -9,6 +9,9 @@ import time
 from typing import Any
 
 import click
+
+from shmq.errors import UsageError
+from shmq.message import QUEUES_MAX, check_topic
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
 from shmq.tools.control import control_of
@@ -16,9 +19,6 @@ from shmq.tools.exit_code import ExitCode
 from shmq.tools.memory import KINDS, Memory, TopicView, open_memory
 from shmq.tools.quantity import age_text, count_text, iso_text, plural, rate_text, size_text
 from shmq.tools.terminal import Column
-
-from shmq.errors import UsageError
-from shmq.message import QUEUES_MAX, check_topic
 
 topic = Group("topic", help="List, show, create, update, delete topics.")
 
@@ -199,20 +199,15 @@ def create(
     with open_memory(call.url) as memory:
         exists = name in memory.topic_names()
     with control_of(call) as control:
-        wanted = {
-            "queues": queues or control.attachment.default_queues,
-            "kind": kind,
-            "permission": permission or "rw",
-        }
+        count, letters = queues or control.attachment.default_queues, permission or "rw"
         if not exists and not dry_run:
-            control.create_topic(name, queues=wanted["queues"], perm=PERMISSIONS[wanted["permission"]], kind=kind)
-    _report(call, name, "create", {**wanted, "changed": not exists and not dry_run})
+            control.create_topic(name, queues=count, perm=PERMISSIONS[letters], kind=kind)
+    facts = {"queues": count, "kind": kind, "permission": letters, "changed": not exists and not dry_run}
+    _report(call, name, "create", facts)
     if exists:
         call.terminal.say(f'topic "{name}" exists already; change it with: shmq topic update {name}')
         return ExitCode.DONE if if_missing else ExitCode.NO
-    call.terminal.say(
-        f'{"would create" if dry_run else "created"} topic "{name}" with {plural(wanted["queues"], "queue")}'
-    )
+    call.terminal.say(f'{"would create" if dry_run else "created"} topic "{name}" with {plural(count, "queue")}')
     return ExitCode.DONE
 
 
@@ -259,19 +254,25 @@ def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
     with open_memory(call.url) as memory:
         view = memory.topic(name)
         readers = {entry.group for entry in memory.progress() if entry.topic == name}
-    would = "" if yes and not dry_run else "would "
-    call.terminal.say(
-        f'{would}delete topic "{name}" with {plural(view.messages, "message")} ({size_text(view.size_bytes)})'
-        + (f", read by {plural(len(readers), 'group')}: {', '.join(sorted(readers))}" if readers else "")
-    )
-    changed = confirmed(call, yes=yes, dry_run=dry_run)
-    if changed:
-        with control_of(call) as control:
-            control.delete_topic(name)
+    what = f'topic "{name}" with {plural(view.messages, "message")} ({size_text(view.size_bytes)})'
+    if readers:
+        what += f", read by {plural(len(readers), 'group')}: {', '.join(sorted(readers))}"
+    changed = _delete(call, name, what, dry_run=dry_run, yes=yes)
     _report(
         call, name, "delete",
         {"queues": view.write_queues, "kind": view.kind, "permission": permission_text(view.perm), "changed": changed},
     )  # fmt: skip
+
+
+def _delete(call: Call, name: str, what: str, *, dry_run: bool, yes: bool) -> bool:
+    if dry_run or not yes:
+        call.terminal.say(f"would delete {what}")
+    changed = confirmed(call, yes=yes, dry_run=dry_run)
+    if changed:
+        with control_of(call) as control:
+            control.delete_topic(name)
+        call.terminal.say(f"deleted {what}")
+    return changed
 
 
 def _report(call: Call, name: str, action: str, facts: dict[str, Any]) -> None:

@@ -18,12 +18,12 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.attach import Attached
 from shmq.daemon.keeper.catalog import Catalog
 from shmq.daemon.keeper.flusher import Flusher
+from shmq.daemon.keeper.frames import FrameKeeper
 from shmq.daemon.keeper.marks import MarkKeeper
 from shmq.daemon.keeper.space import LogSpace
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.daemon.keeper.watchdog import Watchdog
 from shmq.daemon.options import Options
-
 from shmq.shm.core import READ_ONLY_REASONS, CoreError
 from shmq.store.atomic import sync_directory
 
@@ -33,6 +33,7 @@ _IDLE_SECONDS = 0.2
 _MARK_SECONDS = 1.0
 _WATCH_SECONDS = 0.25
 _FLUSH_STOP_SECONDS = 60.0
+_ORPHAN_SECONDS = 0.3
 
 
 class Keeper:
@@ -44,21 +45,23 @@ class Keeper:
         self._store = store
         self._log = log
         self._wake = threading.Event()
+        self._frames = FrameKeeper(store, memory_bytes=options.unit_memory_bytes, log=log)
         self._units = UnitWriter(
             store,
             files.consumequeue,
+            self._frames,
             born={name: record.born for name, record in attached.tables.tables.topics.items()},
-            memory_bytes=options.unit_memory_bytes,
             log=log,
         )
         self._space = LogSpace(store, files.commitlog, options, on_begin_moved=self._units.begin_moved, log=log)
         self._flusher = Flusher(store, options, on_bell=self._wake.set, log=log)
         self._marks = MarkKeeper(store, files, self._units, self._flusher, log)
-        self._catalog = Catalog(store, files.config, attached.tables, self._units, log)
+        self._catalog = Catalog(store, files.config, attached.tables, self._units, self._frames, log)
         self._watchdog = Watchdog(store, lease_seconds=options.lease_ms / 1000, log=log)
         self._mark_at = 0.0
         self._watch_at = 0.0
         self._seen_end = -1
+        self.rounds = 0
         self._read_only = store.read_only
 
     def start(self) -> None:
@@ -66,6 +69,7 @@ class Keeper:
         self._store.keeper_beat()
         self._space.round(time.monotonic(), time.time())
         self._units.round()
+        self._frames.round()
         self._catalog.save_tables()
         self._flusher.start()
 
@@ -86,11 +90,13 @@ class Keeper:
 
     def round(self, now: float) -> bool:
         """Do what is due; True when there is more to do soon."""
+        self.rounds += 1
         log_end = self._store.log_end
         busy = log_end != self._seen_end
         self._seen_end = log_end
         self._space.round(now, time.time())
         busy |= self._units.round()
+        self._frames.round()
         if now >= self._mark_at:
             self._mark_at = now + _MARK_SECONDS
             self._marks.begin()
@@ -126,6 +132,25 @@ class Keeper:
         self._log("keeper.stopped", saved=saved, log_end=self._store.log_end, durable_end=self._store.durable_end)
         self.close()
         return saved
+
+    def abandon(self) -> None:
+        """Leave everything as it is: the supervisor died, and the next keeper goes on from here."""
+        self._flusher.stop(_ORPHAN_SECONDS)
+        self.close()
+
+    def clean(self, wall_seconds: float) -> int:
+        """Apply the retention now; returns how many log files went."""
+        return self._space.clean(wall_seconds)
+
+    @property
+    def frames_used(self) -> int:
+        """Unit frames in memory."""
+        return self._frames.used
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the last attempt to create a log file worked."""
+        return self._space.has_room
 
     def close(self) -> None:
         """Let go of segments and files and leave them as they are."""

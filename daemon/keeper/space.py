@@ -5,19 +5,20 @@ It does not know records, queues (it is told how to correct their minimum) or wh
     begin ……… files with records ……… end ┊ populated ┊ … rest of the file … ┊ one spare file
                                      log_end   +16 MiB
 
-Rules: (1) the file behind the one in use exists before it is needed, and no more than that one;
+Rules: (1) the file behind the one in use exists before it is needed, and no more than that one, unless files fill
+within a second;
 (2) a full disk is said once and tried again every second; nothing else stops;
 (3) the last file is never removed; log_begin moves before a name goes; clients keep what they have mapped.
 """
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.options import Options
-
 from shmq.errors import ShmqError
 from shmq.shm.core import CoreError, Store
 from shmq.store.commitlog import CommitLogFiles
@@ -25,6 +26,8 @@ from shmq.store.commitlog import CommitLogFiles
 _RETRY_SECONDS = 1.0
 _RETENTION_SECONDS = 10.0
 _REMOVED_PER_ROUND_MAX = 10  # RocketMQ's bound; the disk gets time in between
+_RATE_SECONDS = 0.02
+_SPARE_MAX = 16
 _POPULATE_STEP = 4 << 20
 
 
@@ -53,6 +56,14 @@ class LogSpace:
         self._retry_at = 0.0
         self._retention_at = 0.0
         self._refused = False
+        self._rate = 0.0  # bytes a second
+        self._measured_at = 0.0
+        self._measured_end = store.log_end
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the last attempt to create a file worked."""
+        return not self._refused
 
     def round(self, now: float, wall_seconds: float) -> None:
         """Do what is due.
@@ -69,7 +80,8 @@ class LogSpace:
 
     def _keep_spare(self, now: float) -> None:
         log_end = self._store.log_end
-        while self._files.end - log_end <= self._files.file_bytes and now >= self._retry_at:
+        ahead = self._files.file_bytes * self._spare_count(now, log_end)
+        while self._files.end - log_end <= ahead and now >= self._retry_at:
             try:
                 end = self._files.create_next(log_end - log_end % self._files.file_bytes)
             except ShmqError as error:
@@ -81,6 +93,14 @@ class LogSpace:
             self._store.set_allocated_end(end)
             self._log("log.file_created", files=len(self._files.positions), allocated_end=end)
             self._refused = False
+
+    def _spare_count(self, now: float, log_end: int) -> int:
+        """One, or as many as hold a second of the present rate, which small files need."""
+        seconds = now - self._measured_at
+        if seconds >= _RATE_SECONDS:
+            self._rate = (log_end - self._measured_end) / seconds
+            self._measured_at, self._measured_end = now, log_end
+        return max(1, min(_SPARE_MAX, math.ceil(self._rate / self._files.file_bytes)))
 
     def _populate(self) -> None:
         """Make the pages present that writers reach next, so that they meet minor faults only."""

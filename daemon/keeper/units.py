@@ -1,29 +1,25 @@
-"""Writes ConsumeQueue units from shared memory into their files, and keeps memory for new ones.
+"""Writes ConsumeQueue units from shared memory into their files, and corrects the queues' minimums.
 
 It does not know the log's files nor when a mark is written.
 
 Rules: (1) a unit leaves memory only after it is in its file; (2) units of a queue whose topic was deleted are dropped,
-and the directory of the old life goes before the first unit of the new one is written; (3) at least FRAMES_FREE_MIN
-frames are ready for writers, in small steps, so that an idle broker stays small.
+and the directory of the old life goes before the first unit of the new one is written; (3) a unit
+that is missing in memory keeps its own queue from going on, and the mark, but no other queue.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 
 from shmq.daemon.event_log import EventLog
-
-from shmq.shm.core import FRAME_BYTES, FRAME_UNITS, UNIT_BYTES, CoreError, Store
+from shmq.daemon.keeper.frames import FrameKeeper
+from shmq.shm.core import UNIT_BYTES, Store
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue, is_pre_blank
+from shmq.store.tables import TOPIC_LIVE
 
-FRAMES_FREE_MIN = 1024
-_FRAMES_STEP = 512
 _QUEUES_PER_ROUND = 4096
 _UNITS_PER_READ = 16384
-_RELEASE_PER_LOCK = 64
 _MINIMUMS_PER_ROUND = 256
-_LOCK_SECONDS = 0.2
 
 
 class UnitWriter:
@@ -31,35 +27,31 @@ class UnitWriter:
 
     Args:
         born: topic -> birth position of the life whose units are in the files.
-        memory_bytes: how much memory persisted frames may keep.
     """
 
     def __init__(
         self,
         store: Store,
         files: ConsumeQueueFiles,
+        frames: FrameKeeper,
         *,
         born: dict[str, int],
-        memory_bytes: int,
         log: EventLog,
     ) -> None:
         self._store = store
         self._files = files
+        self._frames = frames
         self._born = born
-        self._frames_kept = memory_bytes // FRAME_BYTES
         self._log = log
         self._names: dict[int, Queue | None] = {}
         self._names_version = -1
-        self._released: dict[int, int] = {}  # queue index -> first frame ordinal that may still be in memory
         self._failed = False
         self._log_begin = store.log_begin
         self._behind: list[int] = []  # queues whose minimum may point at a file that is gone
-        self._frame_max = int(store.head["frame_max"])
 
     def round(self) -> bool:
         """Write what is new; True when there may be more at once."""
         full = self.write_all(queues_max=_QUEUES_PER_ROUND)
-        self._keep_frames()
         self._correct_minimums()
         return not full or bool(self._behind)
 
@@ -86,14 +78,20 @@ class UnitWriter:
 
     def write_all(self, *, queues_max: int = 1 << 30) -> bool:
         """Write every unit that was complete when the call began; False when the limit or the disk stopped it."""
-        start = 0
+        try:
+            return self._write_dirty(queues_max)
+        except OSError as error:
+            self._complain("units.not_written", file=str(error.filename), reason=os.strerror(error.errno or 0))
+            return False
+
+    def _write_dirty(self, queues_max: int) -> bool:
+        start, complete = 0, True
         while queues_max > 0:
             dirty = self._store.dirty_queues(min(queues_max, _QUEUES_PER_ROUND), start)
             for index, persisted, offset_max in dirty:
-                if not self._write(index, persisted, offset_max):
-                    return False
+                complete &= self._write(index, persisted, offset_max)
             if len(dirty) < min(queues_max, _QUEUES_PER_ROUND):
-                return True
+                return complete
             start = dirty[-1][0] + 1
             queues_max -= len(dirty)
         return False
@@ -103,17 +101,6 @@ class UnitWriter:
         self._born.pop(topic, None)
         self._files.remove_topic(topic)
         self._names.clear()
-
-    def drop_queues(self, indexes: Iterable[int]) -> None:
-        """Give back the memory of queues whose topic was deleted."""
-        for index in indexes:
-            _, offset_max, persisted, _, _, _ = self._store.queue(index)
-            # Rounded up, so that the last frame can be given back too.
-            frames = -(-offset_max // FRAME_UNITS)
-            self._store.set_persisted(index, frames * FRAME_UNITS)
-            begin = self._released.pop(index, max(0, persisted // FRAME_UNITS - self._frame_max))
-            for at in range(begin, frames, _RELEASE_PER_LOCK):
-                self._store.frames_release(index, at, min(_RELEASE_PER_LOCK, frames - at), _LOCK_SECONDS)
 
     def queue_of(self, index: int) -> Queue | None:
         """Return topic and queue id of a queue index, or None when its topic was deleted or made anew."""
@@ -129,7 +116,7 @@ class UnitWriter:
         _, _, _, topic_index, queue_id, _ = self._store.queue(index)
         topic = self._store.topic(topic_index)
         queues = topic["queues"]
-        if topic["state"] != 1 or queue_id >= len(queues) or queues[queue_id] != index:
+        if topic["state"] != TOPIC_LIVE or queue_id >= len(queues) or queues[queue_id] != index:
             return None
         name, born = topic["name"], topic["born_position"]
         if self._born.get(name) != born:
@@ -140,22 +127,17 @@ class UnitWriter:
     def _write(self, index: int, persisted: int, offset_max: int) -> bool:
         queue = self.queue_of(index)
         if queue is None:
-            self.drop_queues([index])
+            self._frames.drop([index])
             return True
         while persisted < offset_max:
             units = self._store.units_read(index, persisted, min(_UNITS_PER_READ, offset_max - persisted))
             if not units:
                 self._complain("units.missing", topic=queue[0], queue_id=queue[1], queue_offset=persisted)
                 return False
-            try:
-                self._files.write(queue, persisted, units)
-            except OSError as error:
-                self._complain(
-                    "units.not_written", topic=queue[0], queue_id=queue[1], reason=os.strerror(error.errno or 0)
-                )
-                return False
+            self._files.write(queue, persisted, units)
             persisted += len(units) // UNIT_BYTES
             self._store.set_persisted(index, persisted)
+        self._frames.grew(index, offset_max)
         self._failed = False
         return True
 
@@ -164,35 +146,3 @@ class UnitWriter:
         if not self._failed:
             self._log(event, **values)
         self._failed = True
-
-    def _keep_frames(self) -> None:
-        stats = self._store.stats()
-        ready, used = stats["frame_ready"], stats["frame_used"]
-        if ready - used < FRAMES_FREE_MIN and ready < self._frame_max:
-            try:
-                self._store.frames_grow(_FRAMES_STEP)
-            except CoreError as error:
-                self._complain("frames.not_grown", reason=str(error.args[1]))
-        pressed = ready - used < FRAMES_FREE_MIN and ready >= self._frame_max
-        if used > self._frames_kept or pressed:
-            self._release(max(used - self._frames_kept, FRAMES_FREE_MIN if pressed else 0), used)
-
-    def _release(self, wanted: int, used: int) -> None:
-        """Give back the oldest persisted frames, queue by queue, those with most of them first."""
-        held: list[tuple[int, int, int]] = []
-        for topic in self._store.topics():
-            for index in topic["queues"]:
-                persisted = self._store.queue(index)[2]
-                end = persisted // FRAME_UNITS
-                begin = self._released.get(index, max(0, end - used))
-                if end > begin:
-                    held.append((end - begin, index, begin))
-        for count, index, begin in sorted(held, reverse=True):
-            if wanted <= 0:
-                return
-            at = begin
-            while at < begin + count and wanted > 0:
-                step = min(_RELEASE_PER_LOCK, begin + count - at)
-                wanted -= self._store.frames_release(index, at, step, _LOCK_SECONDS)
-                at += step
-            self._released[index] = at

@@ -91,7 +91,7 @@ class Instance:
             raise SegmentError(f"the instance description has {len(text)} characters, more than {_JSON_BYTES_MAX}")
         try:
             return cls.from_object(json.loads(text))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SegmentError(f"the instance description is not readable: {error}") from error
 
     @classmethod
@@ -105,7 +105,7 @@ class Instance:
             raise SegmentError("the instance description is not a JSON object")
         try:
             return _checked(data)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, IndexError, TypeError, ValueError) as error:
             raise SegmentError(f"the instance description is not usable: {error!r}") from error
 
 

@@ -47,6 +47,7 @@ SHM_DIRECTORY = Path("/dev/shm")
 FRAMES_READY_AT_START = 2048  # 8 MiB: enough for the keeper's free margin of 1024 frames twice
 FRAME_MAX_LEAST = 2048
 SYSV_UNITS_BYTES_MAX = 64 << 20  # every page of a SysV segment is touched, so it is really taken
+_SHM_DEST = 0o1000  # Linux keeps a removed segment attachable while somebody is attached
 _GENERATION_TRIES = 8
 _DEFAULT_STORE_HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 
@@ -95,8 +96,8 @@ def create_segments(
         SegmentError: no memory, no SysV ids, or the names are taken.
     """
     access = access_rights()
-    drawn, key = _draw_generation(broker_name, generation, access)
     fitted = _fit(sizes, kind)
+    drawn, key = _draw_generation(broker_name, generation, access)
     instance = Instance(
         broker_name=broker_name,
         generation=drawn,
@@ -331,6 +332,8 @@ def _open_sysv(instance: Instance, owner: int, *, writable: bool) -> Store:
             # Attached while it is checked and opened again by the core: an id in use is not given to another segment.
             held.append(sysv_ipc.attach(identifier, None, sysv_ipc.SHM_RDONLY))
             segment = held[-1]
+            if int(segment.mode) & _SHM_DEST:
+                raise SegmentError(f"SysV segment {identifier} was removed", hint="start the broker: shmq serve")
             if int(segment.cuid) != owner:
                 raise PermissionDenied(f"SysV segment {identifier} was made by uid {segment.cuid}, not by {owner}")
             if int(segment.mode) & 0o777 != instance.mode:
@@ -341,7 +344,7 @@ def _open_sysv(instance: Instance, owner: int, *, writable: bool) -> Store:
         return Store(control, units, readers, writable=writable, sysv=True)
     except sysv_ipc.PermissionsError as error:
         raise PermissionDenied(f"the SysV segments exclude uid {os.geteuid()}: {error}") from error
-    except sysv_ipc.Error as error:
+    except (sysv_ipc.Error, ValueError) as error:
         raise SegmentError(f"the SysV segments are gone: {error}", hint="start the broker: shmq serve") from error
     finally:
         for segment in held:

@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#define FRAMES_AHEAD 4u /* more than one operation takes, the appends of the check included */
+
 void arena_die(const char *format, ...)
 {
     va_list arguments;
@@ -73,6 +75,7 @@ void arena_create(struct arena *arena, const struct arena_options *options)
     ARENA_MUST(shmq_topic_put(&arena->store, ARENA_TOPIC, ARENA_QUEUES, ARENA_QUEUES, 6, 0, 0, &topic) == SHMQ_OK);
     ARENA_MUST(shmq_topic_queue(&arena->store, topic, 0) == 0); /* so queue id and queue index are the same number */
     arena->window_until = options->file_bytes * options->file_count;
+    arena->window_frames = options->frame_max;
 }
 
 void arena_destroy(struct arena *arena)
@@ -121,6 +124,8 @@ void arena_window(struct arena *arena, uint64_t bytes)
     uint64_t all = arena->options.file_bytes * arena->options.file_count;
     arena->window_from = shmq_load_acquire(&arena->store.log->end);
     arena->window_until = bytes > all - arena->window_from ? all : arena->window_from + bytes;
+    uint32_t frames = arena->store.log->frame_bump + FRAMES_AHEAD;
+    arena->window_frames = frames < arena->sizes.frame_max ? frames : arena->sizes.frame_max;
 }
 
 /* ---- snapshots ---------------------------------------------------------------------------------- */
@@ -138,7 +143,7 @@ static uint32_t parts_of(const struct arena *arena, struct part parts[ARENA_FILE
         at = next;
     }
     parts[count++] = (struct part){arena->readers, arena->layout.readers_bytes};
-    parts[count++] = (struct part){arena->units, arena->layout.units_bytes};
+    parts[count++] = (struct part){arena->units, (size_t)arena->window_frames * SHMQ_FRAME_BYTES};
     return count;
 }
 
@@ -180,6 +185,13 @@ bool arena_differs(const struct arena *arena, const uint8_t *snapshot)
         }
     }
     return false;
+}
+
+bool arena_control_differs(const struct arena *arena, const uint8_t *snapshot)
+{
+    struct part parts[ARENA_FILES_MAX + 3];
+    parts_of(arena, parts);
+    return memcmp(parts[0].data, snapshot, parts[0].bytes) != 0;
 }
 
 /* ---- death -------------------------------------------------------------------------------------- */

@@ -34,6 +34,7 @@ struct arena {
     uint8_t *files[ARENA_FILES_MAX];
     char directory[64];
     uint64_t window_from, window_until; /* log bytes that are compared, saved and put back */
+    uint32_t window_frames;             /* unit frames, likewise */
     struct shmq_store store;            /* of the process that built it */
 };
 
@@ -53,6 +54,7 @@ size_t arena_snapshot_bytes(const struct arena *arena);
 void arena_save(const struct arena *arena, uint8_t *snapshot);
 void arena_restore(struct arena *arena, const uint8_t *snapshot);
 bool arena_differs(const struct arena *arena, const uint8_t *snapshot);
+bool arena_control_differs(const struct arena *arena, const uint8_t *snapshot); /* without log, units and readers */
 
 /* Do to the shared words what the kernel and the process table do when `pid` is killed: mark its robust mutexes, and
  * let its claim name a process that no longer exists. */

@@ -59,6 +59,7 @@ struct verdict {
     uint32_t numbers;           /* bit n: invariant n was broken */
     char first[300];
 };
+extern uint32_t check_ignored;  /* bit n: do not report invariant n; to see what else a mutant breaks */
 void verdict_add(struct verdict *verdict, uint32_t invariant, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -272,6 +272,14 @@ static void check_topics(struct arena *arena, const struct shape *shape, bool ac
         shmq_topic_put(store, ARENA_TOPIC, alpha, alpha, 6, 0, 0, &index) != SHMQ_OK) {
         verdict_add(verdict, 10, "a topic cannot be put after the death");
     }
+    uint32_t count = atomic_load(&store->log->topic_count);
+    for (uint32_t i = 0; i < count && i < store->sizes.topic_max; i++) {
+        for (uint32_t k = 0; k < i; k++) {
+            if (strcmp(store->topics[i].name, store->topics[k].name) == 0) {
+                verdict_add(verdict, 8, "topic %s has two entries", store->topics[i].name);
+            }
+        }
+    }
     check_topic(arena, ARENA_TOPIC, alpha, used, verdict);
     check_topic(arena, "beta", 4, used, verdict);
     check_topic(arena, "gamma", 2, used, verdict);

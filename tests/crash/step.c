@@ -6,28 +6,26 @@
  *   simulated   the state is taken as it is, the words that the kernel changes at death are changed (arena_bury), the
  *               invariants are checked by a living process, the state is put back and the stepping goes on. The shared
  *               memory is all that survives a process, so this is the same as killing, and fast enough for every state.
- *   real        the child is run again up to the n-th instruction and gets SIGKILL: proof that arena_bury does what the
- *               kernel does. Quadratic, so every instruction of short shapes and every k-th of long ones.
+ *   real        the child is run again up to the n-th instruction (a breakpoint at that address, passed as often as the
+ *               first run passed it) and gets SIGKILL: proof that arena_bury does what the kernel does.
  *   depth 2     in each state a second child repairs (and appends), is stepped and killed in the same way.
  *
  * Prints one JSON line a shape; exit status 1 when an invariant was broken, 3 when the test bed itself failed.
  */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/ptrace.h>
-#include <sys/wait.h>
 
 #include "shapes.h"
+#include "trace.h"
 
-#define REPAIRER_ID 5000u
 #define SHAPE_SECONDS_MAX 600
+#define PASSES_MAX 40u
 
 struct plan {                   /* every n-th state or instruction, 0: none; `seed` shifts where counting starts */
     uint64_t depth2_stride, real_stride, seed;
+    uint64_t state_stride;      /* of states that differ in log bytes or units only; the others are all checked */
     uint64_t violations_max;    /* stop the shape early: mutants need no complete list */
     bool repairer_appends;      /* the repairer of depth 2 appends even where lock and unlock would repair */
 };
@@ -44,6 +42,8 @@ struct run {
     struct notes *victim_notes, *repairer_notes;
     size_t snapshot_bytes;
     uint8_t *origin, *state, *repair_state;
+    uint64_t *addresses;        /* of each instruction of the operation, in the order of execution */
+    uint64_t address_max;
     struct figures figures;
 };
 
@@ -55,39 +55,36 @@ static struct notes *new_notes(void)
 }
 
 /* ---- children ----------------------------------------------------------------------------------- */
+struct part_of_child { struct run *run; const struct shape *shape; const struct message *first; struct notes *notes; };
+static struct actor actor; /* used in children only */
+
+static void prepare(void *argument)
+{
+    struct part_of_child *part = argument;
+    actor_prepare(&actor, part->shape, &part->run->scenery, part->notes, part->first);
+}
+
+static void act(void *argument)
+{
+    (void)argument;
+    actor_act(&actor);
+}
+
 static pid_t spawn(struct run *run, const struct shape *shape, const struct message *first, struct notes *notes)
 {
+    struct part_of_child part = {.run = run, .shape = shape, .first = first, .notes = notes};
     memset(notes, 0, sizeof *notes);
-    fflush(stdout);
-    pid_t child = fork();
-    ARENA_MUST(child >= 0);
-    if (child == 0) {
-        struct actor actor;
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        actor_prepare(&actor, shape, &run->scenery, notes, first);
-        ARENA_MUST(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0);
-        raise(SIGSTOP);
-        actor_act(&actor);
-        _exit(0);
-    }
-    int status;
-    ARENA_MUST(waitpid(child, &status, 0) == child && WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
-    ARENA_MUST(ptrace(PTRACE_SETOPTIONS, child, NULL, PTRACE_O_EXITKILL | PTRACE_O_TRACESYSGOOD) == 0);
-    return child;
+    return trace_spawn(prepare, act, &part);
 }
 
 /* One instruction; false when the child ended or got a signal of its own, which is a finding. */
 static bool step(struct run *run, pid_t child)
 {
-    int status;
-    ARENA_MUST(ptrace(PTRACE_SINGLESTEP, child, NULL, NULL) == 0);
-    ARENA_MUST(waitpid(child, &status, 0) == child);
-    if (WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP) {
-        return true;
+    int signal = trace_step(child);
+    if (signal != 0) {
+        verdict_add(&run->figures.verdict, 10, "the process got signal %d in its operation", signal);
     }
-    verdict_add(&run->figures.verdict, 10, "the process got signal %d in its operation",
-                WIFSTOPPED(status) ? WSTOPSIG(status) : WTERMSIG(status));
-    return false;
+    return signal == 0;
 }
 
 static bool step_to_start(struct run *run, pid_t child, const struct notes *notes)
@@ -98,19 +95,6 @@ static bool step_to_start(struct run *run, pid_t child, const struct notes *note
         }
     }
     return true;
-}
-
-static void end_child(pid_t child, bool by_force)
-{
-    int status = 0;
-    if (by_force) {
-        kill(child, SIGKILL);
-    } else {
-        ptrace(PTRACE_CONT, child, NULL, NULL);
-    }
-    while (waitpid(child, &status, 0) == child && !WIFEXITED(status) && !WIFSIGNALED(status)) {
-        ptrace(PTRACE_CONT, child, NULL, NULL);
-    }
 }
 
 /* ---- checks ------------------------------------------------------------------------------------- */
@@ -158,26 +142,12 @@ static void note_acks(struct run *run)
 }
 
 /* ---- depth 2 ------------------------------------------------------------------------------------ */
-static struct shape repairer_of(const struct run *run)
-{
-    const struct shape *shape = run->shape;
-    struct shape repairer = {.name = "repairer", .operation = shape->operation, .scene = SCENE_PLAIN, .count = 1};
-    bool claims = (shape->operation >= OPERATION_CLAIM_OPEN && shape->operation <= OPERATION_CLAIM_EVICTED) ||
-                  shape->scene == SCENE_CLAIM_DEAD || shape->scene == SCENE_CLAIM_SLOW ||
-                  shape->body_bytes > SHMQ_INLINE_BYTES_MAX;
-    if (shape->operation < OPERATION_TOPIC_PUT || shape->operation > OPERATION_FLUSH) {
-        repairer.operation = claims || run->plan->repairer_appends ? OPERATION_APPEND : OPERATION_LOCK;
-        repairer.body_bytes = 24;
-    }
-    return repairer;
-}
-
 /* run->state holds the state in which the victim dies; the store holds it too, and does again afterwards. */
 static void enumerate_repair(struct run *run, pid_t victim, uint64_t number)
 {
     struct scenery *scenery = &run->scenery;
-    struct shape shape = repairer_of(run);
-    struct message first = {.id = REPAIRER_ID, .queue = 0, .body_bytes = shape.body_bytes};
+    struct shape shape = shape_repairer(run->shape, run->plan->repairer_appends);
+    struct message first = {.id = SHAPE_REPAIRER_ID, .queue = 0, .body_bytes = shape.body_bytes};
     arena_bury(&scenery->arena, victim);
     pid_t child = spawn(run, &shape, &first, run->repairer_notes);
     scenery->ledger.parties[1] = (struct party){.first = first, .count = shape.operation == OPERATION_APPEND};
@@ -197,7 +167,7 @@ static void enumerate_repair(struct run *run, pid_t victim, uint64_t number)
         check_death(run, "repairer killed after state", number);
         arena_restore(&scenery->arena, run->repair_state);
     }
-    end_child(child, true);
+    trace_end(child, true);
     memset(run->repairer_notes, 0, sizeof *run->repairer_notes);
     scenery->ledger.party_count = 1;
     run->figures.repairs++;
@@ -215,11 +185,14 @@ static pid_t start_victim(struct run *run)
     return victim;
 }
 
-static void examine_state(struct run *run, pid_t victim)
+static void examine_state(struct run *run, pid_t victim, bool control)
 {
     struct arena *arena = &run->scenery.arena;
     const struct plan *plan = run->plan;
     uint64_t number = ++run->figures.states;
+    if (!control && (number + plan->seed) % plan->state_stride != 0) {
+        return;
+    }
     note_acks(run);
     check_instant(run, "alive in state", number);
     arena_bury(arena, victim);
@@ -230,23 +203,37 @@ static void examine_state(struct run *run, pid_t victim)
     }
 }
 
+static void note_address(struct run *run, pid_t victim)
+{
+    if (run->plan->real_stride != 0) {
+        if (run->figures.instructions == run->address_max) {
+            run->address_max = run->address_max * 2 + 4096;
+            run->addresses = realloc(run->addresses, run->address_max * sizeof *run->addresses);
+            ARENA_MUST(run->addresses != NULL);
+        }
+        run->addresses[run->figures.instructions] = trace_instruction(victim);
+    }
+    run->figures.instructions++;
+}
+
 static void enumerate_states(struct run *run)
 {
     struct arena *arena = &run->scenery.arena;
     pid_t victim = start_victim(run);
     bool alive = true;
     arena_save(arena, run->state);
-    examine_state(run, victim);
+    examine_state(run, victim, true);
     while (alive && atomic_load(&run->victim_notes->phase) != PHASE_DONE && !has_enough(run)) {
+        note_address(run, victim);
         alive = step(run, victim);
-        run->figures.instructions++;
         if (alive && (arena_differs(arena, run->state))) {
+            bool control = arena_control_differs(arena, run->state);
             arena_save(arena, run->state);
-            examine_state(run, victim);
+            examine_state(run, victim, control);
         }
     }
     bool finished = atomic_load(&run->victim_notes->phase) == PHASE_DONE;
-    end_child(victim, !finished);
+    trace_end(victim, !finished);
     note_acks(run);
     if (finished && atomic_load(&run->victim_notes->status) != SHMQ_OK) {
         verdict_add(&run->figures.verdict, 10, "the operation itself answered %u",
@@ -260,13 +247,19 @@ static void enumerate_states(struct run *run)
 static void kill_for_real(struct run *run)
 {
     uint64_t stride = run->plan->real_stride;
-    for (uint64_t at = run->plan->seed % stride; at <= run->figures.instructions && !has_enough(run); at += stride) {
-        pid_t victim = start_victim(run);
-        for (uint64_t i = 0; i < at && atomic_load(&run->victim_notes->phase) != PHASE_DONE; i++) {
-            ARENA_MUST(step(run, victim));
+    for (uint64_t at = run->plan->seed % stride; at < run->figures.instructions && !has_enough(run); at += stride) {
+        uint32_t passed = 0;
+        for (uint64_t i = 0; i < at; i++) {
+            passed += run->addresses[i] == run->addresses[at];
         }
-        end_child(victim, true);
-        run->figures.real++;
+        if (passed > PASSES_MAX) {
+            continue; /* inside a long loop, whose first rounds were killed */
+        }
+        pid_t victim = start_victim(run);
+        if (trace_run_to(victim, run->addresses[at], passed)) {
+            run->figures.real++;
+        }
+        trace_end(victim, true);
         note_acks(run);
         check_instant(run, "after a real kill at instruction", at);
         check_death(run, "after a real kill at instruction", at);
@@ -289,6 +282,15 @@ static void print_figures(const struct run *run)
     fflush(stdout);
 }
 
+/* Log bytes the operation may touch: its records, what a roll leaves unused before them, and the appends of the check. */
+static uint64_t window_bytes(const struct shape *shape)
+{
+    uint64_t bytes = (uint64_t)shape->count * (shape->body_bytes + 200) + 4096;
+    bool twice = (shape->scene >= SCENE_ROLL && shape->scene <= SCENE_ROLL_UNMAPPED) || shape->scene == SCENE_CLAIM_SLOW ||
+                 shape->operation == OPERATION_CLAIM_EVICTED;
+    return twice ? 2 * bytes : bytes;
+}
+
 static uint64_t run_shape(const struct shape *shape, const struct plan *plan)
 {
     static struct run run;
@@ -300,7 +302,7 @@ static uint64_t run_shape(const struct shape *shape, const struct plan *plan)
     alarm(SHAPE_SECONDS_MAX);
     scenery_open(&run.scenery, shape);
     run.scenery.arena.store.processors = 1;
-    arena_window(&run.scenery.arena, 2ull * shape->count * (shape->body_bytes + 256) + 8192);
+    arena_window(&run.scenery.arena, window_bytes(shape));
     run.snapshot_bytes = arena_snapshot_bytes(&run.scenery.arena);
     run.origin = malloc(run.snapshot_bytes);
     run.state = malloc(run.snapshot_bytes);
@@ -314,6 +316,7 @@ static uint64_t run_shape(const struct shape *shape, const struct plan *plan)
     print_figures(&run);
     ledger_close(&run.scenery.ledger);
     scenery_close(&run.scenery);
+    free(run.addresses);
     free(run.origin);
     free(run.state);
     free(run.repair_state);
@@ -332,14 +335,17 @@ static uint64_t number_of(int argc, char **argv, const char *option, uint64_t ot
     return otherwise;
 }
 
-/* step [--depth2 N] [--real N] [--seed N] [--enough N] [--appends 1] [shape …] */
+/* step [--states N] [--depth2 N] [--real N] [--seed N] [--enough N] [--appends 1] [--ignore BITS] [shape …] */
 int main(int argc, char **argv)
 {
     struct plan plan = {.depth2_stride = number_of(argc, argv, "--depth2", 0),
                         .real_stride = number_of(argc, argv, "--real", 0),
+                        .state_stride = number_of(argc, argv, "--states", 1),
                         .seed = number_of(argc, argv, "--seed", 0),
                         .violations_max = number_of(argc, argv, "--enough", UINT64_MAX),
                         .repairer_appends = number_of(argc, argv, "--appends", 0) != 0};
+    check_ignored = (uint32_t)number_of(argc, argv, "--ignore", 0);
+    trace_pin();
     uint64_t violations = 0;
     uint32_t chosen = 0;
     for (int i = 1; i < argc; i++) {

@@ -1,0 +1,119 @@
+"""Builds C test programs together with the C core, object by object, so that one changed file costs one compilation.
+
+It does not know what a program does. `program(...)` links `tests/**/x.c` files with every file of `bindings/` that is
+free of Python; `edits` replace text in chosen core files first (mutants), and each text must occur there exactly once.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+TESTS = Path(__file__).resolve().parent.parent
+BINDINGS = TESTS.parent / "bindings"
+WARNINGS = ("-std=c11", "-g", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE")
+PLAIN = ("-O2",)
+ADDRESS = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
+THREAD = ("-O1", "-fsanitize=thread", "-fno-omit-frame-pointer")
+POINTS = "-DSHMQ_TEST_POINTS"
+RUN_SECONDS_MAX = 600
+
+
+class Edit(NamedTuple):
+    """Replace `old` by `new` in one core file."""
+
+    file: str
+    old: str
+    new: str
+
+
+@functools.cache
+def _directory() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="shmq-crash-")
+
+
+def core_sources() -> list[Path]:
+    """Every C file of the core that does not need Python: the property Python.h comes with a header of ours."""
+    tainted = {path.name for path in BINDINGS.glob("*.h") if "Python.h" in path.read_text()} | {"Python.h"}
+    return [path for path in sorted(BINDINGS.glob("*.c")) if not any(f"{name}" in path.read_text() for name in tainted)]
+
+
+@functools.cache
+def _headers_digest() -> str:
+    headers = sorted([*BINDINGS.glob("*.h"), *TESTS.glob("*/*.h")])
+    return hashlib.sha256(b"".join(path.read_bytes() for path in headers)).hexdigest()
+
+
+def _object(path: Path, text: str, flags: tuple[str, ...]) -> Path:
+    key = hashlib.sha256("\0".join([path.name, text, *flags, _headers_digest()]).encode()).hexdigest()[:20]
+    target = Path(_directory().name) / f"{path.stem}-{key}.o"
+    if target.exists():
+        return target
+    source = target.with_suffix(".c")
+    source.write_text(f'#line 1 "{path}"\n{text}')
+    folders = [f"-I{path.parent}", f"-I{BINDINGS}", f"-I{TESTS / 'crash'}"]
+    partial = target.with_suffix(f".{os.getpid()}.o")
+    run_checked([os.environ.get("CC", "cc"), *WARNINGS, *flags, *folders, "-c", str(source), "-o", str(partial)])
+    partial.rename(target)
+    return target
+
+
+def run_checked(command: list[str]) -> None:
+    """Run a command that must succeed; its words are the error otherwise."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+
+
+def program(name: str, sources: Iterable[str], flags: tuple[str, ...] = PLAIN, *, edits: Iterable[Edit] = ()) -> Path:
+    """Compile and link `sources` (paths below tests/) with the core; returns the executable."""
+    texts = {path: path.read_text() for path in core_sources()}
+    edited: set[Path] = set()
+    for edit in edits:
+        path = BINDINGS / edit.file
+        assert texts[path].count(edit.old) == 1, f"{edit.file} must hold this text once: {edit.old!r}"
+        texts[path] = texts[path].replace(edit.old, edit.new)
+        edited.add(path)
+    texts |= {TESTS / source: (TESTS / source).read_text() for source in sources}
+    _directory()  # made here, once: threads that race for it would each make one
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        quiet = {path: (*flags, "-w") if path in edited else flags for path in texts}
+        objects = list(pool.map(lambda path: _object(path, texts[path], quiet[path]), texts))
+    key = hashlib.sha256(" ".join(sorted(map(str, objects))).encode()).hexdigest()[:16]
+    target = Path(_directory().name) / f"{name}-{key}"
+    if not target.exists():
+        partial = target.with_suffix(f".{os.getpid()}")
+        run_checked(
+            [os.environ.get("CC", "cc"), *flags, *map(str, objects), "-o", str(partial), "-Wl,-z,now", "-lpthread"]
+        )
+        partial.rename(target)
+    return target
+
+
+def run(
+    executable: Path, *arguments: object, environment: Mapping[str, str] | None = None, statuses: tuple[int, ...] = (0,)
+) -> str:
+    """Run a test program and return what it printed; any other exit status fails with its words."""
+    command = [str(executable), *map(str, arguments)]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=RUN_SECONDS_MAX,
+        env={**os.environ, **(environment or {})},
+    )
+    assert done.returncode in statuses, f"{' '.join(command)}: status {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def can_step() -> bool:
+    """Whether the single-step programs work on this machine."""
+    return platform.machine() == "x86_64" and platform.system() == "Linux"

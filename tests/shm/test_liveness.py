@@ -1,0 +1,63 @@
+"""Who is alive: pid and start time together, and signals that cannot hit a successor."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from shmq.shm.liveness import ProcessMark, is_alive, mark_of, own_mark, signal_proven, status_of
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    yield process
+    process.kill()
+    process.wait()
+    assert process.stdin
+    process.stdin.close()
+
+
+def mark(process: subprocess.Popen[bytes]) -> ProcessMark:
+    found = mark_of(process.pid)
+    assert found
+    return found
+
+
+def test_we_are_alive() -> None:
+    assert is_alive(own_mark())
+    assert not is_alive(None)
+
+
+def test_a_process_with_another_start_time_is_a_stranger(sleeper: subprocess.Popen[bytes]) -> None:
+    assert is_alive(mark(sleeper))
+    assert not is_alive(replace(mark(sleeper), start=mark(sleeper).start - 1))
+
+
+def test_a_zombie_is_dead(sleeper: subprocess.Popen[bytes]) -> None:
+    seen = mark(sleeper)
+    sleeper.kill()
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    assert not is_alive(seen)
+    assert mark_of(sleeper.pid) is None
+
+
+def test_a_signal_reaches_exactly_the_process_that_was_meant(sleeper: subprocess.Popen[bytes]) -> None:
+    seen = mark(sleeper)
+    assert not signal_proven(replace(seen, start=seen.start + 1), signal.SIGKILL)
+    assert not signal_proven(seen, signal.SIGKILL, proof=lambda: False)
+    assert sleeper.poll() is None
+    assert signal_proven(seen, signal.SIGKILL)
+    assert sleeper.wait() == -signal.SIGKILL
+    assert not signal_proven(seen, signal.SIGKILL)
+
+
+def test_the_status_of_a_stopped_process_says_so(sleeper: subprocess.Popen[bytes]) -> None:
+    os.kill(sleeper.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED)
+    assert status_of(sleeper.pid)["State"].startswith("T")
+    assert status_of(2**22 + 1) == {}
