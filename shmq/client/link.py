@@ -17,6 +17,7 @@ Rules:
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import itertools
 import os
@@ -336,4 +337,5 @@ def _dropped(held: list[Session], url: str) -> None:
         warnings.warn(
             f"a connection to {url} was not closed; use `with shmq.connect() as mq:`", ResourceWarning, stacklevel=2
         )
-        threading.Thread(target=held.pop().close, name="shmq-close", daemon=True).start()
+        # Not threading.Thread, whose start() waits for the new thread: nothing may wait inside a collection.
+        _thread.start_new_thread(held.pop().close, ())
