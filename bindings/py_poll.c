@@ -17,7 +17,7 @@
 static void beat(PyReader *self)
 {
     struct shmq_store *core = self->core.store;
-    if (core->client_slot < core->sizes.client_max)
+    if (self->store->open && core->client_slot < core->sizes.client_max)
         atomic_store_explicit(&core->clients[core->client_slot].beat_ns, core->io->monotonic_ns(), memory_order_relaxed);
 }
 
@@ -227,6 +227,7 @@ PyObject *reader_poll(PyReader *self, PyObject *const *args, Py_ssize_t nargs, P
             goto failed;
     }
     self->woken = false;
+    beat(self);
     if (keep_last(self, list))
         return list;
 failed:
