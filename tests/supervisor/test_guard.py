@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from shmq.daemon.guard import Guard
 from shmq.daemon.options import Options
-
 from shmq.errors import StoreLocked
 from shmq.shm.access import Access
 from shmq.shm.instance import Instance, segment_names, write_instance

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from shmq.daemon.options import Options
 
+from shmq.daemon.options import Options
 from shmq.errors import UsageError
 
 
