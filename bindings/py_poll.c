@@ -86,11 +86,13 @@ static inline PyObject *take(PyReader *self)
             return message;
     }
     enum shmq_status status = shmq_reader_next(&self->core, &delivery);
+    while (status == SHMQ_WOULD_BLOCK && PyErr_CheckSignals() == 0)
+        status = shmq_reader_next(&self->core, &delivery);
     if (status == SHMQ_OK) {
         count_received(self);
         return message_new(self->state, self, &delivery.view, delivery.mapping, delivery.cursor, delivery.serial);
     }
-    return status == SHMQ_EMPTY ? NULL : raise_delivery(self, status, &delivery);
+    return status == SHMQ_EMPTY || status == SHMQ_WOULD_BLOCK ? NULL : raise_delivery(self, status, &delivery);
 }
 
 /* Wait until something may be there or deadline_ns. SHMQ_TIMED_OUT: nothing. FACE_ERROR: exception. */

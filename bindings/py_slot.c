@@ -194,10 +194,9 @@ static PyObject *slot_abort(PySlot *self, PyObject *unused)
     return slot_end(self, "aborted") ? Py_NewRef(Py_None) : NULL;
 }
 
-static PyObject *slot_enter(PySlot *self, PyObject *unused)
+static PyObject *slot_enter(PyObject *self, PyObject *unused)
 {
-    (void)unused;
-    return Py_NewRef(self);
+    return (void)unused, Py_NewRef(self);
 }
 
 static PyObject *slot_exit(PySlot *self, PyObject *const *args, Py_ssize_t nargs)
@@ -246,7 +245,9 @@ static PyObject *slot_get_size(PySlot *self, void *closure)
 static int slot_set_size(PySlot *self, PyObject *value, void *closure)
 {
     (void)closure;
-    unsigned long size = value ? PyLong_AsUnsignedLong(value) : ULONG_MAX;
+    if (!value)
+        PyErr_SetString(PyExc_TypeError, "size cannot be deleted");
+    unsigned long size = value ? PyLong_AsUnsignedLong(value) : 0;
     if (PyErr_Occurred())
         return -1;
     if (!self->open || size > self->claim.body_bytes_max) {
@@ -336,12 +337,11 @@ static int slot_clear(PySlot *self)
 static void slot_finalize(PySlot *self)
 {
     PyObject *type, *value, *traceback;
-    if (!self->open)
-        return;
+    if (!self->open) return;
     PyErr_Fetch(&type, &value, &traceback);
     if (PyErr_ResourceWarning((PyObject *)self, 1, "a slot was dropped without commit() or abort(); its place is given back"))
         PyErr_WriteUnraisable((PyObject *)self);
-    if (slot_end(self, "dropped") == false)
+    if (!slot_end(self, "dropped"))
         PyErr_WriteUnraisable((PyObject *)self);
     PyErr_Restore(type, value, traceback);
 }
@@ -366,7 +366,7 @@ static void slot_dealloc(PySlot *self)
 static PyMethodDef slot_methods[] = {
     {"commit", (PyCFunction)slot_commit, METH_NOARGS, "Publish the first `size` bytes; returns the receipt."},
     {"abort", (PyCFunction)slot_abort, METH_NOARGS, "Give the room back; nothing is published. Twice is harmless."},
-    {"__enter__", (PyCFunction)slot_enter, METH_NOARGS, NULL},
+    {"__enter__", slot_enter, METH_NOARGS, NULL},
     {"__exit__", (PyCFunction)(void (*)(void))slot_exit, METH_FASTCALL, "Commit on normal exit, abort on an exception."},
     {NULL},
 };

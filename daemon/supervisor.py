@@ -31,7 +31,6 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, UNEXPECTED, exit_code_of
 from shmq.daemon.guard import Guard
 from shmq.daemon.options import Options
-
 from shmq.errors import ShmqError
 from shmq.shm.access import access_rights
 from shmq.shm.core import core_errors

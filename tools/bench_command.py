@@ -14,13 +14,13 @@ from itertools import repeat
 from typing import Any
 
 import click
+
+from shmq.errors import ShmqError
 from shmq.tools.command import Call, Command, Size, pass_call
 from shmq.tools.control import control_of
 from shmq.tools.memory import open_memory
 from shmq.tools.quantity import rate_text, size_text
 from shmq.tools.terminal import Column
-
-from shmq.errors import ShmqError
 
 BENCH_TOPICS = "bench-"  # every topic of a measurement begins so
 # The private broker is one for tests, with room for full speed: log files that are seldom rolled over, and queue units

@@ -22,6 +22,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from shmq.client.connection import parse_tags
+from shmq.errors import RequestTimeout, ShmqError, TopicNotFound, UsageError
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.exit_code import ExitCode
@@ -38,9 +41,6 @@ from shmq.tools.message_text import (
 )
 from shmq.tools.quantity import plural
 from shmq.tools.terminal import json_line
-
-from shmq.client.connection import parse_tags
-from shmq.errors import RequestTimeout, ShmqError, TopicNotFound, UsageError
 
 if TYPE_CHECKING:
     from shmq.shm.core import Message

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shmq.tools.command import Call
-
 from shmq.client.control import ControlClient
 from shmq.client.link import new_client_id
 from shmq.client.session import Session
 from shmq.protocol.codes import Role
 from shmq.shm.place import place_of
+from shmq.tools.command import Call
 
 CONTROL_TIMEOUT = 3.0
 

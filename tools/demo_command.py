@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
+
+from shmq.errors import ShmqError
 from shmq.tools.bench_command import PRIVATE_BROKER, ended_in_order
 from shmq.tools.command import Call, Command, Duration, pass_call
 from shmq.tools.memory import Memory, open_memory
 from shmq.tools.quantity import count_text, rate_text, size_text
-
-from shmq.errors import ShmqError
 
 TOPIC = "demo"
 LINE_INTERVAL = 0.25  # seconds between two lines on a terminal

@@ -10,6 +10,9 @@ import time
 from typing import Any
 
 import click
+
+from shmq.errors import ConnectError, ConsumeError
+from shmq.message import check_group
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
 from shmq.tools.control import control_of
@@ -17,9 +20,6 @@ from shmq.tools.exit_code import ExitCode
 from shmq.tools.memory import Memory, ProgressView, group_not_found, open_memory
 from shmq.tools.quantity import age_text, count_text, iso_text, plural
 from shmq.tools.terminal import Column
-
-from shmq.errors import ConnectError, ConsumeError
-from shmq.message import check_group
 
 group = Group("group", help="List, show, create, delete consumer groups.")
 

@@ -22,11 +22,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from shmq.tools.memory import Memory, QueueView, TopicView
-
 from shmq.client.position import parse_position
 from shmq.client.share import start_offset
 from shmq.shm.core import Message, Reader, core_errors
+from shmq.tools.memory import Memory, QueueView, TopicView
 
 if TYPE_CHECKING:
     import shmq

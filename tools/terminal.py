@@ -21,9 +21,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from shmq.tools.exit_code import exit_code_of
-
 from shmq.errors import ShmqError
+from shmq.tools.exit_code import exit_code_of
 
 
 class ReaderGone(Exception):

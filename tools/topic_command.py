@@ -9,6 +9,9 @@ import time
 from typing import Any
 
 import click
+
+from shmq.errors import UsageError
+from shmq.message import QUEUES_MAX, check_topic
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
 from shmq.tools.control import control_of
@@ -16,9 +19,6 @@ from shmq.tools.exit_code import ExitCode
 from shmq.tools.memory import KINDS, Memory, TopicView, open_memory
 from shmq.tools.quantity import age_text, count_text, iso_text, plural, rate_text, size_text
 from shmq.tools.terminal import Column
-
-from shmq.errors import UsageError
-from shmq.message import QUEUES_MAX, check_topic
 
 topic = Group("topic", help="List, show, create, update, delete topics.")
 

@@ -24,7 +24,6 @@ from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.effects import Close, Effect, Notify, Reply, Report
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
-
 from shmq.errors import ShmqError
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply

@@ -21,7 +21,6 @@ from typing import Protocol, cast
 
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.broker.requests import Peer
-
 from shmq.errors import ProtocolError, ShmqError
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply

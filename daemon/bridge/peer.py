@@ -10,7 +10,6 @@ import socket
 from struct import Struct
 
 from shmq.daemon.broker.requests import Peer
-
 from shmq.shm.core import process_start
 
 _CREDENTIALS = Struct("iII")  # struct ucred: pid, uid, gid; uid and gid are unsigned

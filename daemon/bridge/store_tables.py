@@ -14,7 +14,6 @@ from typing import Any
 
 from shmq.daemon.bridge.semaphore import prepare_semaphore
 from shmq.daemon.broker.tables import QueueBounds, Topic
-
 from shmq.errors import ShmqError
 from shmq.shm.access import Access
 from shmq.shm.core import Store, core_errors, process_start

@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.options import Options
-
 from shmq.errors import BrokerBusy, SegmentError, ShmqError
 from shmq.shm.access import access_rights
 from shmq.shm.core import Store, core_errors

@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from shmq.daemon.options import Options
-
 from shmq.client.control import ControlClient
+from shmq.daemon.options import Options
 from shmq.errors import ConnectError
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command

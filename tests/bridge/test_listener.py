@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from shmq.daemon.bridge.listener import Listener
 
+from shmq.daemon.bridge.listener import Listener
 from shmq.errors import PermissionDenied, StoreLocked
 
 

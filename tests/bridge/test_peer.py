@@ -7,7 +7,6 @@ import sys
 import tempfile
 
 from shmq.daemon.bridge.peer import peer_of
-
 from shmq.shm.core import process_start
 from shmq.shm.liveness import pid_namespace
 

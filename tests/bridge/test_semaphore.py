@@ -8,8 +8,8 @@ from pathlib import Path
 
 import posix_ipc  # type: ignore[import-untyped,import-not-found,unused-ignore]
 import pytest
-from shmq.daemon.bridge.semaphore import SEMAPHORE_DIRECTORY, prepare_semaphore
 
+from shmq.daemon.bridge.semaphore import SEMAPHORE_DIRECTORY, prepare_semaphore
 from shmq.errors import SegmentError
 
 

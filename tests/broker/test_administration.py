@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.effects import Effect, Notify, Reply
 from shmq.daemon.broker.requests import Peer
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds
-
 from shmq.errors import InvalidName, RemoteError, ShmqError, TopicNotFound, UsageError
 from shmq.protocol.body import (
     ConsumerData,
