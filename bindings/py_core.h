@@ -37,6 +37,7 @@ struct py_receipt;
 
 struct core_state {
     PyObject *error;           /* CoreError */
+    PyObject *error_factory;   /* makes the exception from CoreError's arguments; NULL: CoreError itself */
     PyTypeObject *store_type, *receipt_type, *producer_type, *slot_type, *message_type, *reader_type;
     PyObject *call_names[CALL_COUNT]; /* interned; CALL_SECOND is "body" */
     PyObject *name_bodies, *name_size, *name_nack, *name_extend, *name_idle;
