@@ -209,7 +209,7 @@ def _ping(meet: Meet, plan: Plan) -> list[int]:
     with (
         shmq.connect(plan.url) as mq,
         mq.producer() as producer,
-        mq.subscribe(f"{plan.topic}-pong", group=GROUP) as subscription,
+        mq.subscribe(f"{plan.topic}-pong", group="bench-ping") as subscription,
     ):
         send, receive = _sender(producer, f"{plan.topic}-ping", plan), _receiver(subscription, plan)
         meet()
@@ -225,7 +225,7 @@ def _pong(meet: Meet, plan: Plan) -> None:
     with (
         shmq.connect(plan.url) as mq,
         mq.producer() as producer,
-        mq.subscribe(f"{plan.topic}-ping", group=GROUP) as subscription,
+        mq.subscribe(f"{plan.topic}-ping", group="bench-pong") as subscription,
     ):
         send, receive = _sender(producer, f"{plan.topic}-pong", plan), _receiver(subscription, plan)
         meet()

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 WAIT = 0.5  # seconds between two looks at the clock and at signals while nothing comes
+WAIT_AT_END = 0.1  # the same when the end is what is waited for
 
 
 @dataclass
@@ -209,7 +210,7 @@ def _pump(call: Call, wish: Wish, delivery: Delivery, source: Source) -> None:
     """Deliver until enough came, the end was reached, or nothing came for too long."""
     last = time.monotonic()
     while delivery.wanted:
-        messages = source.take(delivery.wanted, WAIT)
+        messages = source.take(delivery.wanted, WAIT_AT_END if wish.exit_at_end else WAIT)
         if messages:
             delivery.deliver(messages, source)
             last = time.monotonic()

@@ -229,13 +229,14 @@ def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
             f'group "{name}" is being read by pid {", ".join(map(str, document["readers"]))}',
             hint="stop its members, then run it again",
         )
-    would = "" if yes and not dry_run else "would "
-    topics = ", ".join(document["topics"]) or "no topic"
-    call.terminal.say(f'{would}delete group "{name}" and its progress in {topics}')
+    what = f'group "{name}" and its progress in {", ".join(document["topics"]) or "no topic"}'
+    if dry_run or not yes:
+        call.terminal.say(f"would delete {what}")
     changed = confirmed(call, yes=yes, dry_run=dry_run)
     if changed:
         with control_of(call) as control:
             control.delete_group(name)
+        call.terminal.say(f"deleted {what}")
     _report(call, name, "delete", changed=changed)
 
 

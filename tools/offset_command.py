@@ -182,9 +182,9 @@ def _carry_out(call: Call, group: str, moves: Sequence[Move], *, dry_run: bool, 
     }
     if not call.terminal.structured:
         _print_moves(call, moves)
+        verb = "will" if document["changed"] else "would"
         call.terminal.say(
-            f"{'' if document['changed'] else 'would '}deliver {plural(again, 'message')} again, "
-            f"leave {plural(left_out, 'message')} out"
+            f"{verb} deliver {plural(again, 'message')} again, and leave {plural(left_out, 'message')} out"
         )
     if confirmed(call, yes=yes, dry_run=dry_run):
         with closing(session_of(call)) as session:

@@ -35,6 +35,6 @@ def run_keeper(options: Options, tether: Tether, log: EventLog) -> int:
     keeper.run(tether.stopping)
     if tether.is_orphaned:
         log("keeper.orphaned")
-        keeper.close()
+        keeper.abandon()
         return DONE
     return DONE if keeper.stop() else UNEXPECTED

@@ -60,6 +60,11 @@ class LogSpace:
         self._measured_at = 0.0
         self._measured_end = store.log_end
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the last attempt to create a file worked."""
+        return not self._refused
+
     def round(self, now: float, wall_seconds: float) -> None:
         """Do what is due.
 

@@ -82,6 +82,7 @@ def program(name: str, sources: Iterable[str], flags: tuple[str, ...] = PLAIN, *
         texts[path] = texts[path].replace(edit.old, edit.new)
         edited.add(path)
     texts |= {TESTS / source: (TESTS / source).read_text() for source in sources}
+    _directory()  # made here, once: threads that race for it would each make one
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         quiet = {path: (*flags, "-w") if path in edited else flags for path in texts}
         objects = list(pool.map(lambda path: _object(path, texts[path], quiet[path]), texts))
