@@ -45,13 +45,9 @@ PyObject *producer_reserve(PyProducer *producer, PyObject *const *args, Py_ssize
     /* Room for any properties: what commit does not need is not used up, since the log end moves by the record's size. */
     uint32_t tail = call.route->name_bytes + SHMQ_PROPERTIES_BYTES_MAX + 64;
     PyStore *store = producer->store;
-    uint64_t deadline = 0;
-    enum shmq_status status;
-    do {
-        status = claim_open(store, call.queue, self->size, tail, deadline_after(store, call.timeout), &self->claim);
-        self->open = status == SHMQ_OK;
-        status = store_wait_room(store, status, call.timeout, &deadline);
-    } while (!self->open && status == SHMQ_OK);
+    enum shmq_status status = claim_open(store, call.queue, self->size, tail, deadline_after(store, call.timeout),
+                                         &self->claim);
+    self->open = status == SHMQ_OK;
     if (self->open)
         return (PyObject *)self;
     core_raise_append(store, status, call.route->name, call.queue_id, SHMQ_RECORD_BODY_AT + self->size + tail, call.timeout);
