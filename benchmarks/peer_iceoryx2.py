@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import iceoryx2  # type: ignore[import-untyped, import-not-found, unused-ignore]
-from shmq.tools.measure import Receive, Send
 
 from benchmarks.peer import Peer
+from shmq.tools.measure import Receive, Send
 
 BUFFERED_SAMPLES = 1024  # per subscriber; small bodies only
 BUFFERED_LARGE_SAMPLES = 8

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any
 
-from shmq.tools.measure import Receive, Send
-
 from benchmarks.peer import Peer
+from shmq.tools.measure import Receive, Send
 
 
 @contextmanager

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from shmq.tools.measure import Receive, Send
 
 from benchmarks.peer import Peer
+from shmq.tools.measure import Receive, Send
 
 START_SECONDS_MAX = 10.0
 READ_COUNT = 100  # entries one XREAD may return

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import zmq
-from shmq.tools.measure import Receive, Send
 
 from benchmarks.peer import Peer
+from shmq.tools.measure import Receive, Send
 
 HIGH_WATER_MARK = 100_000
 

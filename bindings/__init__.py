@@ -1,1 +1,1 @@
-""
+"""The C core and its CPython face; only `shmq.shm` imports it."""

@@ -38,6 +38,9 @@ BODY_BYTES_MAX: Final[int]
 PROPERTIES_BYTES_MAX: Final[int]
 BATCH_MAX: Final[int]
 
+def set_error_factory(factory: Callable[..., BaseException] | None, /) -> None:
+    """Let factory(status, message[, errno]) make every exception the core raises; None: CoreError itself."""
+
 def crc32(data: Any, /) -> int: ...
 def tag_hash(tag: str, /) -> int: ...
 def process_start(pid: int, /) -> int:
@@ -78,11 +81,18 @@ class Store:
     """The segments of one broker, mapped. Segments are file descriptors (posix) or SysV ids (sysv=True)."""
 
     def __init__(
-        self, control: int, units: int, readers: int, *, writable: bool, sysv: bool = False, format: Mapping[str, Any] | None = None
+        self,
+        control: int,
+        units: int,
+        readers: int,
+        *,
+        writable: bool,
+        sysv: bool = False,
+        format: Mapping[str, Any] | None = None,
     ) -> None:
         """Attach; with `format` (keys of struct shmq_format_options and shmq_sizes) initialise first."""
 
-    head: dict[str, Any]  # copy of struct shmq_head
+    head: dict[str, Any]  # copy of struct shmq_head; the fields of its sizes stand beside the others
     writable: bool
     client_slot: int  # set after registration; -1 before
     log_end: int
@@ -95,10 +105,12 @@ class Store:
     keeper_beat_ns: int
     table_version: int
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Detach. Every later call fails with BAD_ARGUMENT; messages and their views stay readable."""
     def stats(self) -> dict[str, int]:
-        """Counters of struct shmq_log, frames and lock: lock_tid (0 free), lock_count, deaths, appended, busy, wakes,
-        frame_ready, frame_used, frame_bump, claims, claims_evicted, claim_state, claim_owner_pid, claim_opened_ns, rolled."""
+        """Counters of struct shmq_log: lock_tid (0 free), holder_pid, lock_count, deaths, appended, appended_bytes,
+        busy, wakes, rolled, frame_ready, frame_used, frame_bump, claims, claims_evicted, claim_state,
+        claim_owner_pid, claim_owner_start, claim_bytes, claim_opened_ns."""
     def repair(self, timeout: float) -> None:
         """Take and release the append lock; a dead holder's work is finished on the way."""
     # -- keeper
@@ -108,7 +120,8 @@ class Store:
         """Recovery only, before anybody else is attached: sets end and durable end, both."""
     def raise_durable(self, position: int, /) -> None: ...
     def flush(self) -> int:
-        """fdatasync what is dirty, raise the durable end, wake waiters; returns the durable end. CoreError SYSTEM sets read_only."""
+        """fdatasync what is dirty, raise the durable end, wake waiters; returns the durable end. CoreError SYSTEM sets
+        read_only."""
     def set_read_only(self, reason: int, /) -> None: ...
     def set_retired(self) -> None: ...
     def keeper_beat(self) -> None: ...
@@ -121,15 +134,20 @@ class Store:
         """Units still in memory, 20 bytes each; may be shorter."""
     def units_restore(self, queue: int, first: int, units: bytes, /) -> None: ...
     def set_persisted(self, queue: int, offset: int, /) -> None: ...
-    def set_queue(self, queue: int, *, offset_min: int, offset_max: int, persisted: int) -> None: ...
+    def set_queue(self, queue: int, *, offset_min: int, offset_max: int, persisted: int) -> None:
+        """Recovery only, before anybody else is attached."""
+    def set_offset_min(self, queue: int, offset: int, /) -> None:
+        """Retention: the first queue offset whose record is left; appends may go on meanwhile."""
     def frames_grow(self, count: int, /) -> None: ...
     def frames_release(self, queue: int, ordinal: int, count: int, timeout: float, /) -> int: ...
-    def scan(self, position: int, end: int, count: int, /) -> tuple[int, list[tuple[int, int, bytes, int, int, int, int, int]], str]:
+    def scan(
+        self, position: int, end: int, count: int, /
+    ) -> tuple[int, list[tuple[int, int, bytes, int, int, int, int, int]], str]:
         """Walk records of the log from `position`, verifying CRCs.
 
-        Returns (next position, [(log_position, record_bytes, topic, queue_id, queue_offset, store_ms, tag_hash, sys_flag)],
-        stop) where stop is "" (count reached or end), "blank-end" (no more file), "zero", or "corrupt: reason". BLANKs are
-        stepped over.
+        Returns (next position, [(log_position, record_bytes, topic, queue_id, queue_offset, store_ms, tag_hash,
+        sys_flag)], stop) where stop is "" (count reached or end), "blank-end" (no more file), "zero", or
+        "corrupt: reason". BLANKs are stepped over.
         """
     # -- tables
     def topic_put(
@@ -169,7 +187,7 @@ class Store:
     def use_client(self, slot: int, /) -> None:
         """This process' own slot; needed before waiting or owning offsets."""
     # -- reading outside a Reader
-    def message_at(self, position: int, size: int = 0, /) -> "Message":
+    def message_at(self, position: int, size: int = 0, /) -> Message:
         """The record at a log position; CoreError GONE/CORRUPT."""
     def search_time(self, queue: int, time_ms: int, /) -> int:
         """First queue offset whose record was stored at or after time_ms."""
@@ -190,7 +208,9 @@ class Receipt:
 class Producer:
     """Appends. `resolve(topic)` is called once per unknown topic and must return a topic index or raise."""
 
-    def __init__(self, store: Store, *, resolve: Callable[[str], int], timeout: float = 3.0, wait_durable: bool = False) -> None: ...
+    def __init__(
+        self, store: Store, *, resolve: Callable[[str], int], timeout: float = 3.0, wait_durable: bool = False
+    ) -> None: ...
     def send(
         self,
         topic: str,
@@ -199,14 +219,18 @@ class Producer:
         tag: str | None = None,
         key: str | None = None,
         keys: Iterable[str] | None = None,
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | bytes | None = None,
         message_group: str | None = None,
         queue_id: int | None = None,
         flag: int = 0,
         timeout: float | None = None,
     ) -> Receipt:
         """Store one message and say where. Round robin over the write queues unless queue_id or message_group
-        (stable hash of the group, property __SHARDINGKEY) decide. wait_durable follows the constructor."""
+        (stable hash of the group, property __SHARDINGKEY) decide. wait_durable follows the constructor.
+
+        `properties` as bytes is RocketMQ property text that is stored as it is (but for a record CRC in it): the way to
+        write names the broker itself uses. Its tag counts for filters when `tag` is None.
+        """
     def send_oneway(
         self,
         topic: str,
@@ -215,7 +239,7 @@ class Producer:
         tag: str | None = None,
         key: str | None = None,
         keys: Iterable[str] | None = None,
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | bytes | None = None,
         message_group: str | None = None,
         queue_id: int | None = None,
         flag: int = 0,
@@ -229,7 +253,7 @@ class Producer:
         *,
         tag: str | None = None,
         keys: Sequence[str] | None = None,
-        properties: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | bytes | None = None,
         message_group: str | None = None,
         queue_id: int | None = None,
         timeout: float | None = None,
@@ -260,8 +284,11 @@ class Slot:
     size: int  # may be lowered before commit
     receipt: Receipt | None  # after commit
 
-    def commit(self) -> Receipt: ...
-    def abort(self) -> None: ...
+    def commit(self) -> Receipt:
+        """Publish the first `size` bytes. When a view of the slot is still in use (an array made from it), the body is
+        copied to a new place, published from there, and a ResourceWarning says so."""
+    def abort(self) -> None:
+        """Give the room back; twice is harmless."""
     def __enter__(self) -> Self: ...
     def __exit__(self, *exc: object) -> None: ...
 
@@ -306,11 +333,11 @@ class Message:
 
 @final
 class Reader:
-    """Cursors over queues, with acknowledgement windows. Iterating blocks (in slices of at most `slice` seconds, so that
-    signals and `stop()` are seen) and yields Message.
+    """Cursors over queues, with acknowledgement windows. Iterating blocks (in slices of at most `slice` seconds, so
+    that signals and `stop()` are seen) and yields Message.
 
     `owner` is the Python consumer: its `_nack(message, after)` and `_extend(message, seconds)` serve Message's methods,
-    and its `_idle()` is called by the iterator between slices and may return True to end the iteration.
+    and its `_idle()` is called by the iterator between slices and after wake(); True from it ends the iteration.
     """
 
     def __init__(
@@ -333,13 +360,21 @@ class Reader:
     def seek(self, queue: int, offset: int, /) -> None: ...
     def pause(self, queue: int, paused: bool, /) -> None: ...
     def poll(self, max: int = 32, timeout: float = 0.0) -> list[Message]:
-        """At most `max` messages; [] when nothing came in time."""
+        """At most `max` messages; [] when nothing came in time, after wake() and stop().
+
+        CoreError CORRUPT once for each record that is not what its unit says: it is never delivered, and stepped over.
+        With auto_ack the messages of one poll are acknowledged by the next.
+        """
     def requeue(self, message: Message, /) -> None:
         """Deliver this message again, before anything new."""
-    def lag(self) -> int: ...
+    def lag(self) -> int:
+        """Messages not acknowledged over all assigned queues; not delivered, for those without an offset slot."""
     def wake(self) -> None:
-        """End a wait of this reader, from any thread."""
-    def stop(self) -> None: ...
-    def close(self) -> None: ...
+        """End a wait of this reader, from any thread; if it is not waiting yet, its next wait. The iterator calls
+        `owner._idle()` at once."""
+    def stop(self) -> None:
+        """End the iteration and every later poll, from any thread."""
+    def close(self) -> None:
+        """Stop and forget the queues; with auto_ack, acknowledge what was delivered last."""
     def __iter__(self) -> Self: ...
     def __next__(self) -> Message: ...

@@ -17,6 +17,8 @@
 
 /* Units are grown in this step by a writer that finds none while the keeper is dead or late. */
 #define GROW_FRAMES 256u
+#define KEEPER_SILENT_NS UINT64_C(2000000000)
+#define SPACE_POLL_NS UINT64_C(200000)
 
 /* A quarter of a millisecond at 2 GHz, less on faster clocks: how old a cached wall clock may be. */
 #define CLOCK_TICKS_MAX UINT64_C(500000)
@@ -82,6 +84,7 @@ static enum shmq_status place_find(struct shmq_store *store, uint32_t bytes, str
             return SHMQ_OK;
         }
         if (file_end >= allocated) {
+            place->log_position = file_end;
             return SHMQ_LOG_FULL;
         }
         if (file_end - end < SHMQ_RECORD_BLANK_BYTES) {
@@ -108,10 +111,30 @@ static enum shmq_status unblock(struct shmq_store *store, enum shmq_status statu
         *grown = true;
         return shmq_frames_grow(store, GROW_FRAMES);
     }
-    if (status == SHMQ_LOG_FULL) {
-        shmq_ring_keeper(store);
-    }
     return status;
+}
+
+/* The next file is not there yet. A living keeper makes one within milliseconds, so wait for it as one waits for the
+ * lock; without a keeper nobody will. */
+static enum shmq_status space_wait(struct shmq_store *store, uint64_t log_position, uint64_t deadline_ns)
+{
+    if (deadline_ns == 0) {
+        return SHMQ_WOULD_BLOCK;
+    }
+    while (shmq_load_acquire(&store->log->allocated_end) <= log_position) {
+        shmq_ring_keeper(store);
+        uint64_t now = store->io->monotonic_ns();
+        uint64_t beat = shmq_load_acquire(&store->log->keeper_beat_ns);
+        if (now >= deadline_ns || (now > beat && now - beat > KEEPER_SILENT_NS)) {
+            return SHMQ_LOG_FULL;
+        }
+        if (atomic_load_explicit(&store->log->read_only, memory_order_acquire) != SHMQ_WRITABLE) {
+            return SHMQ_READ_ONLY;
+        }
+        struct timespec pause = shmq_timespec(SPACE_POLL_NS);
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
+    }
+    return SHMQ_OK;
 }
 
 enum shmq_status shmq_enter(struct shmq_store *store, uint32_t queue, uint32_t bytes, uint32_t count,
@@ -146,7 +169,8 @@ enum shmq_status shmq_enter(struct shmq_store *store, uint32_t queue, uint32_t b
             return SHMQ_OK;
         }
         shmq_unlock(store);
-        status = unblock(store, status, place, &grown);
+        status = status == SHMQ_LOG_FULL ? space_wait(store, place->log_position, deadline_ns)
+                                         : unblock(store, status, place, &grown);
         if (status != SHMQ_OK) {
             return status;
         }

@@ -111,6 +111,25 @@ static bool part_fill(struct batch *batch)
     return true;
 }
 
+static enum shmq_status part_try(struct batch *batch, struct shmq_appended *first)
+{
+    PyStore *store = batch->producer->store;
+    struct call *call = &batch->call;
+    enum shmq_status status =
+        shmq_append_batch(&store->core, call->queue, batch->specs, batch->tag_hashes, batch->count, 0, first);
+    if (status != SHMQ_WOULD_BLOCK)
+        return status;
+    struct store_lane *lane = store_lane_take(store);
+    if (!lane)
+        return FACE_ERROR;
+    uint64_t deadline = deadline_after(store, call->timeout);
+    Py_BEGIN_ALLOW_THREADS
+    status = shmq_append_batch(&lane->core, call->queue, batch->specs, batch->tag_hashes, batch->count, deadline, first);
+    Py_END_ALLOW_THREADS
+    store_lane_give(store, lane);
+    return status;
+}
+
 static enum shmq_status part_append(struct batch *batch, struct shmq_appended *first)
 {
     PyStore *store = batch->producer->store;
@@ -120,20 +139,14 @@ static enum shmq_status part_append(struct batch *batch, struct shmq_appended *f
         bool constant = !only->body.held || only->body.buffer.readonly || only->copy;
         return producer_append(batch->producer, call, &batch->specs[0], constant, batch->tag_hash, first);
     }
-    enum shmq_status status =
-        shmq_append_batch(&store->core, call->queue, batch->specs, batch->tag_hashes, batch->count, 0, first);
-    if (status == SHMQ_WOULD_BLOCK) {
-        struct store_lane *lane = store_lane_take(store);
-        if (!lane)
-            return FACE_ERROR;
-        uint64_t deadline = deadline_after(store, call->timeout);
-        Py_BEGIN_ALLOW_THREADS
-        status = shmq_append_batch(&lane->core, call->queue, batch->specs, batch->tag_hashes, batch->count, deadline, first);
-        Py_END_ALLOW_THREADS
-        store_lane_give(store, lane);
-    }
-    if (status == SHMQ_OK)
-        return status;
+    uint64_t deadline = 0;
+    enum shmq_status status;
+    do {
+        status = part_try(batch, first);
+        if (status == SHMQ_OK)
+            return status;
+        status = store_wait_room(store, status, call->timeout, &deadline);
+    } while (status == SHMQ_OK);
     core_raise_append(store, status, call->route->name, call->queue_id, batch->bytes, call->timeout);
     return FACE_ERROR;
 }

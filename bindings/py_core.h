@@ -37,6 +37,7 @@ struct py_receipt;
 
 struct core_state {
     PyObject *error;           /* CoreError */
+    PyObject *error_factory;   /* makes the exception from CoreError's arguments; NULL: CoreError itself */
     PyTypeObject *store_type, *receipt_type, *producer_type, *slot_type, *message_type, *reader_type;
     PyObject *call_names[CALL_COUNT]; /* interned; CALL_SECOND is "body" */
     PyObject *name_bodies, *name_size, *name_nack, *name_extend, *name_idle;
@@ -165,6 +166,9 @@ struct store_lane *store_lane_take(PyStore *self);
 void store_lane_give(PyStore *self, struct store_lane *lane);
 void store_user_leave(PyStore *self);
 uint64_t deadline_after(const PyStore *self, double seconds);
+/* After SHMQ_LOG_FULL or SHMQ_UNITS_FULL: let a living keeper make room. SHMQ_OK: try again; `status`: give up;
+ * FACE_ERROR: exception. *deadline is set on the first call. */
+enum shmq_status store_wait_room(PyStore *self, enum shmq_status status, double seconds, uint64_t *deadline);
 /* Without the GIL, looking at signals between slices; false with an exception. */
 bool store_wait_durable(PyStore *self, uint64_t log_position, double seconds);
 /* None or NULL leaves *seconds as it is. */
@@ -237,7 +241,7 @@ PyObject *producer_send_oneway(PyProducer *self, PyObject *const *args, Py_ssize
 PyObject *producer_send_batch(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 extern PyType_Spec producer_spec;
 
-/* ---- py_slot.c ---- */
+/* ---- py_reserve.c, py_slot.c ---- */
 PyObject *producer_reserve(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 extern PyType_Spec slot_spec;
 

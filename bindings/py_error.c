@@ -46,10 +46,16 @@ static PyObject *raise_text(struct core_state *state, enum shmq_status status, P
     PyObject *args = status == SHMQ_SYSTEM ? Py_BuildValue("(iOi)", (int)status, text, reason)
                                            : Py_BuildValue("(iO)", (int)status, text);
     Py_DECREF(text);
-    if (args) {
+    if (args && state->error_factory) {
+        PyObject *error = PyObject_CallObject(state->error_factory, args);
+        if (error) {
+            PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+            Py_DECREF(error);
+        }
+    } else if (args) {
         PyErr_SetObject(state->error, args);
-        Py_DECREF(args);
     }
+    Py_XDECREF(args);
     return NULL;
 }
 
@@ -97,8 +103,8 @@ static PyObject *append_text(PyStore *store, enum shmq_status status, uint32_t r
         return PyUnicode_FromFormat("no log space for %u bytes: the log ends at %llu and is allocated up to %llu; the "
                                     "store keeper is dead or the disk is full", record_bytes, end, allocated);
     case SHMQ_UNITS_FULL:
-        return PyUnicode_FromFormat("no unit frame is left: %u of %u are in use", log->frame_used,
-                                    store->core.sizes.frame_max);
+        return PyUnicode_FromFormat("no unit frame is left: all %u of at most %u are in use",
+                                    atomic_load_explicit(&log->frame_ready, memory_order_relaxed), store->core.sizes.frame_max);
     case SHMQ_READ_ONLY:
         return PyUnicode_FromFormat("the store is read-only: %s",
                                     reason < COUNT_OF(read_only_reasons) ? read_only_reasons[reason] : "unknown reason");

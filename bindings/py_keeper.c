@@ -253,6 +253,20 @@ static PyObject *keeper_set_queue(PyStore *self, PyObject *args, PyObject *kwarg
     Py_RETURN_NONE;
 }
 
+static PyObject *keeper_set_offset_min(PyStore *self, PyObject *args)
+{
+    unsigned int queue;
+    unsigned long long offset;
+    if (!PyArg_ParseTuple(args, "IK:set_offset_min", &queue, &offset) || !store_check_writable(self) ||
+        !queue_check(self, queue))
+        return NULL;
+    unsigned long long end = load(&self->core.queues[queue].offset_max);
+    if (offset > end)
+        return core_raise(self->state, SHMQ_BAD_ARGUMENT, "offset_min %llu must not exceed offset_max %llu", offset, end);
+    atomic_store_explicit(&self->core.queues[queue].offset_min, offset, memory_order_release);
+    Py_RETURN_NONE;
+}
+
 static PyObject *keeper_frames_grow(PyStore *self, PyObject *value)
 {
     uint64_t count;
@@ -311,6 +325,7 @@ PyMethodDef keeper_methods[] = {
     {"set_persisted", (PyCFunction)keeper_set_persisted, METH_VARARGS, "Units below it are in the ConsumeQueue files."},
     {"set_queue", (PyCFunction)(void (*)(void))keeper_set_queue, METH_VARARGS | METH_KEYWORDS,
      "Recovery only: set the offsets of a queue."},
+    {"set_offset_min", (PyCFunction)keeper_set_offset_min, METH_VARARGS, "Retention: the first queue offset that is left."},
     {"frames_grow", (PyCFunction)keeper_frames_grow, METH_O, "Reserve memory for that many more unit frames."},
     {"frames_release", (PyCFunction)keeper_frames_release, METH_VARARGS,
      "Give back full, persisted frames of a queue; returns how many."},

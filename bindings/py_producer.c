@@ -257,7 +257,10 @@ bool call_route(PyProducer *self, struct call *call)
             return false;
     } else if (call->values[CALL_GROUP]) {
         Py_ssize_t bytes;
-        const char *group = PyUnicode_AsUTF8AndSize(call->values[CALL_GROUP], &bytes);
+        PyObject *value = call->values[CALL_GROUP];
+        if (!PyUnicode_Check(value))
+            PyErr_Format(PyExc_TypeError, "message_group must be str, not %.100s", Py_TYPE(value)->tp_name);
+        const char *group = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, &bytes) : NULL;
         if (!group)
             return false;
         call->queue_id = ((uint32_t)shmq_tag_hash(group, (size_t)bytes) & 0x7fffffffu) % route->write_queues;

@@ -155,7 +155,7 @@ static PyObject *reader_lag(PyReader *self, PyObject *unused)
     (void)unused;
     if (!reader_check(self))
         return NULL;
-    return PyLong_FromUnsignedLongLong(shmq_reader_lag(&self->core) + (uint64_t)PyList_GET_SIZE(self->requeued));
+    return PyLong_FromUnsignedLongLong(shmq_reader_lag(&self->core));
 }
 
 static PyObject *reader_wake(PyReader *self, PyObject *unused)
@@ -295,7 +295,7 @@ static PyMethodDef reader_methods[] = {
     {"poll", (PyCFunction)(void (*)(void))reader_poll, METH_FASTCALL | METH_KEYWORDS,
      "At most `max` messages; [] when nothing came in time."},
     {"requeue", (PyCFunction)reader_requeue, METH_O, "Deliver a message again, before anything new."},
-    {"lag", (PyCFunction)reader_lag, METH_NOARGS, "Messages not delivered yet, over all queues of this reader."},
+    {"lag", (PyCFunction)reader_lag, METH_NOARGS, "Messages not acknowledged (without an offset slot: not delivered), over all queues."},
     {"wake", (PyCFunction)reader_wake, METH_NOARGS, "End a wait of this reader, from any thread."},
     {"stop", (PyCFunction)reader_stop, METH_NOARGS, "End the iteration and every later poll, from any thread."},
     {"close", (PyCFunction)reader_close, METH_NOARGS, "Stop, and forget the queues."},

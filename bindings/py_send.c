@@ -127,20 +127,27 @@ static enum shmq_status append_long(PyProducer *self, const struct call *call, c
     }
 }
 
+static enum shmq_status append_short(PyProducer *self, const struct call *call, const struct shmq_spec *spec,
+                                     bool body_constant, int64_t tag_hash, struct shmq_appended *out)
+{
+    enum shmq_status status = shmq_append(&self->store->core, call->queue, spec, tag_hash, 0, out);
+    return status == SHMQ_WOULD_BLOCK ? append_blocking(self, call, spec, body_constant, tag_hash, out) : status;
+}
+
 enum shmq_status producer_append(PyProducer *self, struct call *call, const struct shmq_spec *spec, bool body_constant,
                                  int64_t tag_hash, struct shmq_appended *out)
 {
-    enum shmq_status status;
     uint32_t bytes = spec->body_bytes + spec->properties_bytes + SHMQ_RECORD_BODY_AT + spec->topic_bytes;
-    if (bytes > SHMQ_INLINE_BYTES_MAX - 64 && shmq_record_bytes(spec) > SHMQ_INLINE_BYTES_MAX) {
-        status = append_long(self, call, spec, body_constant, tag_hash, out);
-    } else {
-        status = shmq_append(&self->store->core, call->queue, spec, tag_hash, 0, out);
-        if (status == SHMQ_WOULD_BLOCK)
-            status = append_blocking(self, call, spec, body_constant, tag_hash, out);
-    }
-    if (status == SHMQ_OK)
-        return status;
+    bool is_long = bytes > SHMQ_INLINE_BYTES_MAX - 64 && shmq_record_bytes(spec) > SHMQ_INLINE_BYTES_MAX;
+    uint64_t deadline = 0;
+    enum shmq_status status;
+    do {
+        status = is_long ? append_long(self, call, spec, body_constant, tag_hash, out)
+                         : append_short(self, call, spec, body_constant, tag_hash, out);
+        if (status == SHMQ_OK)
+            return status;
+        status = store_wait_room(self->store, status, call->timeout, &deadline);
+    } while (status == SHMQ_OK);
     core_raise_append(self->store, status, call->route->name, call->queue_id, shmq_record_bytes(spec), call->timeout);
     return FACE_ERROR;
 }

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "py_core.h"
@@ -214,6 +215,24 @@ static PyObject *store_close(PyStore *self, PyObject *unused)
     if (!self->users)
         store_unmap(self);
     Py_RETURN_NONE;
+}
+
+enum shmq_status store_wait_room(PyStore *self, enum shmq_status status, double seconds, uint64_t *deadline)
+{
+    const uint64_t keeper_dead_ns = 5000000000u; /* its round may last as long as a slow fdatasync */
+    const struct timespec pause = {.tv_nsec = 1000000};
+    if (status != SHMQ_LOG_FULL && status != SHMQ_UNITS_FULL)
+        return status;
+    uint64_t now = self->core.io->monotonic_ns();
+    uint64_t beat = atomic_load_explicit(&self->core.log->keeper_beat_ns, memory_order_relaxed);
+    *deadline = *deadline ? *deadline : deadline_after(self, seconds);
+    if (now >= *deadline || now > beat + keeper_dead_ns)
+        return status;
+    shmq_ring_keeper(&self->core);
+    Py_BEGIN_ALLOW_THREADS
+    (void)nanosleep(&pause, NULL);
+    Py_END_ALLOW_THREADS
+    return PyErr_CheckSignals() < 0 || !store_check(self) ? FACE_ERROR : SHMQ_OK;
 }
 
 bool store_wait_durable(PyStore *self, uint64_t log_position, double seconds)

@@ -1,1 +1,1 @@
-""
+"""The processes of `shmq serve`: supervisor, store keeper, bridge."""

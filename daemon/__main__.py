@@ -21,7 +21,6 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import USAGE, exit_code_of
 from shmq.daemon.options import Options
 from shmq.daemon.tether import Tether
-
 from shmq.errors import ShmqError
 from shmq.version import __version__
 

@@ -20,7 +20,6 @@ import time
 from typing import Any
 
 from shmq.daemon.options import Options
-
 from shmq.shm.liveness import ProcessMark, mark_of
 
 _MESSAGE_BYTES_MAX = 1 << 20

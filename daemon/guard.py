@@ -18,7 +18,6 @@ import signal
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.options import Options
-
 from shmq.errors import SegmentError, StoreLocked
 from shmq.shm.access import access_rights
 from shmq.shm.instance import Instance, read_instance

@@ -22,7 +22,6 @@ from types import FrameType
 from typing import Any
 
 from shmq.daemon.exit_code import exit_code_of
-
 from shmq.errors import ShmqError
 
 _ORPHAN_SECONDS = 0.7

@@ -359,7 +359,8 @@ def _fixtures() -> object:
                 yield lambda **settings: brokers.enter_context(Broker(**settings))
 
         @pytest.fixture(scope="session")
-        def _shmq_session_broker(self) -> Iterator[Broker]:
+        @classmethod
+        def _shmq_session_broker(cls) -> Iterator[Broker]:
             with Broker() as broker:
                 yield broker
 

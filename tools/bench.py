@@ -20,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import shmq
 from shmq.tools.measure import (
     Meet,
     Receive,
@@ -35,8 +36,6 @@ from shmq.tools.measure import (
     pong,
     run_roles,
 )
-
-import shmq
 
 BLOCK_BYTES = 512  # unit of st_blocks, whatever the file system
 GROUP = "bench"
@@ -210,7 +209,7 @@ def _ping(meet: Meet, plan: Plan) -> list[int]:
     with (
         shmq.connect(plan.url) as mq,
         mq.producer() as producer,
-        mq.subscribe(f"{plan.topic}-pong", group=GROUP) as subscription,
+        mq.subscribe(f"{plan.topic}-pong", group="bench-ping") as subscription,
     ):
         send, receive = _sender(producer, f"{plan.topic}-ping", plan), _receiver(subscription, plan)
         meet()
@@ -226,7 +225,7 @@ def _pong(meet: Meet, plan: Plan) -> None:
     with (
         shmq.connect(plan.url) as mq,
         mq.producer() as producer,
-        mq.subscribe(f"{plan.topic}-ping", group=GROUP) as subscription,
+        mq.subscribe(f"{plan.topic}-ping", group="bench-pong") as subscription,
     ):
         send, receive = _sender(producer, f"{plan.topic}-pong", plan), _receiver(subscription, plan)
         meet()

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+
+from shmq.errors import ShmqError, UsageError
 from shmq.tools.command import Call, Lazy, LazyGroup
 from shmq.tools.exit_code import ExitCode
 from shmq.tools.terminal import ReaderGone
-
-from shmq.errors import ShmqError, UsageError
 
 _RUN, _MESSAGES, _ADMIN, _HELP = "Run", "Messages", "Administration", "Help"
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
-from shmq.tools.quantity import parse_duration, parse_size
-from shmq.tools.terminal import Style, Terminal
 
 from shmq.errors import UsageError
+from shmq.tools.quantity import parse_duration, parse_size
+from shmq.tools.terminal import Style, Terminal
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import click
+
 from shmq.tools.command import Call
 
 

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import click
-from shmq.tools.command import Call, Group, pass_call
 
 from shmq.errors import UsageError
+from shmq.tools.command import Call, Group, pass_call
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -48,6 +48,7 @@ def install(call: Call, shell: str | None, dry_run: bool) -> None:
 def script_of(shell: str) -> str:
     """Return the script that makes this shell complete `shmq`."""
     from click.shell_completion import get_completion_class
+
     from shmq.tools.cli import cli
 
     kind = get_completion_class(shell)

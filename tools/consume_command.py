@@ -22,6 +22,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from shmq.client.connection import parse_tags
+from shmq.errors import RequestTimeout, ShmqError, TopicNotFound, UsageError
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.exit_code import ExitCode
@@ -39,15 +42,13 @@ from shmq.tools.message_text import (
 from shmq.tools.quantity import plural
 from shmq.tools.terminal import json_line
 
-from shmq.client.connection import parse_tags
-from shmq.errors import RequestTimeout, ShmqError, TopicNotFound, UsageError
-
 if TYPE_CHECKING:
     from shmq.shm.core import Message
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 WAIT = 0.5  # seconds between two looks at the clock and at signals while nothing comes
+WAIT_AT_END = 0.1  # the same when the end is what is waited for
 
 
 @dataclass
@@ -209,7 +210,7 @@ def _pump(call: Call, wish: Wish, delivery: Delivery, source: Source) -> None:
     """Deliver until enough came, the end was reached, or nothing came for too long."""
     last = time.monotonic()
     while delivery.wanted:
-        messages = source.take(delivery.wanted, WAIT)
+        messages = source.take(delivery.wanted, WAIT_AT_END if wish.exit_at_end else WAIT)
         if messages:
             delivery.deliver(messages, source)
             last = time.monotonic()

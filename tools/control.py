@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shmq.client.control import ControlClient
-from shmq.tools.command import Call
-
 from shmq.client.link import new_client_id
 from shmq.client.session import Session
 from shmq.protocol.codes import Role
 from shmq.shm.place import place_of
+from shmq.tools.command import Call
 
 CONTROL_TIMEOUT = 3.0
 

@@ -10,6 +10,9 @@ import time
 from typing import Any
 
 import click
+
+from shmq.errors import ConnectError, ConsumeError
+from shmq.message import check_group
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
 from shmq.tools.control import control_of
@@ -17,9 +20,6 @@ from shmq.tools.exit_code import ExitCode
 from shmq.tools.memory import Memory, ProgressView, group_not_found, open_memory
 from shmq.tools.quantity import age_text, count_text, iso_text, plural
 from shmq.tools.terminal import Column
-
-from shmq.errors import ConnectError, ConsumeError
-from shmq.message import check_group
 
 group = Group("group", help="List, show, create, delete consumer groups.")
 
@@ -229,13 +229,14 @@ def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
             f'group "{name}" is being read by pid {", ".join(map(str, document["readers"]))}',
             hint="stop its members, then run it again",
         )
-    would = "" if yes and not dry_run else "would "
-    topics = ", ".join(document["topics"]) or "no topic"
-    call.terminal.say(f'{would}delete group "{name}" and its progress in {topics}')
+    what = f'group "{name}" and its progress in {", ".join(document["topics"]) or "no topic"}'
+    if dry_run or not yes:
+        call.terminal.say(f"would delete {what}")
     changed = confirmed(call, yes=yes, dry_run=dry_run)
     if changed:
         with control_of(call) as control:
             control.delete_group(name)
+        call.terminal.say(f"deleted {what}")
     _report(call, name, "delete", changed=changed)
 
 

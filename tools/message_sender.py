@@ -15,10 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from shmq.errors import MessageTooLarge, SendTimeout, ShmqError
 from shmq.tools.command import Call
 from shmq.tools.quantity import plural, size_text
-
-from shmq.errors import MessageTooLarge, SendTimeout, ShmqError
 
 if TYPE_CHECKING:
     import shmq

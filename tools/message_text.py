@@ -19,11 +19,10 @@ import re
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from shmq.tools.quantity import clock_text, iso_text
-from shmq.tools.terminal import json_line, printable
-
 from shmq.errors import UsageError
 from shmq.message import RESERVED_PROPERTIES
+from shmq.tools.quantity import clock_text, iso_text
+from shmq.tools.terminal import json_line, printable
 
 
 class ReadMessage(Protocol):

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from shmq.errors import ConsumeError, UsageError
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.control import session_of
@@ -23,8 +25,6 @@ from shmq.tools.memory import Memory, ProgressView, QueueView, open_memory
 from shmq.tools.message_source import starts_of
 from shmq.tools.quantity import count_text, plural
 from shmq.tools.terminal import Column
-
-from shmq.errors import ConsumeError, UsageError
 
 if TYPE_CHECKING:
     from shmq.client.session import Session
@@ -182,9 +182,9 @@ def _carry_out(call: Call, group: str, moves: Sequence[Move], *, dry_run: bool, 
     }
     if not call.terminal.structured:
         _print_moves(call, moves)
+        verb = "will" if document["changed"] else "would"
         call.terminal.say(
-            f"{'' if document['changed'] else 'would '}deliver {plural(again, 'message')} again, "
-            f"leave {plural(left_out, 'message')} out"
+            f"{verb} deliver {plural(again, 'message')} again, and leave {plural(left_out, 'message')} out"
         )
     if confirmed(call, yes=yes, dry_run=dry_run):
         with closing(session_of(call)) as session:

@@ -15,14 +15,14 @@ from io import BufferedReader
 from typing import Any, cast
 
 import click
+
+from shmq.errors import UsageError
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.completion import complete_topic
 from shmq.tools.line_splitter import LineSplitter
 from shmq.tools.message_sender import Attributes, Sender, Stored
 from shmq.tools.message_text import unescape
 from shmq.tools.quantity import rate_text
-
-from shmq.errors import UsageError
 
 READ_BYTES = 256 << 10
 

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from shmq.tools.command import Call, Command, Size, pass_call
-from shmq.tools.exit_code import ExitCode
-from shmq.tools.quantity import count_text
 
 from shmq import errors
 from shmq.shm.place import Place, check_broker_name, default_store, place_of
 from shmq.store.commitlog import FILE_BYTES_MIN, FILE_BYTES_MULTIPLE
+from shmq.tools.command import Call, Command, Size, pass_call
+from shmq.tools.exit_code import ExitCode
+from shmq.tools.quantity import count_text
 
 READY_TIMEOUT = 600.0  # seconds; a large store that was not closed is read through once
 LINE_BYTES_MAX = 1 << 20

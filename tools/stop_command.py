@@ -12,13 +12,13 @@ import signal
 import time
 
 import click
+
+from shmq.errors import BrokerNotRunning, PermissionDenied, RequestTimeout
+from shmq.shm.liveness import ProcessMark, is_alive
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.exit_code import ExitCode
 from shmq.tools.memory import find_instance
 from shmq.tools.quantity import age_text
-
-from shmq.errors import BrokerNotRunning, PermissionDenied, RequestTimeout
-from shmq.shm.liveness import ProcessMark, is_alive
 
 STOP_TIMEOUT = 30.0  # seconds; a large store has much to flush
 

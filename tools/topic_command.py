@@ -9,6 +9,9 @@ import time
 from typing import Any
 
 import click
+
+from shmq.errors import UsageError
+from shmq.message import QUEUES_MAX, check_topic
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
 from shmq.tools.control import control_of
@@ -16,9 +19,6 @@ from shmq.tools.exit_code import ExitCode
 from shmq.tools.memory import KINDS, Memory, TopicView, open_memory
 from shmq.tools.quantity import age_text, count_text, iso_text, plural, rate_text, size_text
 from shmq.tools.terminal import Column
-
-from shmq.errors import UsageError
-from shmq.message import QUEUES_MAX, check_topic
 
 topic = Group("topic", help="List, show, create, update, delete topics.")
 
@@ -254,19 +254,25 @@ def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
     with open_memory(call.url) as memory:
         view = memory.topic(name)
         readers = {entry.group for entry in memory.progress() if entry.topic == name}
-    would = "" if yes and not dry_run else "would "
-    call.terminal.say(
-        f'{would}delete topic "{name}" with {plural(view.messages, "message")} ({size_text(view.size_bytes)})'
-        + (f", read by {plural(len(readers), 'group')}: {', '.join(sorted(readers))}" if readers else "")
-    )
-    changed = confirmed(call, yes=yes, dry_run=dry_run)
-    if changed:
-        with control_of(call) as control:
-            control.delete_topic(name)
+    what = f'topic "{name}" with {plural(view.messages, "message")} ({size_text(view.size_bytes)})'
+    if readers:
+        what += f", read by {plural(len(readers), 'group')}: {', '.join(sorted(readers))}"
+    changed = _delete(call, name, what, dry_run=dry_run, yes=yes)
     _report(
         call, name, "delete",
         {"queues": view.write_queues, "kind": view.kind, "permission": permission_text(view.perm), "changed": changed},
     )  # fmt: skip
+
+
+def _delete(call: Call, name: str, what: str, *, dry_run: bool, yes: bool) -> bool:
+    if dry_run or not yes:
+        call.terminal.say(f"would delete {what}")
+    changed = confirmed(call, yes=yes, dry_run=dry_run)
+    if changed:
+        with control_of(call) as control:
+            control.delete_topic(name)
+        call.terminal.say(f"deleted {what}")
+    return changed
 
 
 def _report(call: Call, name: str, action: str, facts: dict[str, Any]) -> None:

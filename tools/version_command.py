@@ -5,8 +5,8 @@ from __future__ import annotations
 import platform
 
 import click
-from shmq.tools.command import Call, Command, pass_call
 
+from shmq.tools.command import Call, Command, pass_call
 from shmq.version import __version__
 
 

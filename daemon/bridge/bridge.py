@@ -24,7 +24,6 @@ from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.effects import Close, Effect, Notify, Reply, Report
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
-
 from shmq.errors import ShmqError
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
@@ -138,7 +137,8 @@ class Bridge:
         if self._is_closed:
             return
         self._connections.pop(connection.connection_id, None)
-        self.log("connection.closed", pid=connection.peer.pid, uid=connection.peer.uid, reason=reason)
+        if reason:
+            self.log("connection.closed", pid=connection.peer.pid, uid=connection.peer.uid, reason=reason)
         self._forget(connection.connection_id)
 
     def _forget(self, connection_id: int) -> None:

@@ -21,7 +21,6 @@ from typing import Protocol, cast
 
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.broker.requests import Peer
-
 from shmq.errors import ProtocolError, ShmqError
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
@@ -52,7 +51,7 @@ class Host(Protocol):
         """Carry out one command."""
 
     def lost(self, connection: BridgeConnection, reason: str) -> None:
-        """The connection is gone."""
+        """The connection is gone; `reason` is empty when the peer closed it."""
 
 
 class BridgeConnection(asyncio.Protocol):
@@ -65,7 +64,7 @@ class BridgeConnection(asyncio.Protocol):
         self._decoder = CommandDecoder(frame_bytes_max=host.limits.frame_bytes_max_unattached)
         self._transport: asyncio.Transport | None = None
         self._is_attached = False
-        self._reason = "the client closed it"
+        self._reason = ""  # stays empty when the peer itself closes
         self._charged_bytes = 0
         self._frame_since: float | None = host.now()  # since when a frame is owed
         self._idle_since = host.now()
@@ -151,12 +150,15 @@ class BridgeConnection(asyncio.Protocol):
         if self._closing_since is not None:
             if now - self._closing_since > limits.close_timeout:
                 self.abort(self._reason)
-        elif self._frame_since is not None:
-            # A peer that does not read its replies is not read either; that it owes a frame is then our doing.
-            if not self._is_writing_paused and now - self._frame_since > limits.first_frame_timeout:
-                self.abort(f"no complete frame within {limits.first_frame_timeout:g} s")
+        elif self._frame_is_owed and now - (self._frame_since or now) > limits.first_frame_timeout:
+            self.abort(f"no complete frame within {limits.first_frame_timeout:g} s")
         elif not self._is_attached and now - self._idle_since > limits.unattached_idle_timeout:
-            self.close(f"idle for {limits.unattached_idle_timeout:g} s")
+            self.abort(f"idle for {limits.unattached_idle_timeout:g} s")
+
+    @property
+    def _frame_is_owed(self) -> bool:
+        # A peer that does not read its replies is not read either; an unfinished frame is then our doing.
+        return self._frame_since is not None and not self._is_writing_paused
 
     # -- inside
 

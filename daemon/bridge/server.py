@@ -28,14 +28,13 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, TEMPORARY, exit_code_of
 from shmq.daemon.options import Options
+from shmq.errors import SegmentError, ShmqError
 from shmq.shm.access import access_rights
 from shmq.shm.core import Store
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.place import Place
 from shmq.shm.presence import attach_presence, detach_presence
 from shmq.shm.segment import open_store
-
-from shmq.errors import SegmentError, ShmqError
 from shmq.version import __version__
 
 _DESCRIPTORS_SPARE = 256  # beside the connections: segments, log files, the loop's own

@@ -17,12 +17,12 @@ Invariants:
 from __future__ import annotations
 
 import msgspec
+
 from shmq.daemon.broker.effects import Close
 from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
 from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Peer
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
-
 from shmq.errors import ConnectError, ForeignNamespace, ProtocolError, UsageError, VersionMismatch
 from shmq.protocol.codes import Request, Role
 

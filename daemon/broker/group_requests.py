@@ -9,11 +9,11 @@ refused: accepting and forgetting it would be worse.
 from __future__ import annotations
 
 import msgspec
+
 from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.groups import GroupRegistry
 from shmq.daemon.broker.requests import Answer, Call, Handler
 from shmq.daemon.broker.tables import Tables
-
 from shmq.errors import RemoteError, UsageError
 from shmq.message import check_group, nearest
 from shmq.protocol.body import (

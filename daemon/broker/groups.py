@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.subscriptions import Agreement, Subscription, subscription_of
-
 from shmq.errors import FlowControl, SubscriptionConflict
 from shmq.message import check_group, check_topic
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData

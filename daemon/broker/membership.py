@@ -9,7 +9,6 @@ from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.groups import GroupRegistry, Origin
 from shmq.daemon.broker.requests import Answer, Call, Handler
 from shmq.daemon.broker.tables import Tables
-
 from shmq.errors import ProtocolError, RemoteError, UsageError
 from shmq.message import check_topic, retry_topic
 from shmq.protocol.body import ConsumerData, ConsumerList, HeartbeatData, decode_body, encode_body

@@ -10,12 +10,12 @@ the queue still starts at 0, otherwise "not found".
 from __future__ import annotations
 
 import msgspec
+
 from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
 from shmq.daemon.broker.requests import Answer, Call, Handler
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_requests import find_topic
-
 from shmq.errors import RemoteError, UsageError
 from shmq.message import check_group
 from shmq.protocol.codes import Request, Response

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shmq.daemon.broker.effects import Close
-
 from shmq.protocol.command import Command
 
 

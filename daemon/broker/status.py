@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+
 from shmq.daemon.broker.groups import ConsumerGroup, GroupRegistry
 from shmq.daemon.broker.requests import Answer, Call, Connection, Handler
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
-
 from shmq.protocol.codes import Request
 
 

@@ -13,7 +13,6 @@ from shmq.daemon.broker.groups import GroupRegistry
 from shmq.daemon.broker.requests import Answer, Call, Handler
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
-
 from shmq.errors import TopicNotFound, UsageError
 from shmq.message import QUEUES_MAX, check_topic, is_system_topic, nearest
 from shmq.protocol.body import DataVersion, TopicConfig, TopicTable, encode_body, kind_attributes, parse_kind

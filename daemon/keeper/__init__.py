@@ -1,1 +1,1 @@
-""
+"""The store keeper: files, flush, ConsumeQueue files, configuration, watchdog."""

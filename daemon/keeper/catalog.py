@@ -11,18 +11,20 @@ said once.
 
 from __future__ import annotations
 
+import time
+
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.frames import FrameKeeper
 from shmq.daemon.keeper.units import UnitWriter
-
 from shmq.errors import StoreError
 from shmq.shm.core import Store
 from shmq.store.config import ConfigFiles
-from shmq.store.tables import LiveTables
+from shmq.store.tables import TOPIC_LIVE, LiveTables, all_topics
 
 _TABLES_SECONDS = 0.1
 _OFFSETS_SECONDS = 5.0
 _RETRY_SECONDS = 1.0
+_COST_FACTOR = 10.0
 
 
 class Catalog:
@@ -46,13 +48,17 @@ class Catalog:
         self._saved_version = -1
         self._tables_at = 0.0
         self._offsets_at = 0.0
-        self._queues: dict[str, list[int]] = {}
+        self._live_queues: set[int] = set()
+        self._dropped: set[int] = set()
         self._failed = False
 
     def round(self, now: float) -> None:
         """Save what is due; `now` is monotonic seconds."""
         if now >= self._tables_at and self._store.table_version != self._saved_version:
-            self._tables_at = now + (_TABLES_SECONDS if self.save_tables() else _RETRY_SECONDS)
+            began = time.monotonic()
+            pause = _TABLES_SECONDS if self.save_tables() else _RETRY_SECONDS
+            # Thousands of topics take a while to look at; they must not take all of the keeper's time.
+            self._tables_at = now + max(pause, _COST_FACTOR * (time.monotonic() - began))
         if now >= self._offsets_at:
             self._offsets_at = now + (_OFFSETS_SECONDS if self.save_offsets() else _RETRY_SECONDS)
 
@@ -67,7 +73,7 @@ class Catalog:
             self._config.save_groups(groups)
         except StoreError as error:
             return self._complain(error)
-        for name in live.tables.topics.keys() - found.keys():
+        for name in deleted.keys() - live.tables.deleted.keys():
             self._log("topic.removed", topic=name)
             self._units.forget_topic(name)
         live.tables.topics, live.tables.deleted, live.tables.groups = found, deleted, groups
@@ -86,12 +92,12 @@ class Catalog:
 
     def _drop_dead_queues(self) -> None:
         """Queues of a topic's former life: their units have no file to go to, so their memory is given back."""
-        queues = {topic["name"]: list(topic["queues"]) for topic in self._store.topics()}
-        for name, before in self._queues.items():
-            dead = set(before) - set(queues.get(name, ()))
-            if dead:
-                self._frames.drop(sorted(dead))
-        self._queues = queues
+        live, dead = set[int](), set[int]()
+        for topic in all_topics(self._store):
+            (live if topic["state"] == TOPIC_LIVE else dead).update(topic["queues"])
+        self._frames.drop(sorted((dead | self._live_queues) - live - self._dropped))
+        self._dropped |= (dead | self._live_queues) - live
+        self._live_queues = live
 
     def _complain(self, error: StoreError) -> bool:
         if not self._failed:

@@ -17,7 +17,6 @@ from collections.abc import Callable
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.options import Options
-
 from shmq.shm.core import CoreError, Store
 
 _SLEEP_SECONDS_MAX = 0.2

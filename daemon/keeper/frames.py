@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shmq.daemon.event_log import EventLog
-
 from shmq.shm.core import FRAME_BYTES, FRAME_UNITS, CoreError, Store
 
 FRAMES_FREE_MIN = 1024

@@ -24,7 +24,6 @@ from shmq.daemon.keeper.space import LogSpace
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.daemon.keeper.watchdog import Watchdog
 from shmq.daemon.options import Options
-
 from shmq.shm.core import READ_ONLY_REASONS, CoreError
 from shmq.store.atomic import sync_directory
 
@@ -34,6 +33,7 @@ _IDLE_SECONDS = 0.2
 _MARK_SECONDS = 1.0
 _WATCH_SECONDS = 0.25
 _FLUSH_STOP_SECONDS = 60.0
+_ORPHAN_SECONDS = 0.3
 
 
 class Keeper:
@@ -61,6 +61,7 @@ class Keeper:
         self._mark_at = 0.0
         self._watch_at = 0.0
         self._seen_end = -1
+        self.rounds = 0
         self._read_only = store.read_only
 
     def start(self) -> None:
@@ -89,6 +90,7 @@ class Keeper:
 
     def round(self, now: float) -> bool:
         """Do what is due; True when there is more to do soon."""
+        self.rounds += 1
         log_end = self._store.log_end
         busy = log_end != self._seen_end
         self._seen_end = log_end
@@ -130,6 +132,25 @@ class Keeper:
         self._log("keeper.stopped", saved=saved, log_end=self._store.log_end, durable_end=self._store.durable_end)
         self.close()
         return saved
+
+    def abandon(self) -> None:
+        """Leave everything as it is: the supervisor died, and the next keeper goes on from here."""
+        self._flusher.stop(_ORPHAN_SECONDS)
+        self.close()
+
+    def clean(self, wall_seconds: float) -> int:
+        """Apply the retention now; returns how many log files went."""
+        return self._space.clean(wall_seconds)
+
+    @property
+    def frames_used(self) -> int:
+        """Unit frames in memory."""
+        return self._frames.used
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the last attempt to create a log file worked."""
+        return self._space.has_room
 
     def close(self) -> None:
         """Let go of segments and files and leave them as they are."""

@@ -19,7 +19,6 @@ from pathlib import Path
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.flusher import Flusher
 from shmq.daemon.keeper.units import UnitWriter
-
 from shmq.errors import StoreError
 from shmq.shm.core import CoreError, Store
 from shmq.store.checkpoint import read_checkpoint, write_checkpoint

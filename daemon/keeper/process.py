@@ -10,7 +10,6 @@ from shmq.daemon.keeper.attach import attach
 from shmq.daemon.keeper.keeper import Keeper
 from shmq.daemon.options import Options
 from shmq.daemon.tether import Tether
-
 from shmq.errors import ShmqError
 
 
@@ -36,6 +35,6 @@ def run_keeper(options: Options, tether: Tether, log: EventLog) -> int:
     keeper.run(tether.stopping)
     if tether.is_orphaned:
         log("keeper.orphaned")
-        keeper.close()
+        keeper.abandon()
         return DONE
     return DONE if keeper.stop() else UNEXPECTED

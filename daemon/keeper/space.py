@@ -19,7 +19,6 @@ from collections.abc import Callable
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.options import Options
-
 from shmq.errors import ShmqError
 from shmq.shm.core import CoreError, Store
 from shmq.store.commitlog import CommitLogFiles
@@ -60,6 +59,11 @@ class LogSpace:
         self._rate = 0.0  # bytes a second
         self._measured_at = 0.0
         self._measured_end = store.log_end
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the last attempt to create a file worked."""
+        return not self._refused
 
     def round(self, now: float, wall_seconds: float) -> None:
         """Do what is due.

@@ -13,9 +13,9 @@ import os
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.frames import FrameKeeper
-
 from shmq.shm.core import UNIT_BYTES, Store
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue, is_pre_blank
+from shmq.store.tables import TOPIC_LIVE
 
 _QUEUES_PER_ROUND = 4096
 _UNITS_PER_READ = 16384
@@ -116,7 +116,7 @@ class UnitWriter:
         _, _, _, topic_index, queue_id, _ = self._store.queue(index)
         topic = self._store.topic(topic_index)
         queues = topic["queues"]
-        if topic["state"] != 1 or queue_id >= len(queues) or queues[queue_id] != index:
+        if topic["state"] != TOPIC_LIVE or queue_id >= len(queues) or queues[queue_id] != index:
             return None
         name, born = topic["name"], topic["born_position"]
         if self._born.get(name) != born:

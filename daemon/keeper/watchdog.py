@@ -20,7 +20,6 @@ import signal
 from pathlib import Path
 
 from shmq.daemon.event_log import EventLog
-
 from shmq.shm.core import CoreError, Store
 from shmq.shm.liveness import STOPPED_STATES, ProcessMark, is_frozen, mark_of, signal_proven, status_of
 

@@ -1,1 +1,1 @@
-""
+"""The client library: connections, producers, consumers, groups, administration."""

@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from shmq.client import dead_letter, options
 from shmq.client.allocation import allocate
+from shmq.client.assignment import AssignmentWatch
 from shmq.client.position import BEGIN, Position
 from shmq.client.returns import Returns
 from shmq.client.share import QueueSlot, Share
-from shmq.errors import ConsumeError, ShmqError, UsageError
+from shmq.errors import ConsumeError, UsageError
 from shmq.shm.core import Reader
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ class Consumer:
         self._reader: Reader | None = None
         self._share: Share | None = None
         self._step_scheduled = False
+        self._watch = AssignmentWatch(self)
         self._returns = Returns(
             self._connection._coordinator,
             attempts_max=self._spec.attempts_max,
@@ -230,8 +232,6 @@ class Consumer:
             store=session.store, reader=self._reader, topic=spec.topic, start=spec.start, on_left=self._queue_left
         )
         self._rebalance()
-        if not self._share.held:
-            self._connection._coordinator.call_after(options.ASSIGNMENT_WARNING_AFTER, self._warn_unassigned)
 
     def _leave(self) -> None:
         """Give everything back; the caller holds the lock."""
@@ -296,7 +296,11 @@ class Consumer:
         with self._lock:
             share = self._share
             self._step_scheduled = False
-            if share is None or self._closed or not share.step(self._connection._coordinator.clock.now()):
+            if share is None or self._closed:
+                return
+            pending = share.step(self._connection._coordinator.clock.now())
+            self._watch.look(share)
+            if not pending:
                 return
             self._step_scheduled = True
         self._connection._coordinator.call_after(options.TAKE_INTERVAL, self._scheduled_step)
@@ -346,44 +350,6 @@ class Consumer:
             raise ConsumeError(f"a consumer without a group has no dead-letter topic: {reason}")
         session = self._connection._live()
         dead_letter.bury(session, session.internal_producer, message, self.group, reason)
-
-    # -- telling why nothing comes
-    def _warn_unassigned(self) -> None:
-        with self._lock:
-            share = self._share
-            if share is None or share.held or self._closed:
-                return
-            reason = self._why_unassigned(share)
-        import logging
-
-        logging.getLogger("shmq").warning(
-            'consumer of topic "%s", group "%s" has no queue after %g s: %s',
-            self.topic,
-            self.group,
-            options.ASSIGNMENT_WARNING_AFTER,
-            reason,
-        )
-
-    def _why_unassigned(self, share: Share) -> str:
-        session = self._connection._live()
-        if not session.control.alive:
-            return "the broker's control plane does not answer; see `shmq health`"
-        try:
-            slots = self._queue_slots()
-            members = session.control.members(self.group) if self.group else []
-        except ShmqError as error:
-            return f"the broker could not say who is in the group: {error}"
-        if not slots:
-            return "the topic has no queue that may be read"
-        if self._spec.model == "clustering" and self._connection.client_id not in members:
-            return "the broker does not list this client as a member of the group"
-        if share.missing:
-            owners = sorted({session.store.offset_owner(slot.offset_slot) for slot in share.missing})
-            return f"its queues are still read by client slot {', '.join(map(str, owners))}, which has not left them"
-        return (
-            f"the group has {len(members)} members for {len(slots)} queues; "
-            f"more queues: shmq topic update {self.topic} --queues {len(members)}"
-        )
 
 
 def _cut_off(owner: _Owner | None, reader: Reader | None) -> None:

@@ -15,7 +15,6 @@ import msgspec
 
 from shmq.errors import ProtocolError, UsageError
 from shmq.protocol.codes import TopicKind
-from shmq.protocol.dialect import loads
 
 DIALECT_BYTES_MAX = 64 << 10  # of a request; the dialect's reader takes about a second a megabyte
 
@@ -136,6 +135,9 @@ def decode_body(data: bytes, kind: type[T], *, dialect_bytes_max: int = DIALECT_
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         if len(data) > dialect_bytes_max:
             raise ProtocolError(f"the body of {len(data)} bytes is not JSON: {error}") from error
+    # Imported here because its regular expressions take 2 ms to compile, and a client hardly ever needs them.
+    from shmq.protocol.dialect import loads
+
     try:
         # strict=False: keys and numbers may be the other's text in the dialect.
         return msgspec.convert(loads(data), kind, strict=False)

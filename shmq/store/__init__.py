@@ -1,1 +1,1 @@
-""
+"""RocketMQ's store directory: files, checkpoint, configuration, recovery."""

@@ -17,10 +17,10 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from shmq.errors import CorruptionError, SegmentFull, StoreError
+from shmq.errors import CorruptionError, SegmentFull, StoreError, UsageError
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout, file_name, position_of
 
@@ -56,7 +56,7 @@ class CommitLogFiles:
         """List the files that are there and check that they can be one log.
 
         Raises:
-            StoreError: a file of another size than configured.
+            UsageError: a file of another size than configured.
             CorruptionError: a file is missing in between, or a name is no multiple of the file size.
         """
         found: list[int] = []
@@ -74,8 +74,8 @@ class CommitLogFiles:
                 sync_directory(path.parent)
                 found.pop()
             elif size != self.file_bytes:
-                raise StoreError(
-                    f"{path} has {size} bytes, the store is configured for {self.file_bytes}",
+                raise UsageError(
+                    f"{path} has {size} bytes, the broker is configured for {self.file_bytes}",
                     hint=f"shmq serve --file-bytes {size}, or restore the file",
                 )
         self._check_sequence(found)
@@ -194,6 +194,18 @@ class CommitLogFiles:
             if next(_data_ranges(descriptor, within, end), None) is None:
                 return b""
             return os.pread(descriptor, end - within, within)
+
+    def bytes_at(self, positions: Sequence[int]) -> bytes:
+        """Return one byte from each of some ascending log positions."""
+        found = bytearray()
+        index = 0
+        while index < len(positions):
+            base = positions[index] - positions[index] % self.file_bytes
+            with self._open(base) as descriptor:
+                while index < len(positions) and positions[index] < base + self.file_bytes:
+                    found += os.pread(descriptor, 1, positions[index] - base)
+                    index += 1
+        return bytes(found)
 
     def zero_from(self, position: int) -> int:
         """Zero whatever is not zero from `position` to the end of the last file, and sync; returns bytes changed.

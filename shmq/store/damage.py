@@ -67,7 +67,7 @@ class LogWalk:
     def run(self, position: int) -> int:
         """Walk from a record border to the end of the log and return where that is."""
         while position < self._files.end:
-            reached, records, stop = self._store.scan(position, self._files.end, SCAN_RECORDS)
+            reached, records, stop = self._scan(position)
             if records:
                 self._on_records(records)
             if stop == "blank-end":
@@ -81,6 +81,18 @@ class LogWalk:
                 raise CorruptionError(self._files.path(position), position, "the log could not be walked any further")
             position = reached
         return position
+
+    def _scan(self, position: int) -> tuple[int, list[Record], str]:
+        """As Store.scan, and no record that lost the end of its properties, and with it its record CRC."""
+        reached, records, stop = self._store.scan(position, self._files.end, SCAN_RECORDS)
+        last = self._files.bytes_at([record[0] + record[1] - 1 for record in records])
+        index = last.find(0)
+        while index >= 0:
+            begin, size = records[index][:2]
+            if record_decode(self._files.read(begin, size))["properties"]:
+                return begin, records[:index], "corrupt: the properties end with a zero byte"
+            index = last.find(0, index + 1)  # a stock record without properties
+        return reached, records, stop
 
     def _hole_end(self, position: int) -> int | None:
         """Where the hole of an evicted claim ends that its owner did not settle, so that its body CRC is wrong."""

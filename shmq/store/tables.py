@@ -10,15 +10,17 @@ it again from its records.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from shmq.shm.core import Store, core_errors
+from shmq.shm.core import CoreError, Store
 from shmq.store.config import Log, OffsetTable, Tables, TopicRecord, new_group
 from shmq.store.consumequeue import Queue
 from shmq.store.rebuild import QueueBounds
 
-DEFAULT_QUEUES = 8
+TOPIC_LIVE = 1  # enum shmq_topic_state
 _SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "RMQ_SYS_", "SCHEDULE_TOPIC_", "rmq_sys_")
 
 
@@ -33,8 +35,12 @@ class LiveTables:
         """Return the topics shared memory holds now, and the tombstones of those that went."""
         known = self.tables.topics
         found: dict[str, TopicRecord] = {}
-        for topic in store.topics():
+        gone = set(known)
+        for topic in all_topics(store):
             name = topic["name"]
+            if topic["state"] != TOPIC_LIVE:
+                gone.add(name)
+                continue
             found[name] = TopicRecord(
                 name=name,
                 read_queues=topic["read_queues"],
@@ -47,7 +53,7 @@ class LiveTables:
             )
         log_begin, log_end = store.log_begin, store.log_end
         deleted = {name: at for name, at in self.tables.deleted.items() if name not in found and at > log_begin}
-        for name in known.keys() - found.keys():
+        for name in gone - found.keys() - deleted.keys():
             deleted[name] = log_end
         return found, deleted
 
@@ -107,6 +113,16 @@ class LiveTables:
         return found
 
 
+def all_topics(store: Store) -> Iterator[dict[str, Any]]:
+    """Every topic entry of shared memory, those of deleted topics too."""
+    for index in itertools.count():
+        try:
+            topic = store.topic(index)
+        except CoreError:
+            return
+        yield topic
+
+
 def fill_tables(
     store: Store, tables: Tables, bounds: dict[Queue, QueueBounds], *, default_queues: int, log: Log
 ) -> LiveTables:
@@ -118,10 +134,9 @@ def fill_tables(
     Raises:
         SegmentFull: a table of the segments is too small for this store.
     """
-    with core_errors():
-        _fill_topics(store, tables, bounds, default_queues, log)
-        for name in tables.groups:
-            store.group_put(name)
+    _fill_topics(store, tables, bounds, default_queues, log)
+    for name in tables.groups:
+        store.group_put(name)
     return LiveTables(tables)
 
 

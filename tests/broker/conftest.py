@@ -3,9 +3,9 @@
 import itertools
 
 import pytest
+
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds, Topic
-
 from shmq.errors import SegmentFull, TopicNotFound
 
 PID_NAMESPACE = 4026531836

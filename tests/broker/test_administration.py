@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.effects import Effect, Notify, Reply
 from shmq.daemon.broker.requests import Peer
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds
-
 from shmq.errors import InvalidName, RemoteError, ShmqError, TopicNotFound, UsageError
 from shmq.protocol.body import (
     ConsumerData,
@@ -36,20 +36,20 @@ class Admin:
         self.client_id = f"admin-{connection_id}"
         self.ask(Request.ATTACH, clientId=self.client_id, role="0")
 
-    def effects(self, code: int, body: bytes = b"", **ext: str) -> list[Effect]:
+    def effects(self, code: int, body: bytes = b"", /, **ext: str) -> list[Effect]:
         return self.broker.handle(self.connection_id, Command(code=code, ext=ext, body=body), 0)
 
-    def reply(self, code: int, body: bytes = b"", **ext: str) -> Command:
+    def reply(self, code: int, body: bytes = b"", /, **ext: str) -> Command:
         effect = self.effects(code, body, **ext)[0]
         assert isinstance(effect, Reply)
         return effect.command
 
-    def ask(self, code: int, body: bytes = b"", **ext: str) -> Command:
+    def ask(self, code: int, body: bytes = b"", /, **ext: str) -> Command:
         reply = self.reply(code, body, **ext)
         assert error_of(reply) is None, reply
         return reply
 
-    def fail(self, code: int, body: bytes = b"", **ext: str) -> ShmqError:
+    def fail(self, code: int, body: bytes = b"", /, **ext: str) -> ShmqError:
         error = error_of(self.reply(code, body, **ext))
         assert error is not None
         return error

@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.effects import Close, Effect, Notify, Reply
 from shmq.daemon.broker.requests import Peer
 from shmq.daemon.broker.settings import BrokerSettings
-
 from shmq.errors import ConnectError, ForeignNamespace, RemoteError, SegmentFull, ShmqError, UsageError, VersionMismatch
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body
 from shmq.protocol.codes import Request

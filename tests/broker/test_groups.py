@@ -5,9 +5,9 @@ from collections import defaultdict
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
 from shmq.daemon.broker.groups import Change, GroupRegistry, Origin
 from shmq.daemon.broker.settings import BrokerSettings
-
 from shmq.errors import FlowControl, InvalidName, SubscriptionConflict
 from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from shmq.protocol.codes import Language

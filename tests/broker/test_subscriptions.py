@@ -1,8 +1,8 @@
 """The conflict rule as a table."""
 
 import pytest
-from shmq.daemon.broker.subscriptions import Agreement, Interest, Subscription, covers, subscription_of
 
+from shmq.daemon.broker.subscriptions import Agreement, Interest, Subscription, covers, subscription_of
 from shmq.errors import SubscriptionConflict
 from shmq.protocol.body import SubscriptionData
 

@@ -2,8 +2,8 @@
 
 import msgspec
 import pytest
-from shmq.client.codec import codec_of
 
+from shmq.client.codec import codec_of
 from shmq.errors import UsageError
 
 

@@ -5,9 +5,9 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+
 from shmq.client.clock import Clock
 from shmq.client.coordinator import Coordinator
-
 from shmq.errors import UsageError
 
 

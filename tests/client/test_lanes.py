@@ -1,16 +1,15 @@
 """Which message a listener's worker takes next."""
 
-import sys
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 from shmq.client import options
 from shmq.client.lanes import Lanes
 
-sys.path.insert(0, str(Path(__file__).parent))
-from stand_in import message
+Make = Callable[..., Any]
 
 
-def test_without_order_every_message_may_be_taken_at_once() -> None:
+def test_without_order_every_message_may_be_taken_at_once(message: Make) -> None:
     lanes = Lanes(ordered=False)
     first, second = message(0, 0), message(0, 1)
     lanes.offer(first)
@@ -18,7 +17,7 @@ def test_without_order_every_message_may_be_taken_at_once() -> None:
     assert [lanes.take(), lanes.take(), lanes.take()] == [first, second, None]
 
 
-def test_ordered_one_message_of_a_queue_is_in_flight() -> None:
+def test_ordered_one_message_of_a_queue_is_in_flight(message: Make) -> None:
     lanes = Lanes(ordered=True)
     first, second, other = message(0, 0), message(0, 1), message(1, 0)
     for each in (first, second, other):
@@ -28,7 +27,7 @@ def test_ordered_one_message_of_a_queue_is_in_flight() -> None:
     assert lanes.take() is second
 
 
-def test_a_message_given_back_blocks_its_queue_until_it_returns() -> None:
+def test_a_message_given_back_blocks_its_queue_until_it_returns(message: Make) -> None:
     lanes = Lanes(ordered=True)
     first, second = message(0, 0), message(0, 1)
     lanes.offer(first)
@@ -47,7 +46,7 @@ def test_a_message_given_back_blocks_its_queue_until_it_returns() -> None:
     assert lanes.take() is third
 
 
-def test_a_forgotten_queue_leaves_nothing_and_is_not_confused_with_its_return() -> None:
+def test_a_forgotten_queue_leaves_nothing_and_is_not_confused_with_its_return(message: Make) -> None:
     lanes = Lanes(ordered=True)
     first, second = message(0, 0), message(0, 1)
     lanes.offer(first)
@@ -61,7 +60,7 @@ def test_a_forgotten_queue_leaves_nothing_and_is_not_confused_with_its_return() 
     assert lanes.take() is again
 
 
-def test_forgetting_without_order_drops_what_waits() -> None:
+def test_forgetting_without_order_drops_what_waits(message: Make) -> None:
     lanes = Lanes(ordered=False)
     ours, theirs = message(0, 0), message(1, 0)
     lanes.offer(theirs)
@@ -70,7 +69,7 @@ def test_forgetting_without_order_drops_what_waits() -> None:
     assert [lanes.take(), lanes.take()] == [ours, None]
 
 
-def test_a_crowded_queue_pauses_and_goes_on_when_it_has_emptied() -> None:
+def test_a_crowded_queue_pauses_and_goes_on_when_it_has_emptied(message: Make) -> None:
     lanes = Lanes(ordered=True)
     crowd = [message(0, offset) for offset in range(options.LISTENER_BACKLOG + 2)]
     for each in crowd:

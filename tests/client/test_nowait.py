@@ -4,8 +4,8 @@ import threading
 from concurrent.futures import CancelledError
 
 import pytest
-from shmq.client.nowait import NowaitQueue
 
+from shmq.client.nowait import NowaitQueue
 from shmq.errors import FlowControl, UsageError
 
 

@@ -1,15 +1,14 @@
 """What comes again, and when."""
 
-import sys
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 from shmq.client.redelivery import Redelivery
 
-sys.path.insert(0, str(Path(__file__).parent))
-from stand_in import message
+Make = Callable[..., Any]
 
 
-def test_a_given_back_message_comes_at_its_time_and_once() -> None:
+def test_a_given_back_message_comes_at_its_time_and_once(message: Make) -> None:
     redelivery = Redelivery()
     given = message(settled=True)
     redelivery.give_back(given, 10.0)
@@ -18,7 +17,7 @@ def test_a_given_back_message_comes_at_its_time_and_once() -> None:
     assert redelivery.take_due(99.0) == []
 
 
-def test_leased_messages_come_when_nobody_acknowledged_them() -> None:
+def test_leased_messages_come_when_nobody_acknowledged_them(message: Make) -> None:
     redelivery = Redelivery()
     done, forgotten = message(offset=1), message(offset=2)
     redelivery.lease([done, forgotten], 30.0)
@@ -26,7 +25,7 @@ def test_leased_messages_come_when_nobody_acknowledged_them() -> None:
     assert redelivery.take_due(30.0) == [forgotten]
 
 
-def test_an_extension_outweighs_the_lease() -> None:
+def test_an_extension_outweighs_the_lease(message: Make) -> None:
     redelivery = Redelivery()
     slow = message()
     redelivery.lease([slow], 30.0)
@@ -37,7 +36,7 @@ def test_an_extension_outweighs_the_lease() -> None:
     assert len(redelivery) == 0
 
 
-def test_an_extended_message_that_is_acknowledged_never_comes() -> None:
+def test_an_extended_message_that_is_acknowledged_never_comes(message: Make) -> None:
     redelivery = Redelivery()
     slow = message()
     redelivery.extend(slow, 50.0)
@@ -45,7 +44,7 @@ def test_an_extended_message_that_is_acknowledged_never_comes() -> None:
     assert redelivery.take_due(60.0) == []
 
 
-def test_giving_back_a_leased_message_brings_it_earlier_and_only_once() -> None:
+def test_giving_back_a_leased_message_brings_it_earlier_and_only_once(message: Make) -> None:
     redelivery = Redelivery()
     given = message()
     redelivery.lease([given], 30.0)
@@ -56,7 +55,7 @@ def test_giving_back_a_leased_message_brings_it_earlier_and_only_once() -> None:
     assert redelivery.take_due(30.0) == []
 
 
-def test_a_redelivered_message_is_hidden_by_its_new_lease_only() -> None:
+def test_a_redelivered_message_is_hidden_by_its_new_lease_only(message: Make) -> None:
     redelivery = Redelivery()
     given = message()
     redelivery.lease([given], 30.0)
@@ -67,7 +66,7 @@ def test_a_redelivered_message_is_hidden_by_its_new_lease_only() -> None:
     assert redelivery.take_due(35.0) == [given]
 
 
-def test_due_messages_come_oldest_first() -> None:
+def test_due_messages_come_oldest_first(message: Make) -> None:
     redelivery = Redelivery()
     late, early = message(offset=1), message(offset=2)
     redelivery.give_back(late, 8.0)
@@ -76,7 +75,7 @@ def test_due_messages_come_oldest_first() -> None:
     assert redelivery.take_due(10.0) == [early, late]
 
 
-def test_pruning_lets_acknowledged_messages_go_and_keeps_the_rest() -> None:
+def test_pruning_lets_acknowledged_messages_go_and_keeps_the_rest(message: Make) -> None:
     redelivery = Redelivery()
     batch = [message(offset=offset) for offset in range(5)]
     given = message(offset=9, settled=True)
@@ -89,7 +88,7 @@ def test_pruning_lets_acknowledged_messages_go_and_keeps_the_rest() -> None:
     assert redelivery.take_due(30.0) == [given, batch[4]]
 
 
-def test_a_queue_that_is_forgotten_leaves_nothing() -> None:
+def test_a_queue_that_is_forgotten_leaves_nothing(message: Make) -> None:
     redelivery = Redelivery()
     ours, theirs = message(0, 1), message(3, 1)
     redelivery.lease([ours, theirs], 30.0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from shmq.errors import ProtocolError, UsageError
 from shmq.protocol.dialect import DEPTH_MAX, MessageQueue, dumps, loads
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 QUEUES = st.builds(MessageQueue, brokerName=TEXT, queueId=INT64, topic=TEXT)
 VALUES = st.recursive(

@@ -29,7 +29,7 @@ BINARY_MAX_OFFSET_REPLY = bytes.fromhex(
     "0000 00 0199 00000009 00000001 00000000 0000000d 0006 6f6666736574 00000001 34".replace(" ", "")
 )
 
-TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=60)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT16 = st.integers(-(2**15), 2**15 - 1)
 

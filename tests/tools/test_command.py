@@ -5,11 +5,11 @@ import json
 import click
 import pytest
 from click.testing import CliRunner
+
+from shmq.errors import BrokerNotRunning, UsageError
 from shmq.tools import cli as root
 from shmq.tools.cli import COMMANDS, cli, main
 from shmq.tools.command import Call, Command, Duration, Size, pass_call
-
-from shmq.errors import BrokerNotRunning, UsageError
 
 
 @click.command(cls=Command)

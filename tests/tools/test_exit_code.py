@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from shmq.tools.exit_code import EXIT_CODES, ExitCode, exit_code_of
 
 from shmq import errors
+from shmq.tools.exit_code import EXIT_CODES, ExitCode, exit_code_of
 
 PAGE = Path(__file__).parents[2] / "docs/reference/errors.md"
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.ShmqError)]

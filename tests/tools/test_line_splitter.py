@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shmq.tools.line_splitter import LineSplitter
 
 from shmq.errors import MessageTooLarge, UsageError
+from shmq.tools.line_splitter import LineSplitter
 
 
 def split(pieces: list[bytes], delimiter: bytes = b"\n", line_bytes_max: int = 1000) -> list[bytes]:

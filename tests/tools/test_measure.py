@@ -8,6 +8,7 @@ import os
 from collections import deque
 
 import pytest
+
 from shmq.tools.measure import (
     Meet,
     Role,

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shmq.tools import message_text as text
 
 from shmq.errors import UsageError
+from shmq.tools import message_text as text
 
 
 @dataclass

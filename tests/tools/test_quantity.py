@@ -4,9 +4,9 @@ import re
 from datetime import datetime
 
 import pytest
-from shmq.tools import quantity
 
 from shmq.errors import UsageError
+from shmq.tools import quantity
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,220 @@
+"""Connecting, closing, and being told why not."""
+
+import gc
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shmq
+from shmq.client.connection import parse_tags
+from shmq.testing import Broker, SharedBroker
+
+Eventually = Callable[..., Any]
+
+
+def test_without_a_broker_the_error_says_how_to_start_one(tmp_path: Path) -> None:
+    with pytest.raises(shmq.BrokerNotRunning) as caught:
+        shmq.connect(f"shmq://{tmp_path}/nobody", timeout=0.2)
+    assert isinstance(caught.value, ConnectionError)
+    assert "shmq serve" in caught.value.hint
+    assert caught.value.retryable
+
+
+def test_the_environment_names_the_broker_when_the_caller_does_not(
+    shmq_shared_broker: SharedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHMQ_URL", shmq_shared_broker.url)
+    with shmq.connect() as mq:
+        assert mq.url == shmq_shared_broker.url
+
+
+def test_a_wrong_url_is_refused() -> None:
+    with pytest.raises(shmq.UsageError):
+        shmq.connect("redis://localhost")
+
+
+def test_two_connections_have_two_client_ids(shmq_shared_broker: SharedBroker) -> None:
+    with shmq_shared_broker.connect() as one, shmq_shared_broker.connect() as two:
+        assert one.client_id != two.client_id
+        clients = {entry["clientId"] for entry in one.admin.status()["connections"]}
+        assert {one.client_id, two.client_id} <= clients
+
+
+def test_a_closed_connection_refuses_everything_and_closes_twice(shmq_shared_broker: SharedBroker) -> None:
+    mq = shmq_shared_broker.connect()
+    producer = mq.producer()
+    mq.close()
+    mq.close()
+    assert mq.closed
+    for call in (
+        lambda: mq.send("orders", b"x"),
+        lambda: producer.send("orders", b"x"),
+        lambda: mq.subscribe("orders", group="g"),
+        lambda: mq.producer(),
+        lambda: mq.admin.topics,
+    ):
+        with pytest.raises(shmq.UsageError, match="closed"):
+            call()
+
+
+def test_closing_gives_the_client_slot_back(shmq_shared_broker: SharedBroker, eventually: Eventually) -> None:
+    mq = shmq_shared_broker.connect()
+    client_id = mq.client_id
+    mq.close()
+    with shmq_shared_broker.connect() as other:
+        eventually(lambda: client_id not in {e["clientId"] for e in other.admin.status()["connections"]})
+
+
+def test_close_returns_although_a_listener_hangs(shmq_shared_broker: SharedBroker) -> None:
+    topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("slow")
+    entered, leave = threading.Event(), threading.Event()
+    mq = shmq_shared_broker.connect()
+
+    @mq.listener(topic, group=group)
+    def hang(message: shmq.Message) -> None:
+        entered.set()
+        leave.wait(30)
+
+    mq.start()
+    mq.send(topic, b"x")
+    assert entered.wait(20)
+    mq.close(timeout=0.1)
+    assert not leave.is_set()
+    leave.set()
+
+
+def test_a_connection_nobody_holds_is_reported_and_given_back(
+    shmq_shared_broker: SharedBroker, eventually: Eventually
+) -> None:
+    client_id = ""
+
+    def forget() -> None:
+        nonlocal client_id
+        mq = shmq_shared_broker.connect()
+        client_id = mq.client_id
+        mq.send(shmq_shared_broker.named("orders"), b"x")
+
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        forget()
+        gc.collect()
+    with shmq_shared_broker.connect() as other:
+        eventually(lambda: client_id not in {e["clientId"] for e in other.admin.status()["connections"]})
+
+
+def test_a_process_that_forgets_to_close_ends_without_delay_and_stores_what_waited(
+    shmq_shared_broker: SharedBroker,
+) -> None:
+    topic = shmq_shared_broker.named("orders")
+    program = (
+        "import sys, shmq\n"
+        "mq = shmq.connect(sys.argv[1])\n"
+        "producer = mq.producer()\n"
+        "for number in range(200): producer.send_nowait(sys.argv[2], b'%d' % number)\n"
+        "iterator = iter(mq.subscribe(sys.argv[2], group=sys.argv[2]))\n"
+        "next(iterator)\n"
+    )
+    subprocess.run([sys.executable, "-P", "-c", program, shmq_shared_broker.url, topic], check=True, timeout=30)
+    with shmq_shared_broker.connect() as mq, mq.pull_consumer(topic) as consumer:
+        assert len(consumer.poll(1000, wait=5)) == 200
+
+
+def test_a_pickled_connection_opens_anew(shmq_shared_broker: SharedBroker) -> None:
+    with shmq_shared_broker.connect() as mq, pickle.loads(pickle.dumps(mq)) as copy:
+        assert copy.url == mq.url
+        assert copy.client_id != mq.client_id
+        copy.send(shmq_shared_broker.named("orders"), b"x")
+
+
+def test_clients_go_on_while_the_daemon_is_dead_and_meet_the_next_one(eventually: Eventually) -> None:
+    with Broker() as broker, broker.connect() as mq:
+        subscription = mq.subscribe("orders", group="billing")
+        mq.send("orders", b"before")
+        assert [message.body for message in subscription.receive(wait=10)] == [b"before"]
+        broker.kill_daemon()
+        mq.send("orders", b"without")
+        (without,) = subscription.receive(wait=10)
+        assert without.body == b"without"
+        broker.restart()
+        eventually(lambda: mq.admin.groups["billing"].members == [mq.client_id])
+        mq.send("orders", b"after")
+        assert [message.body for message in subscription.receive(wait=10)] == [b"after"]
+        mq.admin.create_topic("invoices")
+        subscription.close()
+
+
+def test_after_an_orderly_restart_a_running_iteration_goes_on_in_the_next_generation(eventually: Eventually) -> None:
+    with Broker() as broker, broker.connect() as mq:
+        bodies: list[bytes] = []
+        subscription = mq.subscribe("orders", group="billing")
+        producer = mq.producer()
+
+        def consume() -> None:
+            for message in subscription:
+                bodies.append(message.body)
+                message.ack()
+
+        thread = threading.Thread(target=consume)
+        thread.start()
+        mq.send("orders", b"one")
+        eventually(lambda: bodies == [b"one"])
+        generation = mq._live().instance.generation
+        broker.restart()
+        eventually(lambda: mq._live().instance.generation != generation)
+        mq.send("orders", b"two")
+        producer.send("orders", b"three")
+        eventually(lambda: sorted(bodies[1:]) == [b"three", b"two"])
+        subscription.stop()
+        thread.join(20)
+        assert not thread.is_alive()
+        assert mq.admin.groups["billing"].lag.total == 0
+
+
+def test_sending_into_a_generation_that_was_given_up_is_an_error_to_try_again(eventually: Eventually) -> None:
+    with Broker() as broker, broker.connect() as mq:
+        mq.send("orders", b"x")
+        held = mq.send  # a method that the application copied keeps its generation
+        generation = mq._live().instance.generation
+        broker.restart()
+        eventually(lambda: mq._live().instance.generation != generation)
+        with pytest.raises(shmq.BrokerNotRunning) as caught:
+            held("orders", b"x")
+        assert caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("given", "parsed"),
+    [
+        (None, ()),
+        ("*", ()),
+        ("", ()),
+        ("fruit", ("fruit",)),
+        ("fruit || veg", ("fruit", "veg")),
+        ("fruit||veg||fruit", ("fruit", "veg")),
+        (["fruit", "veg"], ("fruit", "veg")),
+    ],
+)
+def test_tags_are_one_expression_or_a_list(given: Any, parsed: tuple[str, ...]) -> None:
+    assert parse_tags(given) == parsed
+
+
+@pytest.mark.parametrize("given", ["fruit ||", "a | b", ["a", ""], []])
+def test_tags_that_select_nothing_are_refused(given: Any) -> None:
+    with pytest.raises(shmq.UsageError):
+        parse_tags(given)
+
+
+def test_an_idle_consumer_uses_no_processor(shmq_shared_broker: SharedBroker) -> None:
+    with shmq_shared_broker.connect() as mq:
+        subscription = mq.subscribe(shmq_shared_broker.named("orders"), group=shmq_shared_broker.named("idle"))
+        subscription.receive(wait=0.1)
+        before = time.thread_time()
+        subscription.receive(wait=2.0)
+        used = time.thread_time() - before
+        assert used < 0.2  # a consumer that spins would have used all of the two seconds

@@ -1,0 +1,227 @@
+"""Members of a group in several processes: every message is read by one of them, whoever comes, leaves or dies."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import shmq
+from shmq.client import options
+from shmq.testing import Broker, SharedBroker
+
+Eventually = Callable[..., Any]
+StartMember = Callable[..., Any]
+ALL = list(range(8))
+
+
+@pytest.fixture
+def mq(shmq_shared_broker: SharedBroker) -> Iterator[shmq.Connection]:
+    with shmq_shared_broker.connect() as connection:
+        yield connection
+
+
+@pytest.fixture
+def topic(shmq_shared_broker: SharedBroker) -> str:
+    return shmq_shared_broker.named("orders")
+
+
+@pytest.fixture
+def group(shmq_shared_broker: SharedBroker) -> str:
+    return shmq_shared_broker.named("billing")
+
+
+def shares_are_complete(*members: Any) -> bool:
+    """Whether every queue is read by exactly one member, and none of them reads nothing."""
+    shares = [member.queues for member in members]
+    return all(shares) and sorted(queue for share in shares for queue in share) == ALL
+
+
+def test_members_in_several_processes_share_the_queues(
+    mq: shmq.Connection, topic: str, group: str, member: StartMember, eventually: Eventually
+) -> None:
+    members = [member(mq.url, topic, group) for _ in range(3)]
+    eventually(lambda: shares_are_complete(*members) and sorted(len(each.queues) for each in members) == [2, 3, 3])
+    for number in range(200):
+        mq.send(topic, b"%d" % number)
+    eventually(lambda: sum(len(each.seen) for each in members) >= 200)
+    bodies = sorted(int(body) for each in members for _, _, body, _ in each.seen)
+    assert bodies == list(range(200))
+    eventually(lambda: mq.admin.groups[group].lag.total == 0)
+
+
+def test_a_member_that_comes_later_gets_its_part_and_one_that_leaves_gives_it_back(
+    mq: shmq.Connection, topic: str, group: str, member: StartMember, eventually: Eventually
+) -> None:
+    first = member(mq.url, topic, group)
+    eventually(lambda: first.queues == ALL)
+    second = member(mq.url, topic, group)
+    eventually(lambda: shares_are_complete(first, second))
+    second.leave()
+    eventually(lambda: first.queues == ALL)
+
+
+def test_the_queues_of_a_killed_member_are_taken_over_and_nothing_is_lost(
+    mq: shmq.Connection, topic: str, group: str, member: StartMember, eventually: Eventually
+) -> None:
+    survivor, victim = member(mq.url, topic, group), member(mq.url, topic, group, "hold")
+    eventually(lambda: shares_are_complete(survivor, victim))
+    for number in range(100):
+        mq.send(topic, b"%d" % number)
+    eventually(lambda: len(survivor.seen) + len(victim.seen) == 100)
+    victim.kill()
+    # What the victim held was not acknowledged, so the survivor gets it.
+    eventually(lambda: {int(body) for _, _, body, _ in survivor.seen} == set(range(100)))
+    eventually(lambda: survivor.queues == ALL)
+    eventually(lambda: mq.admin.groups[group].lag.total == 0)
+
+
+def test_a_member_in_this_process_takes_over_as_well(
+    mq: shmq.Connection, topic: str, group: str, member: StartMember, eventually: Eventually
+) -> None:
+    with mq.subscribe(topic, group=group) as subscription:
+        victim = member(mq.url, topic, group)
+        eventually(lambda: victim.queues and len(subscription.queues) == 4)
+        victim.kill()
+        eventually(lambda: subscription.queues == ALL)
+
+
+def test_while_members_come_and_go_every_message_is_read_and_none_twice(
+    mq: shmq.Connection, topic: str, group: str, member: StartMember, eventually: Eventually
+) -> None:
+    stop = threading.Event()
+    sent = 0
+
+    def produce() -> None:
+        nonlocal sent
+        with mq.producer() as producer:
+            while not stop.wait(0.001):
+                producer.send(topic, b"%d" % sent)
+                sent += 1
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    try:
+        members = [member(mq.url, topic, group)]
+        for _ in range(3):
+            members.append(member(mq.url, topic, group))
+            eventually(lambda: shares_are_complete(*members))
+        for leaver in members[:2]:
+            leaver.leave()
+        eventually(lambda: shares_are_complete(*members[2:]))
+    finally:
+        stop.set()
+        thread.join(20)
+    eventually(lambda: mq.admin.groups[group].lag.total == 0)
+    eventually(lambda: {int(body) for each in members for _, _, body, _ in each.seen} == set(range(sent)))
+    counts = sorted(int(body) for each in members for _, _, body, _ in each.seen)
+    # Each member acknowledges before it reports, so an orderly handover repeats nothing.
+    assert counts == list(range(sent))
+
+
+def test_offsets_survive_an_orderly_restart_of_the_broker(eventually: Eventually) -> None:
+    with Broker() as broker:
+        with broker.connect() as mq:
+            for number in range(10):
+                mq.send("orders", b"%d" % number, queue_id=0)
+            with mq.subscribe("orders", group="billing") as subscription:
+                for message in subscription.receive(4, wait=10):
+                    message.ack()
+        broker.restart()
+        with broker.connect() as mq, mq.subscribe("orders", group="billing") as subscription:
+            assert [message.body for message in subscription.receive(wait=10)] == [b"4", b"5", b"6", b"7", b"8", b"9"]
+
+
+def test_offsets_survive_the_death_of_the_daemon(eventually: Eventually) -> None:
+    with Broker() as broker:
+        with broker.connect() as mq:
+            for number in range(3):
+                mq.send("orders", b"%d" % number, queue_id=0)
+            with mq.subscribe("orders", group="billing") as subscription:
+                subscription.receive(1, wait=10)[0].ack()
+        broker.kill_daemon()
+        broker.restart()
+        with broker.connect() as mq, mq.subscribe("orders", group="billing") as subscription:
+            assert [message.body for message in subscription.receive(wait=10)] == [b"1", b"2"]
+
+
+def test_queues_added_later_are_read_from_their_first_message(
+    mq: shmq.Connection, topic: str, group: str, eventually: Eventually
+) -> None:
+    mq.admin.create_topic(topic, queues=2)
+    with mq.subscribe(topic, group=group, start="last") as subscription:
+        mq.admin.create_topic(topic, queues=4)
+        for queue in range(4):
+            mq.send(topic, b"%d" % queue, queue_id=queue)
+        for seconds in (options.REBALANCE_INTERVAL, options.UNSET_QUEUE_GRACE):
+            # The next rebalance, and the time after which a queue without an offset counts as new.
+            mq._clock.advance(seconds)
+            mq._coordinator.clock_moved()
+            eventually(lambda: len(subscription._share.missing) == 2 or subscription.queues == [0, 1, 2, 3])
+        eventually(lambda: subscription.queues == [0, 1, 2, 3])
+        assert sorted(message.body for message in subscription.receive(10, wait=10)) == [b"0", b"1", b"2", b"3"]
+
+
+def test_two_topics_of_one_group_on_one_connection_are_both_read(mq: shmq.Connection, topic: str, group: str) -> None:
+    other = f"{topic}-other"
+    mq.send(topic, b"one")
+    mq.send(other, b"two")
+    with mq.subscribe(topic, group=group) as first, mq.subscribe(other, group=group) as second:
+        assert [message.body for message in first.receive(wait=10)] == [b"one"]
+        assert [message.body for message in second.receive(wait=10)] == [b"two"]
+
+
+def test_several_threads_may_wait_on_one_connection(
+    mq: shmq.Connection, shmq_shared_broker: SharedBroker, eventually: Eventually
+) -> None:
+    topics = [shmq_shared_broker.named(f"t{number}") for number in range(3)]
+    got: list[bytes] = []
+
+    def consume(topic: str) -> None:
+        with mq.subscribe(topic, group=shmq_shared_broker.named(f"g-{topic}")) as subscription:
+            got.extend(message.body for message in subscription.receive(wait=60))
+
+    threads = [threading.Thread(target=consume, args=(topic,)) for topic in topics]
+    for thread in threads:
+        thread.start()
+    for topic in topics:
+        mq.send(topic, topic.encode())
+    for thread in threads:
+        thread.join(30)
+    assert sorted(got) == sorted(topic.encode() for topic in topics)
+
+
+def test_broadcast_members_all_read_everything_and_begin_at_the_end(
+    shmq_shared_broker: SharedBroker, mq: shmq.Connection, topic: str
+) -> None:
+    mq.send(topic, b"earlier")
+    with shmq_shared_broker.connect() as other:
+        one = mq.subscribe(topic, model="broadcasting")
+        two = other.subscribe(topic, model="broadcasting", group=shmq_shared_broker.named("wall"))
+        assert one.queues == two.queues == ALL
+        for number in range(20):
+            mq.send(topic, b"%d" % number)
+        for subscription in (one, two):
+            bodies: list[bytes] = []
+            while len(bodies) < 20:
+                messages = subscription.receive(wait=10)
+                assert messages
+                bodies += [message.body for message in messages]
+                for message in messages:
+                    message.ack()
+            assert sorted(bodies, key=int) == [b"%d" % number for number in range(20)]
+
+
+def test_a_broadcast_member_without_a_group_commits_nothing_and_gets_back_what_it_gave_back(
+    mq: shmq.Connection, topic: str
+) -> None:
+    groups = set(mq.admin.groups)
+    with mq.subscribe(topic, model="broadcasting") as subscription:
+        mq.send(topic, b"x")
+        (message,) = subscription.receive(wait=10)
+        message.nack(after=0)
+        (again,) = subscription.receive(wait=10)
+        assert again.attempt == 2
+        with pytest.raises(shmq.UsageError):
+            subscription.reject(again)
+    assert set(mq.admin.groups) == groups

@@ -1,0 +1,158 @@
+"""Fixtures of the keeper tests: a keeper that runs in a thread over a real store and real segments."""
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmq.daemon.keeper.attach import Attached, attach
+from shmq.daemon.keeper.keeper import Keeper
+from shmq.daemon.options import Options
+from shmq.shm.core import Producer, Receipt, Store
+from shmq.shm.place import prepare_runtime
+from shmq.shm.segment import unlink_segments, write_instance
+
+DEADLINE_SECONDS = 30.0
+SMALL = {
+    "file_bytes": 256 << 10,
+    "topic_max": 256,
+    "queue_max": 1024,
+    "frame_max": 4096,
+    "client_max": 16,
+    "group_max": 16,
+    "offset_max": 1024,
+    "populate_bytes": 64 << 10,
+}
+
+
+def eventually(condition: Callable[[], Any], what: str = "") -> Any:
+    """Wait for a condition and return what it was; fail after a generous deadline."""
+    until = time.monotonic() + DEADLINE_SECONDS
+    while not (value := condition()):
+        assert time.monotonic() < until, what or "it did not happen"
+        time.sleep(0.005)
+    return value
+
+
+@dataclass
+class Events:
+    """An event log that remembers."""
+
+    lines: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def __call__(self, event: str, **values: Any) -> None:
+        self.lines.append((event, values))
+
+    def named(self, event: str) -> list[dict[str, Any]]:
+        """Values of every event of that name."""
+        return [values for name, values in self.lines if name == event]
+
+
+class Running:
+    """A keeper in a thread."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.events = Events()
+        self.attached: Attached = attach(options, self.events)  # type: ignore[arg-type]
+        write_instance(options.place.instance_path, self.attached.instance, mode=0o600, gid=-1)
+        self.keeper = Keeper(self.attached, options, self.events)  # type: ignore[arg-type]
+        self.keeper.start()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self.keeper.run, args=(self._stopping,))
+        self._thread.start()
+        self._producer = Producer(self.store, resolve=self.topic)
+        self.is_running = True
+
+    @property
+    def store(self) -> Store:
+        return self.attached.store
+
+    @property
+    def root(self) -> Path:
+        return self.options.store_path
+
+    def topic(self, name: str) -> int:
+        """Index of a topic, which is made when there is none."""
+        index = self.store.topic_find(name)
+        return index if index >= 0 else self.store.topic_put(name, read_queues=2, write_queues=2)
+
+    def send(self, topic: str, body: bytes, **values: Any) -> Receipt:
+        """Append through the real path."""
+        return self._producer.send(topic, body, **{"queue_id": 0, **values})
+
+    def send_batch(self, topic: str, bodies: list[bytes], **values: Any) -> list[Receipt]:
+        """Append many."""
+        return self._producer.send_batch(topic, bodies, **{"queue_id": 0, **values})
+
+    def queue_index(self, topic: str, queue_id: int = 0) -> int:
+        return self.store.queue_index(self.store.topic_find(topic), queue_id)
+
+    def halt(self) -> None:
+        """End the thread."""
+        if self.is_running:
+            self.is_running = False
+            self._stopping.set()
+            self.keeper.wake()
+            self._thread.join()
+
+    def stop(self) -> bool:
+        """Stop in order, as on SIGTERM."""
+        self.halt()
+        saved = self.keeper.stop()
+        self._unlink()
+        return saved
+
+    def abandon(self) -> None:
+        """Leave segments and files as a keeper does whose supervisor died."""
+        self.halt()
+        self.keeper.abandon()
+
+    def end(self) -> None:
+        """End as a broker does whose processes were all killed and whose memory is lost."""
+        self.abandon()
+        self._unlink()
+
+    def _unlink(self) -> None:
+        unlink_segments(self.attached.instance)
+
+
+@pytest.fixture(name="eventually")
+def eventually_fixture() -> Callable[..., Any]:
+    """Waiting for a condition."""
+    return eventually
+
+
+StartKeeper = Callable[..., Running]
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Options:
+    """A broker of its own, with small files and tables."""
+    options = Options(
+        broker_name=f"test-{secrets.token_hex(4)}",
+        runtime_dir=str(tmp_path / "run"),
+        store=str(tmp_path / "store"),
+        **SMALL,
+    )
+    prepare_runtime(options.place, mode=0o700, gid=-1)
+    return options
+
+
+@pytest.fixture
+def start_keeper(options: Options) -> Iterator[StartKeeper]:
+    """Starts keepers; those that still run at the end are ended."""
+    started: list[Running] = []
+
+    def start(**values: Any) -> Running:
+        started.append(Running(options.replaced(**values)))
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.end()

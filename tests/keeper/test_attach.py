@@ -1,0 +1,139 @@
+"""Warm or cold: living segments are attached to again; what cannot be trusted is retired before there are new ones."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from shmq.errors import SegmentError
+from shmq.shm.presence import presence_count
+from shmq.shm.segment import SHM_DIRECTORY, open_store
+
+StartKeeper = Callable[..., Any]
+Eventually = Callable[..., Any]
+
+CLIENT = """
+import sys
+from shmq.shm.presence import attach_presence
+from shmq.shm.segment import Instance, open_store
+instance = Instance.from_json(sys.argv[1])
+store = open_store(instance, writable=True)
+attach_presence(instance)
+print("attached", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def client() -> Iterator[Callable[[Any], subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(running: Any) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", CLIENT, running.attached.instance.to_json()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        assert process.stdout and process.stdout.readline() == "attached\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_living_segments_are_attached_to_again(start_keeper: StartKeeper, eventually: Eventually) -> None:
+    first = start_keeper()
+    sent = [first.send("orders", b"%d" % number).offset for number in range(100)]
+    first.abandon()
+    second = start_keeper()
+    assert second.attached.report is None
+    assert second.attached.instance.generation == first.attached.instance.generation
+    sent += [second.send("orders", b"%d" % number).offset for number in range(100, 200)]
+    assert sent == list(range(200))
+    index = second.queue_index("orders")
+    eventually(lambda: second.store.queue(index)[2] == 200)
+    content = (second.root / "consumequeue/orders/0/00000000000000000000").read_bytes()
+    assert content[: 200 * 20] == second.store.units_read(index, 0, 200)
+
+
+def test_a_file_the_former_keeper_made_but_did_not_announce_is_used(start_keeper: StartKeeper) -> None:
+    first = start_keeper()
+    first.halt()
+    end = first.attached.files.commitlog.create_next()
+    first.abandon()
+    second = start_keeper()
+    assert second.store.allocated_end == end
+
+
+@pytest.mark.parametrize("change", [{"flush": "sync"}, {"read_only": 1}, {"retired": True}])
+def test_segments_that_do_not_fit_any_more_are_retired_and_made_anew(
+    start_keeper: StartKeeper, change: dict[str, Any]
+) -> None:
+    first = start_keeper()
+    first.send("orders", b"kept")
+    if "read_only" in change:
+        first.store.set_read_only(change["read_only"])
+    if "retired" in change:
+        first.store.set_retired()
+    first.abandon()
+    left = open_store(first.attached.instance, writable=True)
+    second = start_keeper(**({"flush": change["flush"]} if "flush" in change else {}))
+    assert second.attached.report is not None
+    assert second.attached.instance.generation != first.attached.instance.generation
+    assert left.retired
+    assert second.store.message_at(0).body == b"kept"
+    assert second.store.read_only == 0
+    names = [name for name in os.listdir(SHM_DIRECTORY) if first.options.broker_name in name]
+    assert all(f"{second.attached.instance.generation:016x}" in name for name in names)
+
+
+def test_a_producer_of_retired_segments_cannot_append_any_more(start_keeper: StartKeeper) -> None:
+    first = start_keeper()
+    first.send("orders", b"kept")
+    first.abandon()
+    old = open_store(first.attached.instance, writable=True)
+    second = start_keeper(flush="sync")
+    end = second.store.log_end
+    assert (old.retired, old.allocated_end) == (True, 0)
+    assert second.store.log_end == end
+
+
+def test_segments_that_cannot_be_opened_are_not_replaced_while_somebody_may_append(
+    start_keeper: StartKeeper, client: Callable[[Any], subprocess.Popen[str]]
+) -> None:
+    first = start_keeper()
+    process = client(first)
+    first.abandon()
+    # Somebody cleaned /dev/shm by hand; the client still maps what it has.
+    for name in os.listdir(SHM_DIRECTORY):
+        if first.options.broker_name in name and not name.startswith("sem."):
+            os.unlink(SHM_DIRECTORY / name)
+    with pytest.raises(SegmentError, match="2 processes are attached"):
+        start_keeper()
+    process.kill()
+    process.communicate()
+    assert presence_count(first.attached.instance) == 1  # this process
+
+
+def test_a_dead_keepers_half_recovered_segments_are_swept(start_keeper: StartKeeper, client: Any) -> None:
+    first = start_keeper()
+    first.end()
+    assert start_keeper().attached.report is not None
+
+
+def test_an_unreadable_instance_file_means_a_cold_start(start_keeper: StartKeeper) -> None:
+    first = start_keeper()
+    first.send("orders", b"kept")
+    first.end()
+    first.options.place.instance_path.write_text("{")
+    second = start_keeper()
+    assert second.attached.report is not None
+    assert second.events.named("instance.unreadable")
+    assert second.store.message_at(0).body == b"kept"

@@ -1,0 +1,179 @@
+"""The keeper: units, flushes, marks and tables follow the log; the stop leaves a clean store."""
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shmq.daemon.keeper.frames import FRAMES_FREE_MIN
+from shmq.shm.core import FRAME_BYTES, CoreError
+from shmq.shm.segment import SHM_DIRECTORY
+from shmq.store.checkpoint import read_checkpoint
+from shmq.store.consumequeue import unpack_unit
+
+StartKeeper = Callable[..., Any]
+Eventually = Callable[..., Any]
+
+
+def test_units_reach_their_files(start_keeper: StartKeeper, eventually: Eventually) -> None:
+    running = start_keeper()
+    receipts = [running.send("orders", b"%d" % number, tag="t") for number in range(500)]
+    index = running.queue_index("orders")
+    eventually(lambda: running.store.queue(index)[2] == 500)
+    content = (running.root / "consumequeue/orders/0/00000000000000000000").read_bytes()
+    assert [unpack_unit(content, number)[0] for number in range(500)] == [receipt.log_position for receipt in receipts]
+    assert content[500 * 20 :].strip(b"\0") == b""
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_what_was_appended_becomes_durable_by_itself(
+    start_keeper: StartKeeper, eventually: Eventually, flush: str
+) -> None:
+    running = start_keeper(flush=flush, flush_interval_ms=20)
+    running.send("orders", b"x")
+    end = running.store.log_end
+    if flush == "sync":
+        running.store.wait_durable(end, 30.0)
+    eventually(lambda: running.store.durable_end == end)
+    assert running.store.visible_end == end
+
+
+def test_the_mark_and_the_checkpoint_follow(start_keeper: StartKeeper, eventually: Eventually) -> None:
+    running = start_keeper(flush_interval_ms=20)
+    running.send("orders", b"x")
+    end = running.store.log_end
+    mark = running.attached.files.mark
+    eventually(lambda: (mark.current.durable_end, mark.current.dispatched) == (end, end))
+    checkpoint = eventually(lambda: read_checkpoint(running.attached.files.layout))
+    assert checkpoint.physic_ms > 0 and checkpoint.logics_ms > 0
+    assert checkpoint.flushed == end
+
+
+def test_an_idle_log_has_two_files_and_a_filling_one_is_never_full(start_keeper: StartKeeper) -> None:
+    running = start_keeper()
+    assert len(os.listdir(running.root / "commitlog")) == 2
+    assert running.store.allocated_end == 2 * running.options.file_bytes
+
+
+def test_the_next_file_is_there_when_the_log_rolls(start_keeper: StartKeeper, eventually: Eventually) -> None:
+    running = start_keeper()
+    for _ in range(30):
+        eventually(lambda: running.store.allocated_end - running.store.log_end > running.options.file_bytes)
+        running.send("orders", bytes(100_000))
+    assert len(os.listdir(running.root / "commitlog")) > 10
+
+
+def test_tables_are_saved_when_they_change(start_keeper: StartKeeper, eventually: Eventually) -> None:
+    running = start_keeper()
+    running.store.topic_put("fifo", read_queues=3, write_queues=2, kind=1)
+    running.store.group_put("billing")
+
+    def saved() -> bool:
+        names = ("topics", "subscriptionGroup", "shmq")
+        texts = [(running.root / "config" / f"{name}.json").read_text() for name in names]
+        return "fifo" in texts[0] and "billing" in texts[1] and json.loads(texts[2])["topics"]["fifo"]["kind"] == 1
+
+    eventually(saved)
+
+
+def test_a_deleted_topic_leaves_a_tombstone_no_files_and_no_memory(
+    start_keeper: StartKeeper, eventually: Eventually
+) -> None:
+    running = start_keeper()
+    running.send("kept", b"x")
+    running.send_batch("orders", [b"x"] * 500)
+    index = running.queue_index("orders")
+    eventually(lambda: running.store.queue(index)[2] == 500)
+    running.store.topic_delete("orders")
+    eventually(lambda: not (running.root / "consumequeue/orders").exists())
+    assert "orders" in json.loads((running.root / "config/shmq.json").read_text())["deleted"]
+    eventually(lambda: running.store.units_read(index, 499, 1) == b"")
+    assert running.store.units_read(running.queue_index("kept"), 0, 1)
+
+
+def test_a_topic_that_is_made_anew_begins_with_empty_files(start_keeper: StartKeeper, eventually: Eventually) -> None:
+    running = start_keeper()
+    for _ in range(10):
+        running.send("orders", b"old")
+    old = running.queue_index("orders")
+    eventually(lambda: running.store.queue(old)[2] == 10)
+    running.store.topic_delete("orders")
+    running.topic("orders")
+    new = running.send("orders", b"new")
+    index = running.queue_index("orders")
+    assert (index != old, new.offset) == (True, 0)
+    eventually(lambda: running.store.queue(index)[2] == 1)
+    path = running.root / "consumequeue/orders/0/00000000000000000000"
+    content = eventually(lambda: path.exists() and path.read_bytes())
+    assert unpack_unit(content)[0] == new.log_position
+    assert content[20:].strip(b"\0") == b""
+
+
+def test_a_clean_stop_retires_saves_and_says_so(start_keeper: StartKeeper) -> None:
+    running = start_keeper(flush_interval_ms=60_000)
+    for number in range(50):
+        running.send("orders", b"%d" % number)
+    group = running.store.group_put("billing")
+    running.store.offset_set(running.store.offset_put(group, running.queue_index("orders")), 17)
+    assert (running.root / "abort").exists()
+    log_end = running.store.log_end
+    running.halt()
+    assert running.keeper.stop()
+    assert not (running.root / "abort").exists()
+    offsets = json.loads((running.root / "config/consumerOffset.json").read_text())
+    assert offsets["offsetTable"] == {"orders@billing": {"0": 17}}
+    running.end()
+    again = start_keeper()
+    assert again.attached.report.clean
+    assert (again.attached.report.records, again.store.log_end) == (0, log_end)
+    assert [committed for _, _, _, committed, _, _ in again.store.offsets()] == [17]
+
+
+def test_a_producer_is_told_that_the_broker_stopped(start_keeper: StartKeeper) -> None:
+    running = start_keeper()
+    running.send("orders", b"x")
+    running.halt()
+    running.store.set_retired()
+    with pytest.raises(CoreError) as caught:
+        running.send("orders", b"x")
+    from shmq.errors import BrokerNotRunning
+
+    assert isinstance(caught.value, BrokerNotRunning)
+
+
+def test_unit_memory_stays_within_its_budget_and_old_units_are_in_the_files(
+    start_keeper: StartKeeper, eventually: Eventually
+) -> None:
+    running = start_keeper(unit_memory_bytes=4 << 20, file_bytes=4 << 20)
+    count = (6 << 20) // FRAME_BYTES * 204
+    for _ in range(count // 512):
+        eventually(lambda: running.store.allocated_end - running.store.log_end > running.options.file_bytes)
+        running.send_batch("orders", [b""] * 512)
+    index = running.queue_index("orders")
+    sent = running.store.queue(index)[1]
+    eventually(lambda: running.store.units_read(index, 0, 1) == b"")
+    eventually(lambda: running.keeper.frames_used <= (4 << 20) // FRAME_BYTES)
+    assert running.store.units_read(index, sent - 1, 1)
+    assert len(running.attached.files.consumequeue.read(("orders", 0), 0, sent)) == sent * 20
+
+
+def test_frames_are_reserved_ahead_of_need_in_small_steps(start_keeper: StartKeeper, eventually: Eventually) -> None:
+    running = start_keeper(file_bytes=4 << 20)
+    before = running.store.stats()["frame_ready"]
+    for _ in range(FRAMES_FREE_MIN * 204 * 3 // 2 // 512):
+        eventually(lambda: running.store.allocated_end - running.store.log_end > running.options.file_bytes)
+        running.send_batch("orders", [b""] * 512)
+    index = running.queue_index("orders")
+    eventually(lambda: running.store.queue(index)[2] == running.store.queue(index)[1])
+    eventually(lambda: running.store.stats()["frame_ready"] - running.keeper.frames_used >= FRAMES_FREE_MIN)
+    assert before < running.store.stats()["frame_ready"] <= before + 2 * FRAMES_FREE_MIN
+
+
+def test_nothing_stays_in_dev_shm(start_keeper: StartKeeper) -> None:
+    running = start_keeper()
+    running.send("orders", b"x")
+    assert [name for name in os.listdir(SHM_DIRECTORY) if running.options.broker_name in name]
+    running.stop()
+    assert not [name for name in os.listdir(SHM_DIRECTORY) if running.options.broker_name in name]

@@ -1,0 +1,118 @@
+"""A process that is stopped while it holds the append lock: ended if it may be, else said; nobody else is harmed."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from shmq.daemon.keeper import watchdog
+from shmq.shm.core import CoreError
+
+StartKeeper = Callable[..., Any]
+Eventually = Callable[..., Any]
+
+# Appends without a pause, in batches, so that the lock is held for a good part of the time.
+APPENDER = """
+import sys
+from shmq.shm.core import CoreError, Producer
+from shmq.shm.segment import Instance, open_store
+store = open_store(Instance.from_json(sys.argv[1]), writable=True)
+producer = Producer(store, resolve=store.topic_find)
+bodies = [bytes(50)] * 512
+print("appending", flush=True)
+while True:
+    try:
+        producer.send_batch("orders", bodies, queue_id=1)
+    except CoreError:
+        pass
+"""
+
+
+@pytest.fixture
+def appender(start_keeper: StartKeeper) -> Iterator[tuple[Any, subprocess.Popen[str]]]:
+    """A keeper with a short lease, and a process that appends all the time."""
+    running = start_keeper(lease_ms=200, file_bytes=4 << 20, disk_force_percent=100, disk_warn_percent=100)
+    running.topic("orders")
+    process = subprocess.Popen(
+        [sys.executable, "-c", APPENDER, running.attached.instance.to_json()], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout and process.stdout.readline() == "appending\n"
+    yield running, process
+    process.kill()
+    process.communicate()
+
+
+def stop_while_it_holds_the_lock(running: Any, process: subprocess.Popen[str]) -> None:
+    """SIGSTOP again and again until it hits the locked section."""
+    for _ in range(5000):
+        os.kill(process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        if running.store.stats()["lock_tid"] == process.pid:
+            return
+        os.kill(process.pid, signal.SIGCONT)
+    pytest.fail("the appender was never met inside the lock")
+
+
+def test_a_stopped_holder_is_ended_after_the_lease_and_its_append_finished_or_undone(
+    appender: tuple[Any, subprocess.Popen[str]], eventually: Eventually
+) -> None:
+    running, process = appender
+    stop_while_it_holds_the_lock(running, process)
+    assert process.wait(30) == -signal.SIGKILL
+    assert running.events.named("lock.holder_killed")[0]["pid"] == process.pid
+    receipt = eventually(lambda: running.send("orders", b"goes on", timeout=5.0))
+    assert running.store.message_at(receipt.log_position).body == b"goes on"
+    index = running.queue_index("orders", 1)
+    sent = running.store.queue(index)[1]
+    eventually(lambda: running.store.queue(index)[2] == sent)
+    units = running.attached.files.consumequeue.read(("orders", 1), 0, sent)
+    last = running.store.message_at(int.from_bytes(units[-20:-12], "big"))
+    assert (last.offset, last.verify()) == (sent - 1, True)
+
+
+def test_a_stopped_holder_that_may_not_be_ended_makes_the_store_read_only_until_it_goes_on(
+    appender: tuple[Any, subprocess.Popen[str]], eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, process = appender
+    monkeypatch.setattr(watchdog.os, "geteuid", lambda: 12345)
+    stop_while_it_holds_the_lock(running, process)
+    eventually(lambda: running.store.read_only == watchdog.STOPPED_HOLDER)
+    assert process.poll() is None
+    with pytest.raises(CoreError):
+        running.send("orders", b"refused")
+    os.kill(process.pid, signal.SIGCONT)
+    eventually(lambda: running.store.read_only == 0)
+    running.send("orders", b"goes on", timeout=5.0)
+
+
+def test_a_holder_that_was_killed_while_stopped_is_repaired(
+    appender: tuple[Any, subprocess.Popen[str]], eventually: Eventually
+) -> None:
+    running, process = appender
+    stop_while_it_holds_the_lock(running, process)
+    process.kill()
+    process.wait()
+    running.send("orders", b"goes on", timeout=5.0)
+    assert running.store.read_only == 0
+    assert not running.events.named("lock.holder_killed")
+
+
+def test_a_process_that_is_stopped_outside_the_lock_is_left_alone(
+    appender: tuple[Any, subprocess.Popen[str]], eventually: Eventually
+) -> None:
+    running, process = appender
+    for _ in range(5000):
+        os.kill(process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        if running.store.stats()["lock_tid"] == 0:
+            break
+        os.kill(process.pid, signal.SIGCONT)
+    rounds = running.keeper.rounds
+    eventually(lambda: running.keeper.rounds > rounds + 20)
+    running.send("orders", b"goes on")
+    assert process.poll() is None
+    assert not running.events.named("lock.holder_killed")

@@ -1,0 +1,50 @@
+"""Replacing a file: the old content or the new one, and the old one beside it."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from shmq.store.atomic import write_atomically
+
+
+def test_the_previous_content_is_kept_as_backup(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    for content in (b"1", b"2", b"3"):
+        write_atomically(path, content, mode=0o640, backup=True)
+    assert path.read_bytes() == b"3"
+    assert (tmp_path / "topics.json.bak").read_bytes() == b"2"
+    assert sorted(os.listdir(tmp_path)) == ["topics.json", "topics.json.bak"]
+
+
+def test_the_mode_does_not_depend_on_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o777)
+    try:
+        write_atomically(tmp_path / "file", b"", mode=0o640)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+
+
+def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "topics.json"
+    write_atomically(path, b"old", mode=0o600, backup=True)
+
+    def refused(_descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", refused)
+    with pytest.raises(OSError, match="Input/output"):
+        write_atomically(path, b"new", mode=0o600, backup=True)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["topics.json"]
+
+
+def test_the_content_is_synced_before_it_gets_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    real_fsync, real_replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (calls.append("sync"), real_fsync(descriptor))[1])
+    monkeypatch.setattr(os, "replace", lambda *names: (calls.append("rename"), real_replace(*names))[1])
+    write_atomically(tmp_path / "file", b"x", mode=0o600)
+    assert calls == ["sync", "rename", "sync"]

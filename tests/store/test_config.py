@@ -1,0 +1,144 @@
+"""The config directory: RocketMQ's tables, kept whole, and never silently empty."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmq.errors import CorruptionError
+from shmq.shm.access import Access
+from shmq.store.config import ConfigFiles, TopicRecord, new_group
+from shmq.store.layout import StoreLayout
+
+
+class Directory:
+    """A config directory and the events of reading it."""
+
+    def __init__(self, root: Path) -> None:
+        self.layout = StoreLayout(root, Access(-1))
+        self.layout.prepare()
+        self.events: list[str] = []
+        self.path = self.layout.config
+
+    def open(self) -> ConfigFiles:
+        return ConfigFiles(self.layout, log=lambda event, **_: self.events.append(event))
+
+    def text(self, name: str) -> Any:
+        return json.loads((self.path / name).read_text())
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Directory:
+    return Directory(tmp_path / "store")
+
+
+def test_what_a_stock_broker_wrote_is_read_and_its_other_fields_are_kept(directory: Directory) -> None:
+    (directory.path / "topics.json").write_text(
+        '{\n\t"dataVersion":{"counter":3,"stateVersion":0,"timestamp":17},\n\t"topicConfigTable":{\n\t\t"T":{"attributes":'
+        '{"message.type":"FIFO"},"order":true,"perm":4,"readQueueNums":4,"topicFilterType":"MULTI_TAG","topicName":"T",'
+        '"topicSysFlag":1,"writeQueueNums":2}\n\t}\n}'
+    )
+    config = directory.open()
+    tables = config.load()
+    topic = tables.topics["T"]
+    assert (topic.read_queues, topic.write_queues, topic.perm, topic.flags, topic.kind) == (4, 2, 4, 1, 1)
+    topic.perm = 6
+    assert config.save_topics(tables.topics, {})
+    written = directory.text("topics.json")
+    assert written["topicConfigTable"]["T"] == {
+        "attributes": {"message.type": "FIFO"},
+        "order": True,
+        "perm": 6,
+        "readQueueNums": 4,
+        "topicFilterType": "MULTI_TAG",
+        "topicName": "T",
+        "topicSysFlag": 1,
+        "writeQueueNums": 2,
+    }
+    assert written["dataVersion"]["counter"] == 4
+    assert written["dataVersion"]["stateVersion"] == 0
+
+
+def test_what_rocketmq_has_no_field_for_is_in_our_own_file(directory: Directory) -> None:
+    config = directory.open()
+    config.load()
+    config.save_topics({"T": TopicRecord("T", 8, 8, kind=2, born=77)}, {"gone": 12})
+    assert set(directory.text("topics.json")["topicConfigTable"]["T"]) == {
+        "order",
+        "perm",
+        "readQueueNums",
+        "topicFilterType",
+        "topicName",
+        "topicSysFlag",
+        "writeQueueNums",
+    }
+    tables = directory.open().load()
+    assert (tables.topics["T"].kind, tables.topics["T"].born, tables.deleted) == (2, 77, {"gone": 12})
+
+
+def test_groups_and_offsets_come_back_as_they_were(directory: Directory) -> None:
+    config = directory.open()
+    config.load()
+    groups = {"g": {**new_group("g"), "retryMaxTimes": 3}}
+    offsets = {("T", "g"): {0: 250, 7: 1}, ("%RETRY%g", "g"): {0: 3}}
+    assert config.save_groups(groups)
+    assert config.save_offsets(offsets)
+    tables = directory.open().load()
+    assert (tables.groups, tables.offsets) == (groups, offsets)
+    assert directory.text("consumerOffset.json")["offsetTable"]["T@g"] == {"0": 250, "7": 1}
+
+
+def test_nothing_is_written_when_nothing_changed(directory: Directory) -> None:
+    config = directory.open()
+    config.load()
+    topics = {"T": TopicRecord("T", 8, 8)}
+    assert config.save_topics(topics, {})
+    before = {path.name: path.stat().st_ino for path in directory.path.iterdir()}
+    assert not config.save_topics(topics, {})
+    other = directory.open()
+    other.load()
+    assert not other.save_topics(topics, {})
+    assert {path.name: path.stat().st_ino for path in directory.path.iterdir()} == before
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"offsetTable":5}', b"\xff\xfe", b'{"offsetTable":{'])
+def test_an_unreadable_table_is_read_from_its_backup_and_said(directory: Directory, damage: bytes) -> None:
+    config = directory.open()
+    config.load()
+    config.save_offsets({("T", "g"): {0: 1}})
+    config.save_offsets({("T", "g"): {0: 2}})
+    (directory.path / "consumerOffset.json").write_bytes(damage)
+    assert directory.open().load().offsets == {("T", "g"): {0: 1}}
+    assert directory.events == ["config.unreadable"]
+
+
+def test_a_missing_table_is_read_from_its_backup(directory: Directory) -> None:
+    config = directory.open()
+    config.load()
+    config.save_offsets({("T", "g"): {0: 1}})
+    config.save_offsets({("T", "g"): {0: 2}})
+    (directory.path / "consumerOffset.json").unlink()
+    assert directory.open().load().offsets == {("T", "g"): {0: 1}}
+
+
+def test_offsets_never_silently_begin_at_zero(directory: Directory) -> None:
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (directory.path / name).write_text("{")
+    with pytest.raises(CorruptionError, match=r"consumerOffset\.json"):
+        directory.open().load()
+
+
+def test_a_new_store_has_empty_tables(directory: Directory) -> None:
+    tables = directory.open().load()
+    assert (tables.topics, tables.groups, tables.offsets, tables.deleted) == ({}, {}, {}, {})
+
+
+def test_entries_that_are_not_what_they_should_be_are_left_out(directory: Directory) -> None:
+    (directory.path / "consumerOffset.json").write_text(
+        '{"offsetTable":{"T@g":{0:5,"1":-3,"x":4,"2":"7"},"nogroup":{"0":1},"T@h":7}}'
+    )
+    (directory.path / "topics.json").write_text('{"topicConfigTable":{"A":7,"B":{"readQueueNums":"many"}}}')
+    tables = directory.open().load()
+    assert tables.offsets == {("T", "g"): {0: 5}}
+    assert (list(tables.topics), tables.topics["B"].read_queues) == (["B"], 8)

@@ -1,0 +1,75 @@
+"""The durable mark: a torn write costs at most the newest mark, and no position moves back."""
+
+from pathlib import Path
+
+import pytest
+
+from shmq.errors import CorruptionError
+from shmq.shm.access import Access
+from shmq.store.durable import DurableMark, Mark
+from shmq.store.layout import StoreLayout
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> StoreLayout:
+    return StoreLayout(tmp_path, Access(-1))
+
+
+def written(layout: StoreLayout, *marks: tuple[int, int]) -> None:
+    mark = DurableMark(layout)
+    mark.load()
+    for durable_end, dispatched in marks:
+        assert mark.advance(durable_end=durable_end, dispatched=dispatched)
+    mark.close()
+
+
+def test_a_store_without_a_mark_says_so(layout: StoreLayout) -> None:
+    assert DurableMark(layout).load() is None
+
+
+def test_the_newest_mark_is_read(layout: StoreLayout) -> None:
+    written(layout, (100, 50), (200, 150), (300, 250))
+    assert DurableMark(layout).load() == Mark(300, 250, 3)
+    written(layout, (400, 250))
+    assert DurableMark(layout).load() == Mark(400, 250, 4)
+
+
+def test_a_mark_torn_at_any_byte_leaves_the_one_before(layout: StoreLayout) -> None:
+    written(layout, (100, 50), (200, 150))
+    before = layout.durable_mark.read_bytes()
+    written(layout, (300, 250))
+    after = layout.durable_mark.read_bytes()
+    changed = [at for at in range(len(after)) if before[at] != after[at]]
+    for cut in range(changed[0], changed[-1] + 1):
+        layout.durable_mark.write_bytes(after[:cut] + before[cut:])
+        assert DurableMark(layout).load() in (Mark(200, 150, 2), Mark(300, 250, 3))
+
+
+def test_every_flipped_bit_is_noticed(layout: StoreLayout) -> None:
+    written(layout, (100, 50), (200, 150))
+    content = layout.durable_mark.read_bytes()
+    for at in range(40):
+        for bit in range(8):
+            flipped = bytearray(content)
+            flipped[at] ^= 1 << bit
+            layout.durable_mark.write_bytes(flipped)
+            assert DurableMark(layout).load() == Mark(100, 50, 1)
+
+
+def test_two_unreadable_slots_are_refused_with_what_to_do(layout: StoreLayout) -> None:
+    written(layout, (100, 50), (200, 150))
+    layout.durable_mark.write_bytes(b"\xff" * 8192)
+    with pytest.raises(CorruptionError) as caught:
+        DurableMark(layout).load()
+    assert "rm " in caught.value.hint
+
+
+def test_a_position_never_moves_back_and_the_same_mark_is_not_written_twice(layout: StoreLayout) -> None:
+    mark = DurableMark(layout)
+    assert mark.advance(durable_end=200, dispatched=100)
+    assert mark.advance(durable_end=100, dispatched=150)
+    assert (mark.current.durable_end, mark.current.dispatched) == (200, 150)
+    content = layout.durable_mark.read_bytes()
+    assert not mark.advance(durable_end=200, dispatched=150)
+    assert layout.durable_mark.read_bytes() == content
+    mark.close()

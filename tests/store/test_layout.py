@@ -1,0 +1,49 @@
+"""Names inside the store directory."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from shmq.errors import StoreError
+from shmq.shm.access import Access
+from shmq.store.layout import StoreLayout, file_name, is_safe_name, position_of
+
+
+def test_a_file_is_named_by_its_first_byte_in_twenty_digits() -> None:
+    assert file_name(1 << 30) == "00000000001073741824"
+    assert position_of("00000000001073741824") == 1 << 30
+
+
+@pytest.mark.parametrize(
+    "name", ["0", "0000000000107374182x", "000000000010737418240", "-0000000001073741824", "٠" * 20]
+)
+def test_other_files_are_not_taken_for_log_files(name: str) -> None:
+    assert position_of(name) is None
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0b", "x" * 256, "ä" * 128])
+def test_a_name_that_is_no_single_path_component_is_unsafe(name: str) -> None:
+    assert not is_safe_name(name)
+
+
+@pytest.mark.parametrize("name", ["T", "%RETRY%g", "...", "x" * 255])
+def test_topic_names_are_safe(name: str) -> None:
+    assert is_safe_name(name)
+
+
+def test_directories_get_their_mode_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        StoreLayout(tmp_path / "store", Access(os.getegid())).prepare()
+    finally:
+        os.umask(before)
+    for name in ("", "commitlog", "consumequeue", "config"):
+        assert stat.S_IMODE((tmp_path / "store" / name).stat().st_mode) == 0o750
+
+
+def test_a_store_that_cannot_be_made_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="file/store"):
+        StoreLayout(tmp_path / "file" / "store", Access(-1)).prepare()

@@ -1,0 +1,123 @@
+"""The store lock: one broker, ours or a stock one, and its pid in the refusal."""
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shmq.errors import StoreLocked
+from shmq.shm.access import Access
+from shmq.store.layout import StoreLayout
+from shmq.store.lock import StoreLock
+
+OWNER = """
+import subprocess, sys
+from pathlib import Path
+from shmq.shm.access import Access
+from shmq.store.layout import StoreLayout
+from shmq.store.lock import StoreLock
+lock = StoreLock.acquire(StoreLayout(Path(sys.argv[1]), Access(-1)))
+if sys.argv[2] == "with-child":
+    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=sys.stdin,
+                             pass_fds=[lock.descriptor])
+    print(child.pid, flush=True)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+# What Java's FileChannel.tryLock(0, 1, false) does.
+STOCK_BROKER = """
+import fcntl, sys
+file = open(sys.argv[1] + "/lock", "w")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> StoreLayout:
+    return StoreLayout(tmp_path, Access(-1))
+
+
+@pytest.fixture
+def processes() -> Iterator[list[subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def started(processes: list[subprocess.Popen[str]], program: str, *arguments: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    processes.append(process)
+    return process
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("program", [OWNER, STOCK_BROKER])
+def test_a_second_broker_is_refused_and_told_the_pid_of_the_first(
+    layout: StoreLayout, processes: list[subprocess.Popen[str]], program: str
+) -> None:
+    owner = started(processes, program, str(layout.root), "alone")
+    assert line(owner) == "locked"
+    # A living owner is not waited for.
+    with pytest.raises(StoreLocked, match=f"pid {owner.pid}"):
+        StoreLock.acquire(layout, wait_seconds=3600)
+    owner.kill()
+    owner.wait()
+    StoreLock.acquire(layout).release()
+
+
+def test_a_stock_broker_is_kept_out(layout: StoreLayout, processes: list[subprocess.Popen[str]]) -> None:
+    lock = StoreLock.acquire(layout)
+    assert os.pread(lock.descriptor, 8, 0) == b"lock"
+    stock = started(processes, STOCK_BROKER, str(layout.root))
+    assert line(stock) == ""
+    assert stock.wait() != 0
+    lock.release()
+
+
+def test_the_lock_stays_while_a_child_of_the_dead_owner_lives(
+    layout: StoreLayout, processes: list[subprocess.Popen[str]]
+) -> None:
+    owner = started(processes, OWNER, str(layout.root), "with-child")
+    child = int(line(owner))
+    assert line(owner) == "locked"
+    owner.kill()
+    owner.wait()
+    with pytest.raises(StoreLocked, match="dead broker"):
+        StoreLock.acquire(layout)
+    ender = threading.Timer(0.1, os.kill, (child, signal.SIGKILL))
+    ender.start()
+    StoreLock.acquire(layout, wait_seconds=30).release()
+    ender.join()
+
+
+def test_a_link_in_place_of_the_lock_file_is_refused(layout: StoreLayout, tmp_path: Path) -> None:
+    (tmp_path / "target").touch()
+    layout.lock.symlink_to(tmp_path / "target")
+    with pytest.raises(Exception, match="lock file"):
+        StoreLock.acquire(layout)
+
+
+def test_both_kinds_of_lock_are_held(layout: StoreLayout) -> None:
+    lock = StoreLock.acquire(layout)
+    other = os.open(layout.lock, os.O_RDWR)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(other)
+    lock.release()

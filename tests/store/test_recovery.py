@@ -1,0 +1,469 @@
+"""Cold recovery: what was acknowledged is there, what was torn is gone, what is damaged is said."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmq.errors import CorruptionError, UsageError
+from shmq.shm.access import Access
+from shmq.shm.core import record_encode
+from shmq.store.consumequeue import pack_unit
+from shmq.store.damage import HOLE_TOPIC
+from shmq.store.durable import DurableMark
+from shmq.store.layout import StoreLayout, file_name
+
+OpenSession = Callable[..., Any]
+Tree = Callable[[], dict[str, bytes]]
+
+
+def write_at(root: Path, position: int, data: bytes, file_bytes: int = 64 << 10) -> None:
+    """Change bytes of the log behind everybody's back."""
+    path = root / "commitlog" / file_name(position - position % file_bytes)
+    with path.open("r+b") as file:
+        file.seek(position % file_bytes)
+        file.write(data)
+
+
+def read_at(root: Path, position: int, size: int, file_bytes: int = 64 << 10) -> bytes:
+    path = root / "commitlog" / file_name(position - position % file_bytes)
+    return path.read_bytes()[position % file_bytes :][:size]
+
+
+def test_an_empty_directory_becomes_an_empty_store(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    assert session.store.log_end == 0
+    assert session.store.allocated_end == 64 << 10
+    assert session.report.clean
+    assert (root / "abort").exists()
+
+
+def test_nothing_is_lost_when_every_process_is_killed_before_anything_was_saved(open_session: OpenSession) -> None:
+    session = open_session()
+    for number in range(100):
+        session.send("orders", b"%d" % number, queue_id=number % 2, tag="t")
+    end = session.store.log_end
+    session = open_session()
+    assert session.store.log_end == session.store.durable_end == end
+    assert session.queue("orders", 0) == (0, 50)
+    assert session.read("orders", 1) == [b"%d" % number for number in range(1, 100, 2)]
+    assert session.report.records == 100
+    assert session.report.damages == []
+
+
+def test_appending_goes_on_where_the_log_ended(open_session: OpenSession) -> None:
+    session = open_session()
+    first = [session.send("orders", b"%d" % number).offset for number in range(300)]
+    session = open_session()
+    then = [session.send("orders", b"%d" % number).offset for number in range(300, 600)]
+    assert first + then == list(range(600))
+    session.save()
+    session = open_session()
+    assert session.read("orders") == [b"%d" % number for number in range(600)]
+
+
+def test_recovery_begins_at_the_mark_and_not_at_the_beginning(open_session: OpenSession) -> None:
+    session = open_session()
+    for number in range(400):
+        session.send("orders", bytes(500), tag=str(number))
+    session.save()
+    marked = session.store.log_end
+    session.send("orders", b"last")
+    session = open_session()
+    assert session.report.scanned_from == marked
+    assert session.report.records == 1
+    assert session.queue("orders", 0) == (0, 401)
+
+
+def test_recovering_twice_leaves_the_same_bytes(open_session: OpenSession, tree: Tree) -> None:
+    session = open_session()
+    for number in range(300):
+        session.send(f"topic{number % 7}", bytes(400), queue_id=number % 2)
+    session.save()
+    for number in range(50):
+        session.send("late", b"%d" % number)
+    open_session()
+    first = tree()
+    open_session()
+    assert tree() == first
+
+
+def test_a_torn_last_record_is_cut_at_every_byte(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    for number in range(3):
+        session.send("orders", b"%d" % number)
+    session.save()
+    torn = session.send("orders", b"the last one", tag="tag", key="key")
+    size = session.store.log_end - torn.log_position
+    whole = read_at(root, torn.log_position, size)
+    for cut in range(size):
+        session.end()
+        write_at(root, torn.log_position, whole[:cut] + bytes(size - cut))
+        session = open_session()
+        assert session.store.log_end == torn.log_position, cut
+        assert session.queue("orders", 0) == (0, 3), cut
+        assert session.report.damages == [], cut
+        assert not any(read_at(root, torn.log_position, size + 64)), cut
+
+
+def test_garbage_behind_the_last_record_is_zeroed(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    session.send("orders", b"kept")
+    session.save()
+    end = session.store.log_end
+    session.end()
+    write_at(root, end, bytes(range(1, 256)) * 40)
+    session = open_session()
+    assert session.store.log_end == end
+    assert session.report.zeroed_bytes >= 255 * 40
+    assert not any(read_at(root, end, 64 << 10))
+
+
+def test_whole_records_behind_a_torn_one_do_not_come_back(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    session.send("orders", b"kept")
+    session.save()
+    torn = session.send("orders", b"torn")
+    stale = [session.send("orders", b"stale") for _ in range(5)]
+    session.end()
+    write_at(root, torn.log_position + 20, b"\xff")
+    session = open_session()
+    assert session.store.log_end == torn.log_position
+    # A record of the same size fills the gap exactly; what stood behind it must not be taken for the log again.
+    session.send("orders", b"anew")
+    assert session.store.log_end == stale[0].log_position
+    session = open_session()
+    assert session.store.log_end == stale[0].log_position
+    assert session.read("orders") == [b"kept", b"anew"]
+
+
+def test_zeroing_that_was_interrupted_is_finished_by_the_next_recovery(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    session.send("orders", b"kept")
+    session.save()
+    torn = session.send("orders", bytes(3000))
+    tail = session.send("orders", bytes(3000))
+    session.end()
+    # The torn record is gone already, a whole one behind it is not: as after a crash while the tail was zeroed.
+    write_at(root, torn.log_position, bytes(tail.log_position - torn.log_position))
+    session = open_session()
+    assert session.store.log_end == torn.log_position
+    assert not any(read_at(root, torn.log_position, 32 << 10))
+
+
+@pytest.mark.parametrize("where", ["header", "body", "properties", "whole"])
+def test_damage_below_the_mark_is_said_and_never_cut_off(open_session: OpenSession, root: Path, where: str) -> None:
+    session = open_session()
+    receipts = [session.send("orders", b"body %d" % number * 10, tag="t") for number in range(20)]
+    session.save()
+    end = session.store.log_end
+    session.end()
+    # The units are not trusted either, so that every offset comes from the walk.
+    mark_not_dispatched(root, end)
+    bad, after = receipts[7].log_position, receipts[8].log_position
+    spot = {"header": bad + 3, "body": bad + 95, "properties": after - 30, "whole": bad}[where]
+    before = read_at(root, 0, 64 << 10)
+    write_at(root, spot, b"\xee" * (after - bad) if where == "whole" else bytes([before[spot] ^ 1]))
+    damaged = read_at(root, 0, 64 << 10)
+    session = open_session()
+    assert session.store.log_end == end
+    assert [(damage.position, damage.end) for damage in session.report.damages] == [(bad, after)]
+    assert session.events.named("recovery.damage")[0]["log_position"] == bad
+    assert read_at(root, 0, 64 << 10) == damaged
+    assert session.queue("orders", 0) == (0, 20)
+    with pytest.raises(Exception, match=r"."):
+        assert session.store.message_at(bad, after - bad).verify()
+    assert session.store.message_at(receipts[8].log_position).body == b"body 8" * 10
+
+
+def test_damage_at_the_very_end_of_the_durable_log_does_not_shorten_it(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    session.send("orders", b"first")
+    last = session.send("orders", b"last")
+    session.save()
+    end = session.store.log_end
+    session.end()
+    mark_not_dispatched(root, end)
+    write_at(root, last.log_position, bytes(end - last.log_position))
+    session = open_session()
+    assert session.store.log_end == end
+    assert [(damage.position, damage.end) for damage in session.report.damages] == [(last.log_position, end)]
+
+
+def test_damage_over_a_file_border_goes_on_in_the_next_file(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    receipts = [session.send("orders", bytes(4000)) for _ in range(40)]
+    session.save()
+    end = session.store.log_end
+    session.end()
+    mark_not_dispatched(root, end)
+    rolled = next(receipt for receipt in receipts if receipt.log_position == 64 << 10)
+    previous = receipts[receipts.index(rolled) - 1]
+    write_at(root, previous.log_position, b"\x55" * ((64 << 10) - previous.log_position))
+    session = open_session()
+    assert session.store.log_end == end
+    assert [(damage.position, damage.end) for damage in session.report.damages] == [(previous.log_position, 64 << 10)]
+    assert session.queue("orders", 0) == (0, 40)
+
+
+def mark_not_dispatched(root: Path, durable_end: int) -> None:
+    """Make the mark say that the log is durable up to there, but no unit."""
+    (root / "shmq.durable").unlink()
+    mark = DurableMark(StoreLayout(root, Access(-1)))
+    mark.advance(durable_end=durable_end, dispatched=0)
+    mark.close()
+
+
+def test_a_store_without_a_mark_is_walked_from_its_beginning(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    receipts = [session.send("orders", b"%d" % number) for number in range(10)]
+    session.save()
+    end = session.store.log_end
+    session.end()
+    (root / "shmq.durable").unlink()
+    shutil.rmtree(root / "consumequeue")
+    session = open_session()
+    assert (session.report.scanned_from, session.report.records) == (0, 10)
+    assert session.queue("orders", 0) == (0, 10)
+    session.end()
+    # One flipped bit must not cost everything behind it, although nothing says how far the log was durable.
+    (root / "shmq.durable").unlink()
+    write_at(root, receipts[4].log_position + 90, b"\x00\x01\x02")
+    session = open_session()
+    assert session.store.log_end == end
+    assert [damage.position for damage in session.report.damages] == [receipts[4].log_position]
+
+
+def test_missing_unit_files_are_built_again_from_the_whole_log(
+    open_session: OpenSession, root: Path, tree: Tree
+) -> None:
+    session = open_session()
+    for number in range(500):
+        session.send(f"topic{number % 3}", b"%d" % number, queue_id=number % 2, tag="t")
+    session.save()
+    session.end()
+    before = {name: data for name, data in tree().items() if name.startswith("consumequeue")}
+    shutil.rmtree(root / "consumequeue")
+    session = open_session()
+    assert session.events.named("recovery.queues_missing")
+    assert {name: data for name, data in tree().items() if name.startswith("consumequeue")} == before
+
+
+def test_units_that_point_behind_the_log_are_removed(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    session.send("orders", b"kept")
+    session.save()
+    end = session.store.log_end
+    # As after a power cut that kept pages of the unit file and lost those of the log.
+    session.files.consumequeue.write(("orders", 0), 1, pack_unit(end, 200, 0) + pack_unit(end + 200, 200, 0))
+    session.files.consumequeue.sync_all()
+    session = open_session()
+    assert session.queue("orders", 0) == (0, 1)
+    assert session.files.consumequeue.read(("orders", 0), 1, 2) == bytes(40)
+
+
+def test_units_that_were_lost_between_others_are_written_again(open_session: OpenSession) -> None:
+    session = open_session()
+    for number in range(100):
+        session.send("orders", b"%d" % number)
+    session.save()
+    for number in range(100, 200):
+        session.send("orders", b"%d" % number)
+    # Units behind the mark: some pages reached the disk, some did not.
+    index = session.store.queue_index(session.store.topic_find("orders"), 0)
+    units = session.store.units_read(index, 150, 50)
+    session.files.consumequeue.write(("orders", 0), 150, units)
+    session = open_session()
+    assert session.read("orders") == [b"%d" % number for number in range(200)]
+
+
+def test_a_queue_whose_last_frame_was_partly_full_can_be_read_and_continued(open_session: OpenSession) -> None:
+    session = open_session()
+    for number in range(204 * 2 + 10):
+        session.send("orders", b"%d" % number)
+    session = open_session()
+    index = session.store.queue_index(session.store.topic_find("orders"), 0)
+    assert len(session.store.units_read(index, 204 * 2, 100)) == 10 * 20
+    assert session.send("orders", b"next").offset == 204 * 2 + 10
+    assert len(session.store.units_read(index, 204 * 2, 100)) == 11 * 20
+
+
+def test_topics_keep_their_settings_and_groups_their_offsets(open_session: OpenSession) -> None:
+    session = open_session()
+    index = session.store.topic_put("fifo", read_queues=3, write_queues=2, perm=4, flags=1, kind=1)
+    for _ in range(5):
+        session.send("orders", b"x")
+    group = session.store.group_put("billing")
+    queue = session.store.queue_index(session.store.topic_find("orders"), 0)
+    session.store.offset_set(session.store.offset_put(group, queue), 3)
+    born = session.store.topic(index)["born_position"]
+    session.save_tables()
+    session = open_session()
+    topic = session.store.topic(session.store.topic_find("fifo"))
+    assert [topic[name] for name in ("read_queues", "write_queues", "perm", "flags", "kind")] == [3, 2, 4, 1, 1]
+    assert topic["born_position"] == born
+    assert [
+        (name, committed) for _, _, _, committed, _, _ in session.store.offsets() for _, name in session.store.groups()
+    ] == [("billing", 3)]
+
+
+def test_an_offset_above_the_queue_is_lowered_to_its_maximum(open_session: OpenSession) -> None:
+    session = open_session()
+    session.send("orders", b"kept")
+    session.save()
+    lost = session.send("orders", b"lost")
+    group = session.store.group_put("billing")
+    queue = session.store.queue_index(session.store.topic_find("orders"), 0)
+    session.store.offset_set(session.store.offset_put(group, queue), 2)
+    session.save_tables()
+    session.end()
+    write_at(Path(session.files.layout.root), lost.log_position, bytes(400))
+    session = open_session()
+    assert [committed for _, _, _, committed, _, _ in session.store.offsets()] == [1]
+    assert session.events.named("recovery.offset_lowered")[0]["was"] == 2
+
+
+def test_a_topic_of_the_log_that_no_table_names_is_made(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    session.send("orders", b"x", queue_id=1)
+    session.send("%RETRY%billing", b"x", queue_id=0)
+    session.save()
+    session.end()
+    shutil.rmtree(root / "config")
+    session = open_session()
+    assert session.queue("orders", 1) == (0, 1)
+    counts = {topic["name"]: topic["read_queues"] for topic in session.store.topics()}
+    assert counts == {"orders": 4, "%RETRY%billing": 1}
+
+
+def test_a_deleted_topic_does_not_come_back_from_its_records(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    session.send("old", b"x")
+    session.save()
+    session.store.topic_delete("old")
+    session.save_tables()
+    session.end()
+    mark_not_dispatched(root, session.report.log_end)
+    session = open_session()
+    assert session.store.topic_find("old") == -1
+    assert not (root / "consumequeue" / "old").exists()
+
+
+def test_a_topic_that_was_made_anew_does_not_get_the_records_of_its_former_life(open_session: OpenSession) -> None:
+    session = open_session()
+    for number in range(5):
+        session.send("orders", b"old %d" % number)
+    session.save()
+    session.store.topic_delete("orders")
+    session.topic("orders")
+    session.send("orders", b"new")
+    # The keeper was killed before it removed the unit files of the former life.
+    session.save_tables()
+    session = open_session()
+    assert session.queue("orders", 0) == (0, 1)
+    assert session.read("orders") == [b"new"]
+
+
+def test_a_missing_file_below_the_mark_is_refused_and_nothing_is_changed(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    for _ in range(40):
+        session.send("orders", bytes(4000))
+    session.save()
+    session.end()
+    files = sorted((root / "commitlog").iterdir())
+    for missing in (files[-1], files[-2], files[-3]):
+        missing.unlink()
+    before = sorted(path.name for path in root.rglob("*"))
+    with pytest.raises(CorruptionError, match="on disk up to byte"):
+        open_session()
+    assert sorted(path.name for path in root.rglob("*")) == before
+
+
+def test_a_gap_between_files_is_refused(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    for _ in range(40):
+        session.send("orders", bytes(4000))
+    session.end()
+    sorted((root / "commitlog").iterdir())[1].unlink()
+    with pytest.raises(CorruptionError, match="1 log files are missing"):
+        open_session()
+
+
+@pytest.mark.parametrize("change", [-1, 4096])
+def test_a_log_file_of_another_size_is_refused_with_the_option_that_helps(
+    open_session: OpenSession, root: Path, change: int
+) -> None:
+    open_session().end()
+    path = root / "commitlog" / file_name(0)
+    os.truncate(path, (64 << 10) + change)
+    with pytest.raises(UsageError) as caught:
+        open_session()
+    assert str((64 << 10) + change) in caught.value.hint
+
+
+def test_the_units_of_deleted_files_are_below_the_minimum(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    receipts = [session.send("orders", bytes(4000)) for _ in range(40)]
+    session.save()
+    session.end()
+    (root / "commitlog" / file_name(0)).unlink()
+    session = open_session()
+    kept = [receipt.offset for receipt in receipts if receipt.log_position >= 64 << 10]
+    assert session.store.log_begin == 64 << 10
+    assert session.queue("orders", 0) == (kept[0], 40)
+    session.end()
+    # Without any unit file the queue begins in the middle, as RocketMQ's pre-blank says.
+    shutil.rmtree(root / "consumequeue")
+    session = open_session()
+    assert session.queue("orders", 0) == (kept[0], 40)
+    assert session.files.consumequeue.read(("orders", 0), 0, 1) == pack_unit(0, 0x7FFFFFFF, 0)
+
+
+def test_a_hole_that_its_owner_did_not_settle_is_stepped_over(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    session.send("orders", b"before")
+    position = session.store.log_end
+    session.end()
+    hole = record_encode(body=bytes(300), topic=HOLE_TOPIC, sys_flag=12, log_position=position, born_ms=1, store_ms=1)
+    following = record_encode(
+        body=b"behind", topic=b"orders", queue_offset=1, log_position=position + len(hole), born_ms=1, store_ms=1
+    )
+    # The evicted owner went on writing its body.
+    write_at(root, position, hole[:100] + b"scribble" + hole[108:] + following)
+    session = open_session()
+    assert session.report.damages == []
+    assert session.read("orders") == [b"before", b"behind"]
+
+
+def test_a_topic_name_that_leads_out_of_the_store_is_never_a_path(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    position = session.store.log_end
+    session.end()
+    evil = record_encode(body=b"x", topic=b"../../evil", log_position=position, born_ms=1, store_ms=1)
+    write_at(root, position, evil)
+    session = open_session()
+    assert session.store.log_end == position + len(evil)
+    assert session.events.named("recovery.unusable_topic")
+    assert not (root.parent / "evil").exists() and not (root / "evil").exists()
+
+
+def test_interrupted_file_creation_leaves_nothing(open_session: OpenSession, root: Path) -> None:
+    open_session().end()
+    left = root / f".commitlog.{file_name(1 << 16)}.tmp"
+    left.write_bytes(b"half")
+    open_session()
+    assert not left.exists()
+
+
+def test_an_unreadable_table_stops_recovery_before_anything_is_changed(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    session.send("orders", b"x")
+    session.save()
+    session.end()
+    for path in (root / "config").glob("consumerOffset.json*"):
+        path.write_text("{")
+    with pytest.raises(CorruptionError, match="consumerOffset"):
+        open_session()

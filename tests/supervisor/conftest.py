@@ -1,0 +1,187 @@
+"""Fixtures of the supervisor tests: real brokers as real processes."""
+
+import json
+import os
+import secrets
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmq.shm.core import Producer, Store
+from shmq.shm.instance import Instance, read_instance
+from shmq.shm.liveness import ProcessMark, is_alive
+from shmq.shm.segment import SHM_DIRECTORY, open_store
+
+DEADLINE_SECONDS = 40.0
+SMALL = {
+    "--file-bytes": 256 << 10,
+    "--topic-max": 256,
+    "--queue-max": 1024,
+    "--frame-max": 4096,
+    "--client-max": 16,
+    "--group-max": 16,
+    "--offset-max": 1024,
+    "--populate-bytes": 65536,
+}
+
+
+def eventually(condition: Callable[[], Any], what: str = "") -> Any:
+    """Wait for a condition and return what it was; fail after a generous deadline."""
+    until = time.monotonic() + DEADLINE_SECONDS
+    while not (value := condition()):
+        assert time.monotonic() < until, what or "it did not happen"
+        time.sleep(0.01)
+    return value
+
+
+class Served:
+    """One `serve` process."""
+
+    def __init__(self, name: str, runtime: Path, store: Path, *arguments: str, wait: bool = True) -> None:
+        self.runtime = runtime
+        self.store_path = store
+        self.log = runtime.parent / f"{name}.{secrets.token_hex(3)}.log"
+        settings = {"--name": name, "--runtime-dir": runtime, "--store": store, **SMALL}
+        flags = [str(part) for setting in settings.items() for part in setting]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "shmq.daemon", "serve", "--json", *flags, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=runtime.parent,
+            )
+        self.announced: dict[str, Any] = self.announcement() if wait else {}
+
+    def announcement(self) -> dict[str, Any]:
+        """The one JSON line on stdout."""
+        assert self.process.stdout
+        readable, _, _ = select.select([self.process.stdout], [], [], DEADLINE_SECONDS)
+        line = self.process.stdout.readline() if readable else b""
+        assert line, self.text()
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def text(self) -> str:
+        """The log so far."""
+        return self.log.read_text()
+
+    @property
+    def instance(self) -> Instance:
+        found = read_instance(self.runtime / "instance.json")
+        assert found
+        return found
+
+    def mark(self, role: str) -> ProcessMark:
+        """A process of the broker, from instance.json."""
+        return self.instance.processes[role]
+
+    def kill(self, role: str) -> ProcessMark:
+        """SIGKILL one process and wait for its end."""
+        mark = self.mark(role)
+        os.kill(mark.pid, signal.SIGKILL)
+        if role == "supervisor":
+            self.process.wait()
+        eventually(lambda: not is_alive(mark))
+        return mark
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit status."""
+        self.process.terminate()
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for the end; returns the exit status."""
+        try:
+            return self.process.wait(DEADLINE_SECONDS)
+        finally:
+            assert self.process.stdout
+            self.process.stdout.close()
+
+    def end(self) -> None:
+        """Whatever still runs ends."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+class Client:
+    """A process' view of the broker: attached segments and a producer."""
+
+    def __init__(self, served: Served) -> None:
+        self.store: Store = open_store(served.instance, writable=True)
+        self._producer = Producer(self.store, resolve=self._resolve, timeout=5.0)
+
+    def _resolve(self, name: str) -> int:
+        index = self.store.topic_find(name)
+        return index if index >= 0 else self.store.topic_put(name, read_queues=1, write_queues=1)
+
+    def send(self, body: bytes) -> int:
+        """Append; returns the queue offset."""
+        return self._producer.send("orders", body, queue_id=0).offset
+
+    @property
+    def sent(self) -> int:
+        """Messages in the queue."""
+        return self.store.queue(self.store.queue_index(self.store.topic_find("orders"), 0))[1]
+
+
+Serve = Callable[..., Served]
+
+
+@pytest.fixture
+def broker_name() -> str:
+    """A name that no other test uses."""
+    return f"test-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def left(broker_name: str, tmp_path: Path) -> Callable[[], list[str]]:
+    """What a broker left outside of its store."""
+
+    def find() -> list[str]:
+        found = [name for name in os.listdir(SHM_DIRECTORY) if broker_name in name]
+        return sorted(found) + sorted(os.listdir(tmp_path / "run"))
+
+    return find
+
+
+@pytest.fixture
+def serve(broker_name: str, tmp_path: Path) -> Iterator[Serve]:
+    """Starts brokers on one runtime directory and store; at the end nothing of them is left."""
+    started: list[Served] = []
+
+    def start(*arguments: str, wait: bool = True, **places: Any) -> Served:
+        runtime, store = places.get("runtime", tmp_path / "run"), places.get("store", tmp_path / "store")
+        started.append(Served(places.get("name", broker_name), runtime, store, *arguments, wait=wait))
+        return started[-1]
+
+    yield start
+    for served in started:
+        served.end()
+    # Orphans leave by themselves; what a killed broker left goes with a clean stop of its successor.
+    for runtime, store in {(served.runtime, served.store_path) for served in started}:
+        if (runtime / "instance.json").exists():
+            last = Served(broker_name, runtime, store, wait=False)
+            last.announcement()
+            last.stop()
+    assert not [name for name in os.listdir(SHM_DIRECTORY) if broker_name in name]
+
+
+@pytest.fixture(name="eventually")
+def eventually_fixture() -> Callable[..., Any]:
+    """Waiting for a condition."""
+    return eventually
+
+
+@pytest.fixture
+def attach() -> Callable[[Served], Client]:
+    """Attaches this process to a broker."""
+    return Client

@@ -1,0 +1,46 @@
+"""Settings: checked once, the same in every process."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmq.daemon.options import Options
+from shmq.errors import UsageError
+
+
+def test_settings_travel_as_json_without_change() -> None:
+    options = Options(broker_name="a", runtime_dir="/run/a", store="/srv/a", flush="sync", file_bytes=1 << 20)
+    assert Options.from_json(options.to_json()) == options
+    assert options.flush_sync
+    assert (options.place.runtime_dir, options.store_path) == (Path("/run/a"), Path("/srv/a"))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"broker_name": "a/b"},
+        {"file_bytes": 65537},
+        {"file_bytes": 4096},
+        {"file_bytes": True},
+        {"flush": "often"},
+        {"segments": "memfd"},
+        {"log_format": "xml"},
+        {"lease_ms": 1},
+        {"retention_hours": 0},
+        {"default_queues": "8"},
+        {"disk_warn_percent": 90, "disk_force_percent": 80},
+        {"store": "relative"},
+        {"runtime_dir": "./run"},
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(setting: dict[str, Any]) -> None:
+    with pytest.raises(UsageError) as caught:
+        Options(**setting)
+    assert next(iter(setting)).split("_")[0] in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"file_byte": 1}'])
+def test_text_that_holds_no_settings_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        Options.from_json(text)

@@ -1,0 +1,272 @@
+"""A broker from start to stop: ready when it says so, whole again when a part is killed, gone without a trace."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from shmq.errors import BrokerNotRunning
+from shmq.shm.core import CoreError
+from shmq.shm.liveness import is_alive
+from shmq.shm.presence import presence_count
+
+Serve = Callable[..., Any]
+Eventually = Callable[..., Any]
+Attach = Callable[[Any], Any]
+Left = Callable[[], list[str]]
+
+
+def test_a_broker_says_that_it_is_ready_when_its_socket_takes_connections(serve: Serve) -> None:
+    served = serve()
+    assert served.announced["ready"] is True
+    assert served.announced["pid"] == served.process.pid
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.connect(served.announced["socket"])
+    assert set(served.instance.processes) == {"supervisor", "keeper", "bridge"}
+    assert all(is_alive(mark) for mark in served.instance.processes.values())
+    assert presence_count(served.instance) == 3
+
+
+def test_a_clean_stop_leaves_nothing_but_the_store(serve: Serve, attach: Attach, left: Left) -> None:
+    served = serve()
+    marks = list(served.instance.processes.values())
+    assert left()
+    attach(served).send(b"x")
+    assert served.stop() == 0
+    assert left() == []
+    assert not any(is_alive(mark) for mark in marks)
+    assert not (served.store_path / "abort").exists()
+    again = serve()
+    assert (again.announced["records"], again.announced["warm"]) == (0, False)
+    assert attach(again).sent == 1
+
+
+def test_an_interrupt_of_the_terminal_is_a_clean_stop(serve: Serve, left: Left) -> None:
+    served = serve()
+    served.process.send_signal(signal.SIGINT)
+    assert served.wait() == 0
+    assert left() == []
+
+
+def test_an_attached_client_is_told_that_the_broker_stopped(serve: Serve, attach: Attach) -> None:
+    served = serve()
+    client = attach(served)
+    client.send(b"x")
+    assert served.stop() == 0
+    assert client.store.retired
+    with pytest.raises(CoreError) as caught:
+        client.send(b"y")
+    assert isinstance(caught.value, BrokerNotRunning)
+
+
+@pytest.mark.parametrize("role", ["keeper", "bridge"])
+def test_a_child_that_is_killed_is_started_again_and_clients_go_on(
+    serve: Serve, attach: Attach, eventually: Eventually, role: str
+) -> None:
+    served = serve()
+    client = attach(served)
+    generation = served.instance.generation
+    for round_number in range(3):
+        client.send(b"before")
+        before = served.kill(role)
+        client.send(b"meanwhile")
+        eventually(lambda before=before: served.mark(role) != before and is_alive(served.mark(role)))
+        assert client.sent == 2 * (round_number + 1)
+    assert served.instance.generation == generation
+    assert not client.store.retired
+    eventually(lambda: client.store.durable_end == client.store.log_end)
+    assert served.stop() == 0
+
+
+def test_the_bridge_takes_connections_again_after_it_was_killed(serve: Serve, eventually: Eventually) -> None:
+    served = serve()
+    served.kill("bridge")
+
+    def connected() -> bool:
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(served.runtime / "control.sock")) == 0
+
+    eventually(connected)
+
+
+def test_children_of_a_killed_supervisor_leave_and_clients_go_on(
+    serve: Serve, attach: Attach, eventually: Eventually
+) -> None:
+    served = serve()
+    client = attach(served)
+    client.send(b"before")
+    children = [served.mark("keeper"), served.mark("bridge")]
+    served.kill("supervisor")
+    eventually(lambda: not any(is_alive(mark) for mark in children))
+    client.send(b"without any process of the broker")
+    assert not client.store.retired
+    again = serve()
+    assert again.announced["warm"] is True
+    assert again.instance.generation == int(served.announced["generation"], 16)
+    client.send(b"after")
+    assert client.sent == 3
+    assert again.stop() == 0
+
+
+def test_all_processes_killed_at_once_are_followed_by_a_broker_that_goes_on(
+    serve: Serve, attach: Attach, eventually: Eventually
+) -> None:
+    served = serve()
+    client = attach(served)
+    for number in range(50):
+        client.send(b"%d" % number)
+    for role in ("keeper", "bridge", "supervisor"):
+        os.kill(served.mark(role).pid, signal.SIGKILL)
+    served.process.wait()
+    client.send(b"meanwhile")
+    again = serve()
+    assert again.announced["warm"] is True
+    client.send(b"after")
+    queue = client.store.queue_index(client.store.topic_find("orders"), 0)
+    eventually(lambda: client.store.queue(queue)[2] == 52)
+    assert again.stop() == 0
+
+
+def test_a_crash_with_loss_of_memory_loses_no_message(serve: Serve, attach: Attach, eventually: Eventually) -> None:
+    served = serve()
+    client = attach(served)
+    for number in range(50):
+        client.send(b"%d" % number)
+    for role in ("keeper", "bridge", "supervisor"):
+        served.kill(role)
+    client.store.close()
+    for name in os.listdir("/dev/shm"):
+        if served.instance.broker_name in name:
+            os.unlink(f"/dev/shm/{name}")
+    again = serve()
+    assert again.announced["warm"] is False
+    assert attach(again).sent == 50
+
+
+def test_a_second_broker_on_the_store_is_refused_and_told_the_pid_of_the_first(
+    serve: Serve, tmp_path: Path, broker_name: str
+) -> None:
+    first = serve()
+    second = serve(name=f"{broker_name}-b", runtime=tmp_path / "run-b", wait=False)
+    answer = second.announcement()
+    assert (answer["ready"], answer["kind"], answer["exit"]) == (False, "StoreLocked", 73)
+    assert f"pid {first.process.pid}" in answer["error"]
+    assert second.wait() == 73
+    assert first.process.poll() is None
+
+
+def test_a_second_broker_in_the_runtime_directory_is_refused(serve: Serve, tmp_path: Path) -> None:
+    first = serve()
+    second = serve(store=tmp_path / "other", wait=False)
+    answer = second.announcement()
+    assert (answer["kind"], answer["exit"]) == ("StoreLocked", 73)
+    assert str(first.process.pid) in answer["error"]
+    assert second.wait() == 73
+    assert is_alive(first.mark("keeper"))
+    first.stop()
+
+
+def test_a_leftover_child_that_is_stopped_does_not_keep_the_store_locked(serve: Serve, attach: Attach) -> None:
+    served = serve()
+    attach(served).send(b"x")
+    os.kill(served.mark("keeper").pid, signal.SIGSTOP)
+    served.kill("supervisor")
+    again = serve()
+    assert attach(again).sent == 1
+    assert again.stop() == 0
+
+
+def test_a_broker_can_use_system_v_segments(serve: Serve, attach: Attach, left: Left, eventually: Eventually) -> None:
+    served = serve("--segments", "sysv")
+    client = attach(served)
+    client.send(b"x")
+    assert served.announced["kind"] == "sysv"
+    assert [name for name in left() if name.startswith("shmq.")] == []
+    for role in ("keeper", "bridge", "supervisor"):
+        served.kill(role)
+    again = serve("--segments", "sysv")
+    assert again.announced["warm"] is True
+    assert client.send(b"y") == 1
+    client.store.close()
+    assert again.stop() == 0
+    assert left() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["--file-bytes", "1000"], 78),
+        (["--default-queues", "0"], 78),
+        (["--name", "../x"], 78),
+        (["--store", "relative"], 78),
+        (["--options", '{"nonsense": 1}'], 78),
+        (["--unknown"], 64),
+        (["--flush", "sometimes"], 64),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_before_anything_is_made(
+    serve: Serve, tmp_path: Path, arguments: list[str], status: int
+) -> None:
+    assert serve(*arguments, wait=False).wait() == status
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_store_of_another_file_size_is_refused_with_the_setting_that_helps(serve: Serve) -> None:
+    serve().stop()
+    other = serve("--file-bytes", str(512 << 10), wait=False)
+    answer = other.announcement()
+    assert (answer["exit"], str(256 << 10) in answer["hint"]) == (78, True)
+    assert other.wait() == 78
+
+
+def test_a_damaged_store_is_refused_with_its_reason(serve: Serve, attach: Attach) -> None:
+    served = serve()
+    attach(served).send(b"x")
+    served.stop()
+    for path in (served.store_path / "commitlog").iterdir():
+        path.unlink()
+    other = serve(wait=False)
+    answer = other.announcement()
+    assert (answer["kind"], answer["exit"]) == ("CorruptionError", 65)
+    assert other.wait() == 65
+
+
+def test_an_idle_broker_needs_less_than_150_mib(serve: Serve) -> None:
+    served = serve("--file-bytes", str(64 << 20), "--populate-bytes", str(16 << 20))
+    processes = [psutil.Process(mark.pid) for mark in served.instance.processes.values()]
+    assert sum(process.memory_full_info().pss for process in processes) < 150 << 20
+
+
+SMALL_SHM = """
+    import os, subprocess, sys
+    os.system("mount -t tmpfs -o size=16m tmpfs /dev/shm")
+    root = sys.argv[1]
+    result = subprocess.run([sys.executable, "-P", "-m", "shmq.daemon", "serve", "--name", "small", "--runtime-dir",
+                             root + "/run", "--store", root + "/store", "--file-bytes", "65536"],
+                            capture_output=True, text=True)
+    print(result.returncode)
+    print([line for line in result.stderr.splitlines() if line.startswith(("error", "  do"))])
+    print(os.listdir("/dev/shm"))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small /dev/shm needs root")
+def test_a_dev_shm_that_is_too_small_is_refused_with_what_to_type(tmp_path: Path) -> None:
+    result = subprocess.run(
+        ["unshare", "--mount", "--ipc", sys.executable, "-c", textwrap.dedent(SMALL_SHM), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    status, lines, names = result.stdout.splitlines()
+    assert (status, names) == ("73", "[]"), result.stderr
+    assert "/dev/shm has" in lines and "of 16.0 MiB" in lines and "[exit 73]" in lines
+    assert "docker run --shm-size" in lines
