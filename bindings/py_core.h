@@ -201,7 +201,7 @@ PyObject *receipt_new(PyProducer *producer, const struct route *route, uint32_t 
 PyObject *message_id_text(const uint8_t *host, uint32_t host_bytes, uint64_t log_position);
 extern PyType_Spec receipt_spec;
 
-/* ---- py_producer.c, py_send.c, py_batch.c ---- */
+/* ---- py_call.c, py_producer.c, py_send.c, py_batch.c ---- */
 struct call {                  /* one parsed call */
     PyObject *values[CALL_COUNT];
     struct route *route;
