@@ -46,12 +46,13 @@ def sweep(place: Place, *, keep: Instance | None = None) -> list[str]:
     spared = {instance.generation for instance in recorded if _is_used(instance)}
     if keep is not None:
         spared.add(keep.generation)
-    removed = _sweep_names(spared)
+    removed: list[str] = []
     for instance in recorded:
+        # Before the names, because these take the presence semaphore with them.
         if instance.kind == "sysv" and instance.generation not in spared and _is_removable_sysv(instance):
             unlink_segments(instance)
             removed += [f"sysv:{identifier}" for identifier in instance.segments]
-    return removed
+    return removed + _sweep_names(spared)
 
 
 def _recorded_instances(place: Place) -> list[Instance]:
