@@ -10,7 +10,8 @@ setup(
             name="shmq.bindings._core",
             sources=sorted(glob("bindings/*.c")),
             depends=sorted(glob("bindings/*.h")),
-            extra_compile_args=["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-D_GNU_SOURCE"],
+            define_macros=[("_GNU_SOURCE", None)],
+            extra_compile_args=["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"],
         )
     ]
 )

@@ -58,11 +58,10 @@ enum shmq_status shmq_reader_assign(struct shmq_reader *reader, uint32_t queue, 
     *context_old = cursor->context;
     cursor->context = context;
     cursor->live = true;
-    cursor->paused = false;
+    cursor->paused = cursor->unsaved = false;
     cursor->queue = queue;
     cursor->queue_id = queue_id;
     cursor->slot = slot;
-    cursor->owner = shmq_owner_word(store);
     shmq_reader_seek(reader, cursor, offset);
     return SHMQ_OK;
 }
@@ -87,12 +86,15 @@ void shmq_reader_revoke(struct shmq_reader *reader, struct shmq_cursor *cursor)
 }
 
 /* ---- the window ------------------------------------------------------------------------------------------ */
-static void slot_store(struct shmq_reader *reader, const struct shmq_cursor *cursor)
+void shmq_cursor_save(struct shmq_reader *reader, struct shmq_cursor *cursor)
 {
+    cursor->unsaved = false;
     if (cursor->slot == SHMQ_NONE)
         return;
     struct shmq_offset *entry = &reader->store->offsets[cursor->slot];
-    if (atomic_load_explicit(&entry->owner, memory_order_relaxed) != cursor->owner)
+    /* Our word of now, not of the assignment: after a reconnect the queue is ours under another client slot. */
+    uint64_t own = shmq_owner_word(reader->store);
+    if (!own || atomic_load_explicit(&entry->owner, memory_order_relaxed) != own)
         return;
     /* Release: whoever takes the queue over and sees the offset also sees what we did before acknowledging. */
     atomic_store_explicit(&entry->committed, cursor->committed + 1, memory_order_release);
@@ -164,7 +166,7 @@ enum shmq_status shmq_reader_ack(struct shmq_reader *reader, uint32_t index, uin
     uint64_t before = cursor->committed;
     enum shmq_status status = window_settle(cursor, queue_offset);
     if (cursor->committed != before)
-        slot_store(reader, cursor);
+        shmq_cursor_save(reader, cursor);
     return status;
 }
 
@@ -181,15 +183,14 @@ void shmq_cursor_jump(struct shmq_reader *reader, struct shmq_cursor *cursor, ui
     if (cursor->next < offset)
         cursor->next = offset;
     cursor->unit_at = cursor->unit_count = 0;
-    slot_store(reader, cursor);
+    shmq_cursor_save(reader, cursor);
 }
 
-void shmq_cursor_skip(struct shmq_reader *reader, struct shmq_cursor *cursor, uint64_t offset)
+void shmq_cursor_skip(struct shmq_cursor *cursor, uint64_t offset)
 {
     uint64_t before = cursor->committed;
     (void)window_settle(cursor, offset); /* a window that cannot grow only means one more look at it after a restart */
-    if (cursor->committed != before)
-        slot_store(reader, cursor);
+    cursor->unsaved = cursor->unsaved || cursor->committed != before;
 }
 
 /* ---- waiting, lag ------------------------------------------------------------------------------------ */

@@ -67,6 +67,19 @@ static int intern_names(struct core_state *state)
     return state->name_bodies && state->name_size && state->name_nack && state->name_extend && state->name_idle ? 0 : -1;
 }
 
+static PyObject *module_set_error_factory(PyObject *module, PyObject *factory)
+{
+    struct core_state *state = PyModule_GetState(module);
+    Py_XSETREF(state->error_factory, factory == Py_None ? NULL : Py_NewRef(factory));
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef module_functions[] = {
+    {"set_error_factory", module_set_error_factory, METH_O,
+     "Let factory(status, message[, errno]) make every exception the core raises; None: CoreError itself."},
+    {NULL, NULL, 0, NULL},
+};
+
 static int module_exec(PyObject *module)
 {
     struct core_state *state = PyModule_GetState(module);
@@ -83,12 +96,15 @@ static int module_exec(PyObject *module)
         add_type(module, &message_spec, &state->message_type) < 0 ||
         add_type(module, &reader_spec, &state->reader_type) < 0)
         return -1;
-    return add_constants(module) < 0 || intern_names(state) < 0 ? -1 : PyModule_AddFunctions(module, record_functions);
+    if (add_constants(module) < 0 || intern_names(state) < 0 || PyModule_AddFunctions(module, record_functions) < 0)
+        return -1;
+    return PyModule_AddFunctions(module, module_functions);
 }
 
 #define EACH_OBJECT(state, action)                                                                                    \
     do {                                                                                                              \
         action((state)->error);                                                                                       \
+        action((state)->error_factory);                                                                               \
         action((state)->store_type);                                                                                  \
         action((state)->receipt_type);                                                                                \
         action((state)->producer_type);                                                                               \

@@ -37,6 +37,7 @@ struct py_receipt;
 
 struct core_state {
     PyObject *error;           /* CoreError */
+    PyObject *error_factory;   /* makes the exception from CoreError's arguments; NULL: CoreError itself */
     PyTypeObject *store_type, *receipt_type, *producer_type, *slot_type, *message_type, *reader_type;
     PyObject *call_names[CALL_COUNT]; /* interned; CALL_SECOND is "body" */
     PyObject *name_bodies, *name_size, *name_nack, *name_extend, *name_idle;
@@ -237,7 +238,7 @@ PyObject *producer_send_oneway(PyProducer *self, PyObject *const *args, Py_ssize
 PyObject *producer_send_batch(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 extern PyType_Spec producer_spec;
 
-/* ---- py_slot.c ---- */
+/* ---- py_reserve.c, py_slot.c ---- */
 PyObject *producer_reserve(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 extern PyType_Spec slot_spec;
 

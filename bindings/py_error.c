@@ -46,10 +46,16 @@ static PyObject *raise_text(struct core_state *state, enum shmq_status status, P
     PyObject *args = status == SHMQ_SYSTEM ? Py_BuildValue("(iOi)", (int)status, text, reason)
                                            : Py_BuildValue("(iO)", (int)status, text);
     Py_DECREF(text);
-    if (args) {
+    if (args && state->error_factory) {
+        PyObject *error = PyObject_CallObject(state->error_factory, args);
+        if (error) {
+            PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+            Py_DECREF(error);
+        }
+    } else if (args) {
         PyErr_SetObject(state->error, args);
-        Py_DECREF(args);
     }
+    Py_XDECREF(args);
     return NULL;
 }
 

@@ -17,7 +17,7 @@
 static void beat(PyReader *self)
 {
     struct shmq_store *core = self->core.store;
-    if (core->client_slot < core->sizes.client_max)
+    if (self->store->open && core->client_slot < core->sizes.client_max)
         atomic_store_explicit(&core->clients[core->client_slot].beat_ns, core->io->monotonic_ns(), memory_order_relaxed);
 }
 
@@ -86,11 +86,13 @@ static inline PyObject *take(PyReader *self)
             return message;
     }
     enum shmq_status status = shmq_reader_next(&self->core, &delivery);
+    while (status == SHMQ_WOULD_BLOCK && PyErr_CheckSignals() == 0)
+        status = shmq_reader_next(&self->core, &delivery);
     if (status == SHMQ_OK) {
         count_received(self);
         return message_new(self->state, self, &delivery.view, delivery.mapping, delivery.cursor, delivery.serial);
     }
-    return status == SHMQ_EMPTY ? NULL : raise_delivery(self, status, &delivery);
+    return status == SHMQ_EMPTY || status == SHMQ_WOULD_BLOCK ? NULL : raise_delivery(self, status, &delivery);
 }
 
 /* Wait until something may be there or deadline_ns. SHMQ_TIMED_OUT: nothing. FACE_ERROR: exception. */
@@ -225,6 +227,7 @@ PyObject *reader_poll(PyReader *self, PyObject *const *args, Py_ssize_t nargs, P
             goto failed;
     }
     self->woken = false;
+    beat(self);
     if (keep_last(self, list))
         return list;
 failed:

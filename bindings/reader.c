@@ -11,6 +11,7 @@
 
 #define PREFETCH_AHEAD 6u
 #define PREFETCH_BYTES 512u
+#define STEPS_MAX 65536u /* filtered messages in a row, about a millisecond, before the caller may look at signals */
 
 /* ---- life ------------------------------------------------------------------------------------------- */
 void shmq_reader_init(struct shmq_reader *reader, struct shmq_store *store)
@@ -77,13 +78,8 @@ static enum shmq_status cursor_fill(struct shmq_reader *reader, struct shmq_curs
     for (uint32_t i = 0; i < count; i++)
         shmq_unit_unpack(raw + i * SHMQ_UNIT_BYTES, &cursor->units[i]);
     uint64_t visible = shmq_visible_end(store);
-    uint64_t hidden = 0;
-    while (count && cursor->units[count - 1].log_position + cursor->units[count - 1].record_bytes > visible) {
+    while (count && cursor->units[count - 1].log_position + cursor->units[count - 1].record_bytes > visible)
         count--; /* positions grow along a queue, so the hidden ones are the last ones */
-        hidden = cursor->units[count].log_position + cursor->units[count].record_bytes;
-    }
-    if (hidden && (!reader->hidden_end || hidden < reader->hidden_end))
-        reader->hidden_end = hidden;
     cursor->unit_at = 0;
     cursor->unit_count = count;
     return count ? SHMQ_OK : SHMQ_EMPTY;
@@ -160,7 +156,7 @@ static enum shmq_status cursor_deliver(struct shmq_reader *reader, struct shmq_c
     if (reader->tag_count && !hash_wanted(reader, unit->tag_hash)) {
         cursor->unit_at++;
         cursor->next++;
-        shmq_cursor_skip(reader, cursor, offset);
+        shmq_cursor_skip(cursor, offset);
         return SHMQ_EMPTY;
     }
     struct shmq_mapping *mapping = mapping_of(reader, unit->log_position);
@@ -183,7 +179,7 @@ static enum shmq_status cursor_deliver(struct shmq_reader *reader, struct shmq_c
     cursor->unit_at++;
     cursor->next++;
     if (status != SHMQ_OK || (reader->tag_count && !tag_wanted(reader, &out->view))) {
-        shmq_cursor_skip(reader, cursor, offset);
+        shmq_cursor_skip(cursor, offset);
         return status != SHMQ_OK ? SHMQ_CORRUPT : SHMQ_EMPTY;
     }
     out->mapping = mapping;
@@ -192,36 +188,53 @@ static enum shmq_status cursor_deliver(struct shmq_reader *reader, struct shmq_c
     return SHMQ_OK;
 }
 
+/* One buffer's worth from each cursor, then the next: nobody starves behind a busy queue, or behind a broken one. True when
+ * the buffer was used up, so that this cursor may have more. */
+static bool turn_end(struct shmq_reader *reader, struct shmq_cursor *cursor)
+{
+    bool used_up = cursor->unit_count && cursor->unit_at >= cursor->unit_count;
+    if (cursor->unsaved)
+        shmq_cursor_save(reader, cursor);
+    if (used_up)
+        cursor->unit_at = cursor->unit_count = 0;
+    reader->turn++;
+    return used_up;
+}
+
+/* What the cursor whose turn it is has: SHMQ_EMPTY when its turn is over, SHMQ_GONE to look at it again. */
+static enum shmq_status cursor_step(struct shmq_reader *reader, struct shmq_cursor *cursor, struct shmq_delivery *out)
+{
+    if (!cursor->live || cursor->paused)
+        return SHMQ_EMPTY;
+    if (cursor->unit_at < cursor->unit_count) {
+        enum shmq_status status = cursor_deliver(reader, cursor, out);
+        return status == SHMQ_EMPTY ? SHMQ_GONE : status;
+    }
+    if (cursor->unit_count)
+        return SHMQ_EMPTY; /* its buffer is used up */
+    enum shmq_status status = cursor_fill(reader, cursor);
+    if (status == SHMQ_CORRUPT)
+        *out = (struct shmq_delivery){.queue = cursor->queue, .queue_offset = cursor->next};
+    return status == SHMQ_OK ? SHMQ_GONE : status;
+}
+
 enum shmq_status shmq_reader_next(struct shmq_reader *reader, struct shmq_delivery *out)
 {
-    uint32_t tried = 0;
-    reader->hidden_end = 0;
-    while (tried < reader->cursor_count) {
+    uint32_t empty = 0;
+    for (uint32_t steps = 0; empty < reader->cursor_count; steps++) {
+        if (steps == STEPS_MAX)
+            return SHMQ_WOULD_BLOCK;
         if (reader->turn >= reader->cursor_count)
             reader->turn = 0;
         struct shmq_cursor *cursor = reader->cursors[reader->turn];
-        enum shmq_status status = SHMQ_EMPTY;
-        if (cursor->live && !cursor->paused) {
-            if (cursor->unit_at < cursor->unit_count) {
-                status = cursor_deliver(reader, cursor, out);
-                if (status != SHMQ_EMPTY)
-                    return status;
-                tried = 0;
-                continue;
-            }
-            if (!cursor->unit_count)
-                status = cursor_fill(reader, cursor);
-        }
-        if (status == SHMQ_CORRUPT) {
-            *out = (struct shmq_delivery){.queue = cursor->queue, .queue_offset = cursor->next};
+        enum shmq_status status = cursor_step(reader, cursor, out);
+        if (status == SHMQ_OK)
             return status;
-        }
-        if (status == SHMQ_OK || status == SHMQ_GONE)
+        if (status == SHMQ_GONE)
             continue;
-        /* One buffer's worth each, then the next queue: nobody starves behind a busy one. */
-        tried = cursor->unit_count ? 0 : tried + 1;
-        cursor->unit_at = cursor->unit_count = 0;
-        reader->turn++;
+        empty = turn_end(reader, cursor) ? 0 : empty + 1;
+        if (status != SHMQ_EMPTY)
+            return status;
     }
     return SHMQ_EMPTY;
 }

@@ -25,10 +25,10 @@
 struct shmq_cursor {
     bool live;
     bool paused;
+    bool unsaved;              /* `committed` moved past filtered messages and is not in the offset slot yet */
     uint32_t queue;
     uint32_t queue_id;
     uint32_t slot;             /* offset slot, or SHMQ_NONE */
-    uint64_t owner;            /* our owner word when the slot was assigned */
     uint64_t serial;           /* of this assignment; a message of an older one no longer moves `committed` */
     uint64_t next;
     uint64_t committed;
@@ -51,7 +51,6 @@ struct shmq_reader {
     struct shmq_reader_tag *tags;
     uint32_t tag_count;
     struct shmq_mapping *mapping; /* held: the file of the last record */
-    uint64_t hidden_end;       /* end of the first record that exists but is not visible yet, or 0 */
     uint64_t serial;
     uint64_t arrival_ns;       /* smoothed time a wait lasted until something came */
 };
@@ -77,14 +76,16 @@ enum shmq_status shmq_reader_assign(struct shmq_reader *reader, uint32_t queue, 
 struct shmq_cursor *shmq_reader_find(struct shmq_reader *reader, uint32_t queue); /* NULL: not assigned */
 void shmq_reader_revoke(struct shmq_reader *reader, struct shmq_cursor *cursor);
 void shmq_reader_seek(struct shmq_reader *reader, struct shmq_cursor *cursor, uint64_t offset);
-/* SHMQ_EMPTY: nothing visible. SHMQ_CORRUPT: *out says where, and it was stepped over (record_bytes 0: the units of
+/* SHMQ_EMPTY: nothing visible. SHMQ_WOULD_BLOCK: many were filtered out, call again. SHMQ_CORRUPT: *out says where, and it was stepped over (record_bytes 0: the units of
  * queue_offset are nowhere, and nothing was stepped over). SHMQ_SYSTEM: errno says why a file could not be mapped. */
 enum shmq_status shmq_reader_next(struct shmq_reader *reader, struct shmq_delivery *out);
 /* Settle one offset; of no effect when that assignment is over. SHMQ_TABLE_FULL or SHMQ_SYSTEM: the window could not
  * grow, the offset stays unacknowledged. */
 enum shmq_status shmq_reader_ack(struct shmq_reader *reader, uint32_t cursor, uint64_t serial, uint64_t queue_offset);
-/* cursor.c, for reader.c: pass one offset by, or everything below `offset` (it exists no more). */
-void shmq_cursor_skip(struct shmq_reader *reader, struct shmq_cursor *cursor, uint64_t offset);
+/* cursor.c, for reader.c: pass one offset by and note it as unsaved, or pass everything below `offset` by, for it exists
+ * no more; write `committed` to the offset slot. */
+void shmq_cursor_skip(struct shmq_cursor *cursor, uint64_t offset);
+void shmq_cursor_save(struct shmq_reader *reader, struct shmq_cursor *cursor);
 void shmq_cursor_jump(struct shmq_reader *reader, struct shmq_cursor *cursor, uint64_t offset);
 /* Queues and offsets to wait for; returns how many (at most cursor_count). */
 uint32_t shmq_reader_wait_list(const struct shmq_reader *reader, uint32_t *queues, uint64_t *offsets);

@@ -152,7 +152,8 @@ static enum shmq_status check_head(const struct shmq_head *head)
         strncmp(head->libc, "glibc", 5) != 0) {
         return SHMQ_FOREIGN_ABI;
     }
-    if (head->pid_namespace != pid_namespace()) {
+    /* 0: no /proc to tell by, here or at the creator's; two unknowns are not the same namespace. */
+    if (head->pid_namespace == 0 || head->pid_namespace != pid_namespace()) {
         return SHMQ_FOREIGN_NAMESPACE;
     }
     return SHMQ_OK;
@@ -208,7 +209,8 @@ enum shmq_status shmq_store_attach(struct shmq_store *store, void *control, size
     struct offsets at;
     struct shmq_sizes sizes = head->sizes; /* copied once; the shared copy is never read again */
     const struct shmq_readers_head *readers_head = readers;
-    if (compute(&sizes, &at) != SHMQ_OK || at.control_bytes > control_bytes || at.readers_bytes > readers_bytes ||
+    if (compute(&sizes, &at) != SHMQ_OK || at.control_bytes != head->control_bytes ||
+        at.readers_bytes != head->readers_bytes || at.control_bytes > control_bytes || at.readers_bytes > readers_bytes ||
         (uint64_t)sizes.frame_max * SHMQ_FRAME_BYTES > units_bytes || readers_head->generation != head->generation ||
         memchr(head->store_path, 0, sizeof head->store_path) == NULL ||
         memchr(head->broker_name, 0, sizeof head->broker_name) == NULL) {

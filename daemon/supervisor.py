@@ -33,7 +33,6 @@ from shmq.daemon.guard import Guard
 from shmq.daemon.options import Options
 from shmq.errors import ShmqError
 from shmq.shm.access import access_rights
-from shmq.shm.core import core_errors
 from shmq.shm.instance import Instance, write_instance
 from shmq.shm.liveness import own_mark
 from shmq.shm.presence import attach_presence
@@ -238,7 +237,7 @@ class Supervisor:
         if instance is None:
             return
         if not retired:
-            with contextlib.suppress(ShmqError), core_errors():
+            with contextlib.suppress(ShmqError):
                 store = open_store(instance, writable=True)
                 store.set_retired()
                 store.repair(_LOCK_SECONDS)

@@ -174,9 +174,9 @@ def test_the_packages_type_check_strictly(tmp_path: Path) -> None:
     for folder, name in ROOTS.items():
         if name != "shmq":
             (package / name.removeprefix("shmq.")).symlink_to(ROOT / folder)
+    options = ["--config-file", str(ROOT / "setup.cfg"), "--cache-dir", str(tmp_path / "cache")]
     result = subprocess.run(
-        [sys.executable, "-P", "-m", "mypy", "--config-file", str(ROOT / "setup.cfg")]
-        + ["--cache-dir", str(tmp_path / "cache"), "-p", "shmq"],
+        [sys.executable, "-P", "-m", "mypy", *options, "-p", "shmq"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -23,6 +23,7 @@ from shmq.message import (
     parse_properties,
     retry_topic,
 )
+from shmq.shm import core
 
 TOPIC_RULE = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 ALPHABET = string.ascii_letters + string.digits + "%|_-"
@@ -176,3 +177,7 @@ def test_suggestions_stay_cheap_among_ten_thousand_similar_names() -> None:
     found = nearest("topic" * 20 + "00012", names)
     assert "topic" * 20 + "00012" in found
     assert calls <= 201
+
+
+def test_the_limits_are_those_of_the_tables_and_records() -> None:
+    assert (TOPIC_BYTES_MAX, PROPERTIES_BYTES_MAX) == (core.TOPIC_BYTES_MAX, core.PROPERTIES_BYTES_MAX)

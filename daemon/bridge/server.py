@@ -17,7 +17,6 @@ import importlib
 import os
 import resource
 import signal
-import threading
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -42,31 +41,23 @@ _DESCRIPTORS_SPARE = 256  # beside the connections: segments, log files, the loo
 _UMASK = 0o077  # whatever is made without a mode of its own is ours alone
 
 
-def run_bridge(
-    place: Place, options: Options, *, limits: BridgeLimits | None = None, stopping: threading.Event | None = None
-) -> int:
+def run_bridge(place: Place, options: Options, *, limits: BridgeLimits | None = None) -> int:
     """Serve the control socket of a broker until SIGTERM; return the exit status.
 
     The segments must exist: `place.instance_path` describes them. The socket appears when requests are served.
-
-    Args:
-        stopping: set by whoever caught a SIGTERM before we could; seen within a tick.
     """
     log = EventLog("bridge", options.log_format)
     limits = limits or BridgeLimits()
-    stopping = stopping or threading.Event()
     try:
         os.umask(_UMASK)
         _raise_descriptor_limit(limits.connections_max + _DESCRIPTORS_SPARE)
-        return _open_and_serve(place, options, limits, stopping, log)
+        return _open_and_serve(place, options, limits, log)
     except ShmqError as error:
         log("bridge.failed", reason=str(error), hint=error.hint)
         return exit_code_of(error)
 
 
-def _open_and_serve(
-    place: Place, options: Options, limits: BridgeLimits, stopping: threading.Event, log: EventLog
-) -> int:
+def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: EventLog) -> int:
     instance = read_instance(place.instance_path)
     if instance is None:
         raise SegmentError(f"{place.instance_path} does not exist: no broker has made segments", hint="shmq serve")
@@ -74,10 +65,7 @@ def _open_and_serve(
     try:
         attach_presence(instance)
         try:
-            bridge = Bridge(
-                StoreTables(store, instance, access_rights()), _settings(options, instance, store), log, limits=limits
-            )
-            return _run_loop(_serve(place, bridge, store, stopping, log), log)
+            return _run_loop(_serve(place, options, limits, log, instance, store), log)
         finally:
             detach_presence(instance)
     finally:
@@ -117,36 +105,32 @@ def _settings(options: Options, instance: Instance, store: Store) -> BrokerSetti
     )
 
 
-async def _serve(place: Place, bridge: Bridge, store: Store, stopping: threading.Event, log: EventLog) -> int:
-    stop = asyncio.Event()
-    _stop_on_signals(stop)
-    bridge.tick()  # slots of processes that died while no bridge ran are free before the first client asks
+async def _serve(
+    place: Place, options: Options, limits: BridgeLimits, log: EventLog, instance: Instance, store: Store
+) -> int:
     access = access_rights()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    bridge = Bridge(StoreTables(store, instance, access), _settings(options, instance, store), log, limits=limits)
+    bridge.tick()  # slots of processes that died while no bridge ran are free before the first client asks
     listener = Listener(place.socket_path, mode=access.mode, gid=access.gid)
-    generation = f"{store.head['generation']:016x}"
     try:
         bridge.listen(listener.socket)
-        log("bridge.ready", socket=place.socket_path, generation=generation)
-        while not (stop.is_set() or stopping.is_set()):
+        log("bridge.ready", socket=place.socket_path, generation=f"{instance.generation:016x}")
+        while not stop.is_set():
             bridge.tick()
             if store.retired:
-                log("bridge.retired", generation=generation)
+                log("bridge.retired", generation=f"{instance.generation:016x}")
                 return TEMPORARY
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), bridge.limits.tick_interval)
+                await asyncio.wait_for(stop.wait(), limits.tick_interval)
         log("bridge.stopped")
         return DONE
     finally:
         bridge.close()
         listener.close()
-
-
-def _stop_on_signals(stop: asyncio.Event) -> None:
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
-    # Whoever ignores Ctrl-C for us stops us himself.
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        loop.add_signal_handler(signal.SIGINT, stop.set)
 
 
 def _raise_descriptor_limit(wanted: int) -> None:

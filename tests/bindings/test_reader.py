@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -120,6 +121,38 @@ def test_a_paused_queue_is_left_out_until_it_is_taken_in_again() -> None:
                 call()
 
 
+def test_a_queue_paused_half_way_keeps_its_place() -> None:
+    with LiveStore() as live:
+        first, _ = live.topic(queues=2)
+        for i in range(100):
+            live.producer().send("orders", b"%d" % i, queue_id=i % 2)
+        reader = live.reader()
+        begun = reader.poll(10)
+        assert {m.queue_id for m in begun} == {0}
+        reader.pause(first, True)
+        assert {m.queue_id for m in drain(reader)} == {1}
+        reader.pause(first, False)
+        assert [m.offset for m in drain(reader)] == list(range(10, 50))
+
+
+def test_a_queue_without_units_does_not_keep_the_others_waiting() -> None:
+    with LiveStore() as live:
+        first, _ = live.topic(queues=2)
+        for queue_id in (0, 1):
+            live.producer().send_batch("orders", [b"%d" % queue_id] * 300, queue_id=queue_id)
+        live.store.set_persisted(first, 300)
+        assert live.store.frames_release(first, 0, 1, 1.0) == 1
+        reader = live.reader()
+        found, errors = 0, 0
+        while found < 300:
+            try:
+                found += sum(m.queue_id == 1 for m in reader.poll(500))
+            except _core.CoreError as error:
+                assert error.args[0] == _core.CORRUPT
+                errors += 1
+        assert errors > 0
+
+
 def test_assigning_nonsense_is_refused() -> None:
     with LiveStore() as live:
         live.topic()
@@ -163,6 +196,22 @@ def test_a_filter_delivers_its_tags_and_counts_the_rest_as_done() -> None:
         messages[2].ack()
         messages[1].ack()
         assert live.store.offset_get(slot) == 5
+
+
+def test_a_long_filtered_backlog_is_passed_in_one_poll() -> None:
+    with LiveStore(file_bytes=32 << 20, frame_max=1024, frame_ready=1024) as live:
+        (queue,) = live.topic(queues=1)
+        live.use_client()
+        slot = offset_slot(live, queue)
+        assert live.store.offset_take(slot)
+        for _ in range(150):
+            live.producer().send_batch("orders", [b""] * 512, tag="veg")
+        reader = _core.Reader(live.store, tags=["fruit"])
+        reader.assign("orders", queue, 0, 0, slot)
+        assert reader.poll() == []
+        assert live.store.offset_get(slot) == 150 * 512
+        live.producer().send("orders", b"x", tag="fruit")
+        assert [m.body for m in reader.poll()] == [b"x"]
 
 
 def test_two_tags_of_one_hash_are_told_apart() -> None:
@@ -395,6 +444,40 @@ def test_a_waiting_reader_gets_what_another_process_would_send() -> None:
         assert [m.body for m in live.reader(slice=30.0).poll(timeout=30.0)] == [b"x"]
         sender.join()
         assert live.reader().poll(timeout=0.001) != []
+
+
+ECHO = """
+import sys
+from shmq.bindings import _core
+store = _core.Store(*map(int, sys.argv[1:4]), writable=True)
+store.use_client(int(sys.argv[4]))
+producer = _core.Producer(store, resolve=store.topic_find)
+reader = _core.Reader(store, slice=30.0, spin_us=int(sys.argv[5]))
+reader.assign("ping", store.topic(store.topic_find("ping"))["queues"][0], 0, 0)
+print("ready", flush=True)
+while (message := reader.poll(1, timeout=30.0)[0]).body != b"end":
+    producer.send("pong", message.body)
+"""
+
+
+@pytest.mark.parametrize("spin_us", [0, 50])
+def test_no_wake_up_is_lost_between_two_processes(spin_us: int) -> None:
+    with LiveStore() as live:
+        live.topic("ping", queues=1)
+        live.topic("pong", queues=1)
+        live.use_client()
+        theirs = live.use_client(live.attach(writable=True))
+        command = [sys.executable, "-P", "-c", ECHO, *map(str, live.descriptors), str(theirs), str(spin_us)]
+        child = subprocess.Popen(command, pass_fds=live.descriptors, stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        producer, reader = live.producer(), live.reader("pong", slice=30.0, spin_us=spin_us)
+        for i in range(1000):
+            producer.send("ping", b"%d" % i)
+            assert [m.body for m in reader.poll(1, timeout=30.0)] == [b"%d" % i]
+        producer.send("ping", b"end")
+        child.communicate(timeout=30)
+        assert child.returncode == 0
 
 
 def test_every_waiting_thread_of_a_process_is_woken_for_its_own_queue() -> None:

@@ -22,6 +22,7 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.exit_code import DONE, TEMPORARY
 from shmq.daemon.options import Options
 from shmq.errors import ShmqError
+from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body
 from shmq.protocol.codes import Codec, Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command
 from shmq.protocol.failure import error_of
@@ -30,7 +31,7 @@ from shmq.protocol.header import encode_command
 from shmq.shm.access import access_rights
 from tests.bridge.live_bridge import LiveBridge, RawPeer, is_served, raw_peer, running, wait_until
 
-QUICK = {"tick_interval": 0.02, "first_frame_timeout": 0.2, "close_timeout": 0.1}
+QUICK = {"tick_interval": 0.02, "first_frame_timeout": 0.5, "close_timeout": 0.1}
 
 
 def attached(peer: RawPeer, name: str = "raw") -> None:
@@ -201,18 +202,26 @@ def test_all_connections_share_one_budget() -> None:
             peer.close()
 
 
+def admitted(bridge: LiveBridge) -> RawPeer | None:
+    """A peer that gets answers, or None while there is no room."""
+    peer = RawPeer(bridge.place)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        peer.send(encode_command(Command(code=Request.STATUS)))
+        if peer.take() is not None:
+            return peer
+    peer.close()
+    return None
+
+
 def test_connections_beyond_the_limit_are_closed_and_room_is_made_again() -> None:
     with running(limits={"connections_max": 3}) as bridge:
-        # The probe that found the bridge ready may still be counted.
-        wait_until(lambda: is_served(bridge))
-        peers = [RawPeer(bridge.place) for _ in range(3)]
-        for peer in peers:
-            peer.ask(Request.STATUS)
-        with raw_peer(bridge) as extra:
-            assert extra.take() is None
+        # The probe that found the bridge ready may still be counted for a moment.
+        peers: list[RawPeer] = [wait_until(lambda: admitted(bridge)) for _ in range(3)]
+        assert admitted(bridge) is None
         peers.pop().close()
-        assert wait_until(lambda: is_served(bridge))
+        peers.append(wait_until(lambda: admitted(bridge)))
         for peer in peers:
+            assert peer.ask(Request.STATUS).code == Response.SUCCESS
             peer.close()
 
 
@@ -222,6 +231,26 @@ def test_a_flood_of_oneway_requests_is_served_in_turns() -> None:
         flood.send(encode_command(Command(code=Request.STATUS, flag=FLAG_ONEWAY)) * 2000)
         assert is_served(bridge)
         assert flood.ask(Request.STATUS, opaque=7).opaque == 7
+
+
+def test_notices_that_a_member_does_not_read_are_folded_and_the_last_one_arrives() -> None:
+    changes = 1500
+    beat = HeartbeatData("raw", [ConsumerData("g", [SubscriptionData("t")])])
+    with running(limits=QUICK | {"write_bytes_high": 1}) as bridge, raw_peer(bridge) as slow:
+        slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        attached(slow)
+        assert slow.ask(Request.HEART_BEAT, body=encode_body(beat)).code == Response.SUCCESS
+        other = bridge.connect("other", role=0)
+        for _ in range(changes // 2):
+            other.heartbeat([], [ConsumerData("g", [SubscriptionData("t")])])
+            other.unregister("g")
+        notices = 0
+        slow.send(encode_command(Command(code=Request.STATUS, opaque=77)))
+        while (command := slow.take()) is not None and not command.is_reply:
+            assert command.code == Request.NOTIFY_CONSUMER_IDS_CHANGED
+            notices += 1
+        assert command is not None and command.opaque == 77, "the member is still connected"
+        assert 0 < notices < changes
 
 
 def test_a_hostile_peer_cannot_fill_the_log() -> None:

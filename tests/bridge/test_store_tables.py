@@ -12,6 +12,7 @@ import pytest
 from shmq.daemon.bridge.semaphore import SEMAPHORE_DIRECTORY
 from shmq.daemon.bridge.store_tables import StoreTables
 from shmq.errors import SegmentError, SegmentFull, ShmqError, TopicNotFound
+from shmq.message import GROUP_BYTES_MAX, TOPIC_BYTES_MAX
 from shmq.shm.access import Access
 from shmq.shm.core import Store, process_start
 from shmq.shm.instance import Instance
@@ -92,6 +93,16 @@ def test_a_later_bridge_finds_the_same_places(segments: tuple[Instance, Store], 
     group = later.group("g")
     assert group is not None
     assert [later.offset_slot(group, queue) for queue in topic.queues] == slots
+
+
+def test_the_longest_names_fit_and_longer_ones_are_errors(tables: StoreTables) -> None:
+    put(tables, "t" * TOPIC_BYTES_MAX, 1)
+    tables.group_put("g" * GROUP_BYTES_MAX)
+    with pytest.raises(ShmqError):
+        put(tables, "t" * (TOPIC_BYTES_MAX + 1), 1)
+    with pytest.raises(ShmqError):
+        tables.group_put("g" * (GROUP_BYTES_MAX + 1))
+    assert tables.topic_names() == ["t" * TOPIC_BYTES_MAX] and tables.groups() == ["g" * GROUP_BYTES_MAX]
 
 
 def test_the_bounds_of_an_empty_queue_are_zero(tables: StoreTables) -> None:

@@ -33,9 +33,11 @@ static uint8_t *map_segment(int *fd, const char *name, uint64_t bytes)
 
 static void create_files(struct arena *arena)
 {
-    char path[160];
-    snprintf(arena->directory, sizeof arena->directory, "%s/shmq-arena-XXXXXX",
-             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    char path[320];
+    const char *root = getenv("SHMQ_ARENA_ROOT"); /* the caller removes it, also after a crash of ours */
+    root = root != NULL ? root : access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    ARENA_MUST((size_t)snprintf(arena->directory, sizeof arena->directory, "%s/shmq-arena-XXXXXX", root) <
+               sizeof arena->directory);
     ARENA_MUST(mkdtemp(arena->directory) != NULL);
     snprintf(path, sizeof path, "%s/commitlog", arena->directory);
     ARENA_MUST(mkdir(path, 0700) == 0);
@@ -54,7 +56,8 @@ void arena_create(struct arena *arena, const struct arena_options *options)
     memset(arena, 0, sizeof *arena);
     arena->options = *options;
     ARENA_MUST(options->file_count <= ARENA_FILES_MAX);
-    arena->sizes = (struct shmq_sizes){.file_bytes = options->file_bytes, .topic_max = 8, .queue_max = 24,
+    arena->sizes = (struct shmq_sizes){.file_bytes = options->file_bytes, .topic_max = options->topic_max != 0 ? options->topic_max : 8,
+                                       .queue_max = options->queue_max != 0 ? options->queue_max : 24,
                                        .frame_max = options->frame_max, .client_max = 80, .group_max = 4,
                                        .offset_max = 8};
     create_files(arena);
@@ -80,7 +83,7 @@ void arena_create(struct arena *arena, const struct arena_options *options)
 
 void arena_destroy(struct arena *arena)
 {
-    char path[160];
+    char path[320];
     shmq_store_detach(&arena->store);
     for (uint32_t i = 0; i < arena->options.file_count; i++) {
         munmap(arena->files[i], arena->options.file_bytes);
@@ -103,6 +106,17 @@ void arena_attach(struct arena *arena, struct shmq_store *store, bool writable)
     enum shmq_status status =
         shmq_store_attach(store, arena->control, arena->layout.control_bytes, arena->units, arena->layout.units_bytes,
                           arena->readers, arena->layout.readers_bytes, writable, arena->units_fd, &shmq_io_posix);
+    ARENA_MUST(status == SHMQ_OK);
+}
+
+void arena_attach_reader(struct arena *arena, struct shmq_store *store)
+{
+    void *control = mmap(NULL, arena->layout.control_bytes, PROT_READ, MAP_SHARED, arena->control_fd, 0);
+    void *units = mmap(NULL, arena->layout.units_bytes, PROT_READ, MAP_SHARED, arena->units_fd, 0);
+    ARENA_MUST(control != MAP_FAILED && units != MAP_FAILED);
+    enum shmq_status status =
+        shmq_store_attach(store, control, arena->layout.control_bytes, units, arena->layout.units_bytes, arena->readers,
+                          arena->layout.readers_bytes, false, -1, &shmq_io_posix);
     ARENA_MUST(status == SHMQ_OK);
 }
 

@@ -69,6 +69,22 @@ const struct shape shapes[] = {
 /* clang-format on */
 const uint32_t shape_count = sizeof shapes / sizeof shapes[0];
 
+struct shape shape_repairer(const struct shape *shape, bool appends)
+{
+    struct shape repairer = {.name = "repairer", .operation = shape->operation, .scene = SCENE_PLAIN, .count = 1};
+    bool claims = (shape->operation >= OPERATION_CLAIM_OPEN && shape->operation <= OPERATION_CLAIM_EVICTED) ||
+                  shape->scene == SCENE_CLAIM_DEAD || shape->scene == SCENE_CLAIM_SLOW ||
+                  shape->body_bytes > SHMQ_INLINE_BYTES_MAX;
+    if (shape->operation >= OPERATION_TOPIC_PUT && shape->operation <= OPERATION_FLUSH) {
+        return repairer;
+    }
+    /* Where the victim's record would have filled the file, the repairer's rolls over at the same log end. */
+    bool rolls = shape->scene == SCENE_EXACT;
+    repairer.operation = claims || appends || rolls ? OPERATION_APPEND : OPERATION_LOCK;
+    repairer.body_bytes = rolls ? shape->body_bytes + 1 : 24;
+    return repairer;
+}
+
 /* ---- the victim ---------------------------------------------------------------------------------- */
 static uint64_t deadline(void)
 {

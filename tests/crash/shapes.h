@@ -60,6 +60,10 @@ struct shape {
 extern const struct shape shapes[];
 extern const uint32_t shape_count;
 
+#define SHAPE_REPAIRER_ID 5000u
+/* Who comes after a victim of `shape`: somebody who locks, or appends, or does the same to the same table. */
+struct shape shape_repairer(const struct shape *shape, bool appends);
+
 struct notes {                /* one page between the victim and whoever watches it; no part of the store */
     _Atomic uint32_t phase;   /* enum phase */
     _Atomic uint32_t status;

@@ -20,7 +20,6 @@
 #include "shapes.h"
 #include "trace.h"
 
-#define REPAIRER_ID 5000u
 #define SHAPE_SECONDS_MAX 600
 #define PASSES_MAX 40u
 
@@ -143,28 +142,12 @@ static void note_acks(struct run *run)
 }
 
 /* ---- depth 2 ------------------------------------------------------------------------------------ */
-static struct shape repairer_of(const struct run *run)
-{
-    const struct shape *shape = run->shape;
-    struct shape repairer = {.name = "repairer", .operation = shape->operation, .scene = SCENE_PLAIN, .count = 1};
-    bool claims = (shape->operation >= OPERATION_CLAIM_OPEN && shape->operation <= OPERATION_CLAIM_EVICTED) ||
-                  shape->scene == SCENE_CLAIM_DEAD || shape->scene == SCENE_CLAIM_SLOW ||
-                  shape->body_bytes > SHMQ_INLINE_BYTES_MAX;
-    if (shape->operation < OPERATION_TOPIC_PUT || shape->operation > OPERATION_FLUSH) {
-        repairer.operation = claims || run->plan->repairer_appends ? OPERATION_APPEND : OPERATION_LOCK;
-        /* Where the victim's record would have filled the file, the repairer's rolls over at the same log end. */
-        repairer.body_bytes = shape->scene == SCENE_EXACT ? shape->body_bytes + 1 : 24;
-        repairer.operation = shape->scene == SCENE_EXACT ? OPERATION_APPEND : repairer.operation;
-    }
-    return repairer;
-}
-
 /* run->state holds the state in which the victim dies; the store holds it too, and does again afterwards. */
 static void enumerate_repair(struct run *run, pid_t victim, uint64_t number)
 {
     struct scenery *scenery = &run->scenery;
-    struct shape shape = repairer_of(run);
-    struct message first = {.id = REPAIRER_ID, .queue = 0, .body_bytes = shape.body_bytes};
+    struct shape shape = shape_repairer(run->shape, run->plan->repairer_appends);
+    struct message first = {.id = SHAPE_REPAIRER_ID, .queue = 0, .body_bytes = shape.body_bytes};
     arena_bury(&scenery->arena, victim);
     pid_t child = spawn(run, &shape, &first, run->repairer_notes);
     scenery->ledger.parties[1] = (struct party){.first = first, .count = shape.operation == OPERATION_APPEND};

@@ -1,0 +1,222 @@
+/* The processes of the soak that get killed. See soak.h. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "soak.h"
+
+#define DEADLINE_NS UINT64_C(3000000000)
+#define BATCH_MAX 24u
+
+uint64_t soak_random(uint64_t *state)
+{
+    *state += UINT64_C(0x9E3779B97F4A7C15);
+    uint64_t value = *state;
+    value = (value ^ (value >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    value = (value ^ (value >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return value ^ (value >> 31);
+}
+
+void soak_violation(struct soak_page *page, const char *format, ...)
+{
+    if (atomic_fetch_add(&page->violations, 1) == 0) {
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(page->first, sizeof page->first, format, arguments);
+        va_end(arguments);
+    }
+}
+
+void soak_body(uint8_t *body, uint32_t body_bytes, const struct soak_stamp *stamp)
+{
+    memcpy(body, stamp, sizeof *stamp);
+    memset(body + sizeof *stamp, (int)(stamp->number * 7 + stamp->producer), body_bytes - sizeof *stamp);
+}
+
+bool soak_body_is_whole(const uint8_t *body, uint32_t body_bytes, struct soak_stamp *stamp)
+{
+    if (body_bytes < sizeof *stamp) {
+        return false;
+    }
+    memcpy(stamp, body, sizeof *stamp);
+    uint8_t filler = (uint8_t)(stamp->number * 7 + stamp->producer);
+    return body_bytes == sizeof *stamp ||
+           (body[sizeof *stamp] == filler &&
+            memcmp(body + sizeof *stamp, body + sizeof *stamp + 1, body_bytes - sizeof *stamp - 1) == 0);
+}
+
+/* ---- producer ----------------------------------------------------------------------------------- */
+struct producer {
+    const struct soak_role *role;
+    struct soak_life *life;
+    struct shmq_store store;
+    uint64_t random, number;
+};
+
+static struct shmq_spec spec_of(struct producer *producer, uint8_t *body, uint32_t body_bytes, uint32_t queue)
+{
+    struct soak_stamp stamp = {producer->role->index, producer->role->life, ++producer->number};
+    soak_body(body, body_bytes, &stamp);
+    return (struct shmq_spec){.body = body, .body_bytes = body_bytes, .topic = ARENA_TOPIC,
+                              .topic_bytes = sizeof ARENA_TOPIC - 1, .queue_id = queue, .properties = "TAGS\001a\002",
+                              .properties_bytes = 7};
+}
+
+static uint64_t deadline(void)
+{
+    return shmq_io_posix.monotonic_ns() + DEADLINE_NS;
+}
+
+static enum shmq_status produce_one(struct producer *producer, uint32_t queue, uint32_t body_bytes)
+{
+    static uint8_t body[SOAK_BODY_MAX];
+    struct shmq_appended out;
+    struct shmq_spec spec = spec_of(producer, body, body_bytes, queue);
+    atomic_store(&producer->life->wanted, producer->number);
+    return shmq_append(&producer->store, queue, &spec, 1, deadline(), &out);
+}
+
+static enum shmq_status produce_batch(struct producer *producer, uint32_t queue, uint32_t count)
+{
+    static uint8_t bodies[BATCH_MAX][200];
+    struct shmq_spec specs[BATCH_MAX];
+    int64_t tags[BATCH_MAX] = {0};
+    struct shmq_appended out;
+    for (uint32_t i = 0; i < count; i++) {
+        specs[i] = spec_of(producer, bodies[i], 16 + (uint32_t)(soak_random(&producer->random) % 180), queue);
+    }
+    atomic_store(&producer->life->wanted, producer->number);
+    return shmq_append_batch(&producer->store, queue, specs, tags, count, deadline(), &out);
+}
+
+/* How a claim goes on after it was opened. */
+enum pace { PACE_COMMIT, PACE_ABORT, PACE_TOO_SLOW };
+
+static enum shmq_status produce_claim(struct producer *producer, uint32_t queue, uint32_t body_bytes, enum pace pace)
+{
+    static uint8_t body[SOAK_BODY_MAX];
+    struct shmq_claim_handle claim;
+    struct shmq_appended out;
+    enum shmq_status status = shmq_claim_open(&producer->store, queue, body_bytes, 100, deadline(), &claim);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    if (pace == PACE_ABORT) {
+        memset(claim.body, 0xEE, body_bytes);
+        shmq_claim_abort(&producer->store, &claim);
+        return SHMQ_OK;
+    }
+    struct shmq_spec spec = spec_of(producer, body, body_bytes, queue);
+    atomic_store(&producer->life->wanted, producer->number);
+    spec.body = NULL;
+    spec.body_crc_raw = shmq_crc32_copy_raw(UINT32_MAX, claim.body, body, body_bytes);
+    if (pace == PACE_TOO_SLOW) {
+        usleep(SHMQ_CLAIM_PATIENCE_NS / 1000 * 3 / 2);
+    }
+    status = shmq_claim_commit(&producer->store, &claim, &spec, 1, deadline(), &out);
+    if (status == SHMQ_EVICTED) {
+        atomic_fetch_add(&producer->role->page->evicted, 1);
+        spec.body = claim.body;
+        status = shmq_append(&producer->store, queue, &spec, 1, deadline(), &out);
+        shmq_claim_abort(&producer->store, &claim);
+    }
+    return status;
+}
+
+void soak_produce(const struct soak_role *role)
+{
+    static struct producer producer;
+    producer.role = role;
+    producer.life = &role->page->lives[role->index][role->life];
+    producer.random = role->seed;
+    arena_attach(role->arena, &producer.store, true);
+    for (;;) {
+        uint64_t dice = soak_random(&producer.random);
+        uint32_t queue = (uint32_t)(dice >> 40) % ARENA_QUEUES, kind = (uint32_t)(dice % 1000);
+        uint32_t size = (uint32_t)(dice >> 20) % 4000;
+        enum pace pace = (dice >> 52) % 200 == 0 ? PACE_TOO_SLOW : kind % 4 == 0 ? PACE_ABORT : PACE_COMMIT;
+        enum shmq_status status = kind < 800   ? produce_one(&producer, queue, 16 + size % 300)
+                                  : kind < 960 ? produce_batch(&producer, queue, 1 + size % BATCH_MAX)
+                                  : kind < 990 ? produce_claim(&producer, queue, 16 + size, pace)
+                                               : produce_one(&producer, queue, (16u << 10) + size * 5);
+        if (status == SHMQ_LOG_FULL) {
+            atomic_store(&producer.life->wanted, atomic_load(&producer.life->acked));
+            return;
+        }
+        if (status != SHMQ_OK) {
+            soak_violation(role->page, "producer %u: status %d", role->index, status);
+            return;
+        }
+        atomic_store(&producer.life->acked, producer.number);
+    }
+}
+
+/* ---- reader ------------------------------------------------------------------------------------- */
+static bool read_some(struct shmq_store *store, const struct soak_role *role, uint32_t queue, uint64_t *next)
+{
+    uint8_t units[64 * SHMQ_UNIT_BYTES];
+    uint32_t got = shmq_units_read(store, queue, *next, 64, units);
+    for (uint32_t i = 0; i < got; i++) {
+        struct shmq_unit unit;
+        struct shmq_view view;
+        struct soak_stamp stamp;
+        shmq_unit_unpack(units + (size_t)i * SHMQ_UNIT_BYTES, &unit);
+        const struct shmq_mapping *mapping = shmq_mapping_get(store, unit.log_position);
+        const uint8_t *data = mapping == NULL ? NULL : mapping->data + (unit.log_position - mapping->base);
+        if (mapping == NULL || unit.log_position + unit.record_bytes > shmq_load_acquire(&store->log->end) ||
+            shmq_record_decode(data, mapping->base + mapping->bytes - unit.log_position, &view) != SHMQ_OK ||
+            shmq_record_verify(data, &view) != SHMQ_OK || view.queue_offset != *next + i || view.queue_id != queue ||
+            view.record_bytes != unit.record_bytes || !soak_body_is_whole(view.body, view.body_bytes, &stamp)) {
+            soak_violation(role->page, "reader: queue %u offset %" PRIu64 " at %" PRIu64, queue, *next + i,
+                           unit.log_position);
+            return false;
+        }
+    }
+    *next += got;
+    atomic_store(&role->page->read_to[role->index][queue], *next);
+    return got > 0;
+}
+
+void soak_read(const struct soak_role *role)
+{
+    struct shmq_store store;
+    uint64_t next[ARENA_QUEUES];
+    arena_attach_reader(role->arena, &store);
+    for (uint32_t queue = 0; queue < ARENA_QUEUES; queue++) {
+        next[queue] = atomic_load(&role->page->read_to[role->index][queue]);
+    }
+    while (atomic_load(&role->page->violations) == 0) {
+        bool news = false;
+        for (uint32_t queue = 0; queue < ARENA_QUEUES; queue++) {
+            news |= read_some(&store, role, queue, &next[queue]);
+        }
+        if (!news) {
+            usleep(200); /* nothing to follow: leave the processors to the producers */
+        }
+    }
+}
+
+/* ---- keeper ------------------------------------------------------------------------------------- */
+void soak_keep(const struct soak_role *role)
+{
+    struct shmq_store store;
+    uint64_t random = role->seed;
+    arena_attach(role->arena, &store, true);
+    while (atomic_load(&role->page->violations) == 0) {
+        for (uint32_t queue = 0; queue < ARENA_QUEUES; queue++) {
+            uint64_t passed = UINT64_MAX;
+            for (uint32_t reader = 0; reader < SOAK_READERS; reader++) {
+                uint64_t at = atomic_load(&role->page->read_to[reader][queue]);
+                passed = at < passed ? at : passed;
+            }
+            uint64_t last = atomic_load(&store.queues[queue].persisted);
+            if (passed >= last + SHMQ_FRAME_UNITS) {
+                atomic_store(&store.queues[queue].persisted, passed);
+                atomic_fetch_add(&role->page->released,
+                                 shmq_frames_release(&store, queue, last / SHMQ_FRAME_UNITS,
+                                                     (uint32_t)((passed - last) / SHMQ_FRAME_UNITS + 1), deadline()));
+            }
+        }
+        usleep((useconds_t)(soak_random(&random) % 300));
+    }
+}
