@@ -166,9 +166,6 @@ struct store_lane *store_lane_take(PyStore *self);
 void store_lane_give(PyStore *self, struct store_lane *lane);
 void store_user_leave(PyStore *self);
 uint64_t deadline_after(const PyStore *self, double seconds);
-/* After SHMQ_LOG_FULL or SHMQ_UNITS_FULL: let a living keeper make room. SHMQ_OK: try again; `status`: give up;
- * FACE_ERROR: exception. *deadline is set on the first call. */
-enum shmq_status store_wait_room(PyStore *self, enum shmq_status status, double seconds, uint64_t *deadline);
 /* Without the GIL, looking at signals between slices; false with an exception. */
 bool store_wait_durable(PyStore *self, uint64_t log_position, double seconds);
 /* None or NULL leaves *seconds as it is. */
@@ -204,7 +201,7 @@ PyObject *receipt_new(PyProducer *producer, const struct route *route, uint32_t 
 PyObject *message_id_text(const uint8_t *host, uint32_t host_bytes, uint64_t log_position);
 extern PyType_Spec receipt_spec;
 
-/* ---- py_producer.c, py_send.c, py_batch.c ---- */
+/* ---- py_call.c, py_producer.c, py_send.c, py_batch.c ---- */
 struct call {                  /* one parsed call */
     PyObject *values[CALL_COUNT];
     struct route *route;

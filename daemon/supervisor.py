@@ -136,8 +136,7 @@ class Supervisor:
         self._selector.register(child.ready_descriptor, selectors.EVENT_READ, lambda: self._on_message(child))
         self._selector.register(child.exit_descriptor, selectors.EVENT_READ, lambda: self._on_exit(child))
         self._log("child.started", role=role, pid=child.pid)
-        if role == "bridge":
-            self._record()
+        self._record()
 
     def _on_message(self, child: Child) -> None:
         if child.is_heard or not child.hear():

@@ -252,6 +252,8 @@ def _remove_made(made: list[sysv_ipc.SharedMemory]) -> None:
 def open_store(instance: Instance, *, writable: bool, uid: int | None = None) -> Store:
     """Attach to living segments after checking that they are what the instance says.
 
+    Whoever may append calls `attach_presence` too: segments that nobody is counted on are swept, and replaced.
+
     Args:
         writable: whether the caller may append; readers map everything but the readers segment read-only.
         uid: whose segments they must be; None takes the instance's word.

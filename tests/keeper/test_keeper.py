@@ -171,6 +171,12 @@ def test_frames_are_reserved_ahead_of_need_in_small_steps(start_keeper: StartKee
     assert before < running.store.stats()["frame_ready"] <= before + 2 * FRAMES_FREE_MIN
 
 
+def test_the_keeper_says_that_it_lives(start_keeper: StartKeeper, eventually: Eventually) -> None:
+    running = start_keeper()
+    seen = running.store.keeper_beat_ns
+    eventually(lambda: running.store.keeper_beat_ns > seen)
+
+
 def test_nothing_stays_in_dev_shm(start_keeper: StartKeeper) -> None:
     running = start_keeper()
     running.send("orders", b"x")
