@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#define OFFSETS (SHMQ_PAGE_BYTES / (uint32_t)sizeof(struct shmq_offset)) /* makes the readers segment end with a page */
 #define FRAMES_AHEAD 4u /* more than one operation takes, the appends of the check included */
 
 void arena_die(const char *format, ...)
@@ -22,13 +23,26 @@ void arena_die(const char *format, ...)
     _exit(3);
 }
 
+void *arena_map(int fd, uint64_t bytes, bool writable)
+{
+    uint8_t *room = mmap(NULL, bytes + 2 * ARENA_GUARD_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    ARENA_MUST(room != MAP_FAILED && bytes % SHMQ_PAGE_BYTES == 0);
+    void *address = mmap(room + ARENA_GUARD_BYTES, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+                         MAP_SHARED | MAP_FIXED, fd, 0);
+    ARENA_MUST(address != MAP_FAILED);
+    return address;
+}
+
+void arena_unmap(void *address, uint64_t bytes)
+{
+    munmap((uint8_t *)address - ARENA_GUARD_BYTES, bytes + 2 * ARENA_GUARD_BYTES);
+}
+
 static uint8_t *map_segment(int *fd, const char *name, uint64_t bytes)
 {
     *fd = memfd_create(name, MFD_CLOEXEC);
     ARENA_MUST(*fd >= 0 && ftruncate(*fd, (off_t)bytes) == 0);
-    uint8_t *address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
-    ARENA_MUST(address != MAP_FAILED);
-    return address;
+    return arena_map(*fd, bytes, true);
 }
 
 static void create_files(struct arena *arena)
@@ -45,8 +59,7 @@ static void create_files(struct arena *arena)
         snprintf(path, sizeof path, "%s/commitlog/%020" PRIu64, arena->directory, i * arena->options.file_bytes);
         int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         ARENA_MUST(fd >= 0 && posix_fallocate(fd, 0, (off_t)arena->options.file_bytes) == 0);
-        arena->files[i] = mmap(NULL, arena->options.file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        ARENA_MUST(arena->files[i] != MAP_FAILED);
+        arena->files[i] = arena_map(fd, arena->options.file_bytes, true);
         close(fd);
     }
 }
@@ -59,7 +72,7 @@ void arena_create(struct arena *arena, const struct arena_options *options)
     arena->sizes = (struct shmq_sizes){.file_bytes = options->file_bytes, .topic_max = options->topic_max != 0 ? options->topic_max : 8,
                                        .queue_max = options->queue_max != 0 ? options->queue_max : 24,
                                        .frame_max = options->frame_max, .client_max = 80, .group_max = 4,
-                                       .offset_max = 8};
+                                       .offset_max = OFFSETS};
     create_files(arena);
     ARENA_MUST(shmq_layout_compute(&arena->sizes, &arena->layout) == SHMQ_OK);
     arena->control = map_segment(&arena->control_fd, "control", arena->layout.control_bytes);
@@ -86,16 +99,16 @@ void arena_destroy(struct arena *arena)
     char path[320];
     shmq_store_detach(&arena->store);
     for (uint32_t i = 0; i < arena->options.file_count; i++) {
-        munmap(arena->files[i], arena->options.file_bytes);
+        arena_unmap(arena->files[i], arena->options.file_bytes);
         snprintf(path, sizeof path, "%s/commitlog/%020" PRIu64, arena->directory, i * arena->options.file_bytes);
         unlink(path);
     }
     snprintf(path, sizeof path, "%s/commitlog", arena->directory);
     rmdir(path);
     rmdir(arena->directory);
-    munmap(arena->control, arena->layout.control_bytes);
-    munmap(arena->units, arena->layout.units_bytes);
-    munmap(arena->readers, arena->layout.readers_bytes);
+    arena_unmap(arena->control, arena->layout.control_bytes);
+    arena_unmap(arena->units, arena->layout.units_bytes);
+    arena_unmap(arena->readers, arena->layout.readers_bytes);
     close(arena->control_fd);
     close(arena->units_fd);
     close(arena->readers_fd);
@@ -111,9 +124,8 @@ void arena_attach(struct arena *arena, struct shmq_store *store, bool writable)
 
 void arena_attach_reader(struct arena *arena, struct shmq_store *store)
 {
-    void *control = mmap(NULL, arena->layout.control_bytes, PROT_READ, MAP_SHARED, arena->control_fd, 0);
-    void *units = mmap(NULL, arena->layout.units_bytes, PROT_READ, MAP_SHARED, arena->units_fd, 0);
-    ARENA_MUST(control != MAP_FAILED && units != MAP_FAILED);
+    void *control = arena_map(arena->control_fd, arena->layout.control_bytes, false);
+    void *units = arena_map(arena->units_fd, arena->layout.units_bytes, false);
     enum shmq_status status =
         shmq_store_attach(store, control, arena->layout.control_bytes, units, arena->layout.units_bytes, arena->readers,
                           arena->layout.readers_bytes, false, -1, &shmq_io_posix);
