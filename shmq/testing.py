@@ -50,7 +50,7 @@ SMALL: dict[str, Any] = {
     "queue_max": 4096,
     "frame_max": 4096,
     "client_max": 64,
-    "group_max": 64,
+    "group_max": 1024,
     "offset_max": 8192,
 }
 """Settings that keep a broker for tests at a few dozen MiB of disk and memory."""
