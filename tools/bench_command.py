@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from shmq.errors import ShmqError
 from shmq.tools.command import Call, Command, Size, pass_call
 from shmq.tools.control import control_of
 from shmq.tools.memory import open_memory
@@ -22,8 +23,9 @@ from shmq.tools.quantity import rate_text, size_text
 from shmq.tools.terminal import Column
 
 BENCH_TOPICS = "bench-"  # every topic of a measurement begins so
-# A log file of a private broker: large enough that rolling over is no part of what is measured most of the time.
-FILE_BYTES = 256 << 20
+# The private broker is one for tests, with room for full speed: log files that are seldom rolled over, and queue units
+# of some ten million messages.
+PRIVATE_BROKER = {"file_bytes": 256 << 20, "frame_max": 65536}
 
 Measurement = tuple[str, Callable[[str | None], dict[str, float]]]
 
@@ -53,7 +55,8 @@ def bench(call: Call, size: int, count: int, batch: int, trips: int, running: bo
         results = []
         for name, run in measurements:
             call.terminal.say(f"measuring: {name} …")
-            results.append({"name": name, **{key.replace(".", ""): value for key, value in run(url).items()}})
+            figures = _measured(call, run, url)
+            results.append({"name": name, **{key.replace(".", ""): value for key, value in figures.items()}})
     document = {
         "private": not (running or call.url is not None),
         "size_bytes": size,
@@ -66,6 +69,16 @@ def bench(call: Call, size: int, count: int, batch: int, trips: int, running: bo
         call.terminal.document(document, rows=results)
     else:
         _print(call, size, results)
+
+
+def _measured(call: Call, run: Callable[[str | None], dict[str, float]], url: str | None) -> dict[str, float]:
+    """Run one measurement; a process of it that failed is named by the last line of its own words."""
+    try:
+        return run(url)
+    except (RuntimeError, TimeoutError) as error:
+        call.terminal.note(str(error))
+        last = str(error).strip().splitlines()[-1]
+        raise ShmqError(f"a process of the measurement failed: {last}", hint="-v shows all it said") from error
 
 
 def append_alone(call: Call, url: str | None, count: int, size: int) -> dict[str, float]:
@@ -89,7 +102,7 @@ def _broker(call: Call, *, running: bool) -> Iterator[str | None]:
     if not running:
         from shmq.testing import Broker
 
-        with Broker(file_bytes=FILE_BYTES) as broker:
+        with Broker(**PRIVATE_BROKER) as broker:
             yield broker.url
         return
     with open_memory(call.url) as memory:

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 
 import click
 
-from shmq.tools.bench_command import ended_in_order
+from shmq.errors import ShmqError
+from shmq.tools.bench_command import PRIVATE_BROKER, ended_in_order
 from shmq.tools.command import Call, Command, Duration, pass_call
 from shmq.tools.memory import Memory, open_memory
 from shmq.tools.quantity import count_text, rate_text, size_text
 
 TOPIC = "demo"
-FILE_BYTES = 64 << 20
 LINE_INTERVAL = 0.25  # seconds between two lines on a terminal
 DRAIN_TIMEOUT = 10.0
 ROLE_TIMEOUT = 10.0
@@ -34,7 +34,7 @@ def demo(call: Call, seconds: float) -> None:
     from shmq.testing import Broker
 
     call.terminal.say("starting a broker in a private directory …")
-    with ended_in_order(), Broker(file_bytes=FILE_BYTES) as broker:
+    with ended_in_order(), Broker(**PRIVATE_BROKER) as broker:
         call.terminal.say(f"broker ready: {broker.url}")
         with _role("consume", broker.url) as consumer, _role("produce", broker.url) as producer:
             with open_memory(broker.url) as memory:
@@ -77,7 +77,9 @@ def _end(process: subprocess.Popen[bytes]) -> int:
     """Tell a role to stop and return its count."""
     process.terminate()
     output, _ = process.communicate(timeout=ROLE_TIMEOUT)
-    count: int = json.loads(output)["count"] if output.strip() else 0
+    if process.returncode:
+        raise ShmqError(f"a process of the demo ended with status {process.returncode}", hint="its own words are above")
+    count: int = json.loads(output)["count"]
     return count
 
 

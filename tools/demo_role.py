@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from types import FrameType
 
@@ -18,6 +19,7 @@ import shmq
 GROUP = "demo"
 BODY = b"42 apples, please".ljust(64)
 CHUNK = 1000  # messages between two looks around
+PAUSE = 0.01
 
 
 class _Until:
@@ -41,9 +43,12 @@ def produce(url: str, topic: str) -> int:
     go_on, sent = _Until(), 0
     with shmq.connect(url) as connection, connection.producer() as producer:
         while go_on:
-            for number in range(sent, sent + CHUNK):
-                producer.send(topic, BODY, key=str(number))
-            sent += CHUNK
+            try:
+                for number in range(sent, sent + CHUNK):
+                    producer.send(topic, BODY, key=str(number))
+                    sent += 1
+            except shmq.SegmentFull:
+                time.sleep(PAUSE)  # faster than the keeper makes room: let it
     return sent
 
 

@@ -151,17 +151,17 @@ class Memory:
     def progress(self) -> list[ProgressView]:
         """Return how far every group is in every queue it has an offset for."""
         groups = dict(self.store.groups())
-        topics = {entry["index"]: entry["name"] for entry in self.store.topics()}
+        # By the queues of living topics: a deleted topic leaves offsets behind, also under a name that lives again.
+        topics = {queue: entry["name"] for entry in self.store.topics() for queue in entry["queues"]}
         pids = {client.slot: client.pid for client in self.clients()}
         views = []
         for _, group, queue, committed, owner, updated_ms in self.store.offsets():
-            view, topic = self._queue(queue)
-            if group in groups and topic in topics:
+            if group in groups and queue in topics:
                 views.append(
                     ProgressView(
                         group=groups[group],
-                        topic=topics[topic],
-                        queue=view,
+                        topic=topics[queue],
+                        queue=self._queue(queue),
                         committed=None if committed < 0 else committed,
                         owner_pid=pids.get(owner),
                         updated_ms=updated_ms,
@@ -199,12 +199,12 @@ class Memory:
             perm=entry["perm"],
             read_queues=entry["read_queues"],
             write_queues=entry["write_queues"],
-            queues=tuple(self._queue(queue)[0] for queue in entry["queues"]),
+            queues=tuple(self._queue(queue) for queue in entry["queues"]),
         )
 
-    def _queue(self, index: int) -> tuple[QueueView, int]:
-        offset_min, offset_max, _, topic, queue_id, size_bytes = self.store.queue(index)
-        return QueueView(index, queue_id, offset_min, offset_max, size_bytes), topic
+    def _queue(self, index: int) -> QueueView:
+        offset_min, offset_max, _, _, queue_id, size_bytes = self.store.queue(index)
+        return QueueView(index, queue_id, offset_min, offset_max, size_bytes)
 
 
 def topic_not_found(name: str, broker: str, names: list[str]) -> TopicNotFound:

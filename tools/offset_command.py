@@ -184,7 +184,7 @@ def _carry_out(call: Call, group: str, moves: Sequence[Move], *, dry_run: bool, 
         _print_moves(call, moves)
         verb = "will" if document["changed"] else "would"
         call.terminal.say(
-            f"{verb} deliver {plural(again, 'message')} again and leave {plural(left_out, 'message')} out"
+            f"{verb} deliver {plural(again, 'message')} again, and leave {plural(left_out, 'message')} out"
         )
     if confirmed(call, yes=yes, dry_run=dry_run):
         with closing(session_of(call)) as session:

@@ -90,7 +90,7 @@ class Terminal:
         widths = [
             max([len(column.title), *(len(line[index]) for line in lines)]) for index, column in enumerate(columns)
         ]
-        head = _aligned([column.title.upper() for column in columns], columns, widths)
+        head = _aligned([_upper(column.title) for column in columns], columns, widths)
         text = [self._styled(head, "1", sys.stdout)]
         text += [_aligned(line, columns, widths) for line in lines]
         self.data("\n".join(text) + "\n")
@@ -188,6 +188,10 @@ def printable(data: bytes) -> str:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def _upper(title: str) -> str:
+    return title.replace("µ", "u").upper()  # the micro sign would become a Greek capital letter
 
 
 def _aligned(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
