@@ -47,7 +47,6 @@ ConsumerT = TypeVar("ConsumerT", bound=Consumer)
 _serial = itertools.count(1)
 
 
-
 def new_client_id() -> str:
     """Return RocketMQ's form of a client id; no two connections of a host have the same."""
     return f"{socket.gethostname()}@{os.getpid()}#{next(_serial)}-{time.monotonic_ns():x}"
