@@ -42,9 +42,7 @@ def test_progress_is_shown_queue_by_queue(shell: Shell, group: str, topic: str) 
     ("where", "offset", "again"),
     [("begin", 0, 40), ("end", 5, 0), ("2", 2, 24), ("-1", 4, 8), ("-1h", 0, 40), ("2999-01-01", 5, 0), ("99", 5, 0)],
 )
-def test_a_reset_does_what_it_shows(
-    shell: Shell, group: str, topic: str, where: str, offset: int, again: int
-) -> None:
+def test_a_reset_does_what_it_shows(shell: Shell, group: str, topic: str, where: str, offset: int, again: int) -> None:
     plan = shell.json("offset-change", "offset", "reset", group, topic, "--to", where, "--dry-run")
     assert (plan["changed"], plan["again"], plan["left_out"]) == (False, again, 0)
     assert offsets(shell, group, topic) == [5] * 8

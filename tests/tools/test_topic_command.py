@@ -116,9 +116,7 @@ def test_deleting_tells_what_goes_and_needs_a_yes(shell: Shell, topic: str) -> N
     shell.fails(1, "topic", "show", topic)
 
 
-def test_a_topic_made_again_under_its_name_is_empty(
-    shell: Shell, topic: str, shmq_shared_broker: SharedBroker
-) -> None:
+def test_a_topic_made_again_under_its_name_is_empty(shell: Shell, topic: str, shmq_shared_broker: SharedBroker) -> None:
     group = shmq_shared_broker.named("billing")
     shell.ok("produce", topic, stdin=b"a\nb\n")
     shell.ok("consume", topic, "-g", group, "-e")
