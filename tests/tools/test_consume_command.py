@@ -44,7 +44,7 @@ def lag(shell: Shell, group: str) -> int:
     return value
 
 
-# ---- without a group ----------------------------------------------------------------------------------------------------
+# -- without a group
 
 
 def test_all_queues_are_read_in_the_order_of_the_log(
@@ -184,7 +184,7 @@ def test_tail_prints_the_last_and_follows(shell: Shell, topic: str, shmq_shared_
         assert interrupt(process).status == 130
 
 
-# ---- forms ---------------------------------------------------------------------------------------------------------------
+# -- forms
 
 
 def test_json_is_one_document_of_all_messages(shell: Shell, topic: str, shmq_shared_broker: SharedBroker) -> None:
@@ -237,7 +237,7 @@ def test_on_a_terminal_a_body_cannot_steer_it(shell: Shell, topic: str) -> None:
     assert re.fullmatch(rb"\d\d:\d\d:\d\d\.\d{3}  q\d@0  \\x1b\[2Jred\\x07\r\n", out)
 
 
-# ---- with a group ---------------------------------------------------------------------------------------------------------
+# -- with a group
 
 
 def test_a_group_goes_on_where_it_stopped(
@@ -307,7 +307,7 @@ def test_a_killed_member_loses_nothing(shell: Shell, topic: str, group: str, shm
     assert sorted(shell.ok("consume", topic, "-g", group, "-e").split()) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-# ---- exec ----------------------------------------------------------------------------------------------------------------
+# -- exec
 
 
 def test_exec_gets_the_body_and_knows_where_it_is_from(shell: Shell, topic: str, group: str) -> None:
