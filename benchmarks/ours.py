@@ -13,7 +13,7 @@ from shmq.tools import bench
 def throughput(effort: float, *, producers: int = 1, batch: int = 1) -> dict[str, float]:
     """Messages per second through a fresh broker."""
     count = max(2000, int((4_000_000 if batch > 1 else 1_500_000) * effort))
-    with Broker() as broker:
+    with Broker(small=False) as broker:
         return bench.throughput(broker.url, producers=producers, count=count, batch=batch)
 
 
@@ -21,7 +21,7 @@ def latency(
     trips: int, *, size: int = 256, spinning: bool = False, in_place: bool = False, pause_us: int = 0
 ) -> dict[str, float]:
     """Percentiles of half a round trip, in microseconds, through a fresh broker."""
-    with Broker() as broker:
+    with Broker(small=False) as broker:
         return bench.latency(
             broker.url, trips=trips, size=size, spinning=spinning, in_place=in_place, pause_us=pause_us
         )
@@ -29,5 +29,5 @@ def latency(
 
 def many_topics(effort: float) -> dict[str, float]:
     """Cost of a send spread over 10,000 topics, and the segment bytes each used queue takes."""
-    with Broker() as broker:
+    with Broker(small=False) as broker:
         return bench.many_topics(broker.url, topics=max(100, int(10_000 * effort)))

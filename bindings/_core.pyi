@@ -38,6 +38,9 @@ BODY_BYTES_MAX: Final[int]
 PROPERTIES_BYTES_MAX: Final[int]
 BATCH_MAX: Final[int]
 
+def set_error_factory(factory: Callable[..., BaseException] | None, /) -> None:
+    """Let factory(status, message[, errno]) make every exception the core raises; None: CoreError itself."""
+
 def crc32(data: Any, /) -> int: ...
 def tag_hash(tag: str, /) -> int: ...
 def process_start(pid: int, /) -> int:

@@ -122,6 +122,7 @@ static enum shmq_status space_wait(struct shmq_store *store, uint64_t log_positi
         return SHMQ_WOULD_BLOCK;
     }
     while (shmq_load_acquire(&store->log->allocated_end) <= log_position) {
+        shmq_ring_keeper(store);
         uint64_t now = store->io->monotonic_ns();
         uint64_t beat = shmq_load_acquire(&store->log->keeper_beat_ns);
         if (now >= deadline_ns || (now > beat && now - beat > KEEPER_SILENT_NS)) {
@@ -130,7 +131,6 @@ static enum shmq_status space_wait(struct shmq_store *store, uint64_t log_positi
         if (atomic_load_explicit(&store->log->read_only, memory_order_acquire) != SHMQ_WRITABLE) {
             return SHMQ_READ_ONLY;
         }
-        shmq_ring_keeper(store);
         struct timespec pause = shmq_timespec(SPACE_POLL_NS);
         clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
     }

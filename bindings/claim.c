@@ -70,12 +70,13 @@ enum shmq_status shmq_claim_open(struct shmq_store *store, uint32_t queue, uint3
         return status;
     }
     struct shmq_claim *claim = &store->log->claim;
-    claim->owner_pid = store->self_pid;
-    claim->owner_start = store->self_start;
+    /* Atomic only because waiters look at these three without the lock, to see whether it is worth taking. */
+    __atomic_store_n(&claim->owner_pid, store->self_pid, __ATOMIC_RELAXED);
+    __atomic_store_n(&claim->owner_start, store->self_start, __ATOMIC_RELAXED);
     claim->serial++;
     claim->log_position = place.log_position;
     claim->bytes = bytes;
-    claim->opened_ns = store->io->monotonic_ns();
+    __atomic_store_n(&claim->opened_ns, store->io->monotonic_ns(), __ATOMIC_RELAXED);
     store->log->claims++;
     SHMQ_POINT("claim.filled");
     atomic_store_explicit(&claim->state, SHMQ_CLAIM_OPEN, memory_order_release);
@@ -254,6 +255,15 @@ static enum shmq_status claim_end(struct shmq_store *store, uint64_t deadline_ns
     }
 }
 
+/* A guess without the lock, perhaps from the words of two claims; claim_end looks again. */
+static bool claim_may_end(const struct shmq_store *store)
+{
+    const struct shmq_claim *claim = &store->log->claim;
+    uint32_t owner_pid = __atomic_load_n(&claim->owner_pid, __ATOMIC_RELAXED);
+    return store->io->monotonic_ns() - __atomic_load_n(&claim->opened_ns, __ATOMIC_RELAXED) > SHMQ_CLAIM_PATIENCE_NS ||
+           shmq_process_start(owner_pid) != __atomic_load_n(&claim->owner_start, __ATOMIC_RELAXED);
+}
+
 enum shmq_status shmq_claim_wait(struct shmq_store *store, uint64_t deadline_ns)
 {
     struct shmq_claim *claim = &store->log->claim;
@@ -271,9 +281,7 @@ enum shmq_status shmq_claim_wait(struct shmq_store *store, uint64_t deadline_ns)
         }
         uint64_t until = now + WAIT_SLICE_NS < deadline_ns ? now + WAIT_SLICE_NS : deadline_ns;
         shmq_futex_wait(&claim->state, SHMQ_CLAIM_OPEN, until);
-        if (atomic_load_explicit(&claim->state, memory_order_acquire) == SHMQ_CLAIM_OPEN &&
-            (store->io->monotonic_ns() - claim->opened_ns > SHMQ_CLAIM_PATIENCE_NS ||
-             shmq_process_start(claim->owner_pid) != claim->owner_start)) {
+        if (atomic_load_explicit(&claim->state, memory_order_acquire) == SHMQ_CLAIM_OPEN && claim_may_end(store)) {
             enum shmq_status status = claim_end(store, deadline_ns);
             if (status != SHMQ_OK) {
                 return status;

@@ -9,37 +9,44 @@
 uint64_t shmq_owner_word(const struct shmq_store *store)
 {
     uint32_t slot = store->client_slot;
-    if (slot >= store->sizes.client_max)
+    if (slot >= store->sizes.client_max) {
         return 0;
+    }
     uint32_t generation = atomic_load_explicit(&store->clients[slot].generation, memory_order_acquire);
     return ((uint64_t)generation << 32) | (slot + 1u);
 }
 
-/* ---- assignment --------------------------------------------------------------------------------------- */
+/* ---- assignment ------------------------------------------------------------------------------------ */
 struct shmq_cursor *shmq_reader_find(struct shmq_reader *reader, uint32_t queue)
 {
-    for (uint32_t i = 0; i < reader->cursor_count; i++)
-        if (reader->cursors[i]->live && reader->cursors[i]->queue == queue)
+    for (uint32_t i = 0; i < reader->cursor_count; i++) {
+        if (reader->cursors[i]->live && reader->cursors[i]->queue == queue) {
             return reader->cursors[i];
+        }
+    }
     return NULL;
 }
 
 static struct shmq_cursor *cursor_vacant(struct shmq_reader *reader)
 {
-    for (uint32_t i = 0; i < reader->cursor_count; i++)
-        if (!reader->cursors[i]->live)
+    for (uint32_t i = 0; i < reader->cursor_count; i++) {
+        if (!reader->cursors[i]->live) {
             return reader->cursors[i];
+        }
+    }
     if (reader->cursor_count == reader->cursor_capacity) {
         uint32_t capacity = reader->cursor_capacity ? reader->cursor_capacity * 2 : 8;
         struct shmq_cursor **cursors = realloc(reader->cursors, capacity * sizeof *cursors);
-        if (!cursors)
+        if (!cursors) {
             return NULL;
+        }
         reader->cursors = cursors;
         reader->cursor_capacity = capacity;
     }
     struct shmq_cursor *cursor = calloc(1, sizeof *cursor);
-    if (cursor)
+    if (cursor) {
         reader->cursors[reader->cursor_count++] = cursor;
+    }
     return cursor;
 }
 
@@ -48,13 +55,16 @@ enum shmq_status shmq_reader_assign(struct shmq_reader *reader, uint32_t queue, 
 {
     struct shmq_store *store = reader->store;
     *context_old = NULL;
-    if (queue >= store->sizes.queue_max || (slot != SHMQ_NONE && slot >= store->sizes.offset_max))
+    if (queue >= store->sizes.queue_max || (slot != SHMQ_NONE && slot >= store->sizes.offset_max)) {
         return SHMQ_BAD_ARGUMENT;
+    }
     struct shmq_cursor *cursor = shmq_reader_find(reader, queue);
-    if (!cursor)
+    if (!cursor) {
         cursor = cursor_vacant(reader);
-    if (!cursor)
+    }
+    if (!cursor) {
         return SHMQ_SYSTEM;
+    }
     *context_old = cursor->context;
     cursor->context = context;
     cursor->live = true;
@@ -71,8 +81,9 @@ void shmq_reader_seek(struct shmq_reader *reader, struct shmq_cursor *cursor, ui
     cursor->serial = ++reader->serial;
     cursor->next = cursor->committed = offset;
     cursor->unit_at = cursor->unit_count = 0;
-    if (cursor->bits)
+    if (cursor->bits) {
         memset(cursor->bits, 0, cursor->bit_count / 8);
+    }
 }
 
 void shmq_reader_revoke(struct shmq_reader *reader, struct shmq_cursor *cursor)
@@ -85,17 +96,19 @@ void shmq_reader_revoke(struct shmq_reader *reader, struct shmq_cursor *cursor)
     cursor->live = false;
 }
 
-/* ---- the window ------------------------------------------------------------------------------------------ */
+/* ---- the window ------------------------------------------------------------------------------------ */
 void shmq_cursor_save(struct shmq_reader *reader, struct shmq_cursor *cursor)
 {
     cursor->unsaved = false;
-    if (cursor->slot == SHMQ_NONE)
+    if (cursor->slot == SHMQ_NONE) {
         return;
+    }
     struct shmq_offset *entry = &reader->store->offsets[cursor->slot];
     /* Our word of now, not of the assignment: after a reconnect the queue is ours under another client slot. */
     uint64_t own = shmq_owner_word(reader->store);
-    if (!own || atomic_load_explicit(&entry->owner, memory_order_relaxed) != own)
+    if (!own || atomic_load_explicit(&entry->owner, memory_order_relaxed) != own) {
         return;
+    }
     /* Release: whoever takes the queue over and sees the offset also sees what we did before acknowledging. */
     atomic_store_explicit(&entry->committed, cursor->committed + 1, memory_order_release);
     atomic_store_explicit(&entry->updated_ms, reader->store->io->wall_ms(), memory_order_relaxed);
@@ -119,16 +132,21 @@ static inline void bit_set(struct shmq_cursor *cursor, uint64_t offset)
 static enum shmq_status window_grow(struct shmq_cursor *cursor, uint64_t distance)
 {
     uint64_t count = cursor->bit_count ? cursor->bit_count : WINDOW_BITS_MIN;
-    while (count <= distance && count < SHMQ_WINDOW_BITS_MAX)
+    while (count <= distance && count < SHMQ_WINDOW_BITS_MAX) {
         count *= 2;
-    if (count <= distance)
+    }
+    if (count <= distance) {
         return SHMQ_TABLE_FULL;
+    }
     struct shmq_cursor grown = {.bits = calloc(count / 64, 8), .bit_count = count};
-    if (!grown.bits)
+    if (!grown.bits) {
         return SHMQ_SYSTEM;
-    for (uint64_t i = 0; i < cursor->bit_count; i++)
-        if (bit_take(cursor, cursor->committed + i))
+    }
+    for (uint64_t i = 0; i < cursor->bit_count; i++) {
+        if (bit_take(cursor, cursor->committed + i)) {
             bit_set(&grown, cursor->committed + i);
+        }
+    }
     free(cursor->bits);
     cursor->bits = grown.bits;
     cursor->bit_count = count;
@@ -140,17 +158,21 @@ static inline enum shmq_status window_settle(struct shmq_cursor *cursor, uint64_
 {
     if (offset == cursor->committed) {
         cursor->committed++;
-        if (cursor->bit_count)
-            while (bit_take(cursor, cursor->committed))
+        if (cursor->bit_count) {
+            while (bit_take(cursor, cursor->committed)) {
                 cursor->committed++;
+            }
+        }
         return SHMQ_OK;
     }
-    if (offset < cursor->committed)
+    if (offset < cursor->committed) {
         return SHMQ_OK;
+    }
     if (offset - cursor->committed >= cursor->bit_count) {
         enum shmq_status status = window_grow(cursor, offset - cursor->committed);
-        if (status != SHMQ_OK)
+        if (status != SHMQ_OK) {
             return status;
+        }
     }
     bit_set(cursor, offset);
     return SHMQ_OK;
@@ -158,30 +180,38 @@ static inline enum shmq_status window_settle(struct shmq_cursor *cursor, uint64_
 
 enum shmq_status shmq_reader_ack(struct shmq_reader *reader, uint32_t index, uint64_t serial, uint64_t queue_offset)
 {
-    if (index >= reader->cursor_count)
+    if (index >= reader->cursor_count) {
         return SHMQ_OK;
+    }
     struct shmq_cursor *cursor = reader->cursors[index];
-    if (cursor->serial != serial || !cursor->live || queue_offset >= cursor->next)
+    if (cursor->serial != serial || !cursor->live || queue_offset >= cursor->next) {
         return SHMQ_OK; /* revoked or sought away meanwhile: settled, but no longer ours to count */
+    }
     uint64_t before = cursor->committed;
     enum shmq_status status = window_settle(cursor, queue_offset);
-    if (cursor->committed != before)
+    if (cursor->committed != before) {
         shmq_cursor_save(reader, cursor);
+    }
     return status;
 }
 
 /* Nothing below `offset` exists any more, so nothing below it can be delivered again: the window starts there. */
 void shmq_cursor_jump(struct shmq_reader *reader, struct shmq_cursor *cursor, uint64_t offset)
 {
-    for (uint64_t i = 0; i < cursor->bit_count && cursor->committed < offset; i++, cursor->committed++)
+    for (uint64_t i = 0; i < cursor->bit_count && cursor->committed < offset; i++, cursor->committed++) {
         bit_take(cursor, cursor->committed);
-    if (cursor->committed < offset)
+    }
+    if (cursor->committed < offset) {
         cursor->committed = offset;
-    if (cursor->bit_count)
-        while (bit_take(cursor, cursor->committed))
+    }
+    if (cursor->bit_count) {
+        while (bit_take(cursor, cursor->committed)) {
             cursor->committed++;
-    if (cursor->next < offset)
+        }
+    }
+    if (cursor->next < offset) {
         cursor->next = offset;
+    }
     cursor->unit_at = cursor->unit_count = 0;
     shmq_cursor_save(reader, cursor);
 }
@@ -193,14 +223,15 @@ void shmq_cursor_skip(struct shmq_cursor *cursor, uint64_t offset)
     cursor->unsaved = cursor->unsaved || cursor->committed != before;
 }
 
-/* ---- waiting, lag ------------------------------------------------------------------------------------ */
+/* ---- waiting, lag ---------------------------------------------------------------------------------- */
 uint32_t shmq_reader_wait_list(const struct shmq_reader *reader, uint32_t *queues, uint64_t *offsets)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < reader->cursor_count; i++) {
         const struct shmq_cursor *cursor = reader->cursors[i];
-        if (!cursor->live || cursor->paused)
+        if (!cursor->live || cursor->paused) {
             continue;
+        }
         queues[count] = cursor->queue;
         offsets[count++] = cursor->next;
     }
@@ -210,16 +241,18 @@ uint32_t shmq_reader_wait_list(const struct shmq_reader *reader, uint32_t *queue
 uint32_t shmq_reader_spin_us(const struct shmq_reader *reader, uint32_t spin_us_max)
 {
     uint64_t expected_us = reader->arrival_ns / 1000;
-    if (expected_us > 4 * (uint64_t)spin_us_max)
+    if (expected_us > 4 * (uint64_t)spin_us_max) {
         return 0; /* the wait would outlast any spin, so spinning only burns the processor */
+    }
     uint64_t spin_us = 2 * expected_us + 1;
     return spin_us < spin_us_max ? (uint32_t)spin_us : spin_us_max;
 }
 
 void shmq_reader_waited(struct shmq_reader *reader, uint64_t nanoseconds)
 {
-    if (nanoseconds > UINT64_C(1000000000))
+    if (nanoseconds > UINT64_C(1000000000)) {
         nanoseconds = UINT64_C(1000000000);
+    }
     reader->arrival_ns = (reader->arrival_ns * 7 + nanoseconds) / 8;
 }
 
@@ -228,8 +261,9 @@ uint64_t shmq_reader_lag(const struct shmq_reader *reader)
     uint64_t lag = 0;
     for (uint32_t i = 0; i < reader->cursor_count; i++) {
         const struct shmq_cursor *cursor = reader->cursors[i];
-        if (!cursor->live)
+        if (!cursor->live) {
             continue;
+        }
         uint64_t end = atomic_load_explicit(&reader->store->queues[cursor->queue].offset_max, memory_order_acquire);
         uint64_t first = shmq_queue_first(reader->store, cursor->queue);
         uint64_t done = cursor->slot == SHMQ_NONE ? cursor->next : cursor->committed;
@@ -238,4 +272,3 @@ uint64_t shmq_reader_lag(const struct shmq_reader *reader)
     }
     return lag;
 }
-

@@ -13,7 +13,10 @@ static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **out)
 
 static int add_constants(PyObject *module)
 {
-    static const struct { const char *name; long value; } constants[] = {
+    static const struct {
+        const char *name;
+        long value;
+    } constants[] = {
         {"OK", SHMQ_OK},
         {"BROKER_BUSY", SHMQ_BROKER_BUSY},
         {"LOG_FULL", SHMQ_LOG_FULL},
@@ -41,60 +44,90 @@ static int add_constants(PyObject *module)
         {"PROPERTIES_BYTES_MAX", SHMQ_PROPERTIES_BYTES_MAX},
         {"BATCH_MAX", SHMQ_BATCH_MAX},
     };
-    for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
-        if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0)
+    for (size_t i = 0; i < sizeof constants / sizeof *constants; i++) {
+        if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0) {
             return -1;
+        }
+    }
     return 0;
 }
 
 static int intern_names(struct core_state *state)
 {
     static const char *const calls[CALL_COUNT] = {
-        [CALL_TOPIC] = "topic",     [CALL_SECOND] = "body",
-        [CALL_TAG] = "tag",         [CALL_KEY] = "key",
-        [CALL_KEYS] = "keys",       [CALL_PROPERTIES] = "properties",
-        [CALL_GROUP] = "message_group", [CALL_QUEUE_ID] = "queue_id",
-        [CALL_FLAG] = "flag",       [CALL_TIMEOUT] = "timeout",
+        [CALL_TOPIC] = "topic",
+        [CALL_SECOND] = "body",
+        [CALL_TAG] = "tag",
+        [CALL_KEY] = "key",
+        [CALL_KEYS] = "keys",
+        [CALL_PROPERTIES] = "properties",
+        [CALL_GROUP] = "message_group",
+        [CALL_QUEUE_ID] = "queue_id",
+        [CALL_FLAG] = "flag",
+        [CALL_TIMEOUT] = "timeout",
     };
-    for (int i = 0; i < CALL_COUNT; i++)
-        if (!(state->call_names[i] = PyUnicode_InternFromString(calls[i])))
+    for (int i = 0; i < CALL_COUNT; i++) {
+        if (!(state->call_names[i] = PyUnicode_InternFromString(calls[i]))) {
             return -1;
+        }
+    }
     state->name_bodies = PyUnicode_InternFromString("bodies");
     state->name_size = PyUnicode_InternFromString("size");
     state->name_nack = PyUnicode_InternFromString("_nack");
     state->name_extend = PyUnicode_InternFromString("_extend");
     state->name_idle = PyUnicode_InternFromString("_idle");
-    return state->name_bodies && state->name_size && state->name_nack && state->name_extend && state->name_idle ? 0 : -1;
+    return state->name_bodies && state->name_size && state->name_nack && state->name_extend && state->name_idle ? 0
+                                                                                                                : -1;
 }
+
+static PyObject *module_set_error_factory(PyObject *module, PyObject *factory)
+{
+    struct core_state *state = PyModule_GetState(module);
+    Py_XSETREF(state->error_factory, factory == Py_None ? NULL : Py_NewRef(factory));
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef module_functions[] = {
+    {"set_error_factory", module_set_error_factory, METH_O,
+     "Let factory(status, message[, errno]) make every exception the core raises; None: CoreError itself."},
+    {NULL, NULL, 0, NULL},
+};
 
 static int module_exec(PyObject *module)
 {
     struct core_state *state = PyModule_GetState(module);
     state->error = PyErr_NewExceptionWithDoc(
         "shmq.bindings._core.CoreError",
-        "args = (status, message); the status is one of this module's numbers. args[2] is errno for SYSTEM.", NULL, NULL);
-    if (!state->error || PyModule_AddObjectRef(module, "CoreError", state->error) < 0)
+        "args = (status, message); the status is one of this module's numbers. args[2] is errno for SYSTEM.", NULL,
+        NULL);
+    if (!state->error || PyModule_AddObjectRef(module, "CoreError", state->error) < 0) {
         return -1;
+    }
     store_methods_join();
     if (add_type(module, &store_spec, &state->store_type) < 0 ||
         add_type(module, &receipt_spec, &state->receipt_type) < 0 ||
         add_type(module, &producer_spec, &state->producer_type) < 0 ||
         add_type(module, &slot_spec, &state->slot_type) < 0 ||
         add_type(module, &message_spec, &state->message_type) < 0 ||
-        add_type(module, &reader_spec, &state->reader_type) < 0)
+        add_type(module, &reader_spec, &state->reader_type) < 0) {
         return -1;
-    return add_constants(module) < 0 || intern_names(state) < 0 ? -1 : PyModule_AddFunctions(module, record_functions);
+    }
+    if (add_constants(module) < 0 || intern_names(state) < 0 || PyModule_AddFunctions(module, record_functions) < 0) {
+        return -1;
+    }
+    return PyModule_AddFunctions(module, module_functions);
 }
 
-#define EACH_OBJECT(state, action)                                                                                    \
-    do {                                                                                                              \
-        action((state)->error);                                                                                       \
-        action((state)->store_type);                                                                                  \
-        action((state)->receipt_type);                                                                                \
-        action((state)->producer_type);                                                                               \
-        action((state)->slot_type);                                                                                   \
-        action((state)->message_type);                                                                                \
-        action((state)->reader_type);                                                                                 \
+#define EACH_OBJECT(state, action)                                                                                     \
+    do {                                                                                                               \
+        action((state)->error);                                                                                        \
+        action((state)->error_factory);                                                                                \
+        action((state)->store_type);                                                                                   \
+        action((state)->receipt_type);                                                                                 \
+        action((state)->producer_type);                                                                                \
+        action((state)->slot_type);                                                                                    \
+        action((state)->message_type);                                                                                 \
+        action((state)->reader_type);                                                                                  \
     } while (0)
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg)
@@ -114,14 +147,17 @@ static int module_clear(PyObject *module)
 static void module_free(void *module)
 {
     struct core_state *state = PyModule_GetState(module);
-    if (!state)
+    if (!state) {
         return;
+    }
     module_clear(module);
-    while (state->receipt_free_count)
+    while (state->receipt_free_count) {
         PyObject_Free(state->receipt_free[--state->receipt_free_count]);
+    }
     message_free_list_clear(state);
-    for (int i = 0; i < CALL_COUNT; i++)
+    for (int i = 0; i < CALL_COUNT; i++) {
         Py_CLEAR(state->call_names[i]);
+    }
     Py_CLEAR(state->name_bodies);
     Py_CLEAR(state->name_size);
     Py_CLEAR(state->name_nack);

@@ -3,13 +3,13 @@
 
 #include "py_core.h"
 
-#define LOG_WORD(name, field)                                                                                         \
-    static PyObject *get_##name(PyStore *self, void *closure)                                                         \
-    {                                                                                                                 \
-        (void)closure;                                                                                                \
-        return store_check(self) ? PyLong_FromUnsignedLongLong(                                                       \
-                                       atomic_load_explicit(&self->core.log->field, memory_order_acquire))            \
-                                 : NULL;                                                                              \
+#define LOG_WORD(name, field)                                                                                          \
+    static PyObject *get_##name(PyStore *self, void *closure)                                                          \
+    {                                                                                                                  \
+        (void)closure;                                                                                                 \
+        return store_check(self)                                                                                       \
+                   ? PyLong_FromUnsignedLongLong(atomic_load_explicit(&self->core.log->field, memory_order_acquire))   \
+                   : NULL;                                                                                             \
     }
 LOG_WORD(log_end, end)
 LOG_WORD(log_begin, begin)
@@ -22,8 +22,9 @@ LOG_WORD(table_version, table_version)
 static PyObject *get_retired(PyStore *self, void *closure)
 {
     (void)closure;
-    return store_check(self) ? PyBool_FromLong(atomic_load_explicit(&self->core.log->retired, memory_order_acquire) != 0)
-                             : NULL;
+    return store_check(self)
+               ? PyBool_FromLong(atomic_load_explicit(&self->core.log->retired, memory_order_acquire) != 0)
+               : NULL;
 }
 
 static PyObject *get_visible_end(PyStore *self, void *closure)
@@ -53,21 +54,23 @@ static PyObject *get_head(PyStore *self, void *closure)
 {
     (void)closure;
     typedef unsigned long long u64;
-    if (!store_check(self))
+    if (!store_check(self)) {
         return NULL;
+    }
     const struct shmq_head *head = self->core.head;
     const struct shmq_sizes *sizes = &self->core.sizes;
-    return Py_BuildValue(
-        "{s:K,s:I,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:I,s:I,s:I,s:I,s:N,s:y#,s:N,s:N,s:N,s:N}", "magic",
-        (u64)SHMQ_MAGIC, "abi", head->abi, "mutex_bytes", head->mutex_bytes, "generation", (u64)head->generation,
-        "pid_namespace", (u64)head->pid_namespace, "control_bytes", (u64)head->control_bytes, "units_bytes",
-        (u64)head->units_bytes, "readers_bytes", (u64)head->readers_bytes, "file_bytes", (u64)sizes->file_bytes, "topic_max",
-        sizes->topic_max, "queue_max", sizes->queue_max, "frame_max", sizes->frame_max, "client_max", sizes->client_max,
-        "group_max", sizes->group_max, "offset_max", sizes->offset_max, "flush_sync", PyBool_FromLong(head->flush_sync != 0),
-        "store_host", (const char *)head->store_host, (Py_ssize_t)sizeof head->store_host, "libc",
-        text_of(head->libc, sizeof head->libc), "boot_id", text_of(head->boot_id, sizeof head->boot_id), "broker_name",
-        text_of(head->broker_name, sizeof head->broker_name), "store_path",
-        text_of(head->store_path, sizeof head->store_path));
+    return Py_BuildValue("{s:K,s:I,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:I,s:I,s:I,s:I,s:N,s:y#,s:N,s:N,s:N,s:N}",
+                         "magic", (u64)SHMQ_MAGIC, "abi", head->abi, "mutex_bytes", head->mutex_bytes, "generation",
+                         (u64)head->generation, "pid_namespace", (u64)head->pid_namespace, "control_bytes",
+                         (u64)head->control_bytes, "units_bytes", (u64)head->units_bytes, "readers_bytes",
+                         (u64)head->readers_bytes, "file_bytes", (u64)sizes->file_bytes, "topic_max", sizes->topic_max,
+                         "queue_max", sizes->queue_max, "frame_max", sizes->frame_max, "client_max", sizes->client_max,
+                         "group_max", sizes->group_max, "offset_max", sizes->offset_max, "flush_sync",
+                         PyBool_FromLong(head->flush_sync != 0), "store_host", (const char *)head->store_host,
+                         (Py_ssize_t)sizeof head->store_host, "libc", text_of(head->libc, sizeof head->libc), "boot_id",
+                         text_of(head->boot_id, sizeof head->boot_id), "broker_name",
+                         text_of(head->broker_name, sizeof head->broker_name), "store_path",
+                         text_of(head->store_path, sizeof head->store_path));
 }
 
 /* The thread that holds the append lock: the TID in the mutex word, which the kernel uses to find a dead owner. */
@@ -82,21 +85,22 @@ PyObject *store_stats(PyStore *self, PyObject *unused)
 {
     (void)unused;
     typedef unsigned long long u64;
-    if (!store_check(self))
+    if (!store_check(self)) {
         return NULL;
+    }
     struct shmq_log *log = self->core.log;
     struct shmq_claim *claim = &log->claim;
-    return Py_BuildValue(
-        "{s:I,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:I,s:K,s:K,s:I,s:I,s:K,s:K,s:K}", "lock_tid", lock_tid(log),
-        "holder_pid", log->holder_pid, "lock_count", (u64)log->lock_count, "deaths", (u64)log->deaths, "appended",
-        (u64)log->appended, "appended_bytes", (u64)log->appended_bytes, "busy",
-        (u64)atomic_load_explicit(&log->busy, memory_order_relaxed), "wakes",
-        (u64)atomic_load_explicit(&log->wakes, memory_order_relaxed), "rolled", (u64)log->rolled, "frame_ready",
-        atomic_load_explicit(&log->frame_ready, memory_order_relaxed), "frame_used", log->frame_used, "frame_bump",
-        log->frame_bump, "claims", (u64)log->claims, "claims_evicted", (u64)log->claims_evicted, "claim_state",
-        atomic_load_explicit(&claim->state, memory_order_relaxed), "claim_owner_pid", claim->owner_pid,
-        "claim_owner_start", (u64)claim->owner_start, "claim_bytes", (u64)claim->bytes, "claim_opened_ns",
-        (u64)claim->opened_ns);
+    return Py_BuildValue("{s:I,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:I,s:K,s:K,s:I,s:I,s:K,s:K,s:K}", "lock_tid",
+                         lock_tid(log), "holder_pid", log->holder_pid, "lock_count", (u64)log->lock_count, "deaths",
+                         (u64)log->deaths, "appended", (u64)log->appended, "appended_bytes", (u64)log->appended_bytes,
+                         "busy", (u64)atomic_load_explicit(&log->busy, memory_order_relaxed), "wakes",
+                         (u64)atomic_load_explicit(&log->wakes, memory_order_relaxed), "rolled", (u64)log->rolled,
+                         "frame_ready", atomic_load_explicit(&log->frame_ready, memory_order_relaxed), "frame_used",
+                         log->frame_used, "frame_bump", log->frame_bump, "claims", (u64)log->claims, "claims_evicted",
+                         (u64)log->claims_evicted, "claim_state",
+                         atomic_load_explicit(&claim->state, memory_order_relaxed), "claim_owner_pid", claim->owner_pid,
+                         "claim_owner_start", (u64)claim->owner_start, "claim_bytes", (u64)claim->bytes,
+                         "claim_opened_ns", (u64)claim->opened_ns);
 }
 
 PyGetSetDef store_getset[] = {

@@ -2,8 +2,8 @@
  *
  *   sysFlag   bit 0 compressed · bits 8 to 10 how: 0 or 3 zlib, 1 LZ4 frame, 2 Zstandard
  *
- * Inflating is Python's zlib, lz4 and zstd's work, always through a call that takes a limit: a few stored bytes must not
- * become more than SHMQ_BODY_BYTES_MAX in memory.
+ * Inflating is Python's zlib, lz4 and zstd's work, always through a call that takes a limit: a few stored bytes must
+ * not become more than SHMQ_BODY_BYTES_MAX in memory.
  */
 #include "py_core.h"
 
@@ -12,11 +12,14 @@
 
 static PyObject *missing(struct core_state *state, const char *how, const char *install)
 {
-    if (!PyErr_ExceptionMatches(PyExc_ImportError))
+    if (!PyErr_ExceptionMatches(PyExc_ImportError)) {
         return NULL;
+    }
     PyErr_Clear();
-    return core_raise(state, SHMQ_BAD_ARGUMENT, "the body is compressed with %s, which this Python cannot inflate; pip "
-                      "install %s", how, install);
+    return core_raise(state, SHMQ_BAD_ARGUMENT,
+                      "the body is compressed with %s, which this Python cannot inflate; pip "
+                      "install %s",
+                      how, install);
 }
 
 /* module.factory().decompress(data, LIMIT); an end that never came is an error the libraries leave to us. */
@@ -27,8 +30,9 @@ static PyObject *decompress(PyObject *module, const char *factory, PyObject *dat
     PyObject *eof = body ? PyObject_GetAttrString(inflater, "eof") : NULL;
     if (body && (!eof || (eof != Py_True && PyBytes_Check(body) && PyBytes_GET_SIZE(body) < LIMIT))) {
         Py_CLEAR(body);
-        if (eof)
+        if (eof) {
             PyErr_SetString(PyExc_EOFError, "the compressed data ends too early");
+        }
     }
     Py_XDECREF(eof);
     Py_XDECREF(inflater);
@@ -38,8 +42,9 @@ static PyObject *decompress(PyObject *module, const char *factory, PyObject *dat
 static PyObject *inflate_zlib(struct core_state *state, PyObject *data)
 {
     PyObject *module = PyImport_ImportModule("zlib");
-    if (!module)
+    if (!module) {
         return missing(state, "zlib", "a Python built with zlib");
+    }
     PyObject *body = decompress(module, "decompressobj", data);
     Py_DECREF(module);
     return body;
@@ -48,8 +53,9 @@ static PyObject *inflate_zlib(struct core_state *state, PyObject *data)
 static PyObject *inflate_lz4(struct core_state *state, PyObject *data)
 {
     PyObject *module = PyImport_ImportModule("lz4.frame");
-    if (!module)
+    if (!module) {
         return missing(state, "LZ4", "lz4");
+    }
     PyObject *body = decompress(module, "LZ4FrameDecompressor", data);
     Py_DECREF(module);
     return body;
@@ -59,8 +65,9 @@ static PyObject *import_first(const char *const *names)
 {
     PyObject *module = NULL;
     for (; *names && !module; names++) {
-        if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_ImportError))
+        if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_ImportError)) {
             return NULL;
+        }
         PyErr_Clear();
         module = PyImport_ImportModule(*names);
     }
@@ -76,12 +83,14 @@ static PyObject *inflate_zstd(struct core_state *state, PyObject *data)
         Py_DECREF(module);
         return body;
     }
-    if (!PyErr_ExceptionMatches(PyExc_ImportError))
+    if (!PyErr_ExceptionMatches(PyExc_ImportError)) {
         return NULL;
+    }
     PyErr_Clear();
     module = PyImport_ImportModule("zstandard");
-    if (!module)
+    if (!module) {
         return missing(state, "Zstandard", "zstandard");
+    }
     /* Its decompress() believes the length in the frame; only the stream reader takes a limit. */
     PyObject *inflater = PyObject_CallMethod(module, "ZstdDecompressor", NULL);
     PyObject *stream = inflater ? PyObject_CallMethod(inflater, "stream_reader", "O", data) : NULL;
@@ -97,8 +106,9 @@ static PyObject *inflate_failed(PyMessage *self, const char *how)
 {
     PyObject *type, *value, *traceback;
     if (PyErr_ExceptionMatches(self->state->error) || !PyErr_ExceptionMatches(PyExc_Exception) ||
-        PyErr_ExceptionMatches(PyExc_MemoryError))
+        PyErr_ExceptionMatches(PyExc_MemoryError)) {
         return NULL;
+    }
     PyErr_Fetch(&type, &value, &traceback);
     core_raise(self->state, SHMQ_CORRUPT, "the body at log position %llu does not inflate with %s: %S",
                (unsigned long long)self->view.log_position, how, value ? value : Py_None);
@@ -113,21 +123,26 @@ static PyObject *inflate(PyMessage *self)
     uint32_t how = self->view.sys_flag >> 8 & 7;
     static const char *const names[] = {"zlib", "LZ4", "Zstandard", "zlib"};
     PyObject *data = PyMemoryView_FromObject((PyObject *)self), *body = NULL;
-    if (!data)
+    if (!data) {
         return NULL;
-    if (how == 1)
+    }
+    if (how == 1) {
         body = inflate_lz4(self->state, data);
-    else if (how == 2)
+    } else if (how == 2) {
         body = inflate_zstd(self->state, data);
-    else if (how == 0 || how == 3)
+    } else if (how == 0 || how == 3) {
         body = inflate_zlib(self->state, data);
-    else
-        core_raise(self->state, SHMQ_CORRUPT, "the body is compressed in a way this version does not know (type %u)", how);
+    } else {
+        core_raise(self->state, SHMQ_CORRUPT, "the body is compressed in a way this version does not know (type %u)",
+                   how);
+    }
     Py_DECREF(data);
-    if (!body)
+    if (!body) {
         return inflate_failed(self, how < 4 ? names[how] : "it");
-    if (PyBytes_Check(body) && PyBytes_GET_SIZE(body) < LIMIT)
+    }
+    if (PyBytes_Check(body) && PyBytes_GET_SIZE(body) < LIMIT) {
         return body;
+    }
     Py_DECREF(body);
     return core_raise(self->state, SHMQ_TOO_LARGE, "the body at log position %llu inflates to more than %u bytes",
                       (unsigned long long)self->view.log_position, SHMQ_BODY_BYTES_MAX);
@@ -136,9 +151,10 @@ static PyObject *inflate(PyMessage *self)
 PyObject *message_body(PyMessage *self, void *closure)
 {
     (void)closure;
-    if (!self->body)
+    if (!self->body) {
         self->body = self->view.sys_flag & SYS_FLAG_COMPRESSED
                          ? inflate(self)
                          : PyBytes_FromStringAndSize((const char *)self->view.body, self->view.body_bytes);
+    }
     return Py_XNewRef(self->body);
 }

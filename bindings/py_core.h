@@ -37,6 +37,7 @@ struct py_receipt;
 
 struct core_state {
     PyObject *error;           /* CoreError */
+    PyObject *error_factory;   /* makes the exception from CoreError's arguments; NULL: CoreError itself */
     PyTypeObject *store_type, *receipt_type, *producer_type, *slot_type, *message_type, *reader_type;
     PyObject *call_names[CALL_COUNT]; /* interned; CALL_SECOND is "body" */
     PyObject *name_bodies, *name_size, *name_nack, *name_extend, *name_idle;
@@ -200,7 +201,7 @@ PyObject *receipt_new(PyProducer *producer, const struct route *route, uint32_t 
 PyObject *message_id_text(const uint8_t *host, uint32_t host_bytes, uint64_t log_position);
 extern PyType_Spec receipt_spec;
 
-/* ---- py_producer.c, py_send.c, py_batch.c ---- */
+/* ---- py_call.c, py_producer.c, py_send.c, py_batch.c ---- */
 struct call {                  /* one parsed call */
     PyObject *values[CALL_COUNT];
     struct route *route;
@@ -237,7 +238,7 @@ PyObject *producer_send_oneway(PyProducer *self, PyObject *const *args, Py_ssize
 PyObject *producer_send_batch(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 extern PyType_Spec producer_spec;
 
-/* ---- py_slot.c ---- */
+/* ---- py_reserve.c, py_slot.c ---- */
 PyObject *producer_reserve(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 extern PyType_Spec slot_spec;
 

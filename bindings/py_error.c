@@ -41,15 +41,22 @@ static const char *const read_only_reasons[] = {
 
 static PyObject *raise_text(struct core_state *state, enum shmq_status status, PyObject *text, int reason)
 {
-    if (!text)
+    if (!text) {
         return NULL;
+    }
     PyObject *args = status == SHMQ_SYSTEM ? Py_BuildValue("(iOi)", (int)status, text, reason)
                                            : Py_BuildValue("(iO)", (int)status, text);
     Py_DECREF(text);
-    if (args) {
+    if (args && state->error_factory) {
+        PyObject *error = PyObject_CallObject(state->error_factory, args);
+        if (error) {
+            PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+            Py_DECREF(error);
+        }
+    } else if (args) {
         PyErr_SetObject(state->error, args);
-        Py_DECREF(args);
     }
+    Py_XDECREF(args);
     return NULL;
 }
 
@@ -95,17 +102,22 @@ static PyObject *append_text(PyStore *store, enum shmq_status status, uint32_t r
         return busy_text(store, timeout);
     case SHMQ_LOG_FULL:
         return PyUnicode_FromFormat("no log space for %u bytes: the log ends at %llu and is allocated up to %llu; the "
-                                    "store keeper is dead or the disk is full", record_bytes, end, allocated);
+                                    "store keeper is dead or the disk is full",
+                                    record_bytes, end, allocated);
     case SHMQ_UNITS_FULL:
         return PyUnicode_FromFormat("no unit frame is left: all %u of at most %u are in use",
-                                    atomic_load_explicit(&log->frame_ready, memory_order_relaxed), store->core.sizes.frame_max);
+                                    atomic_load_explicit(&log->frame_ready, memory_order_relaxed),
+                                    store->core.sizes.frame_max);
     case SHMQ_READ_ONLY:
-        return PyUnicode_FromFormat("the store is read-only: %s",
-                                    reason < COUNT_OF(read_only_reasons) ? read_only_reasons[reason] : "unknown reason");
+        return PyUnicode_FromFormat("the store is read-only: %s", reason < COUNT_OF(read_only_reasons)
+                                                                      ? read_only_reasons[reason]
+                                                                      : "unknown reason");
     case SHMQ_TOO_LARGE:
-        return PyUnicode_FromFormat("a record of %u bytes does not fit: at most %u bytes of body, %u of properties, and "
-                                    "less than one log file of %llu", record_bytes, SHMQ_BODY_BYTES_MAX,
-                                    SHMQ_PROPERTIES_BYTES_MAX, (unsigned long long)store->core.sizes.file_bytes);
+        return PyUnicode_FromFormat(
+            "a record of %u bytes does not fit: at most %u bytes of body, %u of properties, and "
+            "less than one log file of %llu",
+            record_bytes, SHMQ_BODY_BYTES_MAX, SHMQ_PROPERTIES_BYTES_MAX,
+            (unsigned long long)store->core.sizes.file_bytes);
     default:
         return PyUnicode_FromString((size_t)status < COUNT_OF(meanings) ? meanings[status] : "unknown status");
     }
@@ -115,12 +127,14 @@ PyObject *core_raise_append(PyStore *store, enum shmq_status status, const char 
                             uint32_t record_bytes, double timeout)
 {
     int reason = errno;
-    if (status == FACE_ERROR)
+    if (status == FACE_ERROR) {
         return NULL;
+    }
     PyObject *why = status == SHMQ_SYSTEM ? PyUnicode_FromString(strerror(reason))
                                           : append_text(store, status, record_bytes, timeout);
-    if (!why)
+    if (!why) {
         return NULL;
+    }
     PyObject *text = PyUnicode_FromFormat("topic '%s', queue %u: %U", topic, queue_id, why);
     Py_DECREF(why);
     return raise_text(store->state, status, text, reason);

@@ -21,12 +21,13 @@ static bool number_from(PyObject *value, uint64_t *out)
     return *out != (uint64_t)-1 || !PyErr_Occurred();
 }
 
-/* ---- positions ---------------------------------------------------------------------------------------------- */
+/* ---- positions ------------------------------------------------------------------------------------- */
 static PyObject *position_store(PyObject *value, _Atomic uint64_t *word)
 {
     uint64_t position;
-    if (!number_from(value, &position))
+    if (!number_from(value, &position)) {
         return NULL;
+    }
     atomic_store_explicit(word, position, memory_order_release);
     Py_RETURN_NONE;
 }
@@ -43,8 +44,9 @@ static PyObject *keeper_set_log_begin(PyStore *self, PyObject *value)
 
 static PyObject *keeper_set_log_end(PyStore *self, PyObject *value)
 {
-    if (!store_check_writable(self))
+    if (!store_check_writable(self)) {
         return NULL;
+    }
     PyObject *none = position_store(value, &self->core.log->durable_end);
     Py_XDECREF(none);
     return none ? position_store(value, &self->core.log->end) : NULL;
@@ -53,8 +55,9 @@ static PyObject *keeper_set_log_end(PyStore *self, PyObject *value)
 static PyObject *keeper_raise_durable(PyStore *self, PyObject *value)
 {
     uint64_t position;
-    if (!store_check_writable(self) || !number_from(value, &position))
+    if (!store_check_writable(self) || !number_from(value, &position)) {
         return NULL;
+    }
     shmq_raise_durable(&self->core, position);
     Py_RETURN_NONE;
 }
@@ -62,30 +65,35 @@ static PyObject *keeper_raise_durable(PyStore *self, PyObject *value)
 static PyObject *keeper_flush(PyStore *self, PyObject *unused)
 {
     (void)unused;
-    if (!store_check_writable(self))
+    if (!store_check_writable(self)) {
         return NULL;
+    }
     struct store_lane *lane = store_lane_take(self);
-    if (!lane)
+    if (!lane) {
         return NULL;
+    }
     uint64_t durable_end = 0;
     enum shmq_status status;
     Py_BEGIN_ALLOW_THREADS
     status = shmq_flush(&lane->core, &durable_end);
     Py_END_ALLOW_THREADS
     store_lane_give(self, lane);
-    if (status != SHMQ_OK)
+    if (status != SHMQ_OK) {
         return core_raise_status(self->state, status, "flushing the log");
+    }
     return PyLong_FromUnsignedLongLong(durable_end);
 }
 
 static PyObject *keeper_set_read_only(PyStore *self, PyObject *value)
 {
     uint64_t reason;
-    if (!store_check_writable(self) || !number_from(value, &reason))
+    if (!store_check_writable(self) || !number_from(value, &reason)) {
         return NULL;
-    if (reason > SHMQ_READ_ONLY_OPERATOR)
+    }
+    if (reason > SHMQ_READ_ONLY_OPERATOR) {
         return core_raise(self->state, SHMQ_BAD_ARGUMENT, "read-only reason %R is none of 0 to %d", value,
                           SHMQ_READ_ONLY_OPERATOR);
+    }
     shmq_set_read_only(&self->core, (enum shmq_read_only_reason)reason);
     Py_RETURN_NONE;
 }
@@ -93,8 +101,9 @@ static PyObject *keeper_set_read_only(PyStore *self, PyObject *value)
 static PyObject *keeper_set_retired(PyStore *self, PyObject *unused)
 {
     (void)unused;
-    if (!store_check_writable(self))
+    if (!store_check_writable(self)) {
         return NULL;
+    }
     atomic_store_explicit(&self->core.log->retired, 1, memory_order_release);
     shmq_wake_all(&self->core);
     Py_RETURN_NONE;
@@ -103,8 +112,9 @@ static PyObject *keeper_set_retired(PyStore *self, PyObject *unused)
 static PyObject *keeper_beat(PyStore *self, PyObject *unused)
 {
     (void)unused;
-    if (!store_check_writable(self))
+    if (!store_check_writable(self)) {
         return NULL;
+    }
     atomic_store_explicit(&self->core.log->keeper_beat_ns, self->core.io->monotonic_ns(), memory_order_release);
     Py_RETURN_NONE;
 }
@@ -113,8 +123,9 @@ static PyObject *keeper_beat(PyStore *self, PyObject *unused)
 static PyObject *keeper_sleep(PyStore *self, PyObject *value)
 {
     double seconds = PyFloat_AsDouble(value);
-    if ((seconds == -1.0 && PyErr_Occurred()) || !store_check_writable(self))
+    if ((seconds == -1.0 && PyErr_Occurred()) || !store_check_writable(self)) {
         return NULL;
+    }
     struct shmq_log *log = self->core.log;
     uint64_t until_ns = deadline_after(self, seconds);
     struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u), .tv_nsec = (long)(until_ns % 1000000000u)};
@@ -122,8 +133,9 @@ static PyObject *keeper_sleep(PyStore *self, PyObject *value)
     self->users++;
     Py_BEGIN_ALLOW_THREADS
     atomic_store_explicit(&log->keeper_asleep, 1, memory_order_seq_cst);
-    if (atomic_load_explicit(&log->keeper_bell, memory_order_seq_cst) == seen)
+    if (atomic_load_explicit(&log->keeper_bell, memory_order_seq_cst) == seen) {
         (void)syscall(SYS_futex, &log->keeper_bell, FUTEX_WAIT_BITSET, seen, &until, NULL, FUTEX_BITSET_MATCH_ANY);
+    }
     atomic_store_explicit(&log->keeper_asleep, 0, memory_order_seq_cst);
     self->bell_seen = atomic_load_explicit(&log->keeper_bell, memory_order_seq_cst);
     Py_END_ALLOW_THREADS
@@ -135,14 +147,17 @@ static PyObject *keeper_sleep(PyStore *self, PyObject *value)
 static PyObject *keeper_populate(PyStore *self, PyObject *args)
 {
     unsigned long long position, bytes;
-    if (!PyArg_ParseTuple(args, "KK:populate", &position, &bytes) || !store_check(self))
+    if (!PyArg_ParseTuple(args, "KK:populate", &position, &bytes) || !store_check(self)) {
         return NULL;
-    if (bytes > POPULATE_BYTES_MAX)
+    }
+    if (bytes > POPULATE_BYTES_MAX) {
         return core_raise(self->state, SHMQ_BAD_ARGUMENT, "populate takes at most %llu bytes at once",
                           (unsigned long long)POPULATE_BYTES_MAX);
+    }
     struct shmq_mapping *mapping = shmq_mapping_get(&self->core, position);
-    if (!mapping)
+    if (!mapping) {
         return core_raise_status(self->state, SHMQ_SYSTEM, "mapping the log file");
+    }
     const uint64_t page = 4096;
     uint64_t at = (position - mapping->base) / page * page;
     uint64_t end = position - mapping->base + bytes;
@@ -150,18 +165,20 @@ static PyObject *keeper_populate(PyStore *self, PyObject *args)
     shmq_mapping_hold(mapping);
     Py_BEGIN_ALLOW_THREADS
     /* Advice only: where the kernel does not take it, the first access faults as usual. */
-    if (end > at)
+    if (end > at) {
         (void)mapping->io->populate(mapping->data + at, end - at, mapping->writable);
+    }
     shmq_mapping_release(mapping);
     Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
-/* ---- units and frames --------------------------------------------------------------------------------------- */
+/* ---- units and frames ------------------------------------------------------------------------------ */
 static bool queue_check(PyStore *self, unsigned int queue)
 {
-    if (queue < self->core.sizes.queue_max)
+    if (queue < self->core.sizes.queue_max) {
         return true;
+    }
     core_raise(self->state, SHMQ_NO_QUEUE, "queue index %u of %u", queue, self->core.sizes.queue_max);
     return false;
 }
@@ -170,18 +187,21 @@ static PyObject *keeper_dirty_queues(PyStore *self, PyObject *args)
 {
     Py_ssize_t limit;
     unsigned int start = 0;
-    if (!PyArg_ParseTuple(args, "n|I:dirty_queues", &limit, &start) || !store_check(self))
+    if (!PyArg_ParseTuple(args, "n|I:dirty_queues", &limit, &start) || !store_check(self)) {
         return NULL;
+    }
     PyObject *list = PyList_New(0);
     uint32_t count = atomic_load_explicit(&self->core.log->queue_count, memory_order_acquire);
     count = count < self->core.sizes.queue_max ? count : self->core.sizes.queue_max;
     for (uint32_t i = start; list && i < count && PyList_GET_SIZE(list) < limit; i++) {
         uint64_t persisted = load(&self->core.queues[i].persisted), end = load(&self->core.queues[i].offset_max);
-        if (persisted >= end)
+        if (persisted >= end) {
             continue;
+        }
         PyObject *item = Py_BuildValue("(IKK)", i, (unsigned long long)persisted, (unsigned long long)end);
-        if (!item || PyList_Append(list, item) < 0)
+        if (!item || PyList_Append(list, item) < 0) {
             Py_CLEAR(list);
+        }
         Py_XDECREF(item);
     }
     return list;
@@ -192,12 +212,14 @@ static PyObject *keeper_units_read(PyStore *self, PyObject *args)
     unsigned int queue, count;
     unsigned long long first;
     if (!PyArg_ParseTuple(args, "IKI:units_read", &queue, &first, &count) || !store_check(self) ||
-        !queue_check(self, queue))
+        !queue_check(self, queue)) {
         return NULL;
+    }
     count = count < UNITS_READ_MAX ? count : UNITS_READ_MAX;
     PyObject *out = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * SHMQ_UNIT_BYTES);
-    if (!out)
+    if (!out) {
         return NULL;
+    }
     uint32_t got = shmq_units_read(&self->core, queue, first, count, (uint8_t *)PyBytes_AS_STRING(out));
     _PyBytes_Resize(&out, (Py_ssize_t)got * SHMQ_UNIT_BYTES);
     return out;
@@ -208,19 +230,23 @@ static PyObject *keeper_units_restore(PyStore *self, PyObject *args)
     unsigned int queue;
     unsigned long long first;
     Py_buffer units;
-    if (!PyArg_ParseTuple(args, "IKy*:units_restore", &queue, &first, &units))
+    if (!PyArg_ParseTuple(args, "IKy*:units_restore", &queue, &first, &units)) {
         return NULL;
+    }
     enum shmq_status status = SHMQ_BAD_ARGUMENT;
     bool ok = store_check_writable(self) && queue_check(self, queue);
-    if (ok && units.len % SHMQ_UNIT_BYTES == 0 && units.len / SHMQ_UNIT_BYTES <= UINT32_MAX)
-        status = units.len ? shmq_units_restore(&self->core, queue, first, (uint32_t)(units.len / SHMQ_UNIT_BYTES),
-                                                units.buf)
-                           : SHMQ_OK;
+    if (ok && units.len % SHMQ_UNIT_BYTES == 0 && units.len / SHMQ_UNIT_BYTES <= UINT32_MAX) {
+        status = units.len
+                     ? shmq_units_restore(&self->core, queue, first, (uint32_t)(units.len / SHMQ_UNIT_BYTES), units.buf)
+                     : SHMQ_OK;
+    }
     PyBuffer_Release(&units);
-    if (!ok)
+    if (!ok) {
         return NULL;
-    if (status != SHMQ_OK)
+    }
+    if (status != SHMQ_OK) {
         return core_raise_status(self->state, status, "restoring units");
+    }
     Py_RETURN_NONE;
 }
 
@@ -229,8 +255,9 @@ static PyObject *keeper_set_persisted(PyStore *self, PyObject *args)
     unsigned int queue;
     unsigned long long offset;
     if (!PyArg_ParseTuple(args, "IK:set_persisted", &queue, &offset) || !store_check_writable(self) ||
-        !queue_check(self, queue))
+        !queue_check(self, queue)) {
         return NULL;
+    }
     atomic_store_explicit(&self->core.queues[queue].persisted, offset, memory_order_release);
     Py_RETURN_NONE;
 }
@@ -241,11 +268,15 @@ static PyObject *keeper_set_queue(PyStore *self, PyObject *args, PyObject *kwarg
     unsigned int queue;
     unsigned long long first, end, persisted;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "IKKK:set_queue", names, &queue, &first, &end, &persisted) ||
-        !store_check_writable(self) || !queue_check(self, queue))
+        !store_check_writable(self) || !queue_check(self, queue)) {
         return NULL;
-    if (first > end || persisted > end)
-        return core_raise(self->state, SHMQ_BAD_ARGUMENT, "offset_min %llu and persisted %llu must not exceed offset_max "
-                          "%llu", first, persisted, end);
+    }
+    if (first > end || persisted > end) {
+        return core_raise(self->state, SHMQ_BAD_ARGUMENT,
+                          "offset_min %llu and persisted %llu must not exceed offset_max "
+                          "%llu",
+                          first, persisted, end);
+    }
     struct shmq_queue *entry = &self->core.queues[queue];
     atomic_store_explicit(&entry->offset_min, first, memory_order_release);
     atomic_store_explicit(&entry->persisted, persisted, memory_order_release);
@@ -258,11 +289,14 @@ static PyObject *keeper_set_offset_min(PyStore *self, PyObject *args)
     unsigned int queue;
     unsigned long long offset;
     if (!PyArg_ParseTuple(args, "IK:set_offset_min", &queue, &offset) || !store_check_writable(self) ||
-        !queue_check(self, queue))
+        !queue_check(self, queue)) {
         return NULL;
+    }
     unsigned long long end = load(&self->core.queues[queue].offset_max);
-    if (offset > end)
-        return core_raise(self->state, SHMQ_BAD_ARGUMENT, "offset_min %llu must not exceed offset_max %llu", offset, end);
+    if (offset > end) {
+        return core_raise(self->state, SHMQ_BAD_ARGUMENT, "offset_min %llu must not exceed offset_max %llu", offset,
+                          end);
+    }
     atomic_store_explicit(&self->core.queues[queue].offset_min, offset, memory_order_release);
     Py_RETURN_NONE;
 }
@@ -270,11 +304,13 @@ static PyObject *keeper_set_offset_min(PyStore *self, PyObject *args)
 static PyObject *keeper_frames_grow(PyStore *self, PyObject *value)
 {
     uint64_t count;
-    if (!store_check_writable(self) || !number_from(value, &count))
+    if (!store_check_writable(self) || !number_from(value, &count)) {
         return NULL;
+    }
     enum shmq_status status = count > UINT32_MAX ? SHMQ_BAD_ARGUMENT : shmq_frames_grow(&self->core, (uint32_t)count);
-    if (status != SHMQ_OK)
+    if (status != SHMQ_OK) {
         return core_raise_status(self->state, status, "reserving memory for unit frames");
+    }
     Py_RETURN_NONE;
 }
 
@@ -284,11 +320,13 @@ static PyObject *keeper_frames_release(PyStore *self, PyObject *args)
     unsigned long long ordinal;
     double timeout;
     if (!PyArg_ParseTuple(args, "IKId:frames_release", &queue, &ordinal, &count, &timeout) ||
-        !store_check_writable(self) || !queue_check(self, queue))
+        !store_check_writable(self) || !queue_check(self, queue)) {
         return NULL;
+    }
     struct store_lane *lane = store_lane_take(self);
-    if (!lane)
+    if (!lane) {
         return NULL;
+    }
     uint64_t deadline = deadline_after(self, timeout);
     uint32_t released;
     Py_BEGIN_ALLOW_THREADS
@@ -302,8 +340,9 @@ static PyObject *keeper_wait_durable(PyStore *self, PyObject *args)
 {
     unsigned long long position;
     double timeout;
-    if (!PyArg_ParseTuple(args, "Kd:wait_durable", &position, &timeout) || !store_check_writable(self))
+    if (!PyArg_ParseTuple(args, "Kd:wait_durable", &position, &timeout) || !store_check_writable(self)) {
         return NULL;
+    }
     return store_wait_durable(self, position, timeout) ? Py_NewRef(Py_None) : NULL;
 }
 
@@ -320,15 +359,18 @@ PyMethodDef keeper_methods[] = {
     {"populate", (PyCFunction)keeper_populate, METH_VARARGS, "Fill page tables ahead of the writers."},
     {"dirty_queues", (PyCFunction)keeper_dirty_queues, METH_VARARGS,
      "(queue index, persisted, offset_max) of queues whose units are not all in files."},
-    {"units_read", (PyCFunction)keeper_units_read, METH_VARARGS, "Units still in memory, 20 bytes each; may be shorter."},
+    {"units_read", (PyCFunction)keeper_units_read, METH_VARARGS,
+     "Units still in memory, 20 bytes each; may be shorter."},
     {"units_restore", (PyCFunction)keeper_units_restore, METH_VARARGS, "Put units back after a restart."},
     {"set_persisted", (PyCFunction)keeper_set_persisted, METH_VARARGS, "Units below it are in the ConsumeQueue files."},
     {"set_queue", (PyCFunction)(void (*)(void))keeper_set_queue, METH_VARARGS | METH_KEYWORDS,
      "Recovery only: set the offsets of a queue."},
-    {"set_offset_min", (PyCFunction)keeper_set_offset_min, METH_VARARGS, "Retention: the first queue offset that is left."},
+    {"set_offset_min", (PyCFunction)keeper_set_offset_min, METH_VARARGS,
+     "Retention: the first queue offset that is left."},
     {"frames_grow", (PyCFunction)keeper_frames_grow, METH_O, "Reserve memory for that many more unit frames."},
     {"frames_release", (PyCFunction)keeper_frames_release, METH_VARARGS,
      "Give back full, persisted frames of a queue; returns how many."},
-    {"wait_durable", (PyCFunction)keeper_wait_durable, METH_VARARGS, "Wait until the log is on the disk up to a position."},
+    {"wait_durable", (PyCFunction)keeper_wait_durable, METH_VARARGS,
+     "Wait until the log is on the disk up to a position."},
     {NULL},
 };

@@ -2,14 +2,15 @@
  *
  *   owner word of an offset slot     client slot + 1 | slot generation << 32      0: nobody
  *
- * A client slot is live while its generation is the one in the word, its state is not FREE and its process (pid and start
- * time) exists. (1) Only compare-and-swap changes an owner word. (2) An owner word of the dead may be replaced by anybody.
+ * A client slot is live while its generation is the one in the word, its state is not FREE and its process (pid and
+ * start time) exists. (1) Only compare-and-swap changes an owner word. (2) An owner word of the dead may be replaced by
+ * anybody.
  */
 #include <string.h>
 
 #include "py_core.h"
 
-/* ---- groups --------------------------------------------------------------------------------------------------- */
+/* ---- groups ---------------------------------------------------------------------------------------- */
 static const char *group_name(PyStore *self, PyObject *value)
 {
     Py_ssize_t bytes;
@@ -26,8 +27,9 @@ static PyObject *members_group_put(PyStore *self, PyObject *value)
 {
     const char *name = store_check_writable(self) ? group_name(self, value) : NULL;
     uint32_t group = 0;
-    if (!name)
+    if (!name) {
         return NULL;
+    }
     enum shmq_status status = shmq_group_put(&self->core, name, &group);
     return status == SHMQ_OK ? PyLong_FromUnsignedLong(group) : core_raise_status(self->state, status, name);
 }
@@ -35,8 +37,9 @@ static PyObject *members_group_put(PyStore *self, PyObject *value)
 static PyObject *members_group_find(PyStore *self, PyObject *value)
 {
     const char *name = store_check(self) ? group_name(self, value) : NULL;
-    if (!name)
+    if (!name) {
         return NULL;
+    }
     uint32_t group = shmq_group_find(&self->core, name);
     return PyLong_FromLong(group == SHMQ_NONE ? -1 : (long)group);
 }
@@ -44,46 +47,54 @@ static PyObject *members_group_find(PyStore *self, PyObject *value)
 static PyObject *members_group_delete(PyStore *self, PyObject *value)
 {
     const char *name = store_check_writable(self) ? group_name(self, value) : NULL;
-    if (!name)
+    if (!name) {
         return NULL;
+    }
     enum shmq_status status = shmq_group_delete(&self->core, name);
-    if (status != SHMQ_OK)
+    if (status != SHMQ_OK) {
         return core_raise_status(self->state, status, name);
+    }
     Py_RETURN_NONE;
 }
 
 static PyObject *members_groups(PyStore *self, PyObject *unused)
 {
     (void)unused;
-    if (!store_check(self))
+    if (!store_check(self)) {
         return NULL;
+    }
     uint32_t count = atomic_load_explicit(&self->core.readers->group_count, memory_order_acquire);
     count = count < self->core.sizes.group_max ? count : self->core.sizes.group_max;
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list && i < count; i++) {
         struct shmq_group *group = &self->core.groups[i];
-        if (atomic_load_explicit(&group->state, memory_order_acquire) != SHMQ_TOPIC_LIVE)
+        if (atomic_load_explicit(&group->state, memory_order_acquire) != SHMQ_TOPIC_LIVE) {
             continue;
+        }
         uint32_t bytes = group->name_bytes < sizeof group->name ? group->name_bytes : (uint32_t)sizeof group->name;
         PyObject *name = PyUnicode_DecodeUTF8(group->name, bytes, "replace");
         PyObject *item = name ? Py_BuildValue("(IN)", i, name) : NULL;
-        if (!item || PyList_Append(list, item) < 0)
+        if (!item || PyList_Append(list, item) < 0) {
             Py_CLEAR(list);
+        }
         Py_XDECREF(item);
     }
     return list;
 }
 
-/* ---- offsets and owners ------------------------------------------------------------------------------------------ */
+/* ---- offsets and owners ---------------------------------------------------------------------------- */
 static struct shmq_offset *offset_entry(PyStore *self, PyObject *value)
 {
-    if (!store_check(self))
+    if (!store_check(self)) {
         return NULL;
+    }
     unsigned long slot = PyLong_AsUnsignedLong(value);
-    if (slot == (unsigned long)-1 && PyErr_Occurred())
+    if (slot == (unsigned long)-1 && PyErr_Occurred()) {
         return NULL;
-    if (slot < self->core.sizes.offset_max)
+    }
+    if (slot < self->core.sizes.offset_max) {
         return &self->core.offsets[slot];
+    }
     core_raise(self->state, SHMQ_BAD_ARGUMENT, "offset slot %lu of %u", slot, self->core.sizes.offset_max);
     return NULL;
 }
@@ -91,16 +102,19 @@ static struct shmq_offset *offset_entry(PyStore *self, PyObject *value)
 static int64_t owner_of(PyStore *self, uint64_t word)
 {
     uint32_t slot = (uint32_t)word - 1u;
-    if (!(uint32_t)word || slot >= self->core.sizes.client_max)
+    if (!(uint32_t)word || slot >= self->core.sizes.client_max) {
         return -1;
+    }
     struct shmq_client *client = &self->core.clients[slot];
     if (atomic_load_explicit(&client->state, memory_order_acquire) == SHMQ_CLIENT_FREE ||
-        atomic_load_explicit(&client->generation, memory_order_acquire) != (uint32_t)(word >> 32))
+        atomic_load_explicit(&client->generation, memory_order_acquire) != (uint32_t)(word >> 32)) {
         return -1;
+    }
     uint32_t pid = client->pid;
     uint64_t start = client->start;
-    if (pid == self->core.self_pid && start == self->core.self_start)
+    if (pid == self->core.self_pid && start == self->core.self_start) {
         return slot;
+    }
     return shmq_process_start(pid) == start ? (int64_t)slot : -1;
 }
 
@@ -108,8 +122,9 @@ static PyObject *members_offset_put(PyStore *self, PyObject *args)
 {
     unsigned int group, queue;
     uint32_t slot = 0;
-    if (!PyArg_ParseTuple(args, "II:offset_put", &group, &queue) || !store_check_writable(self))
+    if (!PyArg_ParseTuple(args, "II:offset_put", &group, &queue) || !store_check_writable(self)) {
         return NULL;
+    }
     enum shmq_status status = shmq_offset_put(&self->core, group, queue, &slot);
     return status == SHMQ_OK ? PyLong_FromUnsignedLong(slot)
                              : core_raise_status(self->state, status, "an offset slot for a group and a queue");
@@ -118,8 +133,9 @@ static PyObject *members_offset_put(PyStore *self, PyObject *args)
 static PyObject *members_offset_get(PyStore *self, PyObject *value)
 {
     struct shmq_offset *entry = offset_entry(self, value);
-    if (!entry)
+    if (!entry) {
         return NULL;
+    }
     uint64_t committed = atomic_load_explicit(&entry->committed, memory_order_acquire);
     return PyLong_FromLongLong((long long)committed - 1);
 }
@@ -128,11 +144,13 @@ static PyObject *members_offset_set(PyStore *self, PyObject *args)
 {
     PyObject *slot;
     unsigned long long offset;
-    if (!PyArg_ParseTuple(args, "OK:offset_set", &slot, &offset))
+    if (!PyArg_ParseTuple(args, "OK:offset_set", &slot, &offset)) {
         return NULL;
+    }
     struct shmq_offset *entry = offset_entry(self, slot);
-    if (!entry)
+    if (!entry) {
         return NULL;
+    }
     atomic_store_explicit(&entry->committed, offset + 1, memory_order_release);
     atomic_store_explicit(&entry->updated_ms, self->core.io->wall_ms(), memory_order_release);
     Py_RETURN_NONE;
@@ -141,16 +159,18 @@ static PyObject *members_offset_set(PyStore *self, PyObject *args)
 static PyObject *members_offset_owner(PyStore *self, PyObject *value)
 {
     struct shmq_offset *entry = offset_entry(self, value);
-    if (!entry)
+    if (!entry) {
         return NULL;
+    }
     return PyLong_FromLongLong(owner_of(self, atomic_load_explicit(&entry->owner, memory_order_acquire)));
 }
 
 static uint64_t own_word(PyStore *self)
 {
     uint64_t word = shmq_owner_word(&self->core);
-    if (!word)
+    if (!word) {
         core_raise(self->state, SHMQ_BAD_ARGUMENT, "this store has no client slot; call use_client() first");
+    }
     return word;
 }
 
@@ -158,15 +178,19 @@ static PyObject *members_offset_take(PyStore *self, PyObject *value)
 {
     struct shmq_offset *entry = offset_entry(self, value);
     uint64_t own = entry ? own_word(self) : 0;
-    if (!own)
+    if (!own) {
         return NULL;
+    }
     uint64_t seen = atomic_load_explicit(&entry->owner, memory_order_acquire);
     while (seen != own) {
-        if (owner_of(self, seen) >= 0)
+        if (owner_of(self, seen) >= 0) {
             Py_RETURN_FALSE;
+        }
         /* Acquire: what the former owner did before it left happened before what we read of its progress. */
-        if (atomic_compare_exchange_strong_explicit(&entry->owner, &seen, own, memory_order_acq_rel, memory_order_acquire))
+        if (atomic_compare_exchange_strong_explicit(&entry->owner, &seen, own, memory_order_acq_rel,
+                                                    memory_order_acquire)) {
             break;
+        }
     }
     Py_RETURN_TRUE;
 }
@@ -175,8 +199,9 @@ static PyObject *members_offset_leave(PyStore *self, PyObject *value)
 {
     struct shmq_offset *entry = offset_entry(self, value);
     uint64_t own = entry ? own_word(self) : 0;
-    if (!own)
+    if (!own) {
         return NULL;
+    }
     (void)atomic_compare_exchange_strong_explicit(&entry->owner, &own, 0, memory_order_acq_rel, memory_order_relaxed);
     Py_RETURN_NONE;
 }
@@ -184,8 +209,9 @@ static PyObject *members_offset_leave(PyStore *self, PyObject *value)
 static PyObject *members_offsets(PyStore *self, PyObject *unused)
 {
     (void)unused;
-    if (!store_check(self))
+    if (!store_check(self)) {
         return NULL;
+    }
     uint32_t count = atomic_load_explicit(&self->core.readers->offset_count, memory_order_acquire);
     count = count < self->core.sizes.offset_max ? count : self->core.sizes.offset_max;
     PyObject *list = PyList_New(0);
@@ -193,24 +219,27 @@ static PyObject *members_offsets(PyStore *self, PyObject *unused)
         struct shmq_offset *entry = &self->core.offsets[i];
         uint64_t committed = atomic_load_explicit(&entry->committed, memory_order_acquire);
         uint64_t owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
-        PyObject *item = Py_BuildValue(
-            "(IIILLK)", i, entry->group, entry->queue, (long long)committed - 1, (long long)owner_of(self, owner),
-            (unsigned long long)atomic_load_explicit(&entry->updated_ms, memory_order_relaxed));
-        if (!item || PyList_Append(list, item) < 0)
+        PyObject *item =
+            Py_BuildValue("(IIILLK)", i, entry->group, entry->queue, (long long)committed - 1,
+                          (long long)owner_of(self, owner),
+                          (unsigned long long)atomic_load_explicit(&entry->updated_ms, memory_order_relaxed));
+        if (!item || PyList_Append(list, item) < 0) {
             Py_CLEAR(list);
+        }
         Py_XDECREF(item);
     }
     return list;
 }
 
-/* ---- client slots -------------------------------------------------------------------------------------------------- */
+/* ---- client slots ---------------------------------------------------------------------------------- */
 static PyObject *members_client_put(PyStore *self, PyObject *args)
 {
     unsigned int pid, role;
     unsigned long long start;
     uint32_t slot = 0;
-    if (!PyArg_ParseTuple(args, "IKI:client_put", &pid, &start, &role) || !store_check_writable(self))
+    if (!PyArg_ParseTuple(args, "IKI:client_put", &pid, &start, &role) || !store_check_writable(self)) {
         return NULL;
+    }
     enum shmq_status status = shmq_client_put(&self->core, pid, start, role, &slot);
     return status == SHMQ_OK ? PyLong_FromUnsignedLong(slot) : core_raise_status(self->state, status, "a client slot");
 }
@@ -218,11 +247,13 @@ static PyObject *members_client_put(PyStore *self, PyObject *args)
 static bool slot_from(PyStore *self, PyObject *value, uint32_t *slot)
 {
     unsigned long number = PyLong_AsUnsignedLong(value);
-    if ((number == (unsigned long)-1 && PyErr_Occurred()) || !store_check(self))
+    if ((number == (unsigned long)-1 && PyErr_Occurred()) || !store_check(self)) {
         return false;
+    }
     *slot = (uint32_t)number;
-    if (number < self->core.sizes.client_max)
+    if (number < self->core.sizes.client_max) {
         return true;
+    }
     core_raise(self->state, SHMQ_BAD_ARGUMENT, "client slot %lu of %u", number, self->core.sizes.client_max);
     return false;
 }
@@ -230,8 +261,9 @@ static bool slot_from(PyStore *self, PyObject *value, uint32_t *slot)
 static PyObject *members_client_drop(PyStore *self, PyObject *value)
 {
     uint32_t slot;
-    if (!store_check_writable(self) || !slot_from(self, value, &slot))
+    if (!store_check_writable(self) || !slot_from(self, value, &slot)) {
         return NULL;
+    }
     shmq_client_drop(&self->core, slot);
     Py_RETURN_NONE;
 }
@@ -240,22 +272,25 @@ static PyObject *members_clients(PyStore *self, PyObject *unused)
 {
     (void)unused;
     typedef unsigned long long u64;
-    if (!store_check(self))
+    if (!store_check(self)) {
         return NULL;
+    }
     uint32_t count = atomic_load_explicit(&self->core.readers->client_high, memory_order_acquire);
     count = count < self->core.sizes.client_max ? count : self->core.sizes.client_max;
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list && i < count; i++) {
         struct shmq_client *client = &self->core.clients[i];
         uint32_t state = atomic_load_explicit(&client->state, memory_order_acquire);
-        if (state == SHMQ_CLIENT_FREE)
+        if (state == SHMQ_CLIENT_FREE) {
             continue;
+        }
         PyObject *item = Py_BuildValue("(IIIKIKKK)", i, state, client->pid, (u64)client->start, client->role,
                                        (u64)atomic_load_explicit(&client->received, memory_order_relaxed),
                                        (u64)atomic_load_explicit(&client->sent, memory_order_relaxed),
                                        (u64)atomic_load_explicit(&client->beat_ns, memory_order_relaxed));
-        if (!item || PyList_Append(list, item) < 0)
+        if (!item || PyList_Append(list, item) < 0) {
             Py_CLEAR(list);
+        }
         Py_XDECREF(item);
     }
     return list;
@@ -264,8 +299,9 @@ static PyObject *members_clients(PyStore *self, PyObject *unused)
 static PyObject *members_use_client(PyStore *self, PyObject *value)
 {
     uint32_t slot;
-    if (!slot_from(self, value, &slot))
+    if (!slot_from(self, value, &slot)) {
         return NULL;
+    }
     self->core.client_slot = slot;
     Py_RETURN_NONE;
 }
@@ -275,7 +311,8 @@ PyMethodDef member_methods[] = {
     {"group_find", (PyCFunction)members_group_find, METH_O, "Group index, -1 when there is none."},
     {"group_delete", (PyCFunction)members_group_delete, METH_O, "Forget a group and its offsets."},
     {"groups", (PyCFunction)members_groups, METH_NOARGS, "(index, name) of every group."},
-    {"offset_put", (PyCFunction)members_offset_put, METH_VARARGS, "Offset slot of a group and a queue, made if need be."},
+    {"offset_put", (PyCFunction)members_offset_put, METH_VARARGS,
+     "Offset slot of a group and a queue, made if need be."},
     {"offset_get", (PyCFunction)members_offset_get, METH_O, "Committed queue offset, -1 when never set."},
     {"offset_set", (PyCFunction)members_offset_set, METH_VARARGS, "Set the next queue offset to deliver."},
     {"offset_owner", (PyCFunction)members_offset_owner, METH_O,

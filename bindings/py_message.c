@@ -1,25 +1,27 @@
 /* Message: one received record, decoded where it lies.
  *
- * Holds the mapped file and the decoded view; everything else is made on access and kept only where making it again is dear
- * (body, properties, value). The object exports the stored body, so `view` and every slice of it keep it, and with it the
- * file, alive. Deleted files stay readable that way until the last view is gone.
+ * Holds the mapped file and the decoded view; everything else is made on access and kept only where making it again is
+ * dear (body, properties, value). The object exports the stored body, so `view` and every slice of it keep it, and with
+ * it the file, alive. Deleted files stay readable that way until the last view is gone.
  */
 #include <string.h>
 
 #include "py_core.h"
 
-/* ---- life ------------------------------------------------------------------------------------------------------ */
+/* ---- life ------------------------------------------------------------------------------------------ */
 PyObject *message_new(struct core_state *state, PyReader *reader, const struct shmq_view *view,
                       struct shmq_mapping *mapping, uint32_t cursor, uint64_t serial)
 {
     PyMessage *self;
-    if (state->message_free_count)
+    if (state->message_free_count) {
         self = (PyMessage *)PyObject_Init((PyObject *)state->message_free[--state->message_free_count],
                                           state->message_type);
-    else
+    } else {
         self = PyObject_GC_New(PyMessage, state->message_type);
-    if (!self)
+    }
+    if (!self) {
         return NULL;
+    }
     self->state = state;
     self->reader = (PyReader *)Py_XNewRef(reader);
     self->mapping = shmq_mapping_hold(mapping);
@@ -58,20 +60,22 @@ static void message_dealloc(PyMessage *self)
     PyObject_GC_UnTrack(self);
     message_clear(self);
     shmq_mapping_release(self->mapping);
-    if (state->message_free_count < FREE_LIST_MAX)
+    if (state->message_free_count < FREE_LIST_MAX) {
         state->message_free[state->message_free_count++] = self;
-    else
+    } else {
         PyObject_GC_Del(self);
+    }
     Py_DECREF(type); /* last: the type keeps the module, and with it `state`, alive */
 }
 
 void message_free_list_clear(struct core_state *state)
 {
-    while (state->message_free_count)
+    while (state->message_free_count) {
         PyObject_GC_Del(state->message_free[--state->message_free_count]);
+    }
 }
 
-/* ---- numbers and texts ------------------------------------------------------------------------------------------- */
+/* ---- numbers and texts ----------------------------------------------------------------------------- */
 #define AT(field) ((void *)(intptr_t)offsetof(PyMessage, field))
 
 static PyObject *get_u32(PyMessage *self, void *closure)
@@ -122,8 +126,9 @@ static PyObject *get_keys(PyMessage *self, void *closure)
     size_t bytes = 0;
     const char *text = property_of(self, "KEYS", &bytes);
     PyObject *joined = text ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)bytes, "replace") : NULL;
-    if (!joined)
+    if (!joined) {
         return text ? NULL : PyList_New(0);
+    }
     PyObject *keys = PyUnicode_Split(joined, NULL, -1);
     Py_DECREF(joined);
     return keys;
@@ -132,8 +137,9 @@ static PyObject *get_keys(PyMessage *self, void *closure)
 static PyObject *get_properties(PyMessage *self, void *closure)
 {
     (void)closure;
-    if (!self->properties)
+    if (!self->properties) {
         self->properties = property_dict(self->view.properties, self->view.properties_bytes);
+    }
     return Py_XNewRef(self->properties);
 }
 
@@ -147,15 +153,17 @@ static PyObject *get_message_id(PyMessage *self, void *closure)
 {
     size_t bytes = 0;
     const char *text = property_of(self, "UNIQ_KEY", &bytes);
-    return text && bytes ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)bytes, "replace") : get_offset_message_id(self, closure);
+    return text && bytes ? PyUnicode_DecodeUTF8(text, (Py_ssize_t)bytes, "replace")
+                         : get_offset_message_id(self, closure);
 }
 
 static int set_attempt(PyMessage *self, PyObject *value, void *closure)
 {
     (void)closure;
     unsigned long attempt = value ? PyLong_AsUnsignedLong(value) : 0;
-    if (value && PyErr_Occurred())
+    if (value && PyErr_Occurred()) {
         return -1;
+    }
     if (attempt < 1 || attempt > UINT32_MAX) {
         PyErr_SetString(PyExc_ValueError, "attempt counts deliveries from 1");
         return -1;
@@ -184,8 +192,9 @@ static int message_getbuffer(PyMessage *self, Py_buffer *buffer, int flags)
 static PyObject *get_value(PyMessage *self, void *closure)
 {
     (void)closure;
-    if (self->value)
+    if (self->value) {
         return Py_NewRef(self->value);
+    }
     if (!self->reader || !self->reader->codec) {
         PyErr_SetString(PyExc_AttributeError, "this message was read without a codec; use body or view");
         return NULL;
@@ -199,13 +208,15 @@ static PyObject *get_value(PyMessage *self, void *closure)
     return value;
 }
 
-/* ---- settling ----------------------------------------------------------------------------------------------------- */
+/* ---- settling -------------------------------------------------------------------------------------- */
 bool message_acknowledge(PyMessage *self)
 {
-    if (self->settled)
+    if (self->settled) {
         return true;
-    if (self->reader && !reader_acknowledge(self->reader, self))
+    }
+    if (self->reader && !reader_acknowledge(self->reader, self)) {
         return false;
+    }
     self->settled = true;
     return true;
 }
@@ -221,7 +232,8 @@ static bool ask_owner(PyMessage *self, PyObject *method, PyObject *argument)
 {
     PyObject *owner = self->reader ? Py_XNewRef(self->reader->owner) : NULL;
     if (!owner) {
-        core_raise(self->state, SHMQ_BAD_ARGUMENT, "this message was read without a group; there is nobody to give it back to");
+        core_raise(self->state, SHMQ_BAD_ARGUMENT,
+                   "this message was read without a group; there is nobody to give it back to");
         return false;
     }
     PyObject *result = PyObject_CallMethodObjArgs(owner, method, self, argument, NULL);
@@ -232,11 +244,13 @@ static bool ask_owner(PyMessage *self, PyObject *method, PyObject *argument)
 
 static bool give_back(PyMessage *self, PyObject *after)
 {
-    if (self->settled)
+    if (self->settled) {
         return true;
+    }
     self->requeued = false;
-    if (!ask_owner(self, self->state->name_nack, after))
+    if (!ask_owner(self, self->state->name_nack, after)) {
         return false;
+    }
     self->settled = !self->requeued; /* requeue() made it a message to be delivered again */
     return true;
 }
@@ -245,13 +259,13 @@ static PyObject *message_nack(PyMessage *self, PyObject *const *args, Py_ssize_t
 {
     PyObject *after = Py_None;
     Py_ssize_t named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-    if (nargs + named > 1 ||
-        (named && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "after") != 0)) {
+    if (nargs + named > 1 || (named && PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0), "after") != 0)) {
         PyErr_SetString(PyExc_TypeError, "nack() takes one argument, after");
         return NULL;
     }
-    if (nargs + named)
+    if (nargs + named) {
         after = args[0];
+    }
     return give_back(self, after) ? Py_NewRef(Py_None) : NULL;
 }
 
@@ -282,8 +296,9 @@ static PyObject *message_exit(PyMessage *self, PyObject *const *args, Py_ssize_t
 static PyObject *message_repr(PyMessage *self)
 {
     PyObject *topic = get_topic(self, NULL);
-    if (!topic)
+    if (!topic) {
         return NULL;
+    }
     PyObject *text = PyUnicode_FromFormat("<Message %U queue %u offset %llu, %u bytes%s>", topic, self->view.queue_id,
                                           (unsigned long long)self->view.queue_offset, self->view.body_bytes,
                                           self->settled ? ", settled" : "");
@@ -295,7 +310,8 @@ static PyGetSetDef message_getset[] = {
     {"topic", (getter)get_topic, NULL, "Topic it was stored under.", NULL},
     {"queue_id", (getter)get_u32, NULL, "Queue within the topic.", AT(view.queue_id)},
     {"offset", (getter)get_u64, NULL, "Queue offset: counts messages.", AT(view.queue_offset)},
-    {"body", (getter)message_body, NULL, "The body as bytes: copied, and inflated if compressed, on first access.", NULL},
+    {"body", (getter)message_body, NULL, "The body as bytes: copied, and inflated if compressed, on first access.",
+     NULL},
     {"view", (getter)get_view, NULL, "Read-only memoryview of the stored body, in the log itself.", NULL},
     {"size", (getter)get_u32, NULL, "Bytes of the body as stored.", AT(view.body_bytes)},
     {"tag", (getter)get_property, NULL, "The tag, or None.", "TAGS"},

@@ -1,7 +1,7 @@
 /* Reader.poll and iteration: take what is there, else wait without the GIL, in slices.
  *
- * A slice bounds how long a signal, stop() or a new assignment can go unseen; within it the wait ends at the first message.
- * The wait sees a private copy of queues and offsets, so other threads may assign and take meanwhile.
+ * A slice bounds how long a signal, stop() or a new assignment can go unseen; within it the wait ends at the first
+ * message. The wait sees a private copy of queues and offsets, so other threads may assign and take meanwhile.
  *
  *   wake()     poll: [] at once          iterator: asks owner._idle() at once
  *   stop()     poll: []                  iterator: StopIteration
@@ -12,37 +12,47 @@
 #include "py_core.h"
 
 #define WAIT_QUEUES_ON_STACK 64
-#define BEAT_EVERY 64u         /* messages between two looks at the clock while messages flow */
+#define BEAT_EVERY 64u /* messages between two looks at the clock while messages flow */
 
 static void beat(PyReader *self)
 {
     struct shmq_store *core = self->core.store;
-    if (core->client_slot < core->sizes.client_max)
-        atomic_store_explicit(&core->clients[core->client_slot].beat_ns, core->io->monotonic_ns(), memory_order_relaxed);
+    if (self->store->open && core->client_slot < core->sizes.client_max) {
+        atomic_store_explicit(&core->clients[core->client_slot].beat_ns, core->io->monotonic_ns(),
+                              memory_order_relaxed);
+    }
 }
 
 static void count_received(PyReader *self)
 {
     struct shmq_store *core = self->core.store;
-    if (core->client_slot >= core->sizes.client_max)
+    if (core->client_slot >= core->sizes.client_max) {
         return;
+    }
     _Atomic uint64_t *received = &core->clients[core->client_slot].received;
     uint64_t count = atomic_load_explicit(received, memory_order_relaxed) + 1;
     atomic_store_explicit(received, count, memory_order_relaxed);
-    if (count % BEAT_EVERY == 0)
+    if (count % BEAT_EVERY == 0) {
         beat(self);
+    }
 }
 
 static PyObject *raise_delivery(PyReader *self, enum shmq_status status, const struct shmq_delivery *delivery)
 {
     typedef unsigned long long u64;
-    if (status == SHMQ_CORRUPT && delivery->record_bytes)
-        return core_raise(self->state, status, "queue index %u, offset %llu: the %u bytes at log position %llu are not the "
-                          "record that was stored there; it is left out", delivery->queue, (u64)delivery->queue_offset,
-                          delivery->record_bytes, (u64)delivery->log_position);
-    if (status == SHMQ_CORRUPT)
-        return core_raise(self->state, status, "queue index %u: its units from offset %llu on are neither in memory nor in "
-                          "ConsumeQueue files; seek() past them to go on", delivery->queue, (u64)delivery->queue_offset);
+    if (status == SHMQ_CORRUPT && delivery->record_bytes) {
+        return core_raise(self->state, status,
+                          "queue index %u, offset %llu: the %u bytes at log position %llu are not the "
+                          "record that was stored there; it is left out",
+                          delivery->queue, (u64)delivery->queue_offset, delivery->record_bytes,
+                          (u64)delivery->log_position);
+    }
+    if (status == SHMQ_CORRUPT) {
+        return core_raise(self->state, status,
+                          "queue index %u: its units from offset %llu on are neither in memory nor in "
+                          "ConsumeQueue files; seek() past them to go on",
+                          delivery->queue, (u64)delivery->queue_offset);
+    }
     return core_raise_status(self->state, status, "mapping a log file");
 }
 
@@ -56,7 +66,8 @@ static PyObject *take_requeued(PyReader *self)
             return NULL;
         }
         message->requeued = false;
-        if (message->cursor < self->core.cursor_count && self->core.cursors[message->cursor]->serial == message->serial) {
+        if (message->cursor < self->core.cursor_count &&
+            self->core.cursors[message->cursor]->serial == message->serial) {
             message->settled = false;
             return (PyObject *)message;
         }
@@ -78,16 +89,19 @@ static PyObject *raise_deferred(PyReader *self)
 static inline PyObject *take(PyReader *self)
 {
     struct shmq_delivery delivery;
-    if (self->deferred)
+    if (self->deferred) {
         return raise_deferred(self);
+    }
     if (PyList_GET_SIZE(self->requeued)) {
         PyObject *message = take_requeued(self);
-        if (message || PyErr_Occurred())
+        if (message || PyErr_Occurred()) {
             return message;
+        }
     }
     enum shmq_status status = shmq_reader_next(&self->core, &delivery);
-    while (status == SHMQ_WOULD_BLOCK && PyErr_CheckSignals() == 0)
+    while (status == SHMQ_WOULD_BLOCK && PyErr_CheckSignals() == 0) {
         status = shmq_reader_next(&self->core, &delivery);
+    }
     if (status == SHMQ_OK) {
         count_received(self);
         return message_new(self->state, self, &delivery.view, delivery.mapping, delivery.cursor, delivery.serial);
@@ -121,33 +135,38 @@ static enum shmq_status wait_once(PyReader *self, uint64_t deadline_ns)
     int reason = errno;
     uint64_t waited_ns = store->core.io->monotonic_ns() - from_ns;
     store_user_leave(store);
-    if (offsets != offsets_here)
+    if (offsets != offsets_here) {
         PyMem_RawFree(offsets);
+    }
     shmq_reader_waited(&self->core, waited_ns);
-    if (PyErr_CheckSignals() < 0)
+    if (PyErr_CheckSignals() < 0) {
         return FACE_ERROR;
-    if (status == SHMQ_OK || status == SHMQ_TIMED_OUT)
+    }
+    if (status == SHMQ_OK || status == SHMQ_TIMED_OUT) {
         return status;
+    }
     errno = reason;
-    if (status == SHMQ_BAD_ARGUMENT)
+    if (status == SHMQ_BAD_ARGUMENT) {
         core_raise(self->state, status, "waiting needs a client slot; call Store.use_client() first");
-    else
+    } else {
         core_raise_status(self->state, status, "waiting for messages");
+    }
     return FACE_ERROR;
 }
 
 static bool keep_last(PyReader *self, PyObject *delivered)
 {
-    if (!self->auto_ack)
+    if (!self->auto_ack) {
         return true;
+    }
     /* The caller may change a list that it was given. */
-    PyObject *last = PyList_CheckExact(delivered) ? PyList_GetSlice(delivered, 0, PyList_GET_SIZE(delivered))
-                                                  : Py_NewRef(delivered);
+    PyObject *last =
+        PyList_CheckExact(delivered) ? PyList_GetSlice(delivered, 0, PyList_GET_SIZE(delivered)) : Py_NewRef(delivered);
     Py_XSETREF(self->last, last);
     return last != NULL;
 }
 
-/* ---- poll --------------------------------------------------------------------------------------------------------- */
+/* ---- poll ------------------------------------------------------------------------------------------ */
 static bool poll_parse(PyReader *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, Py_ssize_t *most,
                        double *timeout)
 {
@@ -160,7 +179,7 @@ static bool poll_parse(PyReader *self, PyObject *const *args, Py_ssize_t nargs, 
         PyObject *name = PyTuple_GET_ITEM(kwnames, i);
         int index = PyUnicode_CompareWithASCIIString(name, "max") == 0       ? 0
                     : PyUnicode_CompareWithASCIIString(name, "timeout") == 0 ? 1
-                                                                              : -1;
+                                                                             : -1;
         if (index < 0 || values[index]) {
             PyErr_Format(PyExc_TypeError, "poll() got an unexpected or repeated argument '%U'", name);
             return false;
@@ -169,8 +188,9 @@ static bool poll_parse(PyReader *self, PyObject *const *args, Py_ssize_t nargs, 
     }
     *most = values[0] ? PyLong_AsSsize_t(values[0]) : 32;
     *timeout = 0;
-    if (*most == -1 && PyErr_Occurred())
+    if (*most == -1 && PyErr_Occurred()) {
         return false;
+    }
     if (*most < 1) {
         core_raise(self->state, SHMQ_BAD_ARGUMENT, "poll(max=%zd): at least 1", *most);
         return false;
@@ -183,17 +203,21 @@ static bool poll_fill(PyReader *self, PyObject *list, Py_ssize_t most)
 {
     while (PyList_GET_SIZE(list) < most) {
         PyObject *message = take(self);
-        if (!message)
+        if (!message) {
             break;
+        }
         int failed = PyList_Append(list, message);
         Py_DECREF(message);
-        if (failed)
+        if (failed) {
             return false;
+        }
     }
-    if (!PyErr_Occurred())
+    if (!PyErr_Occurred()) {
         return true;
-    if (!PyList_GET_SIZE(list))
+    }
+    if (!PyList_GET_SIZE(list)) {
         return false;
+    }
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_NormalizeException(&type, &value, &traceback);
@@ -207,40 +231,49 @@ PyObject *reader_poll(PyReader *self, PyObject *const *args, Py_ssize_t nargs, P
 {
     Py_ssize_t most;
     double timeout;
-    if (!poll_parse(self, args, nargs, kwnames, &most, &timeout) || !reader_check(self) || !reader_settle_last(self))
+    if (!poll_parse(self, args, nargs, kwnames, &most, &timeout) || !reader_check(self) || !reader_settle_last(self)) {
         return NULL;
+    }
     PyObject *list = PyList_New(0);
-    if (!list)
+    if (!list) {
         return NULL;
+    }
     uint64_t deadline = 0;
     while (!self->stopped) {
-        if (!poll_fill(self, list, most))
+        if (!poll_fill(self, list, most)) {
             goto failed;
-        if (PyList_GET_SIZE(list) || timeout <= 0 || self->woken)
+        }
+        if (PyList_GET_SIZE(list) || timeout <= 0 || self->woken) {
             break;
+        }
         uint64_t now = self->store->core.io->monotonic_ns();
         deadline = deadline ? deadline : deadline_after(self->store, timeout);
-        if (now >= deadline)
+        if (now >= deadline) {
             break;
+        }
         uint64_t slice = deadline_after(self->store, self->slice);
-        if (wait_once(self, slice < deadline ? slice : deadline) == FACE_ERROR || !reader_check(self))
+        if (wait_once(self, slice < deadline ? slice : deadline) == FACE_ERROR || !reader_check(self)) {
             goto failed;
+        }
     }
     self->woken = false;
-    if (keep_last(self, list))
+    beat(self);
+    if (keep_last(self, list)) {
         return list;
+    }
 failed:
     Py_DECREF(list);
     return NULL;
 }
 
-/* ---- iteration ------------------------------------------------------------------------------------------------------ */
+/* ---- iteration ------------------------------------------------------------------------------------- */
 /* Let the owner look after its group; true: end the iteration, or an exception is set. */
 static bool idle_ends(PyReader *self)
 {
     self->woken = false;
-    if (!self->owner)
+    if (!self->owner) {
         return false;
+    }
     PyObject *owner = Py_NewRef(self->owner);
     PyObject *answer = PyObject_CallMethodNoArgs(owner, self->state->name_idle);
     Py_DECREF(owner);
@@ -253,16 +286,20 @@ static PyObject *iternext_wait(PyReader *self)
 {
     bool idle = self->woken;
     while (!self->stopped && self->open) { /* a reader that was stopped or closed ends quietly */
-        if (idle && idle_ends(self))
+        if (idle && idle_ends(self)) {
             return NULL;
-        if (self->stopped || !self->open || !reader_check(self))
+        }
+        if (self->stopped || !self->open || !reader_check(self)) {
             return NULL;
+        }
         PyObject *message = take(self);
-        if (message || PyErr_Occurred())
+        if (message || PyErr_Occurred()) {
             return message;
+        }
         enum shmq_status status = wait_once(self, deadline_after(self->store, self->slice));
-        if (status == FACE_ERROR)
+        if (status == FACE_ERROR) {
             return NULL;
+        }
         idle = status == SHMQ_TIMED_OUT || self->woken;
     }
     return NULL;
@@ -270,14 +307,18 @@ static PyObject *iternext_wait(PyReader *self)
 
 PyObject *reader_iternext(PyReader *self)
 {
-    if (self->last && !reader_settle_last(self))
+    if (self->last && !reader_settle_last(self)) {
         return NULL;
+    }
     PyObject *message = NULL;
-    if (!self->woken && !self->stopped && self->open && self->store->open)
+    if (!self->woken && !self->stopped && self->open && self->store->open) {
         message = take(self);
-    if (!message && !PyErr_Occurred())
+    }
+    if (!message && !PyErr_Occurred()) {
         message = iternext_wait(self);
-    if (message && self->auto_ack)
+    }
+    if (message && self->auto_ack) {
         self->last = Py_NewRef(message);
+    }
     return message;
 }

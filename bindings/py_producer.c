@@ -1,7 +1,7 @@
-/* Producer: what it knows of topics, how a call is read, which queue a message goes to.
+/* Producer: what it knows of topics, and which queue a message goes to.
  *
- * A route is a private copy of one topic entry. It is believed while the entry's version is the one it was read under and
- * the entry is live; otherwise it is read again, and if the entry is gone the topic is resolved again.
+ * A route is a private copy of one topic entry. It is believed while the entry's version is the one it was read under
+ * and the entry is live; otherwise it is read again, and if the entry is gone the topic is resolved again.
  */
 #include <string.h>
 #include <sys/random.h>
@@ -10,77 +10,7 @@
 
 #define ROUTE_READ_TRIES 1000
 
-/* ---- reading a call ---------------------------------------------------------------------------------------- */
-static int name_index(struct core_state *state, PyObject *name, PyObject *second)
-{
-    for (int i = 0; i < CALL_COUNT; i++)
-        if (name == (i == CALL_SECOND ? second : state->call_names[i]))
-            return i;
-    for (int i = 0; i < CALL_COUNT; i++) /* a name made at run time need not be interned */
-        if (PyUnicode_Compare(name, i == CALL_SECOND ? second : state->call_names[i]) == 0)
-            return i;
-    return -1;
-}
-
-bool call_parse(struct core_state *state, const char *method, PyObject *second, uint32_t allowed, PyObject *const *args,
-                Py_ssize_t nargs, PyObject *kwnames, PyObject **values)
-{
-    if (nargs > 2) {
-        PyErr_Format(PyExc_TypeError, "%s() takes topic and %U by position, the rest by name (%zd given)", method, second,
-                     nargs);
-        return false;
-    }
-    memset(values, 0, CALL_COUNT * sizeof *values);
-    for (Py_ssize_t i = 0; i < nargs; i++)
-        values[i] = args[i];
-    for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++) {
-        PyObject *name = PyTuple_GET_ITEM(kwnames, i);
-        int index = name_index(state, name, second);
-        if (index < 0 || !(allowed >> index & 1)) {
-            PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", method, name);
-            return false;
-        }
-        if (values[index]) {
-            PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%U'", method, name);
-            return false;
-        }
-        values[index] = args[nargs + i];
-    }
-    for (int i = CALL_TAG; i < CALL_COUNT; i++)
-        if (values[i] == Py_None)
-            values[i] = NULL;
-    if (values[CALL_TOPIC] && values[CALL_SECOND])
-        return true;
-    PyErr_Format(PyExc_TypeError, "%s() missing required argument '%U'", method,
-                 values[CALL_TOPIC] ? second : state->call_names[CALL_TOPIC]);
-    return false;
-}
-
-bool body_open(struct core_state *state, PyObject *body, struct body_buffer *out)
-{
-    out->held = false;
-    if (PyBytes_CheckExact(body)) {
-        out->data = PyBytes_AS_STRING(body);
-        out->bytes = (size_t)PyBytes_GET_SIZE(body);
-    } else {
-        if (PyUnicode_Check(body)) {
-            PyErr_SetString(PyExc_TypeError, "a body is bytes, not str; did you mean body=text.encode()?");
-            return false;
-        }
-        if (PyObject_GetBuffer(body, &out->buffer, PyBUF_SIMPLE) < 0)
-            return false;
-        out->held = true;
-        out->data = out->buffer.len ? out->buffer.buf : "";
-        out->bytes = (size_t)out->buffer.len;
-    }
-    if (out->bytes <= SHMQ_BODY_BYTES_MAX)
-        return true;
-    body_close(out);
-    core_raise(state, SHMQ_TOO_LARGE, "a body of %zu bytes is longer than %u", out->bytes, SHMQ_BODY_BYTES_MAX);
-    return false;
-}
-
-/* ---- routes -------------------------------------------------------------------------------------------------- */
+/* ---- routes ---------------------------------------------------------------------------------------- */
 static inline bool route_holds(const PyProducer *self, const struct route *route)
 {
     struct shmq_topic *entry = &self->store->core.topics[route->index];
@@ -104,11 +34,12 @@ static bool route_read(PyProducer *self, struct route *route, uint32_t index)
                entry->name_bytes == route->name_bytes && !memcmp(entry->name, route->name, route->name_bytes);
         atomic_thread_fence(memory_order_acquire);
     } while (atomic_load_explicit(&entry->version, memory_order_relaxed) != version && ++tries < ROUTE_READ_TRIES);
-    if (!same || tries == ROUTE_READ_TRIES)
+    if (!same || tries == ROUTE_READ_TRIES) {
         return false;
+    }
     if (!write_queues || !(perm & 2) || write_queues > core->sizes.queue_max) {
-        core_raise(self->state, SHMQ_NO_QUEUE, "topic '%s' takes no messages: %u write queues, permission %u", route->name,
-                   write_queues, perm);
+        core_raise(self->state, SHMQ_NO_QUEUE, "topic '%s' takes no messages: %u write queues, permission %u",
+                   route->name, write_queues, perm);
         return false;
     }
     uint32_t *queues = PyMem_Malloc(write_queues * sizeof *queues);
@@ -135,22 +66,28 @@ static bool route_resolve(PyProducer *self, struct route *route)
 {
     PyObject *answer = self->resolve ? PyObject_CallOneArg(self->resolve, route->topic) : NULL;
     if (!answer) {
-        if (!PyErr_Occurred())
+        if (!PyErr_Occurred()) {
             core_raise(self->state, SHMQ_BAD_ARGUMENT, "the producer is gone");
+        }
         return false;
     }
     long index = PyLong_AsLong(answer);
     Py_DECREF(answer);
-    if (index == -1 && PyErr_Occurred())
+    if (index == -1 && PyErr_Occurred()) {
         return false;
+    }
     /* resolve() ran Python code: the store may be closed by now. */
-    if (!store_check(self->store))
+    if (!store_check(self->store)) {
         return false;
-    if (index >= 0 && (unsigned long)index < self->store->core.sizes.topic_max && route_read(self, route, (uint32_t)index))
+    }
+    if (index >= 0 && (unsigned long)index < self->store->core.sizes.topic_max &&
+        route_read(self, route, (uint32_t)index)) {
         return true;
-    if (!PyErr_Occurred())
-        core_raise(self->state, SHMQ_NO_TOPIC, "topic '%s' was resolved to index %ld, which is not that topic", route->name,
-                   index);
+    }
+    if (!PyErr_Occurred()) {
+        core_raise(self->state, SHMQ_NO_TOPIC, "topic '%s' was resolved to index %ld, which is not that topic",
+                   route->name, index);
+    }
     return false;
 }
 
@@ -169,14 +106,18 @@ static struct route *route_new(PyProducer *self, PyObject *topic)
         return NULL;
     }
     const char *name = PyUnicode_AsUTF8AndSize(topic, &bytes);
-    if (!name)
+    if (!name) {
         return NULL;
-    if (!bytes || bytes > SHMQ_TOPIC_BYTES_MAX)
+    }
+    if (!bytes || bytes > SHMQ_TOPIC_BYTES_MAX) {
         return core_raise(self->state, SHMQ_BAD_ARGUMENT, "topic %R has %zd bytes; 1 to %u are possible", topic, bytes,
-                          SHMQ_TOPIC_BYTES_MAX), NULL;
+                          SHMQ_TOPIC_BYTES_MAX),
+               NULL;
+    }
     struct route *route = PyMem_Calloc(1, sizeof *route);
-    if (!route)
+    if (!route) {
         return (struct route *)PyErr_NoMemory();
+    }
     route->topic = Py_NewRef(topic);
     route->name = name;
     route->name_bytes = (uint32_t)bytes;
@@ -192,11 +133,13 @@ static struct route *route_new(PyProducer *self, PyObject *topic)
 static struct route *route_add(PyProducer *self, PyObject *topic)
 {
     struct route *route = route_new(self, topic);
-    if (!route)
+    if (!route) {
         return NULL;
+    }
     struct route **list = PyMem_Realloc(self->route_list, (self->route_count + 1) * sizeof *list);
-    if (list)
+    if (list) {
         self->route_list = list;
+    }
     PyObject *number = list ? PyLong_FromUnsignedLong(self->route_count) : PyErr_NoMemory();
     if (!number || PyDict_SetItem(self->routes, topic, number) < 0) {
         Py_XDECREF(number);
@@ -213,15 +156,18 @@ struct route *producer_route(PyProducer *self, PyObject *topic)
     struct route *route = self->route_last;
     if (!route || route->topic != topic) {
         PyObject *number = PyDict_GetItemWithError(self->routes, topic);
-        if (!number && PyErr_Occurred())
+        if (!number && PyErr_Occurred()) {
             return NULL;
+        }
         route = number ? self->route_list[PyLong_AsUnsignedLong(number)] : route_add(self, topic);
-        if (!route)
+        if (!route) {
             return NULL;
+        }
         self->route_last = route;
     }
-    if (route_holds(self, route) || route_read(self, route, route->index))
+    if (route_holds(self, route) || route_read(self, route, route->index)) {
         return route;
+    }
     return !PyErr_Occurred() && route_resolve(self, route) ? route : NULL;
 }
 
@@ -229,8 +175,9 @@ static bool queue_by_id(PyProducer *self, struct call *call)
 {
     unsigned long queue_id = PyLong_AsUnsignedLong(call->values[CALL_QUEUE_ID]);
     if (queue_id == (unsigned long)-1 && PyErr_Occurred()) {
-        if (!PyErr_ExceptionMatches(PyExc_OverflowError))
+        if (!PyErr_ExceptionMatches(PyExc_OverflowError)) {
             return false;
+        }
         PyErr_Clear();
     }
     if (queue_id < call->route->write_queues) {
@@ -238,31 +185,39 @@ static bool queue_by_id(PyProducer *self, struct call *call)
         return true;
     }
     core_raise(self->state, SHMQ_NO_QUEUE, "topic '%s' has %u write queues, so queue_id is 0 to %u, not %R",
-               call->route->name, call->route->write_queues, call->route->write_queues - 1, call->values[CALL_QUEUE_ID]);
+               call->route->name, call->route->write_queues, call->route->write_queues - 1,
+               call->values[CALL_QUEUE_ID]);
     return false;
 }
 
 bool call_route(PyProducer *self, struct call *call)
 {
-    if (!store_check(self->store))
+    if (!store_check(self->store)) {
         return false;
+    }
     struct route *route = call->route = producer_route(self, call->values[CALL_TOPIC]);
-    if (!route)
+    if (!route) {
         return false;
+    }
     call->timeout = self->timeout;
-    if (call->values[CALL_TIMEOUT] && !seconds_from(self->state, call->values[CALL_TIMEOUT], "timeout", &call->timeout))
+    if (call->values[CALL_TIMEOUT] &&
+        !seconds_from(self->state, call->values[CALL_TIMEOUT], "timeout", &call->timeout)) {
         return false;
+    }
     if (call->values[CALL_QUEUE_ID]) {
-        if (!queue_by_id(self, call))
+        if (!queue_by_id(self, call)) {
             return false;
+        }
     } else if (call->values[CALL_GROUP]) {
         Py_ssize_t bytes;
         PyObject *value = call->values[CALL_GROUP];
-        if (!PyUnicode_Check(value))
+        if (!PyUnicode_Check(value)) {
             PyErr_Format(PyExc_TypeError, "message_group must be str, not %.100s", Py_TYPE(value)->tp_name);
+        }
         const char *group = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, &bytes) : NULL;
-        if (!group)
+        if (!group) {
             return false;
+        }
         call->queue_id = ((uint32_t)shmq_tag_hash(group, (size_t)bytes) & 0x7fffffffu) % route->write_queues;
     } else {
         /* Not a modulo: the count may change under the turn, and a division is the dearest instruction here. */
@@ -272,7 +227,7 @@ bool call_route(PyProducer *self, struct call *call)
     return true;
 }
 
-/* ---- the type ------------------------------------------------------------------------------------------------- */
+/* ---- the type -------------------------------------------------------------------------------------- */
 static int producer_traverse(PyProducer *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
@@ -292,8 +247,9 @@ static void producer_dealloc(PyProducer *self)
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     producer_clear(self);
-    for (uint32_t i = 0; i < self->route_count; i++)
+    for (uint32_t i = 0; i < self->route_count; i++) {
         route_free(self->route_list[i]);
+    }
     PyMem_Free(self->route_list);
     Py_XDECREF(self->routes);
     Py_XDECREF(self->store);
@@ -308,17 +264,19 @@ static PyObject *producer_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     PyObject *store, *resolve = NULL, *timeout = NULL;
     double seconds = 3.0;
     int wait_durable = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$OOp:Producer", names, state->store_type, &store, &resolve, &timeout,
-                                     &wait_durable) ||
-        !seconds_from(state, timeout, "timeout", &seconds) || !store_check_writable((PyStore *)store))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$OOp:Producer", names, state->store_type, &store, &resolve,
+                                     &timeout, &wait_durable) ||
+        !seconds_from(state, timeout, "timeout", &seconds) || !store_check_writable((PyStore *)store)) {
         return NULL;
+    }
     if (!resolve || !PyCallable_Check(resolve)) {
         PyErr_SetString(PyExc_TypeError, "Producer() needs resolve=, a callable from topic to topic index");
         return NULL;
     }
     PyProducer *self = (PyProducer *)type->tp_alloc(type, 0);
-    if (!self)
+    if (!self) {
         return NULL;
+    }
     self->state = state;
     self->store = (PyStore *)Py_NewRef(store);
     self->resolve = Py_NewRef(resolve);
@@ -326,16 +284,19 @@ static PyObject *producer_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     self->wait_durable = wait_durable;
     memcpy(self->blank.store_host, self->store->core.head->store_host, sizeof self->blank.store_host);
     memcpy(self->blank.born_host, self->store->core.head->store_host, 4); /* a local client has no port */
-    if (getrandom(&self->seed, sizeof self->seed, GRND_NONBLOCK) != (ssize_t)sizeof self->seed)
+    if (getrandom(&self->seed, sizeof self->seed, GRND_NONBLOCK) != (ssize_t)sizeof self->seed) {
         self->seed = (uint32_t)self->store->core.io->monotonic_ns();
+    }
     self->routes = PyDict_New();
-    if (!self->routes)
+    if (!self->routes) {
         Py_CLEAR(self);
+    }
     return (PyObject *)self;
 }
 
 static PyMethodDef producer_methods[] = {
-    {"send", (PyCFunction)(void (*)(void))producer_send, METH_FASTCALL | METH_KEYWORDS, "Store one message and say where."},
+    {"send", (PyCFunction)(void (*)(void))producer_send, METH_FASTCALL | METH_KEYWORDS,
+     "Store one message and say where."},
     {"send_oneway", (PyCFunction)(void (*)(void))producer_send_oneway, METH_FASTCALL | METH_KEYWORDS,
      "As send, without a receipt and without waiting for durability."},
     {"send_batch", (PyCFunction)(void (*)(void))producer_send_batch, METH_FASTCALL | METH_KEYWORDS,

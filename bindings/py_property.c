@@ -13,7 +13,10 @@
 #define TEXT_BYTES_MAX (SHMQ_PROPERTIES_BYTES_MAX - SHMQ_RECORD_CRC_BYTES - 1)
 
 /* None starts with a small letter, see name_check. A hint of NULL: nobody but the broker. */
-static const struct { const char *name; const char *hint; } reserved[] = {
+static const struct {
+    const char *name;
+    const char *hint;
+} reserved[] = {
     {"TAGS", "use tag="},
     {"KEYS", "use key= or keys="},
     {"__SHARDINGKEY", "use message_group="},
@@ -25,23 +28,63 @@ static const struct { const char *name; const char *hint; } reserved[] = {
     {"CORRELATION_ID", "use request()"},
     {"REPLY_TO_CLIENT", "use request()"},
     {"TTL", "use request()"},
-    {CRC_NAME, NULL}, {"WAIT", NULL}, {"RETRY_TOPIC", NULL}, {"REAL_TOPIC", NULL}, {"REAL_QID", NULL}, {"PGROUP", NULL},
-    {"MIN_OFFSET", NULL}, {"MAX_OFFSET", NULL}, {"ORIGIN_MESSAGE_ID", NULL}, {"TRANSFER_FLAG", NULL},
-    {"CORRECTION_FLAG", NULL}, {"MQ2_FLAG", NULL}, {"RECONSUME_TIME", NULL}, {"MSG_REGION", NULL}, {"TRACE_ON", NULL},
-    {"UNIQ_KEY", NULL}, {"EXTEND_UNIQ_INFO", NULL}, {"MAX_RECONSUME_TIMES", NULL}, {"CONSUME_START_TIME", NULL},
-    {"INNER_NUM", NULL}, {"INNER_BASE", NULL}, {"DUP_INFO", NULL}, {"CHECK_IMMUNITY_TIME_IN_SECONDS", NULL},
-    {"TRAN_PREPARED_QUEUE_OFFSET", NULL}, {"__transactionId__", NULL}, {"TRANSACTION_CHECK_TIMES", NULL},
-    {"INSTANCE_ID", NULL}, {"ARRIVE_TIME", NULL}, {"PUSH_REPLY_TIME", NULL}, {"CLUSTER", NULL}, {"MSG_TYPE", NULL},
-    {"POP_CK", NULL}, {"POP_CK_OFFSET", NULL}, {"1ST_POP_TIME", NULL}, {"REDIRECT", NULL}, {"INNER_MULTI_DISPATCH", NULL},
-    {"INNER_MULTI_QUEUE_OFFSET", NULL}, {"TRACE_CONTEXT", NULL}, {"TIMER_ENQUEUE_MS", NULL}, {"TIMER_DEQUEUE_MS", NULL},
-    {"TIMER_ROLL_TIMES", NULL}, {"TIMER_OUT_MS", NULL}, {"TIMER_DEL_UNIQKEY", NULL}, {"TIMER_DELAY_LEVEL", NULL},
-    {"TIMER_DEL_MS", NULL}, {"__BORNHOST", NULL}, {"BORN_TIMESTAMP", NULL}, {"DLQ_ORIGIN_TOPIC", NULL},
+    {CRC_NAME, NULL},
+    {"WAIT", NULL},
+    {"RETRY_TOPIC", NULL},
+    {"REAL_TOPIC", NULL},
+    {"REAL_QID", NULL},
+    {"PGROUP", NULL},
+    {"MIN_OFFSET", NULL},
+    {"MAX_OFFSET", NULL},
+    {"ORIGIN_MESSAGE_ID", NULL},
+    {"TRANSFER_FLAG", NULL},
+    {"CORRECTION_FLAG", NULL},
+    {"MQ2_FLAG", NULL},
+    {"RECONSUME_TIME", NULL},
+    {"MSG_REGION", NULL},
+    {"TRACE_ON", NULL},
+    {"UNIQ_KEY", NULL},
+    {"EXTEND_UNIQ_INFO", NULL},
+    {"MAX_RECONSUME_TIMES", NULL},
+    {"CONSUME_START_TIME", NULL},
+    {"INNER_NUM", NULL},
+    {"INNER_BASE", NULL},
+    {"DUP_INFO", NULL},
+    {"CHECK_IMMUNITY_TIME_IN_SECONDS", NULL},
+    {"TRAN_PREPARED_QUEUE_OFFSET", NULL},
+    {"__transactionId__", NULL},
+    {"TRANSACTION_CHECK_TIMES", NULL},
+    {"INSTANCE_ID", NULL},
+    {"ARRIVE_TIME", NULL},
+    {"PUSH_REPLY_TIME", NULL},
+    {"CLUSTER", NULL},
+    {"MSG_TYPE", NULL},
+    {"POP_CK", NULL},
+    {"POP_CK_OFFSET", NULL},
+    {"1ST_POP_TIME", NULL},
+    {"REDIRECT", NULL},
+    {"INNER_MULTI_DISPATCH", NULL},
+    {"INNER_MULTI_QUEUE_OFFSET", NULL},
+    {"TRACE_CONTEXT", NULL},
+    {"TIMER_ENQUEUE_MS", NULL},
+    {"TIMER_DEQUEUE_MS", NULL},
+    {"TIMER_ROLL_TIMES", NULL},
+    {"TIMER_OUT_MS", NULL},
+    {"TIMER_DEL_UNIQKEY", NULL},
+    {"TIMER_DELAY_LEVEL", NULL},
+    {"TIMER_DEL_MS", NULL},
+    {"__BORNHOST", NULL},
+    {"BORN_TIMESTAMP", NULL},
+    {"DLQ_ORIGIN_TOPIC", NULL},
     {"DLQ_ORIGIN_MESSAGE_ID", NULL},
 };
 
-struct piece { const char *data; size_t bytes; };
+struct piece {
+    const char *data;
+    size_t bytes;
+};
 
-/* ---- building ----------------------------------------------------------------------------------------- */
+/* ---- building -------------------------------------------------------------------------------------- */
 static bool text_room(struct core_state *state, struct property_text *text, size_t bytes)
 {
     size_t wanted = text->bytes + bytes;
@@ -50,8 +93,9 @@ static bool text_room(struct core_state *state, struct property_text *text, size
                    TEXT_BYTES_MAX);
         return false;
     }
-    if (wanted <= text->capacity)
+    if (wanted <= text->capacity) {
         return true;
+    }
     char *grown = text->data == text->fixed ? PyMem_Malloc(TEXT_BYTES_MAX) : NULL;
     if (!grown) {
         PyErr_NoMemory();
@@ -65,8 +109,9 @@ static bool text_room(struct core_state *state, struct property_text *text, size
 
 static bool text_put(struct core_state *state, struct property_text *text, const char *data, size_t bytes)
 {
-    if (!text_room(state, text, bytes))
+    if (!text_room(state, text, bytes)) {
         return false;
+    }
     memcpy(text->data + text->bytes, data, bytes);
     text->bytes += bytes;
     return true;
@@ -116,11 +161,14 @@ static bool put_pair(struct core_state *state, struct property_text *text, const
 static bool put_tag(struct core_state *state, PyObject *tag, struct property_text *text, int64_t *tag_hash)
 {
     struct piece piece;
-    if (!piece_of(tag, "tag", &piece) || !piece_check(state, &piece, "tag", true))
+    if (!piece_of(tag, "tag", &piece) || !piece_check(state, &piece, "tag", true)) {
         return false;
+    }
     if (memchr(piece.data, '|', piece.bytes)) {
-        core_raise(state, SHMQ_BAD_ARGUMENT, "tag '%s' holds '|', which separates tags in a subscription; a message has "
-                   "one tag", piece.data);
+        core_raise(state, SHMQ_BAD_ARGUMENT,
+                   "tag '%s' holds '|', which separates tags in a subscription; a message has "
+                   "one tag",
+                   piece.data);
         return false;
     }
     *tag_hash = shmq_tag_hash(piece.data, piece.bytes);
@@ -130,11 +178,12 @@ static bool put_tag(struct core_state *state, PyObject *tag, struct property_tex
 static bool put_key(struct core_state *state, PyObject *key, struct property_text *text, bool *first)
 {
     struct piece piece;
-    if (!piece_of(key, "key", &piece) || !piece_check(state, &piece, "key", true))
+    if (!piece_of(key, "key", &piece) || !piece_check(state, &piece, "key", true)) {
         return false;
+    }
     if (memchr(piece.data, ' ', piece.bytes)) {
-        core_raise(state, SHMQ_BAD_ARGUMENT, "key '%s' holds a blank, which separates keys; pass keys=[...] for several",
-                   piece.data);
+        core_raise(state, SHMQ_BAD_ARGUMENT,
+                   "key '%s' holds a blank, which separates keys; pass keys=[...] for several", piece.data);
         return false;
     }
     bool ok = *first ? text_put(state, text, "KEYS\x01", 5) : text_end(state, text, ' ');
@@ -145,36 +194,42 @@ static bool put_key(struct core_state *state, PyObject *key, struct property_tex
 static bool put_keys(struct core_state *state, PyObject *key, PyObject *keys, struct property_text *text)
 {
     bool first = true;
-    if (key && !put_key(state, key, text, &first))
+    if (key && !put_key(state, key, text, &first)) {
         return false;
+    }
     if (keys && PyUnicode_Check(keys)) {
         core_raise(state, SHMQ_BAD_ARGUMENT, "keys takes several str; did you mean key=?");
         return false;
     }
     if (keys) {
         PyObject *each = PyObject_GetIter(keys), *item;
-        if (!each)
+        if (!each) {
             return false;
+        }
         while ((item = PyIter_Next(each))) {
             bool ok = put_key(state, item, text, &first);
             Py_DECREF(item);
-            if (!ok)
+            if (!ok) {
                 break;
+            }
         }
         Py_DECREF(each);
-        if (PyErr_Occurred())
+        if (PyErr_Occurred()) {
             return false;
+        }
     }
     return first || text_end(state, text, VALUE_END);
 }
 
 static bool name_check(struct core_state *state, const struct piece *name)
 {
-    if (name->data[0] >= 'a') /* '_' and capitals sort before: most names are done here */
+    if (name->data[0] >= 'a') { /* '_' and capitals sort before: most names are done here */
         return true;
+    }
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++) {
-        if (strlen(reserved[i].name) != name->bytes || memcmp(reserved[i].name, name->data, name->bytes))
+        if (strlen(reserved[i].name) != name->bytes || memcmp(reserved[i].name, name->data, name->bytes)) {
             continue;
+        }
         core_raise(state, SHMQ_BAD_ARGUMENT, "property '%s' belongs to RocketMQ itself; %s", name->data,
                    reserved[i].hint ? reserved[i].hint : "choose another name");
         return false;
@@ -186,8 +241,9 @@ static bool put_property(struct core_state *state, PyObject *name, PyObject *val
 {
     struct piece pair[2];
     return piece_of(name, "property name", &pair[0]) && piece_of(value, "property value", &pair[1]) &&
-           piece_check(state, &pair[0], "property name", false) && piece_check(state, &pair[1], "property value", false) &&
-           name_check(state, &pair[0]) && put_pair(state, text, pair[0].data, pair[0].bytes, &pair[1]);
+           piece_check(state, &pair[0], "property name", false) &&
+           piece_check(state, &pair[1], "property value", false) && name_check(state, &pair[0]) &&
+           put_pair(state, text, pair[0].data, pair[0].bytes, &pair[1]);
 }
 
 /* Text that is encoded already, of a record that is stored again. The CRC of the old record is not carried over. */
@@ -196,27 +252,33 @@ static bool put_text(struct core_state *state, PyObject *raw, struct property_te
     const char *data = PyBytes_AS_STRING(raw);
     size_t bytes = (size_t)PyBytes_GET_SIZE(raw), value_bytes;
     const char *crc = shmq_property_find(data, bytes, CRC_NAME, strlen(CRC_NAME), &value_bytes);
-    if (crc)
+    if (crc) {
         bytes = (size_t)(crc - data) - strlen(CRC_NAME) - 1; /* it is always the last one */
+    }
     const char *tag = shmq_property_find(data, bytes, "TAGS", 4, &value_bytes);
-    if (tag && tag_hash)
+    if (tag && tag_hash) {
         *tag_hash = shmq_tag_hash(tag, value_bytes);
-    if (!text_put(state, text, data, bytes))
+    }
+    if (!text_put(state, text, data, bytes)) {
         return false;
+    }
     return !bytes || data[bytes - 1] == VALUE_END || text_end(state, text, VALUE_END);
 }
 
 static bool put_properties(struct core_state *state, PyObject *properties, struct property_text *text,
                            int64_t *tag_hash)
 {
-    if (PyBytes_CheckExact(properties))
+    if (PyBytes_CheckExact(properties)) {
         return put_text(state, properties, text, tag_hash);
+    }
     PyObject *name, *value;
     Py_ssize_t at = 0;
     if (PyDict_CheckExact(properties)) {
-        while (PyDict_Next(properties, &at, &name, &value))
-            if (!put_property(state, name, value, text))
+        while (PyDict_Next(properties, &at, &name, &value)) {
+            if (!put_property(state, name, value, text)) {
                 return false;
+            }
+        }
         return true;
     }
     if (!PyMapping_Check(properties)) {
@@ -231,47 +293,54 @@ static bool put_properties(struct core_state *state, PyObject *properties, struc
             PyErr_SetString(PyExc_TypeError, "properties.items() must give pairs");
             break;
         }
-        if (!put_property(state, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1), text))
+        if (!put_property(state, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1), text)) {
             break;
+        }
     }
     Py_XDECREF(items);
     return !PyErr_Occurred();
 }
 
-bool property_text_fill(struct core_state *state, PyObject *const *values, struct property_text *text, int64_t *tag_hash)
+bool property_text_fill(struct core_state *state, PyObject *const *values, struct property_text *text,
+                        int64_t *tag_hash)
 {
     struct piece group;
     *tag_hash = 0;
     /* The tag comes first: a reader that filters looks for it. */
-    if (values[CALL_TAG] && !put_tag(state, values[CALL_TAG], text, tag_hash))
+    if (values[CALL_TAG] && !put_tag(state, values[CALL_TAG], text, tag_hash)) {
         return false;
-    if ((values[CALL_KEY] || values[CALL_KEYS]) && !put_keys(state, values[CALL_KEY], values[CALL_KEYS], text))
+    }
+    if ((values[CALL_KEY] || values[CALL_KEYS]) && !put_keys(state, values[CALL_KEY], values[CALL_KEYS], text)) {
         return false;
+    }
     if (values[CALL_GROUP] &&
         !(piece_of(values[CALL_GROUP], "message_group", &group) && piece_check(state, &group, "message_group", true) &&
-          put_pair(state, text, "__SHARDINGKEY", 13, &group)))
+          put_pair(state, text, "__SHARDINGKEY", 13, &group))) {
         return false;
+    }
     return !values[CALL_PROPERTIES] ||
            put_properties(state, values[CALL_PROPERTIES], text, values[CALL_TAG] ? NULL : tag_hash);
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------------- */
 PyObject *property_dict(const char *properties, size_t bytes)
 {
     PyObject *dict = PyDict_New();
     const char *at = properties, *end = properties + bytes;
     while (dict && at < end) {
         const char *pair_end = memchr(at, VALUE_END, (size_t)(end - at));
-        if (!pair_end)
+        if (!pair_end) {
             pair_end = end; /* RocketMQ 4.9 leaves the last separator out */
+        }
         const char *name_end = memchr(at, NAME_END, (size_t)(pair_end - at));
         size_t name_bytes = name_end ? (size_t)(name_end - at) : 0;
         bool crc = name_bytes == strlen(CRC_NAME) && !memcmp(at, CRC_NAME, name_bytes);
         if (name_bytes && !crc) {
             PyObject *name = PyUnicode_DecodeUTF8(at, (Py_ssize_t)name_bytes, "replace");
             PyObject *value = PyUnicode_DecodeUTF8(name_end + 1, pair_end - name_end - 1, "replace");
-            if (!name || !value || PyDict_SetItem(dict, name, value) < 0)
+            if (!name || !value || PyDict_SetItem(dict, name, value) < 0) {
                 Py_CLEAR(dict);
+            }
             Py_XDECREF(name);
             Py_XDECREF(value);
         }

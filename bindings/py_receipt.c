@@ -8,11 +8,13 @@ PyObject *message_id_text(const uint8_t *host, uint32_t host_bytes, uint64_t log
     static const char digits[] = "0123456789ABCDEF";
     char text[2 * (20 + 8)];
     uint8_t raw[20 + 8];
-    if (host_bytes > 20)
+    if (host_bytes > 20) {
         host_bytes = 20;
+    }
     memcpy(raw, host, host_bytes);
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 8; i++) {
         raw[host_bytes + i] = (uint8_t)(log_position >> (56 - 8 * i));
+    }
     for (uint32_t i = 0; i < host_bytes + 8; i++) {
         text[2 * i] = digits[raw[i] >> 4];
         text[2 * i + 1] = digits[raw[i] & 15];
@@ -25,13 +27,15 @@ PyObject *receipt_new(PyProducer *producer, const struct route *route, uint32_t 
 {
     struct core_state *state = producer->state;
     PyReceipt *self;
-    if (state->receipt_free_count)
+    if (state->receipt_free_count) {
         self = (PyReceipt *)PyObject_Init((PyObject *)state->receipt_free[--state->receipt_free_count],
                                           state->receipt_type);
-    else
+    } else {
         self = PyObject_New(PyReceipt, state->receipt_type);
-    if (!self)
+    }
+    if (!self) {
         return NULL;
+    }
     self->state = state;
     self->topic = Py_NewRef(route->topic);
     self->queue_id = queue_id;
@@ -47,10 +51,11 @@ static void receipt_dealloc(PyReceipt *self)
     struct core_state *state = self->state;
     PyTypeObject *type = Py_TYPE(self);
     Py_CLEAR(self->topic);
-    if (state->receipt_free_count < FREE_LIST_MAX)
+    if (state->receipt_free_count < FREE_LIST_MAX) {
         state->receipt_free[state->receipt_free_count++] = self;
-    else
+    } else {
         PyObject_Free(self);
+    }
     Py_DECREF(type); /* last: the type keeps the module, and with it `state`, alive */
 }
 
@@ -80,8 +85,9 @@ static PyObject *receipt_message_id(PyReceipt *self, void *closure)
 static PyObject *receipt_repr(PyReceipt *self)
 {
     PyObject *id = receipt_message_id(self, NULL);
-    if (!id)
+    if (!id) {
         return NULL;
+    }
     PyObject *text = PyUnicode_FromFormat("Receipt(topic=%R, queue_id=%u, offset=%llu, message_id=%R)", self->topic,
                                           self->queue_id, (unsigned long long)self->queue_offset, id);
     Py_DECREF(id);

@@ -1,4 +1,5 @@
-/* Store: records by log position, outside any queue: the recovery walk, one message, a search by time; and statistics. */
+/* Store: records by log position, outside any queue: the recovery walk, one message, a search by time; and statistics.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -6,11 +7,11 @@
 
 #define SCAN_COUNT_MAX (1u << 20)
 
-struct scan {                  /* one step of the walk */
+struct scan { /* one step of the walk */
     uint64_t position;
     struct shmq_view view;
-    enum shmq_status status;   /* OK, EMPTY (a BLANK or a zero size) or CORRUPT */
-    const char *reason;        /* of CORRUPT */
+    enum shmq_status status; /* OK, EMPTY (a BLANK or a zero size) or CORRUPT */
+    const char *reason;      /* of CORRUPT */
 };
 
 static int64_t record_tag_hash(const struct shmq_view *view)
@@ -27,12 +28,14 @@ static void scan_step(struct scan *scan, const struct shmq_mapping *mapping, uin
     const uint8_t *data = mapping->data + at;
     scan->reason = "the lengths of the record contradict each other";
     scan->status = shmq_record_decode(data, room, &scan->view);
-    if (scan->status != SHMQ_OK)
+    if (scan->status != SHMQ_OK) {
         return;
+    }
     scan->status = SHMQ_CORRUPT;
     scan->reason = "the record names another position";
-    if (scan->view.log_position != scan->position)
+    if (scan->view.log_position != scan->position) {
         return;
+    }
     scan->reason = "a CRC does not hold";
     scan->status = shmq_record_verify(data, &scan->view);
 }
@@ -42,8 +45,9 @@ static bool is_blank(const struct shmq_mapping *mapping, uint64_t position)
 {
     uint64_t at = position - mapping->base;
     uint32_t words[2] = {0, 0};
-    if (mapping->bytes - at >= sizeof words)
+    if (mapping->bytes - at >= sizeof words) {
         memcpy(words, mapping->data + at, sizeof words);
+    }
     return words[1] == __builtin_bswap32(SHMQ_RECORD_MAGIC_BLANK);
 }
 
@@ -65,8 +69,9 @@ static const char *scan_walk(PyStore *self, struct scan *scan, uint64_t end, Py_
     while (PyList_GET_SIZE(list) < count && scan->position < end) {
         struct shmq_mapping *mapping = shmq_mapping_get(&self->core, scan->position);
         if (!mapping) {
-            if (errno == ENOENT)
+            if (errno == ENOENT) {
                 return "blank-end";
+            }
             core_raise_status(self->state, SHMQ_SYSTEM, "mapping the log file");
             return NULL;
         }
@@ -78,12 +83,15 @@ static const char *scan_walk(PyStore *self, struct scan *scan, uint64_t end, Py_
         uint64_t file_end = mapping->base + mapping->bytes;
         bool ok = scan->status != SHMQ_OK || scan_append(list, scan);
         shmq_mapping_release(mapping);
-        if (!ok)
+        if (!ok) {
             return NULL;
-        if (scan->status == SHMQ_EMPTY && !blank)
+        }
+        if (scan->status == SHMQ_EMPTY && !blank) {
             return "zero";
-        if (scan->status == SHMQ_CORRUPT)
+        }
+        if (scan->status == SHMQ_CORRUPT) {
             return "corrupt";
+        }
         scan->position = blank ? file_end : scan->position + scan->view.record_bytes;
     }
     return "";
@@ -93,20 +101,23 @@ static PyObject *store_scan(PyStore *self, PyObject *args)
 {
     unsigned long long position, end;
     Py_ssize_t count;
-    if (!PyArg_ParseTuple(args, "KKn:scan", &position, &end, &count) || !store_check(self))
+    if (!PyArg_ParseTuple(args, "KKn:scan", &position, &end, &count) || !store_check(self)) {
         return NULL;
+    }
     PyObject *list = PyList_New(0);
-    if (!list)
+    if (!list) {
         return NULL;
+    }
     struct scan scan = {.position = position};
     self->users++; /* the walk lets the GIL go while it checks CRCs */
     const char *stop = scan_walk(self, &scan, end, count < SCAN_COUNT_MAX ? count : SCAN_COUNT_MAX, list);
     store_user_leave(self);
-    PyObject *text = !stop ? NULL
+    PyObject *text = !stop                          ? NULL
                      : strcmp(stop, "corrupt") == 0 ? PyUnicode_FromFormat("corrupt: %s", scan.reason)
                                                     : PyUnicode_FromString(stop);
-    if (text)
+    if (text) {
         return Py_BuildValue("(KNN)", (unsigned long long)scan.position, list, text);
+    }
     Py_DECREF(list);
     return NULL;
 }
@@ -114,23 +125,27 @@ static PyObject *store_scan(PyStore *self, PyObject *args)
 static PyObject *store_message_at(PyStore *self, PyObject *args)
 {
     unsigned long long position, bytes = 0;
-    if (!PyArg_ParseTuple(args, "K|K:message_at", &position, &bytes) || !store_check(self))
+    if (!PyArg_ParseTuple(args, "K|K:message_at", &position, &bytes) || !store_check(self)) {
         return NULL;
+    }
     uint64_t visible = shmq_visible_end(&self->core);
     uint64_t begin = atomic_load_explicit(&self->core.log->begin, memory_order_acquire);
-    if (position < begin || position >= visible)
-        return core_raise(self->state, SHMQ_GONE, "log position %llu is outside the log, which holds %llu to %llu", position,
-                          (unsigned long long)begin, (unsigned long long)visible);
+    if (position < begin || position >= visible) {
+        return core_raise(self->state, SHMQ_GONE, "log position %llu is outside the log, which holds %llu to %llu",
+                          position, (unsigned long long)begin, (unsigned long long)visible);
+    }
     struct shmq_mapping *mapping = shmq_mapping_get(&self->core, position);
-    if (!mapping)
+    if (!mapping) {
         return core_raise_status(self->state, errno == ENOENT ? SHMQ_GONE : SHMQ_SYSTEM, "mapping the log file");
+    }
     uint64_t at = position - mapping->base;
     uint64_t room = visible - position < mapping->bytes - at ? visible - position : mapping->bytes - at;
     struct shmq_view view;
     enum shmq_status status = shmq_record_decode(mapping->data + at, room, &view);
-    if (status != SHMQ_OK || view.log_position != position || (bytes && view.record_bytes != bytes))
+    if (status != SHMQ_OK || view.log_position != position || (bytes && view.record_bytes != bytes)) {
         return core_raise(self->state, SHMQ_CORRUPT, "no record starts at log position %llu%s", position,
                           status == SHMQ_OK && view.log_position == position ? ", or not one of that size" : "");
+    }
     return message_new(self->state, NULL, &view, mapping, 0, 0);
 }
 
@@ -139,13 +154,16 @@ static PyObject *store_search_time(PyStore *self, PyObject *args)
     unsigned int queue;
     unsigned long long time_ms;
     uint64_t offset;
-    if (!PyArg_ParseTuple(args, "IK:search_time", &queue, &time_ms) || !store_check(self))
+    if (!PyArg_ParseTuple(args, "IK:search_time", &queue, &time_ms) || !store_check(self)) {
         return NULL;
-    if (queue >= self->core.sizes.queue_max)
+    }
+    if (queue >= self->core.sizes.queue_max) {
         return core_raise(self->state, SHMQ_NO_QUEUE, "queue index %u of %u", queue, self->core.sizes.queue_max);
+    }
     enum shmq_status status = shmq_reader_search_time(&self->core, queue, time_ms, &offset);
-    if (status != SHMQ_OK)
+    if (status != SHMQ_OK) {
         return core_raise_status(self->state, status, "searching a queue by time");
+    }
     return PyLong_FromUnsignedLongLong(offset);
 }
 

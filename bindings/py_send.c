@@ -1,8 +1,8 @@
 /* Producer.send and send_oneway: one record, short under the lock or long under a claim.
  *
- * The lock is tried without waiting first, the GIL held: that is the whole story of nearly every call. Only SHMQ_WOULD_BLOCK
- * lets the GIL go and waits on a lane. A body that somebody may write to meanwhile (bytearray, array) is copied before that,
- * for a record whose CRC does not fit its body could never be delivered.
+ * The lock is tried without waiting first, the GIL held: that is the whole story of nearly every call. Only
+ * SHMQ_WOULD_BLOCK lets the GIL go and waits on a lane. A body that somebody may write to meanwhile (bytearray, array)
+ * is copied before that, for a record whose CRC does not fit its body could never be delivered.
  */
 #include <errno.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 #define COPY_WITHOUT_GIL_BYTES (64u << 10)
 
-/* ---- waiting for the lock ------------------------------------------------------------------------------------ */
+/* ---- waiting for the lock -------------------------------------------------------------------------- */
 static enum shmq_status append_blocking(PyProducer *self, const struct call *call, const struct shmq_spec *spec,
                                         bool body_constant, int64_t tag_hash, struct shmq_appended *out)
 {
@@ -43,11 +43,13 @@ enum shmq_status claim_open(PyStore *store, uint32_t queue, uint32_t body_bytes,
                             struct shmq_claim_handle *claim)
 {
     enum shmq_status status = shmq_claim_open(&store->core, queue, body_bytes, tail_bytes, 0, claim);
-    if (status != SHMQ_WOULD_BLOCK)
+    if (status != SHMQ_WOULD_BLOCK) {
         return status;
+    }
     struct store_lane *lane = store_lane_take(store);
-    if (!lane)
+    if (!lane) {
         return FACE_ERROR;
+    }
     Py_BEGIN_ALLOW_THREADS
     status = shmq_claim_open(&lane->core, queue, body_bytes, tail_bytes, deadline, claim);
     Py_END_ALLOW_THREADS
@@ -59,11 +61,13 @@ enum shmq_status claim_finish(PyStore *store, struct shmq_claim_handle *claim, c
                               int64_t tag_hash, uint64_t deadline, struct shmq_appended *out)
 {
     enum shmq_status status = shmq_claim_commit(&store->core, claim, spec, tag_hash, 0, out);
-    if (status != SHMQ_WOULD_BLOCK)
+    if (status != SHMQ_WOULD_BLOCK) {
         return status;
+    }
     struct store_lane *lane = store_lane_take(store);
-    if (!lane)
+    if (!lane) {
         return FACE_ERROR;
+    }
     Py_BEGIN_ALLOW_THREADS
     status = shmq_claim_commit(&lane->core, claim, spec, tag_hash, deadline, out);
     Py_END_ALLOW_THREADS
@@ -90,8 +94,9 @@ void claim_drop(PyStore *store, struct shmq_claim_handle *claim)
 /* Copy into the claim and return the body's CRC register. */
 static uint32_t claim_fill(uint8_t *to, const struct shmq_spec *spec, bool body_constant)
 {
-    if (body_constant)
+    if (body_constant) {
         return shmq_crc32_copy_raw(UINT32_MAX, to, spec->body, spec->body_bytes);
+    }
     memcpy(to, spec->body, spec->body_bytes); /* the CRC of what arrived, whatever the source does meanwhile */
     return shmq_crc32_raw(UINT32_MAX, to, spec->body_bytes);
 }
@@ -105,8 +110,9 @@ static enum shmq_status append_long(PyProducer *self, const struct call *call, c
     for (;;) {
         struct shmq_claim_handle claim;
         enum shmq_status status = claim_open(store, call->queue, spec->body_bytes, tail_bytes, deadline, &claim);
-        if (status != SHMQ_OK)
+        if (status != SHMQ_OK) {
             return status;
+        }
         struct shmq_spec in_place = *spec;
         in_place.body = NULL;
         if (spec->body_bytes > COPY_WITHOUT_GIL_BYTES) {
@@ -117,13 +123,16 @@ static enum shmq_status append_long(PyProducer *self, const struct call *call, c
             in_place.body_crc_raw = claim_fill(claim.body, spec, body_constant);
         }
         status = claim_finish(store, &claim, &in_place, tag_hash, deadline, out);
-        if (status == SHMQ_OK)
+        if (status == SHMQ_OK) {
             return status;
+        }
         claim_drop(store, &claim);
-        if (status != SHMQ_EVICTED)
+        if (status != SHMQ_EVICTED) {
             return status;
-        if (store->core.io->monotonic_ns() >= deadline)
+        }
+        if (store->core.io->monotonic_ns() >= deadline) {
             return SHMQ_BROKER_BUSY; /* too slow for the others' patience, again and again */
+        }
     }
 }
 
@@ -136,11 +145,13 @@ enum shmq_status producer_append(PyProducer *self, struct call *call, const stru
         status = append_long(self, call, spec, body_constant, tag_hash, out);
     } else {
         status = shmq_append(&self->store->core, call->queue, spec, tag_hash, 0, out);
-        if (status == SHMQ_WOULD_BLOCK)
+        if (status == SHMQ_WOULD_BLOCK) {
             status = append_blocking(self, call, spec, body_constant, tag_hash, out);
+        }
     }
-    if (status == SHMQ_OK)
+    if (status == SHMQ_OK) {
         return status;
+    }
     core_raise_append(self->store, status, call->route->name, call->queue_id, shmq_record_bytes(spec), call->timeout);
     return FACE_ERROR;
 }
@@ -162,23 +173,26 @@ bool producer_published(PyProducer *self, const struct call *call, const struct 
     return !durable || store_wait_durable(store, end, call->timeout);
 }
 
-/* ---- send ------------------------------------------------------------------------------------------------------ */
+/* ---- send ------------------------------------------------------------------------------------------ */
 static bool send_one(PyProducer *self, struct call *call, bool durable, struct shmq_appended *out)
 {
     struct body_buffer body;
     struct property_text text;
     int64_t tag_hash = 0;
     bool sent = false;
-    if (!call_route(self, call) || !body_open(self->state, call->values[CALL_SECOND], &body))
+    if (!call_route(self, call) || !body_open(self->state, call->values[CALL_SECOND], &body)) {
         return false;
+    }
     struct shmq_spec spec = self->blank;
     property_text_open(&text);
-    if (!property_text_fill(self->state, call->values, &text, &tag_hash))
+    if (!property_text_fill(self->state, call->values, &text, &tag_hash)) {
         goto done;
+    }
     if (call->values[CALL_FLAG]) {
         unsigned long flag = PyLong_AsUnsignedLongMask(call->values[CALL_FLAG]);
-        if (flag == (unsigned long)-1 && PyErr_Occurred())
+        if (flag == (unsigned long)-1 && PyErr_Occurred()) {
             goto done;
+        }
         spec.flag = (uint32_t)flag;
     }
     spec.body = body.data;
@@ -216,8 +230,10 @@ PyObject *producer_send(PyProducer *self, PyObject *const *args, Py_ssize_t narg
 {
     struct call call;
     struct shmq_appended appended;
-    if (!send_parse(self, "send", args, nargs, kwnames, &call) || !send_one(self, &call, self->wait_durable, &appended))
+    if (!send_parse(self, "send", args, nargs, kwnames, &call) ||
+        !send_one(self, &call, self->wait_durable, &appended)) {
         return NULL;
+    }
     return receipt_new(self, call.route, call.queue_id, &appended);
 }
 
@@ -225,7 +241,8 @@ PyObject *producer_send_oneway(PyProducer *self, PyObject *const *args, Py_ssize
 {
     struct call call;
     struct shmq_appended appended;
-    if (!send_parse(self, "send_oneway", args, nargs, kwnames, &call) || !send_one(self, &call, false, &appended))
+    if (!send_parse(self, "send_oneway", args, nargs, kwnames, &call) || !send_one(self, &call, false, &appended)) {
         return NULL;
+    }
     Py_RETURN_NONE;
 }

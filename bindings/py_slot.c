@@ -4,9 +4,9 @@
  *     |  --abort---> over          room given back
  *     '- over while somebody still holds a view --> parked --last view gone--> over
  *
- * Memory somebody may still write to is never given away (rule 5 of shmq.h). So a slot that ends while a view of it lives
- * keeps its claim until that view is gone; if it ends by commit, the body is copied to a new place, which is published
- * instead. The same copy is made when the claim was taken away because others waited too long for it.
+ * Memory somebody may still write to is never given away (rule 5 of shmq.h). So a slot that ends while a view of it
+ * lives keeps its claim until that view is gone; if it ends by commit, the body is copied to a new place, which is
+ * published instead. The same copy is made when the claim was taken away because others waited too long for it.
  */
 #include <string.h>
 
@@ -14,15 +14,17 @@
 
 #define COPY_WITHOUT_GIL_BYTES (64u << 10)
 
-/* ---- views ----------------------------------------------------------------------------------------------------- */
+/* ---- views ----------------------------------------------------------------------------------------- */
 static PyObject *view_alive(PySlot *self)
 {
     PyObject *view = NULL;
-    if (!self->view)
+    if (!self->view) {
         return NULL;
+    }
 #if PY_VERSION_HEX >= 0x030D0000
-    if (PyWeakref_GetRef(self->view, &view) < 0)
+    if (PyWeakref_GetRef(self->view, &view) < 0) {
         PyErr_Clear();
+    }
 #else
     view = PyWeakref_GetObject(self->view);
     view = view == Py_None ? NULL : Py_XNewRef(view);
@@ -36,8 +38,9 @@ static void views_release(PySlot *self)
     PyObject *view = view_alive(self);
     if (view) {
         PyObject *none = PyObject_CallMethod(view, "release", NULL);
-        if (!none)
+        if (!none) {
             PyErr_Clear(); /* BufferError: an array lies on it; `exports` says so, too */
+        }
         Py_XDECREF(none);
         Py_DECREF(view);
     }
@@ -51,8 +54,9 @@ static int slot_getbuffer(PySlot *self, Py_buffer *buffer, int flags)
         PyErr_SetString(PyExc_BufferError, "the slot was committed or aborted; its memory is the log's again");
         return -1;
     }
-    if (PyBuffer_FillInfo(buffer, (PyObject *)self, self->claim.body, self->claim.body_bytes_max, 0, flags) < 0)
+    if (PyBuffer_FillInfo(buffer, (PyObject *)self, self->claim.body, self->claim.body_bytes_max, 0, flags) < 0) {
         return -1;
+    }
     self->exports++;
     return 0;
 }
@@ -70,12 +74,14 @@ static PyObject *slot_view(PySlot *self, void *closure)
 {
     (void)closure;
     PyObject *view = view_alive(self);
-    if (view)
+    if (view) {
         return view;
+    }
     view = PyMemoryView_FromObject((PyObject *)self);
     Py_XSETREF(self->view, view ? PyWeakref_NewRef(view, NULL) : NULL);
-    if (view && !self->view)
+    if (view && !self->view) {
         Py_CLEAR(view);
+    }
     return view;
 }
 
@@ -88,20 +94,24 @@ static bool slot_end(PySlot *self, const char *what)
         return true;
     }
     self->parked = true;
-    return PyErr_ResourceWarning((PyObject *)self, 2,
-                                 "a view of a slot was still in use when the slot was %s; its place in the log stays parked "
-                                 "until the view is deleted (del the array made from slot.view inside the with block)",
-                                 what) == 0;
+    return PyErr_ResourceWarning(
+               (PyObject *)self, 2,
+               "a view of a slot was still in use when the slot was %s; its place in the log stays parked "
+               "until the view is deleted (del the array made from slot.view inside the with block)",
+               what) == 0;
 }
 
-/* ---- the two ends ------------------------------------------------------------------------------------------------ */
+/* ---- the two ends ---------------------------------------------------------------------------------- */
 static bool slot_spec_fill(PySlot *self, struct property_text *text, struct shmq_spec *spec, int64_t *tag_hash)
 {
-    PyObject *values[CALL_COUNT] = {[CALL_TAG] = self->tag, [CALL_KEY] = self->key, [CALL_GROUP] = self->group,
+    PyObject *values[CALL_COUNT] = {[CALL_TAG] = self->tag,
+                                    [CALL_KEY] = self->key,
+                                    [CALL_GROUP] = self->group,
                                     [CALL_PROPERTIES] = self->properties};
     property_text_open(text);
-    if (!property_text_fill(self->state, values, text, tag_hash))
+    if (!property_text_fill(self->state, values, text, tag_hash)) {
         return false;
+    }
     *spec = self->producer->blank;
     spec->body_bytes = self->size;
     spec->topic = self->route->name;
@@ -121,8 +131,9 @@ static enum shmq_status commit_copy(PySlot *self, struct call *call, struct shmq
         return FACE_ERROR;
     }
     spec->body = memcpy(copy, self->claim.body, self->size);
-    if (!self->exports)
+    if (!self->exports) {
         claim_drop(self->producer->store, &self->claim);
+    }
     enum shmq_status status = producer_append(self->producer, call, spec, true, tag_hash, out);
     PyMem_RawFree(copy);
     return status;
@@ -140,9 +151,11 @@ static enum shmq_status commit_in_place(PySlot *self, struct call *call, struct 
     } else {
         spec->body_crc_raw = shmq_crc32_raw(UINT32_MAX, self->claim.body, self->size);
     }
-    enum shmq_status status = claim_finish(store, &self->claim, spec, tag_hash, deadline_after(store, self->timeout), out);
-    if (status == SHMQ_OK || status == SHMQ_EVICTED || status == FACE_ERROR)
+    enum shmq_status status =
+        claim_finish(store, &self->claim, spec, tag_hash, deadline_after(store, self->timeout), out);
+    if (status == SHMQ_OK || status == SHMQ_EVICTED || status == FACE_ERROR) {
         return status;
+    }
     core_raise_append(store, status, self->route->name, self->queue_id, shmq_record_bytes(spec), call->timeout);
     return FACE_ERROR;
 }
@@ -151,16 +164,20 @@ static PyObject *slot_commit(PySlot *self, PyObject *unused)
 {
     (void)unused;
     PyProducer *producer = self->producer;
-    struct call call = {.route = self->route, .queue_id = self->queue_id, .queue = self->claim.queue,
+    struct call call = {.route = self->route,
+                        .queue_id = self->queue_id,
+                        .queue = self->claim.queue,
                         .timeout = self->timeout};
     struct property_text text;
     struct shmq_spec spec;
     struct shmq_appended appended;
     int64_t tag_hash;
-    if (!self->open)
+    if (!self->open) {
         return core_raise(self->state, SHMQ_BAD_ARGUMENT, "the slot was committed or aborted already");
-    if (!store_check(producer->store))
+    }
+    if (!store_check(producer->store)) {
         return NULL;
+    }
     if (!slot_spec_fill(self, &text, &spec, &tag_hash)) {
         property_text_close(&text);
         return NULL;
@@ -169,10 +186,12 @@ static PyObject *slot_commit(PySlot *self, PyObject *unused)
     views_release(self);
     bool parked = self->exports != 0;
     enum shmq_status status = SHMQ_EVICTED;
-    if (!parked)
+    if (!parked) {
         status = commit_in_place(self, &call, &spec, tag_hash, &appended);
-    if (status == SHMQ_EVICTED)
+    }
+    if (status == SHMQ_EVICTED) {
         status = commit_copy(self, &call, &spec, tag_hash, &appended);
+    }
     property_text_close(&text);
     if (status != SHMQ_OK) {
         self->open = self->claim.mapping != NULL; /* may be tried again unless the copy has taken its place */
@@ -180,31 +199,36 @@ static PyObject *slot_commit(PySlot *self, PyObject *unused)
     }
     self->receipt = receipt_new(producer, self->route, self->queue_id, &appended);
     if (!self->receipt || !producer_published(producer, &call, &appended, 1, appended.end, producer->wait_durable) ||
-        (parked && !slot_end(self, "committed, so the body was copied to a new place")))
+        (parked && !slot_end(self, "committed, so the body was copied to a new place"))) {
         return NULL;
+    }
     return Py_NewRef(self->receipt);
 }
 
 static PyObject *slot_abort(PySlot *self, PyObject *unused)
 {
     (void)unused;
-    if (!self->open)
+    if (!self->open) {
         Py_RETURN_NONE;
+    }
     views_release(self);
     return slot_end(self, "aborted") ? Py_NewRef(Py_None) : NULL;
 }
 
-static PyObject *slot_enter(PyObject *self, PyObject *unused)
+static PyObject *slot_enter(PySlot *self, PyObject *unused)
 {
-    return (void)unused, Py_NewRef(self);
+    (void)unused;
+    return Py_NewRef(self);
 }
 
 static PyObject *slot_exit(PySlot *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    if (!self->open)
+    if (!self->open) {
         Py_RETURN_NONE;
-    if (nargs && args[0] != Py_None)
+    }
+    if (nargs && args[0] != Py_None) {
         return slot_abort(self, NULL);
+    }
     PyObject *receipt = slot_commit(self, NULL);
     if (receipt) {
         Py_DECREF(receipt);
@@ -218,7 +242,7 @@ static PyObject *slot_exit(PySlot *self, PyObject *const *args, Py_ssize_t nargs
     return NULL;
 }
 
-/* ---- attributes ------------------------------------------------------------------------------------------------------ */
+/* ---- attributes ------------------------------------------------------------------------------------ */
 static PyObject *slot_get_properties(PySlot *self, void *closure)
 {
     (void)closure;
@@ -245,11 +269,13 @@ static PyObject *slot_get_size(PySlot *self, void *closure)
 static int slot_set_size(PySlot *self, PyObject *value, void *closure)
 {
     (void)closure;
-    if (!value)
+    if (!value) {
         PyErr_SetString(PyExc_TypeError, "size cannot be deleted");
+    }
     unsigned long size = value ? PyLong_AsUnsignedLong(value) : 0;
-    if (PyErr_Occurred())
+    if (PyErr_Occurred()) {
         return -1;
+    }
     if (!self->open || size > self->claim.body_bytes_max) {
         core_raise(self->state, SHMQ_BAD_ARGUMENT, "size %lu: the slot is %s and has room for %u bytes", size,
                    self->open ? "open" : "over", self->claim.body_bytes_max);
@@ -265,61 +291,7 @@ static PyObject *slot_get_receipt(PySlot *self, void *closure)
     return Py_NewRef(self->receipt ? self->receipt : Py_None);
 }
 
-/* ---- life --------------------------------------------------------------------------------------------------------------- */
-static bool reserve_bytes(PyProducer *self, PyObject *size, unsigned long *bytes)
-{
-    *bytes = PyLong_AsUnsignedLong(size);
-    if (*bytes == (unsigned long)-1 && PyErr_Occurred())
-        return false;
-    if (*bytes <= SHMQ_BODY_BYTES_MAX)
-        return true;
-    core_raise(self->state, SHMQ_TOO_LARGE, "a body of %lu bytes is longer than %u", *bytes, SHMQ_BODY_BYTES_MAX);
-    return false;
-}
-
-#define RESERVE_NAMES                                                                                                 \
-    (1u << CALL_TOPIC | 1u << CALL_SECOND | 1u << CALL_TAG | 1u << CALL_KEY | 1u << CALL_PROPERTIES | 1u << CALL_GROUP | \
-     1u << CALL_QUEUE_ID | 1u << CALL_TIMEOUT)
-
-PyObject *producer_reserve(PyProducer *producer, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-    struct core_state *state = producer->state;
-    struct call call;
-    unsigned long bytes;
-    if (!call_parse(state, "reserve", state->name_size, RESERVE_NAMES, args, nargs, kwnames, call.values) ||
-        !reserve_bytes(producer, call.values[CALL_SECOND], &bytes) || !call_route(producer, &call))
-        return NULL;
-    PySlot *self = (PySlot *)state->slot_type->tp_alloc(state->slot_type, 0);
-    if (!self)
-        return NULL;
-    self->state = state;
-    self->producer = (PyProducer *)Py_NewRef(producer);
-    self->route = call.route;
-    self->tag = Py_XNewRef(call.values[CALL_TAG]);
-    self->key = Py_XNewRef(call.values[CALL_KEY]);
-    self->group = Py_XNewRef(call.values[CALL_GROUP]);
-    self->queue_id = call.queue_id;
-    self->timeout = call.timeout;
-    self->size = (uint32_t)bytes;
-    self->properties = PyDict_New();
-    if (!self->properties ||
-        (call.values[CALL_PROPERTIES] && PyDict_Update(self->properties, call.values[CALL_PROPERTIES]) < 0)) {
-        Py_DECREF(self);
-        return NULL;
-    }
-    /* Room for any properties: what commit does not need is not used up, since the log end moves by the record's size. */
-    uint32_t tail = call.route->name_bytes + SHMQ_PROPERTIES_BYTES_MAX + 64;
-    PyStore *store = producer->store;
-    enum shmq_status status = claim_open(store, call.queue, self->size, tail, deadline_after(store, call.timeout),
-                                         &self->claim);
-    self->open = status == SHMQ_OK;
-    if (self->open)
-        return (PyObject *)self;
-    core_raise_append(store, status, call.route->name, call.queue_id, SHMQ_RECORD_BODY_AT + self->size + tail, call.timeout);
-    Py_DECREF(self);
-    return NULL;
-}
-
+/* ---- life ------------------------------------------------------------------------------------------ */
 static int slot_traverse(PySlot *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
@@ -337,20 +309,26 @@ static int slot_clear(PySlot *self)
 static void slot_finalize(PySlot *self)
 {
     PyObject *type, *value, *traceback;
-    if (!self->open) return;
+    if (!self->open) {
+        return;
+    }
     PyErr_Fetch(&type, &value, &traceback);
-    if (PyErr_ResourceWarning((PyObject *)self, 1, "a slot was dropped without commit() or abort(); its place is given back"))
+    if (PyErr_ResourceWarning((PyObject *)self, 1,
+                              "a slot was dropped without commit() or abort(); its place is given back")) {
         PyErr_WriteUnraisable((PyObject *)self);
-    if (!slot_end(self, "dropped"))
+    }
+    if (!slot_end(self, "dropped")) {
         PyErr_WriteUnraisable((PyObject *)self);
+    }
     PyErr_Restore(type, value, traceback);
 }
 
 static void slot_dealloc(PySlot *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    if (PyObject_CallFinalizerFromDealloc((PyObject *)self) < 0)
+    if (PyObject_CallFinalizerFromDealloc((PyObject *)self) < 0) {
         return;
+    }
     PyObject_GC_UnTrack(self);
     Py_CLEAR(self->tag);
     Py_CLEAR(self->key);
@@ -366,8 +344,9 @@ static void slot_dealloc(PySlot *self)
 static PyMethodDef slot_methods[] = {
     {"commit", (PyCFunction)slot_commit, METH_NOARGS, "Publish the first `size` bytes; returns the receipt."},
     {"abort", (PyCFunction)slot_abort, METH_NOARGS, "Give the room back; nothing is published. Twice is harmless."},
-    {"__enter__", slot_enter, METH_NOARGS, NULL},
-    {"__exit__", (PyCFunction)(void (*)(void))slot_exit, METH_FASTCALL, "Commit on normal exit, abort on an exception."},
+    {"__enter__", (PyCFunction)slot_enter, METH_NOARGS, NULL},
+    {"__exit__", (PyCFunction)(void (*)(void))slot_exit, METH_FASTCALL,
+     "Commit on normal exit, abort on an exception."},
     {NULL},
 };
 

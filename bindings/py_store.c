@@ -13,21 +13,24 @@
 
 #include "py_core.h"
 
-/* ---- helpers of every file ------------------------------------------------------------------------------- */
+/* ---- helpers of every file ------------------------------------------------------------------------- */
 bool store_check(PyStore *self)
 {
-    if (self->open)
+    if (self->open) {
         return true;
+    }
     core_raise(self->state, SHMQ_BAD_ARGUMENT, "the store is closed");
     return false;
 }
 
 bool store_check_writable(PyStore *self)
 {
-    if (!store_check(self))
+    if (!store_check(self)) {
         return false;
-    if (self->core.writable)
+    }
+    if (self->core.writable) {
         return true;
+    }
     core_raise(self->state, SHMQ_READ_ONLY, "this process mapped the store read-only");
     return false;
 }
@@ -35,18 +38,21 @@ bool store_check_writable(PyStore *self)
 uint64_t deadline_after(const PyStore *self, double seconds)
 {
     const double seconds_max = 1e9; /* thirty years; keeps the product below far from overflow */
-    if (seconds > seconds_max)
+    if (seconds > seconds_max) {
         seconds = seconds_max;
+    }
     return self->core.io->monotonic_ns() + (seconds > 0 ? (uint64_t)(seconds * 1e9) : 0) + 1;
 }
 
 bool seconds_from(struct core_state *state, PyObject *value, const char *name, double *seconds)
 {
-    if (!value || value == Py_None)
+    if (!value || value == Py_None) {
         return true;
+    }
     double number = PyFloat_AsDouble(value);
-    if (number == -1.0 && PyErr_Occurred())
+    if (number == -1.0 && PyErr_Occurred()) {
         return false;
+    }
     if (!(number >= 0)) {
         core_raise(state, SHMQ_BAD_ARGUMENT, "%s is %R seconds; it must be 0 or more", name, value);
         return false;
@@ -55,12 +61,13 @@ bool seconds_from(struct core_state *state, PyObject *value, const char *name, d
     return true;
 }
 
-/* ---- mapping ------------------------------------------------------------------------------------------------ */
+/* ---- mapping --------------------------------------------------------------------------------------- */
 static void *map_descriptor(int descriptor, bool writable, size_t *bytes)
 {
     struct stat status;
-    if (fstat(descriptor, &status) != 0)
+    if (fstat(descriptor, &status) != 0) {
         return NULL;
+    }
     *bytes = (size_t)status.st_size;
     if (!*bytes) {
         errno = ENODATA;
@@ -73,8 +80,9 @@ static void *map_descriptor(int descriptor, bool writable, size_t *bytes)
 static void *map_sysv(int identifier, bool writable, size_t *bytes)
 {
     struct shmid_ds status;
-    if (shmctl(identifier, IPC_STAT, &status) != 0)
+    if (shmctl(identifier, IPC_STAT, &status) != 0) {
         return NULL;
+    }
     *bytes = status.shm_segsz;
     void *address = shmat(identifier, NULL, writable ? 0 : SHM_RDONLY);
     return (intptr_t)address == -1 ? NULL : address;
@@ -88,26 +96,30 @@ static void store_unmap(PyStore *self)
         PyMem_RawFree(lane);
     }
     self->lanes = NULL;
-    if (self->mapped)
+    if (self->mapped) {
         shmq_store_detach(&self->core);
+    }
     self->mapped = false;
     for (int i = 0; i < 3; i++) {
-        if (self->maps[i])
+        if (self->maps[i]) {
             (void)(self->sysv ? shmdt(self->maps[i]) : munmap(self->maps[i], self->map_bytes[i]));
+        }
         self->maps[i] = NULL;
     }
-    if (self->units_fd >= 0)
+    if (self->units_fd >= 0) {
         close(self->units_fd);
+    }
     self->units_fd = -1;
 }
 
 void store_user_leave(PyStore *self)
 {
-    if (--self->users == 0 && !self->open)
+    if (--self->users == 0 && !self->open) {
         store_unmap(self);
+    }
 }
 
-/* ---- lanes --------------------------------------------------------------------------------------------------- */
+/* ---- lanes ----------------------------------------------------------------------------------------- */
 static enum shmq_status attach(PyStore *self, struct shmq_store *core, bool writable)
 {
     return shmq_store_attach(core, self->maps[0], self->map_bytes[0], self->maps[1], self->map_bytes[1], self->maps[2],
@@ -146,7 +158,7 @@ void store_lane_give(PyStore *self, struct store_lane *lane)
     errno = reason;
 }
 
-/* ---- construction ------------------------------------------------------------------------------------------------ */
+/* ---- construction ---------------------------------------------------------------------------------- */
 static bool store_map(PyStore *self, const int *segments, bool writable)
 {
     static const char *const names[] = {"control", "units", "readers"};
@@ -172,15 +184,17 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     int segments[3], writable = -1, sysv = 0;
     PyObject *format = Py_None;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iii|$ppO:Store", names, &segments[0], &segments[1], &segments[2],
-                                     &writable, &sysv, &format))
+                                     &writable, &sysv, &format)) {
         return NULL;
+    }
     if (writable < 0) {
         PyErr_SetString(PyExc_TypeError, "Store() missing required keyword-only argument: 'writable'");
         return NULL;
     }
     PyStore *self = (PyStore *)type->tp_alloc(type, 0);
-    if (!self)
+    if (!self) {
         return NULL;
+    }
     self->state = PyType_GetModuleState(type);
     self->units_fd = -1;
     self->sysv = sysv;
@@ -188,8 +202,9 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (ok) {
         enum shmq_status status = attach(self, &self->core, writable);
         ok = self->mapped = self->open = status == SHMQ_OK;
-        if (!ok)
+        if (!ok) {
             core_raise_status(self->state, status, "attaching to the segments");
+        }
     }
     if (!ok) {
         Py_DECREF(self);
@@ -211,8 +226,9 @@ static PyObject *store_close(PyStore *self, PyObject *unused)
 {
     (void)unused;
     self->open = false;
-    if (!self->users)
+    if (!self->users) {
         store_unmap(self);
+    }
     Py_RETURN_NONE;
 }
 
@@ -223,49 +239,60 @@ bool store_wait_durable(PyStore *self, uint64_t log_position, double seconds)
     enum shmq_status status;
     do {
         struct store_lane *lane = store_lane_take(self); /* it may take the flush itself, and a flush maps files */
-        if (!lane)
+        if (!lane) {
             return false;
+        }
         uint64_t slice = self->core.io->monotonic_ns() + slice_ns;
         bool last = slice >= deadline;
         Py_BEGIN_ALLOW_THREADS
         status = shmq_wait_durable(&lane->core, log_position, last ? deadline : slice);
         Py_END_ALLOW_THREADS
         store_lane_give(self, lane);
-        if (PyErr_CheckSignals() < 0 || !store_check(self))
+        if (PyErr_CheckSignals() < 0 || !store_check(self)) {
             return false;
-        if (last)
+        }
+        if (last) {
             break;
+        }
     } while (status == SHMQ_TIMED_OUT);
-    if (status == SHMQ_OK)
+    if (status == SHMQ_OK) {
         return true;
-    if (status == SHMQ_TIMED_OUT)
-        core_raise(self->state, status, "the record is in the log up to position %llu, but the disk has it only up to %llu "
-                   "after %d ms", (unsigned long long)log_position,
+    }
+    if (status == SHMQ_TIMED_OUT) {
+        core_raise(self->state, status,
+                   "the record is in the log up to position %llu, but the disk has it only up to %llu "
+                   "after %d ms",
+                   (unsigned long long)log_position,
                    (unsigned long long)atomic_load_explicit(&self->core.log->durable_end, memory_order_acquire),
                    (int)(seconds * 1000));
-    else
+    } else {
         core_raise_status(self->state, status, "waiting for the disk");
+    }
     return false;
 }
 
 static PyObject *store_repair(PyStore *self, PyObject *args)
 {
     double timeout;
-    if (!PyArg_ParseTuple(args, "d:repair", &timeout) || !store_check_writable(self))
+    if (!PyArg_ParseTuple(args, "d:repair", &timeout) || !store_check_writable(self)) {
         return NULL;
+    }
     struct store_lane *lane = store_lane_take(self);
-    if (!lane)
+    if (!lane) {
         return NULL;
+    }
     uint64_t deadline = deadline_after(self, timeout);
     enum shmq_status status;
     Py_BEGIN_ALLOW_THREADS
     status = shmq_lock(&lane->core, deadline);
-    if (status == SHMQ_OK)
+    if (status == SHMQ_OK) {
         shmq_unlock(&lane->core);
+    }
     Py_END_ALLOW_THREADS
     store_lane_give(self, lane);
-    if (status != SHMQ_OK)
+    if (status != SHMQ_OK) {
         return core_raise_status(self->state, status, "taking the append lock");
+    }
     Py_RETURN_NONE;
 }
 
@@ -300,8 +327,10 @@ PyType_Spec store_spec = {
 void store_methods_join(void)
 {
     size_t count = 0;
-    for (size_t table = 0; table < sizeof store_method_tables / sizeof *store_method_tables; table++)
-        for (const PyMethodDef *method = store_method_tables[table]; method->ml_name; method++)
+    for (size_t table = 0; table < sizeof store_method_tables / sizeof *store_method_tables; table++) {
+        for (const PyMethodDef *method = store_method_tables[table]; method->ml_name; method++) {
             joined_methods[count++] = *method;
+        }
+    }
     assert(count < sizeof joined_methods / sizeof *joined_methods);
 }

@@ -1,7 +1,7 @@
 /* Cursors and acknowledgement windows; reader.h has the picture and the rules.
  *
- * Readers never lock. A unit below offset_max is complete (pairs with the writer's release store), so units are copied in
- * batches of up to 64 and the hot path touches only the copy and the record itself.
+ * Readers never lock. A unit below offset_max is complete (pairs with the writer's release store), so units are copied
+ * in batches of up to 64 and the hot path touches only the copy and the record itself.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #define PREFETCH_BYTES 512u
 #define STEPS_MAX 65536u /* filtered messages in a row, about a millisecond, before the caller may look at signals */
 
-/* ---- life ------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------------ */
 void shmq_reader_init(struct shmq_reader *reader, struct shmq_store *store)
 {
     memset(reader, 0, sizeof *reader);
@@ -27,11 +27,13 @@ void shmq_reader_clear(struct shmq_reader *reader)
         free(reader->cursors[i]);
     }
     free(reader->cursors);
-    for (uint32_t i = 0; i < reader->tag_count; i++)
+    for (uint32_t i = 0; i < reader->tag_count; i++) {
         free(reader->tags[i].text);
+    }
     free(reader->tags);
-    if (reader->mapping)
+    if (reader->mapping) {
         shmq_mapping_release(reader->mapping);
+    }
     shmq_reader_init(reader, reader->store);
 }
 
@@ -39,47 +41,58 @@ enum shmq_status shmq_reader_tag_add(struct shmq_reader *reader, const char *tag
 {
     char *text = malloc(bytes ? bytes : 1);
     struct shmq_reader_tag *tags = realloc(reader->tags, (reader->tag_count + 1) * sizeof *tags);
-    if (tags)
+    if (tags) {
         reader->tags = tags;
+    }
     if (!text || !tags) {
         free(text);
         return SHMQ_SYSTEM;
     }
     memcpy(text, tag, bytes);
-    tags[reader->tag_count++] = (struct shmq_reader_tag){.hash = shmq_tag_hash(tag, bytes), .text = text, .bytes = bytes};
+    tags[reader->tag_count++] =
+        (struct shmq_reader_tag){.hash = shmq_tag_hash(tag, bytes), .text = text, .bytes = bytes};
     return SHMQ_OK;
 }
 
-/* ---- delivery --------------------------------------------------------------------------------------------- */
+/* ---- delivery -------------------------------------------------------------------------------------- */
 static enum shmq_status cursor_fill(struct shmq_reader *reader, struct shmq_cursor *cursor)
 {
     struct shmq_store *store = reader->store;
     struct shmq_queue *queue = &store->queues[cursor->queue];
     uint8_t raw[SHMQ_READER_UNITS * SHMQ_UNIT_BYTES];
     uint64_t end = atomic_load_explicit(&queue->offset_max, memory_order_acquire);
-    if (cursor->next >= end)
+    if (cursor->next >= end) {
         return SHMQ_EMPTY;
-    if (cursor->next < shmq_queue_first(reader->store, cursor->queue))
+    }
+    if (cursor->next < shmq_queue_first(reader->store, cursor->queue)) {
         shmq_cursor_jump(reader, cursor, shmq_queue_first(reader->store, cursor->queue));
-    if (cursor->next >= end)
+    }
+    if (cursor->next >= end) {
         return SHMQ_EMPTY;
+    }
     uint32_t wanted = end - cursor->next < SHMQ_READER_UNITS ? (uint32_t)(end - cursor->next) : SHMQ_READER_UNITS;
     uint32_t count = shmq_units_read(store, cursor->queue, cursor->next, wanted, raw);
-    if (!count)
-        count = shmq_units_read_file(store, cursor->queue, cursor->next, wanted, raw);
     if (!count) {
-        if (cursor->next >= shmq_queue_first(reader->store, cursor->queue))
+        count = shmq_units_read_file(store, cursor->queue, cursor->next, wanted, raw);
+    }
+    if (!count) {
+        if (cursor->next >= shmq_queue_first(reader->store, cursor->queue)) {
             return SHMQ_CORRUPT;
-        shmq_cursor_jump(reader, cursor, shmq_queue_first(reader->store, cursor->queue)); /* retention was faster than we */
+        }
+        shmq_cursor_jump(reader, cursor,
+                         shmq_queue_first(reader->store, cursor->queue)); /* retention was faster than we */
         return SHMQ_GONE;
     }
-    if (count > wanted)
+    if (count > wanted) {
         count = wanted;
-    for (uint32_t i = 0; i < count; i++)
+    }
+    for (uint32_t i = 0; i < count; i++) {
         shmq_unit_unpack(raw + i * SHMQ_UNIT_BYTES, &cursor->units[i]);
+    }
     uint64_t visible = shmq_visible_end(store);
-    while (count && cursor->units[count - 1].log_position + cursor->units[count - 1].record_bytes > visible)
+    while (count && cursor->units[count - 1].log_position + cursor->units[count - 1].record_bytes > visible) {
         count--; /* positions grow along a queue, so the hidden ones are the last ones */
+    }
     cursor->unit_at = 0;
     cursor->unit_count = count;
     return count ? SHMQ_OK : SHMQ_EMPTY;
@@ -87,9 +100,11 @@ static enum shmq_status cursor_fill(struct shmq_reader *reader, struct shmq_curs
 
 static inline bool hash_wanted(const struct shmq_reader *reader, int64_t hash)
 {
-    for (uint32_t i = 0; i < reader->tag_count; i++)
-        if (reader->tags[i].hash == hash)
+    for (uint32_t i = 0; i < reader->tag_count; i++) {
+        if (reader->tags[i].hash == hash) {
             return true;
+        }
+    }
     return false;
 }
 
@@ -97,22 +112,27 @@ static bool tag_wanted(const struct shmq_reader *reader, const struct shmq_view 
 {
     size_t bytes = 0;
     const char *tag = shmq_property_find(view->properties, view->properties_bytes, "TAGS", 4, &bytes);
-    for (uint32_t i = 0; tag && i < reader->tag_count; i++)
-        if (reader->tags[i].bytes == bytes && !memcmp(reader->tags[i].text, tag, bytes))
+    for (uint32_t i = 0; tag && i < reader->tag_count; i++) {
+        if (reader->tags[i].bytes == bytes && !memcmp(reader->tags[i].text, tag, bytes)) {
             return true;
+        }
+    }
     return false;
 }
 
 static struct shmq_mapping *mapping_of(struct shmq_reader *reader, uint64_t log_position)
 {
     struct shmq_mapping *mapping = reader->mapping;
-    if (mapping && log_position - mapping->base < mapping->bytes)
+    if (mapping && log_position - mapping->base < mapping->bytes) {
         return mapping;
+    }
     mapping = shmq_mapping_get(reader->store, log_position);
-    if (!mapping)
+    if (!mapping) {
         return NULL;
-    if (reader->mapping)
+    }
+    if (reader->mapping) {
         shmq_mapping_release(reader->mapping);
+    }
     reader->mapping = shmq_mapping_hold(mapping);
     return mapping;
 }
@@ -121,35 +141,43 @@ static enum shmq_status record_check(struct shmq_mapping *mapping, const struct 
                                      struct shmq_view *view)
 {
     uint64_t at = unit->log_position - mapping->base;
-    if (at >= mapping->bytes || unit->record_bytes > mapping->bytes - at)
+    if (at >= mapping->bytes || unit->record_bytes > mapping->bytes - at) {
         return SHMQ_CORRUPT;
-    if (shmq_record_decode(mapping->data + at, unit->record_bytes, view) != SHMQ_OK)
+    }
+    if (shmq_record_decode(mapping->data + at, unit->record_bytes, view) != SHMQ_OK) {
         return SHMQ_CORRUPT;
+    }
     bool same = view->record_bytes == unit->record_bytes && view->log_position == unit->log_position &&
                 view->queue_offset == offset;
     return same ? SHMQ_OK : SHMQ_CORRUPT;
 }
 
-/* Records of one queue lie apart in the log, so the processor does not guess the next one. Telling it took reading a backlog
- * of 256-byte bodies from 155 to 90 ns a message: header and tail for decoding, some lines between for the body. */
+/* Records of one queue lie apart in the log, so the processor does not guess the next one. Telling it took reading a
+ * backlog of 256-byte bodies from 155 to 90 ns a message: header and tail for decoding, some lines between for the
+ * body. */
 __attribute__((always_inline)) /* gcc drops a call that only prefetches before it would inline it */
-static inline void record_prefetch(const struct shmq_cursor *cursor, const struct shmq_mapping *mapping)
+static inline void
+record_prefetch(const struct shmq_cursor *cursor, const struct shmq_mapping *mapping)
 {
     uint32_t ahead = cursor->unit_at + PREFETCH_AHEAD;
-    if (ahead >= cursor->unit_count)
+    if (ahead >= cursor->unit_count) {
         return;
+    }
     uint64_t at = cursor->units[ahead].log_position - mapping->base;
     uint64_t bytes = cursor->units[ahead].record_bytes;
-    if (at >= mapping->bytes || bytes - 1 >= mapping->bytes - at)
+    if (at >= mapping->bytes || bytes - 1 >= mapping->bytes - at) {
         return;
+    }
     const uint8_t *data = mapping->data + at;
     __builtin_prefetch(data + bytes - 1);
-    for (uint64_t line = 0; line < bytes && line < PREFETCH_BYTES; line += 64)
+    for (uint64_t line = 0; line < bytes && line < PREFETCH_BYTES; line += 64) {
         __builtin_prefetch(data + line);
+    }
 }
 
 /* One buffered unit: SHMQ_EMPTY when it was filtered out. */
-static enum shmq_status cursor_deliver(struct shmq_reader *reader, struct shmq_cursor *cursor, struct shmq_delivery *out)
+static enum shmq_status cursor_deliver(struct shmq_reader *reader, struct shmq_cursor *cursor,
+                                       struct shmq_delivery *out)
 {
     const struct shmq_unit *unit = &cursor->units[cursor->unit_at];
     uint64_t offset = cursor->next;
@@ -188,15 +216,17 @@ static enum shmq_status cursor_deliver(struct shmq_reader *reader, struct shmq_c
     return SHMQ_OK;
 }
 
-/* One buffer's worth from each cursor, then the next: nobody starves behind a busy queue, or behind a broken one. True when
- * the buffer was used up, so that this cursor may have more. */
+/* One buffer's worth from each cursor, then the next: nobody starves behind a busy queue, or behind a broken one. True
+ * when the buffer was used up, so that this cursor may have more. */
 static bool turn_end(struct shmq_reader *reader, struct shmq_cursor *cursor)
 {
     bool used_up = cursor->unit_count && cursor->unit_at >= cursor->unit_count;
-    if (cursor->unsaved)
+    if (cursor->unsaved) {
         shmq_cursor_save(reader, cursor);
-    if (used_up)
+    }
+    if (used_up) {
         cursor->unit_at = cursor->unit_count = 0;
+    }
     reader->turn++;
     return used_up;
 }
@@ -204,42 +234,62 @@ static bool turn_end(struct shmq_reader *reader, struct shmq_cursor *cursor)
 /* What the cursor whose turn it is has: SHMQ_EMPTY when its turn is over, SHMQ_GONE to look at it again. */
 static enum shmq_status cursor_step(struct shmq_reader *reader, struct shmq_cursor *cursor, struct shmq_delivery *out)
 {
-    if (!cursor->live || cursor->paused)
+    if (!cursor->live || cursor->paused) {
         return SHMQ_EMPTY;
+    }
     if (cursor->unit_at < cursor->unit_count) {
         enum shmq_status status = cursor_deliver(reader, cursor, out);
         return status == SHMQ_EMPTY ? SHMQ_GONE : status;
     }
-    if (cursor->unit_count)
+    if (cursor->unit_count) {
         return SHMQ_EMPTY; /* its buffer is used up */
+    }
     enum shmq_status status = cursor_fill(reader, cursor);
-    if (status == SHMQ_CORRUPT)
+    if (status == SHMQ_CORRUPT) {
         *out = (struct shmq_delivery){.queue = cursor->queue, .queue_offset = cursor->next};
+    }
     return status == SHMQ_OK ? SHMQ_GONE : status;
+}
+
+/* A file that retention has deleted keeps its blocks on the disk for as long as somebody maps it. */
+static void mapping_drop(struct shmq_reader *reader)
+{
+    struct shmq_mapping *mapping = reader->mapping;
+    uint64_t begin = atomic_load_explicit(&reader->store->log->begin, memory_order_relaxed);
+    if (mapping && mapping->base + mapping->bytes <= begin) {
+        shmq_mapping_release(mapping);
+        reader->mapping = NULL;
+    }
 }
 
 enum shmq_status shmq_reader_next(struct shmq_reader *reader, struct shmq_delivery *out)
 {
     uint32_t empty = 0;
     for (uint32_t steps = 0; empty < reader->cursor_count; steps++) {
-        if (steps == STEPS_MAX)
+        if (steps == STEPS_MAX) {
             return SHMQ_WOULD_BLOCK;
-        if (reader->turn >= reader->cursor_count)
+        }
+        if (reader->turn >= reader->cursor_count) {
             reader->turn = 0;
+        }
         struct shmq_cursor *cursor = reader->cursors[reader->turn];
         enum shmq_status status = cursor_step(reader, cursor, out);
-        if (status == SHMQ_OK)
+        if (status == SHMQ_OK) {
             return status;
-        if (status == SHMQ_GONE)
+        }
+        if (status == SHMQ_GONE) {
             continue;
+        }
         empty = turn_end(reader, cursor) ? 0 : empty + 1;
-        if (status != SHMQ_EMPTY)
+        if (status != SHMQ_EMPTY) {
             return status;
+        }
     }
+    mapping_drop(reader);
     return SHMQ_EMPTY;
 }
 
-/* ---- search ------------------------------------------------------------------------------------------------ */
+/* ---- search ---------------------------------------------------------------------------------------- */
 enum shmq_status shmq_reader_search_time(struct shmq_store *store, uint32_t queue, uint64_t store_ms, uint64_t *offset)
 {
     uint64_t high = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_acquire);
@@ -249,18 +299,22 @@ enum shmq_status shmq_reader_search_time(struct shmq_store *store, uint32_t queu
         uint8_t raw[SHMQ_UNIT_BYTES];
         struct shmq_unit unit;
         struct shmq_view view;
-        if (!shmq_units_read(store, queue, middle, 1, raw) && !shmq_units_read_file(store, queue, middle, 1, raw))
+        if (!shmq_units_read(store, queue, middle, 1, raw) && !shmq_units_read_file(store, queue, middle, 1, raw)) {
             return SHMQ_GONE;
+        }
         shmq_unit_unpack(raw, &unit);
         struct shmq_mapping *mapping = shmq_mapping_get(store, unit.log_position);
-        if (!mapping)
+        if (!mapping) {
             return errno == ENOENT ? SHMQ_GONE : SHMQ_SYSTEM;
-        if (record_check(mapping, &unit, middle, &view) != SHMQ_OK)
+        }
+        if (record_check(mapping, &unit, middle, &view) != SHMQ_OK) {
             return SHMQ_CORRUPT;
-        if (view.store_ms >= store_ms)
+        }
+        if (view.store_ms >= store_ms) {
             high = middle;
-        else
+        } else {
             low = middle + 1;
+        }
     }
     *offset = low;
     return SHMQ_OK;

@@ -20,7 +20,7 @@
 #include "shmq.h"
 
 #define SHMQ_READER_UNITS 64u
-#define SHMQ_WINDOW_BITS_MAX (UINT64_C(1) << 26) /* 8 MiB of bits: 67 million messages behind one that nobody acknowledges */
+#define SHMQ_WINDOW_BITS_MAX (UINT64_C(1) << 26) /* 8 MiB: 67 million messages behind one nobody acknowledges */
 
 struct shmq_cursor {
     bool live;
@@ -76,14 +76,15 @@ enum shmq_status shmq_reader_assign(struct shmq_reader *reader, uint32_t queue, 
 struct shmq_cursor *shmq_reader_find(struct shmq_reader *reader, uint32_t queue); /* NULL: not assigned */
 void shmq_reader_revoke(struct shmq_reader *reader, struct shmq_cursor *cursor);
 void shmq_reader_seek(struct shmq_reader *reader, struct shmq_cursor *cursor, uint64_t offset);
-/* SHMQ_EMPTY: nothing visible. SHMQ_WOULD_BLOCK: many were filtered out, call again. SHMQ_CORRUPT: *out says where, and it was stepped over (record_bytes 0: the units of
- * queue_offset are nowhere, and nothing was stepped over). SHMQ_SYSTEM: errno says why a file could not be mapped. */
+/* SHMQ_EMPTY: nothing visible. SHMQ_WOULD_BLOCK: many were filtered out, call again. SHMQ_CORRUPT: *out says where, and it
+ * was stepped over (record_bytes 0: the units of queue_offset are nowhere, and nothing was stepped over). SHMQ_SYSTEM:
+ * errno says why a file could not be mapped, nothing was stepped over. */
 enum shmq_status shmq_reader_next(struct shmq_reader *reader, struct shmq_delivery *out);
 /* Settle one offset; of no effect when that assignment is over. SHMQ_TABLE_FULL or SHMQ_SYSTEM: the window could not
  * grow, the offset stays unacknowledged. */
 enum shmq_status shmq_reader_ack(struct shmq_reader *reader, uint32_t cursor, uint64_t serial, uint64_t queue_offset);
-/* cursor.c, for reader.c: pass one offset by and note it as unsaved, or pass everything below `offset` by, for it exists
- * no more; write `committed` to the offset slot. */
+/* cursor.c, for reader.c: pass one offset by and note it as unsaved; pass everything below `offset` by, for it exists no
+ * more; write `committed` to the offset slot. */
 void shmq_cursor_skip(struct shmq_cursor *cursor, uint64_t offset);
 void shmq_cursor_save(struct shmq_reader *reader, struct shmq_cursor *cursor);
 void shmq_cursor_jump(struct shmq_reader *reader, struct shmq_cursor *cursor, uint64_t offset);

@@ -104,13 +104,35 @@ uint32_t shmq_topic_find(const struct shmq_store *store, const char *name, size_
     return index;
 }
 
+/* Both halves of an extent at once: a look-up that saw a new count beside an old first queue would hand out the queue
+ * of another topic. */
+typedef uint64_t __attribute__((may_alias)) extent_word;
+static_assert(sizeof(struct shmq_extent) == sizeof(extent_word) && offsetof(struct shmq_topic, extents) % 8 == 0 &&
+                  sizeof(struct shmq_topic) % 8 == 0,
+              "an extent is one aligned word");
+
+static struct shmq_extent extent_load(const struct shmq_extent *place)
+{
+    uint64_t word = __atomic_load_n((const extent_word *)place, __ATOMIC_ACQUIRE);
+    struct shmq_extent extent;
+    memcpy(&extent, &word, sizeof extent);
+    return extent;
+}
+
+static void extent_store(struct shmq_extent *place, struct shmq_extent extent)
+{
+    uint64_t word;
+    memcpy(&word, &extent, sizeof word);
+    __atomic_store_n((extent_word *)place, word, __ATOMIC_RELEASE);
+}
+
 uint32_t shmq_topic_queue(const struct shmq_store *store, uint32_t topic, uint32_t queue_id)
 {
     if (topic >= topic_count(store)) {
         return SHMQ_NONE;
     }
     for (int i = 0; i < SHMQ_TOPIC_EXTENTS; i++) {
-        struct shmq_extent extent = store->topics[topic].extents[i];
+        struct shmq_extent extent = extent_load(&store->topics[topic].extents[i]);
         if (queue_id < extent.count) {
             uint32_t queue = extent.first_queue + queue_id;
             return queue < store->sizes.queue_max ? queue : SHMQ_NONE;
@@ -147,7 +169,9 @@ static enum shmq_status queues_add(struct shmq_store *store, uint32_t index, uin
         atomic_store_explicit(&store->log->queue_count, first + wanted - have, memory_order_release);
         extents[place] = (struct shmq_extent){.first_queue = first, .count = wanted - have};
     }
-    memcpy(topic->extents, extents, sizeof extents);
+    for (uint32_t i = 0; i < SHMQ_TOPIC_EXTENTS; i++) {
+        extent_store(&topic->extents[i], extents[i]);
+    }
     return SHMQ_OK;
 }
 
@@ -259,7 +283,12 @@ enum shmq_status shmq_group_put(struct shmq_store *store, const char *name, uint
     }
     uint32_t index = group_entry(store, name, false);
     if (index == SHMQ_NONE) {
-        index = group_count(store);
+        /* A deleted group's entry may be taken: its offsets were unset when it was deleted. */
+        for (index = 0; index < group_count(store); index++) {
+            if (atomic_load_explicit(&store->groups[index].state, memory_order_acquire) == 0) {
+                break;
+            }
+        }
         if (index >= store->sizes.group_max) {
             return table_leave(store, SHMQ_TABLE_FULL);
         }

@@ -51,6 +51,7 @@ static void post(struct shmq_store *store, uint32_t slot)
                                                  memory_order_relaxed)) {
         return;
     }
+    SHMQ_POINT("wake.promised");
     sem_t *semaphore = semaphore_of(store, slot);
     if (semaphore != NULL) {
         sem_post(semaphore);
@@ -80,6 +81,7 @@ void shmq_wake(struct shmq_store *store, uint32_t queue)
         return;
     }
     uint64_t bits = atomic_exchange_explicit(&store->waiters[queue], 0, memory_order_acq_rel);
+    SHMQ_POINT("wake.taken");
     uint32_t high = client_high(store);
     for (; bits != 0; bits &= bits - 1) {
         for (uint32_t slot = (uint32_t)__builtin_ctzll(bits); slot < high; slot += 64) {
@@ -154,12 +156,14 @@ static bool spin_for_news(struct shmq_store *store, const uint32_t *queues, cons
 static void raise_hands(struct shmq_store *store, const uint32_t *queues, uint32_t count)
 {
     uint64_t bit = UINT64_C(1) << (store->client_slot % 64);
+    SHMQ_POINT("wait.looked");
     for (uint32_t i = 0; i < count; i++) {
         if (queues[i] < store->sizes.queue_max) {
             atomic_fetch_or_explicit(&store->waiters[queues[i]], bit, memory_order_relaxed);
         }
     }
     atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in shmq_wake */
+    SHMQ_POINT("wait.raised");
 }
 
 /* The leader's sleep; its state is ASLEEP already. SHMQ_TIMED_OUT only when nobody claimed our wake-up. */

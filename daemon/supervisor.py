@@ -33,7 +33,6 @@ from shmq.daemon.guard import Guard
 from shmq.daemon.options import Options
 from shmq.errors import ShmqError
 from shmq.shm.access import access_rights
-from shmq.shm.core import core_errors
 from shmq.shm.instance import Instance, write_instance
 from shmq.shm.liveness import own_mark
 from shmq.shm.presence import attach_presence
@@ -137,8 +136,7 @@ class Supervisor:
         self._selector.register(child.ready_descriptor, selectors.EVENT_READ, lambda: self._on_message(child))
         self._selector.register(child.exit_descriptor, selectors.EVENT_READ, lambda: self._on_exit(child))
         self._log("child.started", role=role, pid=child.pid)
-        if role == "bridge":
-            self._record()
+        self._record()
 
     def _on_message(self, child: Child) -> None:
         if child.is_heard or not child.hear():
@@ -239,7 +237,7 @@ class Supervisor:
         if instance is None:
             return
         if not retired:
-            with contextlib.suppress(ShmqError), core_errors():
+            with contextlib.suppress(ShmqError):
                 store = open_store(instance, writable=True)
                 store.set_retired()
                 store.repair(_LOCK_SECONDS)

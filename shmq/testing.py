@@ -50,7 +50,7 @@ SMALL: dict[str, Any] = {
     "queue_max": 4096,
     "frame_max": 4096,
     "client_max": 64,
-    "group_max": 64,
+    "group_max": 1024,
     "offset_max": 8192,
 }
 """Settings that keep a broker for tests at a few dozen MiB of disk and memory."""
@@ -62,14 +62,15 @@ class Broker:
     """A broker of its own: `with Broker() as broker, broker.connect() as mq:`.
 
     Args:
+        small: start from settings that keep a test at a few dozen MiB, not from those of `shmq serve`.
         settings: those of the daemon, as in its options: auto_create, default_queues, flush, segments, file_bytes, …
     """
 
-    def __init__(self, *, timeout: float = START_TIMEOUT, **settings: Any) -> None:
+    def __init__(self, *, timeout: float = START_TIMEOUT, small: bool = True, **settings: Any) -> None:
         self.name = f"test-{os.getpid()}-{next(_serial)}"
         self.directory = Path(tempfile.mkdtemp(prefix="shmq-test-"))
         self._timeout = timeout
-        self._settings = {**SMALL, **settings}
+        self._settings = {**SMALL, **settings} if small else settings
         self._process: subprocess.Popen[bytes] | None = None
         self._observer: Connection | None = None
         self._expecting: dict[str, PullConsumer] = {}

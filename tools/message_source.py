@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from shmq.client.position import parse_position
 from shmq.client.share import start_offset
-from shmq.shm.core import Message, Reader, core_errors
+from shmq.shm.core import Message, Reader
 from shmq.tools.memory import Memory, QueueView, TopicView
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ class _Cursor:
     def next(self) -> Message | None:
         """Return the next message below the end, or None."""
         while not self._ahead and self.offset < self._end:
-            with core_errors():
-                messages = self._reader.poll(READ_AHEAD, 0.0)
+            messages = self._reader.poll(READ_AHEAD, 0.0)
             self._ahead.extend(message for message in messages if message.offset < self._end)
             if not self._ahead:
                 # Filtered out or deleted by retention: the reader knows how far it went. Without progress, what is
@@ -147,8 +146,7 @@ def starts_of(memory: Memory, topic: TopicView, where: str) -> dict[int, int]:
     if last is not None:
         return {queue.queue_id: max(queue.offset_min, queue.offset_max - last) for queue in topic.queues}
     position = parse_position(where)
-    with core_errors():
-        return {queue.queue_id: start_offset(memory.store, queue.index, position) for queue in topic.queues}
+    return {queue.queue_id: start_offset(memory.store, queue.index, position) for queue in topic.queues}
 
 
 def last_count(where: str) -> int | None:

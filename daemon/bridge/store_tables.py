@@ -16,7 +16,7 @@ from shmq.daemon.bridge.semaphore import prepare_semaphore
 from shmq.daemon.broker.tables import QueueBounds, Topic
 from shmq.errors import ShmqError
 from shmq.shm.access import Access
-from shmq.shm.core import Store, core_errors, process_start
+from shmq.shm.core import Store, process_start
 from shmq.shm.instance import Instance
 
 _CLIENT_FREE = 0  # enum shmq_client_state
@@ -38,16 +38,14 @@ class StoreTables:
         return self._store.table_version
 
     def topic(self, name: str) -> Topic | None:
-        with core_errors():
-            index = self._store.topic_find(name)
-            return _topic(self._store.topic(index)) if index >= 0 else None
+        index = self._store.topic_find(name)
+        return _topic(self._store.topic(index)) if index >= 0 else None
 
     def topics(self) -> list[Topic]:
         # Read before the list: a change in between makes the list too new, never too old.
         version = self.version
         if version != self._listed_version:
-            with core_errors():
-                self._listed = [_topic(entry) for entry in self._store.topics()]
+            self._listed = [_topic(entry) for entry in self._store.topics()]
             self._listed_version = version
         return self._listed
 
@@ -55,31 +53,25 @@ class StoreTables:
         return [topic.name for topic in self.topics()]
 
     def topic_put(self, name: str, *, read_queues: int, write_queues: int, perm: int, flags: int, kind: int) -> None:
-        with core_errors():
-            self._store.topic_put(
-                name, read_queues=read_queues, write_queues=write_queues, perm=perm, flags=flags, kind=kind
-            )
+        self._store.topic_put(
+            name, read_queues=read_queues, write_queues=write_queues, perm=perm, flags=flags, kind=kind
+        )
 
     def topic_delete(self, name: str) -> None:
-        with core_errors():
-            self._store.topic_delete(name)
+        self._store.topic_delete(name)
 
     def group(self, name: str) -> int | None:
-        with core_errors():
-            index = self._store.group_find(name)
+        index = self._store.group_find(name)
         return index if index >= 0 else None
 
     def groups(self) -> list[str]:
-        with core_errors():
-            return [name for _, name in self._store.groups()]
+        return [name for _, name in self._store.groups()]
 
     def group_put(self, name: str) -> int:
-        with core_errors():
-            return self._store.group_put(name)
+        return self._store.group_put(name)
 
     def group_delete(self, name: str) -> None:
-        with core_errors():
-            self._store.group_delete(name)
+        self._store.group_delete(name)
 
     def offset_slot(self, group: int, queue: int) -> int | None:
         return self._slots.get((group, queue))
@@ -87,31 +79,25 @@ class StoreTables:
     def offset_put(self, group: int, queue: int) -> int:
         slot = self._slots.get((group, queue))
         if slot is None:
-            with core_errors():
-                slot = self._store.offset_put(group, queue)
+            slot = self._store.offset_put(group, queue)
             self._slots[group, queue] = slot
         return slot
 
     def committed(self, slot: int) -> int:
-        with core_errors():
-            return self._store.offset_get(slot)
+        return self._store.offset_get(slot)
 
     def set_committed(self, slot: int, queue_offset: int) -> None:
-        with core_errors():
-            self._store.offset_set(slot, queue_offset)
+        self._store.offset_set(slot, queue_offset)
 
     def queue_bounds(self, queue: int) -> QueueBounds:
-        with core_errors():
-            offset_min, offset_max, *_ = self._store.queue(queue)
+        offset_min, offset_max, *_ = self._store.queue(queue)
         return QueueBounds(offset_min, offset_max)
 
     def search_time(self, queue: int, time_ms: int) -> int:
-        with core_errors():
-            return self._store.search_time(queue, time_ms)
+        return self._store.search_time(queue, time_ms)
 
     def client_put(self, pid: int, start: int, role: int) -> int:
-        with core_errors():
-            slot = self._store.client_put(pid, start, role)
+        slot = self._store.client_put(pid, start, role)
         with self._dropped_on_error(slot):
             prepare_semaphore(f"{self._instance.semaphore_prefix}{slot}", mode=self._access.mode, gid=self._access.gid)
         return slot
@@ -128,18 +114,16 @@ class StoreTables:
         return any((number, holder, since) == (slot, pid, start) for number, holder, since in self._clients())
 
     def client_drop(self, slot: int) -> None:
-        with core_errors():
-            self._store.client_drop(slot)
+        self._store.client_drop(slot)
 
     def dead_clients(self) -> list[int]:
         return [slot for slot, pid, start in self._clients() if process_start(pid) != start]
 
     def _clients(self) -> list[tuple[int, int, int]]:
         """(slot, pid, start) of every slot that is handed out."""
-        with core_errors():
-            return [
-                (slot, pid, start) for slot, state, pid, start, *_ in self._store.clients() if state != _CLIENT_FREE
-            ]
+        return [
+            (slot, pid, start) for slot, state, pid, start, *_ in self._store.clients() if state != _CLIENT_FREE
+        ]
 
 
 def _topic(entry: dict[str, Any]) -> Topic:

@@ -22,7 +22,7 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.options import Options
 from shmq.errors import BrokerBusy, SegmentError, ShmqError
 from shmq.shm.access import access_rights
-from shmq.shm.core import Store, core_errors
+from shmq.shm.core import Store
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import boot_id
 from shmq.shm.presence import attach_presence, presence_count
@@ -95,8 +95,7 @@ def _try_warm(previous: Instance, options: Options, files: OpenFiles, log: Event
         return None
     attach_presence(previous)
     try:
-        with core_errors():
-            store.repair(_LOCK_SECONDS)
+        store.repair(_LOCK_SECONDS)
     except BrokerBusy as error:
         log("lock.busy", reason=str(error))  # the watchdog deals with a stopped holder
     files.mark.load()
@@ -147,12 +146,11 @@ def _retire(previous: Instance, log: EventLog) -> None:
             ) from error
         unlink_segments(previous)
         return
-    with core_errors():
-        store.set_retired()
-        # Whoever looked at `retired` before we set it finds no room in the log once it has the lock.
-        store.set_allocated_end(0)
-        with contextlib.suppress(BrokerBusy):
-            store.repair(_LOCK_SECONDS)
+    store.set_retired()
+    # Whoever looked at `retired` before we set it finds no room in the log once it has the lock.
+    store.set_allocated_end(0)
+    with contextlib.suppress(BrokerBusy):
+        store.repair(_LOCK_SECONDS)
     store.close()
     unlink_segments(previous)
     log("segments.retired", generation=f"{previous.generation:016x}")

@@ -44,6 +44,11 @@ class Flusher:
         """Begin to flush."""
         self._thread.start()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs; it does not end by itself."""
+        return self._thread.is_alive()
+
     def stop(self, timeout: float) -> bool:
         """End the thread; False when it hangs in a sync for longer than `timeout` seconds."""
         self._stopping.set()

@@ -80,6 +80,7 @@ class Keeper:
     def run(self, stopping: threading.Event) -> None:
         """Work until `stopping` is set."""
         while not stopping.is_set():
+            assert self._flusher.is_alive, "a keeper that does not flush has to be started again"
             began = time.monotonic()
             busy = self.round(began)
             self._wake.wait(_BUSY_SECONDS if busy else _IDLE_SECONDS)

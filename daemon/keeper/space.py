@@ -56,6 +56,7 @@ class LogSpace:
         self._retry_at = 0.0
         self._retention_at = 0.0
         self._refused = False
+        self._told_percent = 0
         self._rate = 0.0  # bytes a second
         self._measured_at = 0.0
         self._measured_end = store.log_end
@@ -141,6 +142,7 @@ class LogSpace:
             self._log("log.file_removed", log_begin=begin, expired=expired, disk_percent=percent)
             usage = shutil.disk_usage(self._files.path(begin).parent)
             percent = 100 * usage.used // usage.total if usage.total else 0
-        if not removed and percent >= self._options.disk_warn_percent:
+        if percent >= self._options.disk_warn_percent and percent != self._told_percent:
+            self._told_percent = percent
             self._log("disk.filling", percent=percent, free_bytes=usage.free)
         return removed

@@ -23,6 +23,7 @@ from shmq.client.pull import PullConsumer as SyncPullConsumer
 from shmq.client.simple import SimpleConsumer as SyncSimpleConsumer
 from shmq.client.simple import check_invisible
 from shmq.client.subscription import Subscription as SyncSubscription
+from shmq.errors import ShmqError
 from shmq.shm.core import Message as SyncMessage
 
 WAKE_TIMEOUT = 1.0
@@ -167,7 +168,7 @@ class PullConsumer(Face[SyncPullConsumer]):
             consumer._wake()
             if pending.cancel():
                 raise
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError, ShmqError):
                 consumer._rewind(pending.result(WAKE_TIMEOUT))
             raise
 

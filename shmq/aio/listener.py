@@ -104,7 +104,7 @@ class Listener:
         except BaseException as error:
             consumed = settle_failed(consumer, message, error)
         else:
-            consumed = settle(message, outcome)
+            consumed = settle(consumer, message, outcome)
         self._lanes.finish(message, consumed=consumed)
 
 

@@ -49,6 +49,8 @@ class Waiter:
     def _run(self) -> None:
         while (entry := self._calls.get()) is not None:
             future, call = entry
+            if not future.set_running_or_notify_cancel():
+                continue  # from here on it can only be waited for, so no result gets lost
             try:
                 future.set_result(call())
             except BaseException as error:

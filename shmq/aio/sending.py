@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from shmq.aio.message import Slot
 from shmq.aio.offload import offload
 from shmq.errors import BrokerBusy, SegmentFull
-from shmq.shm.core import BATCH_MAX, core_errors
+from shmq.shm.core import BATCH_MAX
 
 if TYPE_CHECKING:
     from shmq.client.link import Link
@@ -144,8 +144,7 @@ class Sending:
 
 
 def _wait_durable(session: Session, position: int, timeout: float) -> None:
-    with core_errors():
-        session.store.wait_durable(position, timeout)
+    session.store.wait_durable(position, timeout)
 
 
 def _is_one_part(bodies: Sequence[Any]) -> bool:

@@ -235,7 +235,14 @@ class Connection(Link):
 
     # -- listeners
     def run(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
-        """Run the listeners until Ctrl-C, SIGTERM or `stop()`; then drain for `timeout` seconds and return."""
+        """Run the listeners until Ctrl-C, SIGTERM or `stop()`; then drain for `timeout` seconds and return.
+
+        A second Ctrl-C during the drain interrupts it. In another thread than the main one only `stop()` ends it.
+
+        Raises:
+            UsageError: there is no listener.
+            BaseException: what ended a listener; its other errors are logged, and the message comes again.
+        """
         self._need_listeners().run(timeout)
 
     def start(self) -> None:

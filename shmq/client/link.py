@@ -27,7 +27,7 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from shmq.client import failure, fork, options
+from shmq.client import fork, options
 from shmq.client.clock import Clock
 from shmq.client.consumer import Consumer
 from shmq.client.coordinator import Coordinator
@@ -45,7 +45,6 @@ ConsumerT = TypeVar("ConsumerT", bound=Consumer)
 
 _serial = itertools.count(1)
 
-failure.install()
 
 
 def new_client_id() -> str:

@@ -40,6 +40,9 @@ ASSIGNMENT_WARNING_AFTER: Final = 10.0
 ITERATION_SLICE: Final = 0.2
 """Longest uninterrupted wait inside the core, so that Ctrl-C and `close()` are noticed."""
 
+SIGNAL_SLICE: Final = 0.5
+"""Longest time a signal may go unseen by `run()`, which otherwise only waits."""
+
 SPIN_US: Final = 20
 """Microseconds a reader spins, on a machine with an idle processor, before it sleeps."""
 

@@ -28,11 +28,10 @@ class Action(enum.Enum):
     RECONSUME_LATER = "later"
 
 
-def settle(message: Message, outcome: object) -> bool:
-    """Settle a message whose listener returned; True when it was consumed."""
+def settle(consumer: Consumer, message: Message, outcome: object) -> bool:
+    """Settle a message whose listener returned; True when it will not come again."""
     if outcome is Action.RECONSUME_LATER:
-        message.nack()
-        return False
+        return not consumer._returns.give_back(message, None)
     message.ack()
     return True
 
@@ -40,13 +39,11 @@ def settle(message: Message, outcome: object) -> bool:
 def settle_failed(consumer: Consumer, message: Message, error: BaseException) -> bool:
     """Settle a message whose listener raised; True when it will not come again. Raises what is not an Exception."""
     if isinstance(error, Retry):
-        message.nack(error.after)
-        return False
+        return not consumer._returns.give_back(message, error.after)
     if isinstance(error, Reject):
-        consumer.reject(message, str(error))
-        return True
+        return not consumer._returns.reject(message, str(error) or "rejected")
     if not isinstance(error, Exception):
-        message.nack(0.0)
+        consumer._returns.give_back(message, 0.0)
         raise error
     import logging
 
@@ -60,5 +57,4 @@ def settle_failed(consumer: Consumer, message: Message, error: BaseException) ->
         message.attempt,
         exc_info=error,
     )
-    message.nack()
-    return False
+    return not consumer._returns.give_back(message, None)

@@ -22,7 +22,7 @@ from shmq.client import options
 from shmq.client.position import Position, PositionLike, parse_position, parse_time
 from shmq.client.share import start_offset
 from shmq.errors import OffsetOutOfRange, UsageError
-from shmq.shm.core import Reader, core_errors
+from shmq.shm.core import Reader
 
 if TYPE_CHECKING:
     from shmq.client.link import Link
@@ -222,8 +222,7 @@ class PullConsumer:
             known = self._positions.get(queue_id, committed.get(queue_id))
             if known is None:
                 known = start_offset(session.store, index, self._start) if new_from_start else offset_min
-            with core_errors():
-                reader.assign(self.topic, index, queue_id, known if offset_min <= known <= offset_max else offset_min)
+            reader.assign(self.topic, index, queue_id, known if offset_min <= known <= offset_max else offset_min)
             self._indexes[queue_id] = index
 
     def _poll_once(self, count_max: int, wait: float) -> list[Message]:

@@ -11,9 +11,11 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from shmq.client import options
@@ -167,7 +169,7 @@ class Listener:
             outcome = self.function(message)
         except BaseException as error:
             return settle_failed(self._consumer, message, error)
-        return settle(message, outcome)
+        return settle(self._consumer, message, outcome)
 
 
 class Listeners:
@@ -175,9 +177,14 @@ class Listeners:
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
+        self.forget_threads()
+
+    def forget_threads(self) -> None:
+        """Begin anew; in a forked child the threads are the parent's."""
         self._started: list[Listener] = []
         self._lock = threading.Lock()
-        self._stop_wanted = threading.Event()
+        # A queue, because putting into it is the one way to wake a thread that a signal handler may use.
+        self._ends: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def add(self, listener: Listener) -> None:
         """Register a listener; `start()` starts it."""
@@ -185,20 +192,13 @@ class Listeners:
             self._listeners.append(listener)
 
     def start(self) -> None:
-        """Start the listeners that do not run yet.
-
-        Raises:
-            UsageError: there is none.
-        """
+        """Start the listeners that do not run yet."""
         with self._lock:
-            if not self._listeners:
-                raise UsageError(
-                    "there is no listener to run", hint='decorate one: @mq.listener("orders", group="billing")'
-                )
-            self._stop_wanted.clear()
+            if not self._started:
+                self._ends = queue.SimpleQueue()
             for listener in self._listeners:
                 if listener not in self._started:
-                    listener.start(self._stop_wanted.set)
+                    listener.start(self._end)
                     self._started.append(listener)
 
     def run(self, timeout: float) -> None:
@@ -207,15 +207,13 @@ class Listeners:
         Raises:
             BaseException: what ended a listener, unless that was KeyboardInterrupt.
         """
-        self.start()
-        restore = _stop_on_sigterm(self._stop_wanted)
-        try:
-            self._stop_wanted.wait()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            failures = self.stop(timeout)
-            restore()
+        failures: list[BaseException] = []
+        with _signals_call(self._end):
+            try:
+                self.start()
+                self._wait_for_end()
+            finally:
+                failures += self.stop(timeout)
         for failure in failures:
             if not isinstance(failure, KeyboardInterrupt):
                 raise failure
@@ -225,38 +223,50 @@ class Listeners:
         deadline = time.monotonic() + timeout
         with self._lock:
             started, self._started = self._started, []
-        self._stop_wanted.set()
         for listener in started:
             listener.stop()
         for listener in started:
             listener.join(deadline)
+        self._end()
         failures = [listener.failure for listener in started if listener.failure is not None]
         for listener in started:
             listener.failure = None
         return failures
 
-    def forget_threads(self) -> None:
-        """In a forked child: the threads are the parent's."""
-        self._started = []
-        self._lock = threading.Lock()
-        self._stop_wanted = threading.Event()
+    def _wait_for_end(self) -> None:
+        # In slices: a signal that comes just before the thread falls asleep does not wake it.
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._ends.get(timeout=options.SIGNAL_SLICE)
+
+    def _end(self) -> None:
+        self._ends.put(None)
 
 
 def _nothing() -> None:
     return
 
 
-def _stop_on_sigterm(wanted: threading.Event) -> Callable[[], None]:
-    """Let SIGTERM end `run()` as Ctrl-C does, if nobody else handles it; returns what undoes that."""
+@contextlib.contextmanager
+def _signals_call(action: Callable[[], None]) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM call `action` instead of what Python does by default; a second one does that again."""
     import signal
 
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        return _nothing
-    signal.signal(signal.SIGTERM, lambda *_: wanted.set())
-    return _restore_sigterm
+    taken: dict[int, Any] = {}
 
+    def give_back() -> None:
+        while taken:
+            signal.signal(*taken.popitem())
 
-def _restore_sigterm() -> None:
-    import signal
+    def on_signal(_number: int, _frame: object) -> None:
+        give_back()
+        action()
 
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if threading.current_thread() is threading.main_thread():
+        for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+            if signal.getsignal(number) == usual:
+                taken[number] = signal.signal(number, on_signal)
+    try:
+        yield
+    finally:
+        give_back()

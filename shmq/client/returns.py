@@ -48,19 +48,19 @@ class Returns:
         self._scheduled: float | None = None
         self._closed = False
 
-    def give_back(self, message: Message, after: float | None) -> None:
-        """Deliver the message again in `after` seconds; None takes RocketMQ's next delay.
+    def give_back(self, message: Message, after: float | None) -> bool:
+        """Deliver the message again in `after` seconds; None takes RocketMQ's next delay. False: it was buried instead.
 
         Raises:
             UsageError: `after` is negative.
         """
         if message.attempt >= self._attempts_max:
-            self.reject(message, f"not consumed in {message.attempt} attempts")
-            return
+            return self.reject(message, f"not consumed in {message.attempt} attempts")
         due = self._due(options.retry_delay(message.attempt) if after is None else after)
         with self._lock:
             self._redelivery.give_back(message, due)
         self._schedule()
+        return True
 
     def extend(self, message: Message, seconds: float) -> None:
         """Keep the message hidden for `seconds` from now.
@@ -73,12 +73,13 @@ class Returns:
             self._redelivery.extend(message, due)
         self._schedule()
 
-    def reject(self, message: Message, reason: str) -> None:
-        """Bury the message and acknowledge it; if that fails, deliver it again soon."""
+    def reject(self, message: Message, reason: str) -> bool:
+        """Bury the message and acknowledge it; if that fails, deliver it again soon. True: it comes again."""
         # The core takes no acknowledgement of a message once its nack() has returned, so this cannot be put off.
         try:
             self._bury(message, reason)
             message.ack()
+            return False
         except ShmqError as error:
             import logging
 
@@ -90,6 +91,7 @@ class Returns:
             with self._lock:
                 self._redelivery.give_back(message, self._due(options.DEAD_LETTER_RETRY))
             self._schedule()
+            return True
 
     def lease(self, messages: Sequence[Message], seconds: float) -> None:
         """Hide delivered messages for `seconds`; those not acknowledged by then come again."""

@@ -1,9 +1,9 @@
 """The only door to the C core: its names, and what its statuses mean to a caller of shmq.
 
 Re-exports `shmq.bindings._core` unchanged, because a wrapper around `send` or `poll` would cost more than the call
-itself. A `CoreError(status, message)` therefore leaves the hot calls as it is and is translated where the caller
-catches it: `except CoreError as error: raise translate(error) from error`, or `with core_errors():` around cold code.
-It does not know files, sockets or who the caller is.
+itself: no Python frame could catch an error of theirs and translate it. Therefore the core makes its errors through
+`public_error`: the exception is the public type it stands for *and* a CoreError, so applications catch the one and the
+daemon may ask the other for its status. It does not know files, sockets or who the caller is.
 
     status              raised as
     BROKER_BUSY         BrokerBusy           LOG_FULL, UNITS_FULL, TABLE_FULL   SegmentFull
@@ -18,8 +18,7 @@ It does not know files, sockets or who the caller is.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from shmq import errors
 from shmq.bindings import _core
@@ -65,15 +64,14 @@ __all__ = [
     "Receipt",
     "Slot",
     "Store",
-    "core_errors",
     "crc32",
     "layout_bytes",
     "process_start",
+    "public_error",
     "record_decode",
     "record_encode",
     "record_verify",
     "tag_hash",
-    "translate",
 ]
 
 # enum shmq_read_only_reason: the number in the segment, and the words of every message about it.
@@ -126,28 +124,44 @@ _RAISED_AS: dict[int, Callable[[str], errors.ShmqError]] = {
 }
 
 
-def translate(error: CoreError, *, path: str = "the log", position: int = 0) -> errors.ShmqError:
-    """Return the public exception a core status stands for.
+class _CoreFailure(CoreError):
+    """Adds what a CoreError carries to a public exception."""
 
-    Args:
-        path: where the bytes came from, for CORRUPT.
-        position: their log position, for CORRUPT.
-    """
-    status = error.args[0] if error.args else 0
-    message = str(error.args[1]) if len(error.args) > 1 else "the core refused the call"
+    status: int
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+
+def _both(public: type[errors.ShmqError]) -> type[errors.ShmqError]:
+    """The public type that is a CoreError as well; its name and its arguments are what a caller sees."""
+    made = type(public.__name__, (_CoreFailure, public), {"__module__": public.__module__, "__doc__": public.__doc__})
+    _BOTH[public] = made
+    return made
+
+
+_BOTH: dict[type[errors.ShmqError], type[errors.ShmqError]] = {}
+
+
+def _public(status: int, message: str, reason: int) -> errors.ShmqError:
     if status == _core.CORRUPT:
-        return errors.CorruptionError(path, position, message)
+        return errors.CorruptionError("the log", 0, message)
     if status == _core.SYSTEM:
-        reason = os.strerror(error.args[2]) if len(error.args) > 2 and error.args[2] else "unknown system error"
-        return errors.SegmentError(message if reason in message else f"{message}: {reason}")
+        text = os.strerror(reason) if reason else "unknown system error"
+        return errors.SegmentError(message if text in message else f"{message}: {text}")
     make = _RAISED_AS.get(status)
     return make(message) if make else errors.ShmqError(f"{message} (status {status})")
 
 
-@contextmanager
-def core_errors(*, path: str = "the log", position: int = 0) -> Iterator[None]:
-    """Translate every CoreError that leaves the block."""
-    try:
-        yield
-    except CoreError as error:
-        raise translate(error, path=path, position=position) from error
+def public_error(status: int, message: str, reason: int = 0) -> BaseException:
+    """Make the exception for a core status: a public error that is also a CoreError with the core's arguments."""
+    public = _public(status, message, reason)
+    kind = type(public)
+    error = (_BOTH.get(kind) or _both(kind)).__new__(_BOTH[kind])
+    error.__dict__.update(public.__dict__)
+    text = public.args[0] if public.args else message
+    error.args = (status, text, reason) if status == _core.SYSTEM else (status, text)
+    return error
+
+
+_core.set_error_factory(public_error)

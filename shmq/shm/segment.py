@@ -26,7 +26,7 @@ from pathlib import Path
 
 from shmq.errors import ForeignNamespace, PermissionDenied, SegmentError, ShmqError, VersionMismatch
 from shmq.shm.access import Access, access_rights
-from shmq.shm.core import ABI, FRAME_BYTES, CoreError, Store, core_errors, layout_bytes, translate
+from shmq.shm.core import ABI, FRAME_BYTES, CoreError, Store, layout_bytes
 from shmq.shm.instance import SEGMENT_PARTS, Instance, read_instance, segment_names, write_instance
 from shmq.shm.kernel import posix_ipc, sysv_ipc
 from shmq.shm.liveness import boot_id, pid_namespace
@@ -66,8 +66,7 @@ class SegmentSizes:
 
     def segment_bytes(self) -> tuple[int, int, int]:
         """Return the sizes of control, units and readers."""
-        with core_errors():
-            return layout_bytes(**asdict(self))
+        return layout_bytes(**asdict(self))
 
     @property
     def frames_ready(self) -> int:
@@ -184,9 +183,9 @@ def _create_posix(
             os.posix_fallocate(descriptors[-1], 0, reserve)
         control, units, readers = descriptors
         return instance, Store(control, units, readers, writable=True, format=layout)
-    except CoreError as error:
+    except CoreError:
         _unlink(instance.segments)
-        raise translate(error) from error
+        raise
     except (OSError, SegmentError) as error:
         _unlink(instance.segments[: len(descriptors)])  # never a name that somebody else had taken
         if isinstance(error, SegmentError):
@@ -229,9 +228,9 @@ def _create_sysv(
         control, units, readers = (int(segment.id) for segment in made)
         store = Store(control, units, readers, writable=True, sysv=True, format=layout)
         return replace(instance, segments=(control, units, readers)), store
-    except CoreError as error:
+    except CoreError:
         _remove_made(made)
-        raise translate(error) from error
+        raise
     except (sysv_ipc.Error, OSError, MemoryError, ValueError) as error:
         _remove_made(made)
         raise SegmentError(
@@ -252,6 +251,8 @@ def _remove_made(made: list[sysv_ipc.SharedMemory]) -> None:
 
 def open_store(instance: Instance, *, writable: bool, uid: int | None = None) -> Store:
     """Attach to living segments after checking that they are what the instance says.
+
+    Whoever may append calls `attach_presence` too: segments that nobody is counted on are swept, and replaced.
 
     Args:
         writable: whether the caller may append; readers map everything but the readers segment read-only.
@@ -277,8 +278,7 @@ def open_store(instance: Instance, *, writable: bool, uid: int | None = None) ->
             hint="share it (docker: --pid=container:<broker>), or connect over TCP",
         )
     attach = _open_posix if instance.kind == "posix" else _open_sysv
-    with core_errors():
-        store = attach(instance, owner, writable=writable)
+    store = attach(instance, owner, writable=writable)
     if store.head["generation"] != instance.generation:
         store.close()
         raise SegmentError(f"the segments hold another generation than {instance.generation:016x}")

@@ -4,14 +4,16 @@ It does not know the store: nothing that holds a message is ever removed here, o
 `serve` of that broker rebuilds from its log.
 
     a leftover is found by                             it belongs to nobody who lives when
-    the name shmq.<broker>.<generation>.<part>         the presence of its generation is zero or gone
+    the name shmq.<broker>.<generation>.<part>         the presence of its generation is there and zero
     the name sem.shmq.<broker>.<generation>.w<slot>    and no instance.json names it with a live process
     an instance.json beside ours (SysV ids)
 
 Rules: (1) never what a live process uses: the kernel's presence count decides, and recorded processes (pid and start
 time) are asked too, because the supervisor between two keepers is attached to nothing;
 (2) never what another user made, also not as root;
-(3) never the generation that is to be attached again.
+(3) never the generation that is to be attached again;
+(4) a generation without a presence semaphore is not judged: it is removed last, so what lacks it is of another IPC
+namespace, or no work of ours.
 """
 
 from __future__ import annotations
@@ -44,12 +46,13 @@ def sweep(place: Place, *, keep: Instance | None = None) -> list[str]:
     spared = {instance.generation for instance in recorded if _is_used(instance)}
     if keep is not None:
         spared.add(keep.generation)
-    removed = _sweep_names(spared)
+    removed: list[str] = []
     for instance in recorded:
+        # Before the names, because these take the presence semaphore with them.
         if instance.kind == "sysv" and instance.generation not in spared and _is_removable_sysv(instance):
             unlink_segments(instance)
             removed += [f"sysv:{identifier}" for identifier in instance.segments]
-    return removed
+    return removed + _sweep_names(spared)
 
 
 def _recorded_instances(place: Place) -> list[Instance]:
@@ -71,23 +74,24 @@ def _is_used(instance: Instance) -> bool:
 
 
 def _sweep_names(spared: set[int]) -> list[str]:
-    removed = []
+    generations: dict[int, list[str]] = {}
     for name in sorted(os.listdir(SHM_DIRECTORY)):
-        segment, semaphore = _SEGMENT.fullmatch(name), _SEMAPHORE.fullmatch(name)
-        match = segment or semaphore
-        if match is None or not _is_ours(SHM_DIRECTORY / name):
-            continue
-        generation = int(match["generation"], 16)
+        match = _SEGMENT.fullmatch(name) or _SEMAPHORE.fullmatch(name)
+        if match is not None and _is_ours(SHM_DIRECTORY / name):
+            generations.setdefault(int(match["generation"], 16), []).append(name)
+    removed = []
+    for generation, names in generations.items():
         key = presence_key_of(generation)
-        if generation in spared or presence_of_key(key, uid=os.geteuid()):
+        if generation in spared or presence_of_key(key, uid=os.geteuid()) != 0:
             continue
-        with contextlib.suppress(posix_ipc.Error):
-            if segment:
-                posix_ipc.unlink_shared_memory("/" + name)
-            else:
-                posix_ipc.unlink_semaphore("/" + name.removeprefix("sem."))
-            remove_presence(key, uid=os.geteuid())
-            removed.append(name)
+        for name in names:
+            with contextlib.suppress(posix_ipc.Error):
+                if name.startswith("sem."):
+                    posix_ipc.unlink_semaphore("/" + name.removeprefix("sem."))
+                else:
+                    posix_ipc.unlink_shared_memory("/" + name)
+                removed.append(name)
+        remove_presence(key, uid=os.geteuid())
     return removed
 
 
@@ -100,6 +104,8 @@ def _is_ours(path: Path) -> bool:
 
 def _is_removable_sysv(instance: Instance) -> bool:
     """An id may have been given to somebody else since: owner and size must still be those of the instance."""
+    if presence_of_key(instance.presence_key, uid=instance.uid) != 0:
+        return False
     for identifier, size in zip(instance.segments, instance.segment_bytes, strict=True):
         try:
             segment = sysv_ipc.attach(identifier, None, sysv_ipc.SHM_RDONLY)

@@ -21,7 +21,7 @@ import time
 from dataclasses import dataclass, field
 
 from shmq.errors import CorruptionError, StoreError
-from shmq.shm.core import FRAME_UNITS, Store, core_errors
+from shmq.shm.core import FRAME_UNITS, Store
 from shmq.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.config import ConfigFiles, Log, Tables
@@ -89,12 +89,11 @@ def recover(store: Store, files: OpenFiles, *, default_queues: int, log: Log) ->
     mark = _check(files)
     _touch_abort(files.layout)
     report.durable_end = mark.durable_end if mark else 0
-    with core_errors():
-        try:
-            bounds = _recover_files(store, files, mark, tables, report, log)
-        except OSError as error:
-            raise StoreError(f"recovery of {files.layout.root} stopped: {error}") from error
-        live = _fill(store, files, tables, bounds, default_queues, log)
+    try:
+        bounds = _recover_files(store, files, mark, tables, report, log)
+    except OSError as error:
+        raise StoreError(f"recovery of {files.layout.root} stopped: {error}") from error
+    live = _fill(store, files, tables, bounds, default_queues, log)
     report.queues = len(bounds)
     report.seconds = time.monotonic() - started
     return live, report

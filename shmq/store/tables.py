@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from shmq.shm.core import CoreError, Store, core_errors
+from shmq.shm.core import CoreError, Store
 from shmq.store.config import Log, OffsetTable, Tables, TopicRecord, new_group
 from shmq.store.consumequeue import Queue
 from shmq.store.rebuild import QueueBounds
@@ -134,10 +134,9 @@ def fill_tables(
     Raises:
         SegmentFull: a table of the segments is too small for this store.
     """
-    with core_errors():
-        _fill_topics(store, tables, bounds, default_queues, log)
-        for name in tables.groups:
-            store.group_put(name)
+    _fill_topics(store, tables, bounds, default_queues, log)
+    for name in tables.groups:
+        store.group_put(name)
     return LiveTables(tables)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import posix_ipc
 
 from shmq.bindings import _core
+from shmq.shm.presence import create_presence, presence_key_of, remove_presence
 
 STORE_HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
 FILE_BYTES = 1 << 20
@@ -38,6 +39,12 @@ class LiveStore:
     def __init__(self, *, files: int = 1, flush_sync: bool = False, frame_ready: int = 512, **sizes: int) -> None:
         self._attached: list[_core.Store] = []
         self._semaphores: list[str] = []
+        # As a living broker: without it the start of any other broker here sweeps our semaphores away.
+        self._generation = next(
+            generation
+            for generation in iter(lambda: int.from_bytes(os.urandom(6)), 0)
+            if create_presence(presence_key_of(generation), mode=0o600, gid=-1)
+        )
         self.sizes = SIZES | sizes
         self.path = Path(tempfile.mkdtemp(prefix="shmq-binding-"))
         (self.path / "commitlog").mkdir()
@@ -48,7 +55,7 @@ class LiveStore:
             os.ftruncate(descriptor, size)
         layout = {
             **self.sizes,
-            "generation": int.from_bytes(os.urandom(6)),
+            "generation": self._generation,
             "flush_sync": flush_sync,
             "store_host": STORE_HOST,
             "broker_name": f"binding-{os.getpid()}",
@@ -107,6 +114,7 @@ class LiveStore:
         for name in self._semaphores:
             with contextlib.suppress(posix_ipc.ExistentialError):
                 posix_ipc.unlink_semaphore(name)
+        remove_presence(presence_key_of(self._generation), uid=os.geteuid())
         shutil.rmtree(self.path)
 
     def __enter__(self) -> LiveStore:

@@ -299,6 +299,35 @@ def test_a_full_log_is_said_so_and_goes_on_when_there_is_room() -> None:
         assert len(bodies(live)) == stored + 1
 
 
+@pytest.mark.parametrize("how", ["send", "long", "batch", "reserve"])
+def test_a_producer_waits_for_a_living_keeper_to_make_room(how: str) -> None:
+    with LiveStore() as live:
+        live.topic()
+        producer = live.producer(timeout=20.0)
+        live.store.set_allocated_end(0)
+        live.store.keeper_beat()
+        assert not live.store.keeper_sleep(0.0)
+
+        def keeper() -> None:
+            assert live.store.keeper_sleep(20.0)
+            live.store.set_allocated_end(FILE_BYTES)
+
+        thread = threading.Thread(target=keeper)
+        thread.start()
+        if how == "reserve":
+            with producer.reserve("orders", 4) as slot:
+                slot.view[:] = b"body"
+        elif how == "batch":
+            producer.send_batch("orders", [b"body", b"body"])
+        else:
+            producer.send("orders", b"body" * (10_000 if how == "long" else 1))
+        thread.join()
+        assert bodies(live)
+        live.store.set_allocated_end(0)
+        with raises_status(_core.LOG_FULL):
+            producer.send("orders", b"body", timeout=0.01)
+
+
 def test_oneway_stores_and_returns_nothing() -> None:
     with LiveStore(flush_sync=True) as live:
         live.topic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -443,6 +444,40 @@ def test_a_waiting_reader_gets_what_another_process_would_send() -> None:
         assert [m.body for m in live.reader(slice=30.0).poll(timeout=30.0)] == [b"x"]
         sender.join()
         assert live.reader().poll(timeout=0.001) != []
+
+
+ECHO = """
+import sys
+from shmq.bindings import _core
+store = _core.Store(*map(int, sys.argv[1:4]), writable=True)
+store.use_client(int(sys.argv[4]))
+producer = _core.Producer(store, resolve=store.topic_find)
+reader = _core.Reader(store, slice=30.0, spin_us=int(sys.argv[5]))
+reader.assign("ping", store.topic(store.topic_find("ping"))["queues"][0], 0, 0)
+print("ready", flush=True)
+while (message := reader.poll(1, timeout=30.0)[0]).body != b"end":
+    producer.send("pong", message.body)
+"""
+
+
+@pytest.mark.parametrize("spin_us", [0, 50])
+def test_no_wake_up_is_lost_between_two_processes(spin_us: int) -> None:
+    with LiveStore() as live:
+        live.topic("ping", queues=1)
+        live.topic("pong", queues=1)
+        live.use_client()
+        theirs = live.use_client(live.attach(writable=True))
+        command = [sys.executable, "-P", "-c", ECHO, *map(str, live.descriptors), str(theirs), str(spin_us)]
+        child = subprocess.Popen(command, pass_fds=live.descriptors, stdout=subprocess.PIPE)
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        producer, reader = live.producer(), live.reader("pong", slice=30.0, spin_us=spin_us)
+        for i in range(1000):
+            producer.send("ping", b"%d" % i)
+            assert [m.body for m in reader.poll(1, timeout=30.0)] == [b"%d" % i]
+        producer.send("ping", b"end")
+        child.communicate(timeout=30)
+        assert child.returncode == 0
 
 
 def test_every_waiting_thread_of_a_process_is_woken_for_its_own_queue() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import shmq
+from shmq.client import options
 from shmq.testing import Broker, SharedBroker
 
 Eventually = Callable[..., Any]
@@ -40,8 +41,7 @@ def test_members_in_several_processes_share_the_queues(
     mq: shmq.Connection, topic: str, group: str, member: StartMember, eventually: Eventually
 ) -> None:
     members = [member(mq.url, topic, group) for _ in range(3)]
-    eventually(lambda: shares_are_complete(*members))
-    assert sorted(len(each.queues) for each in members) == [2, 3, 3]
+    eventually(lambda: shares_are_complete(*members) and sorted(len(each.queues) for each in members) == [2, 3, 3])
     for number in range(200):
         mq.send(topic, b"%d" % number)
     eventually(lambda: sum(len(each.seen) for each in members) >= 200)
@@ -72,7 +72,7 @@ def test_the_queues_of_a_killed_member_are_taken_over_and_nothing_is_lost(
     victim.kill()
     # What the victim held was not acknowledged, so the survivor gets it.
     eventually(lambda: {int(body) for _, _, body, _ in survivor.seen} == set(range(100)))
-    assert survivor.queues == ALL
+    eventually(lambda: survivor.queues == ALL)
     eventually(lambda: mq.admin.groups[group].lag.total == 0)
 
 
@@ -153,9 +153,12 @@ def test_queues_added_later_are_read_from_their_first_message(
         mq.admin.create_topic(topic, queues=4)
         for queue in range(4):
             mq.send(topic, b"%d" % queue, queue_id=queue)
-        mq._clock.advance(20)  # the next rebalance, which would come by itself in 20 s
-        mq._coordinator.clock_moved()
-        eventually(lambda: subscription.queues == [0, 1, 2, 3] or mq._clock.advance(1) or mq._coordinator.clock_moved())
+        for seconds in (options.REBALANCE_INTERVAL, options.UNSET_QUEUE_GRACE):
+            # The next rebalance, and the time after which a queue without an offset counts as new.
+            mq._clock.advance(seconds)
+            mq._coordinator.clock_moved()
+            eventually(lambda: len(subscription._share.missing) == 2 or subscription.queues == [0, 1, 2, 3])
+        eventually(lambda: subscription.queues == [0, 1, 2, 3])
         assert sorted(message.body for message in subscription.receive(10, wait=10)) == [b"0", b"1", b"2", b"3"]
 
 

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#define OFFSETS (SHMQ_PAGE_BYTES / (uint32_t)sizeof(struct shmq_offset)) /* makes the readers segment end with a page */
 #define FRAMES_AHEAD 4u /* more than one operation takes, the appends of the check included */
 
 void arena_die(const char *format, ...)
@@ -22,20 +23,35 @@ void arena_die(const char *format, ...)
     _exit(3);
 }
 
-static uint8_t *map_segment(int *fd, const char *name, uint64_t bytes)
+void *arena_map(int fd, uint64_t bytes, bool writable)
 {
-    *fd = memfd_create(name, MFD_CLOEXEC);
-    ARENA_MUST(*fd >= 0 && ftruncate(*fd, (off_t)bytes) == 0);
-    uint8_t *address = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
+    uint8_t *room = mmap(NULL, bytes + 2 * ARENA_GUARD_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    ARENA_MUST(room != MAP_FAILED && bytes % SHMQ_PAGE_BYTES == 0);
+    void *address = mmap(room + ARENA_GUARD_BYTES, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+                         MAP_SHARED | MAP_FIXED, fd, 0);
     ARENA_MUST(address != MAP_FAILED);
     return address;
 }
 
+void arena_unmap(void *address, uint64_t bytes)
+{
+    munmap((uint8_t *)address - ARENA_GUARD_BYTES, bytes + 2 * ARENA_GUARD_BYTES);
+}
+
+static uint8_t *map_segment(int *fd, const char *name, uint64_t bytes)
+{
+    *fd = memfd_create(name, MFD_CLOEXEC);
+    ARENA_MUST(*fd >= 0 && ftruncate(*fd, (off_t)bytes) == 0);
+    return arena_map(*fd, bytes, true);
+}
+
 static void create_files(struct arena *arena)
 {
-    char path[160];
-    snprintf(arena->directory, sizeof arena->directory, "%s/shmq-arena-XXXXXX",
-             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    char path[320];
+    const char *root = getenv("SHMQ_ARENA_ROOT"); /* the caller removes it, also after a crash of ours */
+    root = root != NULL ? root : access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    ARENA_MUST((size_t)snprintf(arena->directory, sizeof arena->directory, "%s/shmq-arena-XXXXXX", root) <
+               sizeof arena->directory);
     ARENA_MUST(mkdtemp(arena->directory) != NULL);
     snprintf(path, sizeof path, "%s/commitlog", arena->directory);
     ARENA_MUST(mkdir(path, 0700) == 0);
@@ -43,8 +59,7 @@ static void create_files(struct arena *arena)
         snprintf(path, sizeof path, "%s/commitlog/%020" PRIu64, arena->directory, i * arena->options.file_bytes);
         int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         ARENA_MUST(fd >= 0 && posix_fallocate(fd, 0, (off_t)arena->options.file_bytes) == 0);
-        arena->files[i] = mmap(NULL, arena->options.file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        ARENA_MUST(arena->files[i] != MAP_FAILED);
+        arena->files[i] = arena_map(fd, arena->options.file_bytes, true);
         close(fd);
     }
 }
@@ -54,9 +69,10 @@ void arena_create(struct arena *arena, const struct arena_options *options)
     memset(arena, 0, sizeof *arena);
     arena->options = *options;
     ARENA_MUST(options->file_count <= ARENA_FILES_MAX);
-    arena->sizes = (struct shmq_sizes){.file_bytes = options->file_bytes, .topic_max = 8, .queue_max = 24,
+    arena->sizes = (struct shmq_sizes){.file_bytes = options->file_bytes, .topic_max = options->topic_max != 0 ? options->topic_max : 8,
+                                       .queue_max = options->queue_max != 0 ? options->queue_max : 24,
                                        .frame_max = options->frame_max, .client_max = 80, .group_max = 4,
-                                       .offset_max = 8};
+                                       .offset_max = OFFSETS};
     create_files(arena);
     ARENA_MUST(shmq_layout_compute(&arena->sizes, &arena->layout) == SHMQ_OK);
     arena->control = map_segment(&arena->control_fd, "control", arena->layout.control_bytes);
@@ -80,19 +96,19 @@ void arena_create(struct arena *arena, const struct arena_options *options)
 
 void arena_destroy(struct arena *arena)
 {
-    char path[160];
+    char path[320];
     shmq_store_detach(&arena->store);
     for (uint32_t i = 0; i < arena->options.file_count; i++) {
-        munmap(arena->files[i], arena->options.file_bytes);
+        arena_unmap(arena->files[i], arena->options.file_bytes);
         snprintf(path, sizeof path, "%s/commitlog/%020" PRIu64, arena->directory, i * arena->options.file_bytes);
         unlink(path);
     }
     snprintf(path, sizeof path, "%s/commitlog", arena->directory);
     rmdir(path);
     rmdir(arena->directory);
-    munmap(arena->control, arena->layout.control_bytes);
-    munmap(arena->units, arena->layout.units_bytes);
-    munmap(arena->readers, arena->layout.readers_bytes);
+    arena_unmap(arena->control, arena->layout.control_bytes);
+    arena_unmap(arena->units, arena->layout.units_bytes);
+    arena_unmap(arena->readers, arena->layout.readers_bytes);
     close(arena->control_fd);
     close(arena->units_fd);
     close(arena->readers_fd);
@@ -103,6 +119,16 @@ void arena_attach(struct arena *arena, struct shmq_store *store, bool writable)
     enum shmq_status status =
         shmq_store_attach(store, arena->control, arena->layout.control_bytes, arena->units, arena->layout.units_bytes,
                           arena->readers, arena->layout.readers_bytes, writable, arena->units_fd, &shmq_io_posix);
+    ARENA_MUST(status == SHMQ_OK);
+}
+
+void arena_attach_reader(struct arena *arena, struct shmq_store *store)
+{
+    void *control = arena_map(arena->control_fd, arena->layout.control_bytes, false);
+    void *units = arena_map(arena->units_fd, arena->layout.units_bytes, false);
+    enum shmq_status status =
+        shmq_store_attach(store, control, arena->layout.control_bytes, units, arena->layout.units_bytes, arena->readers,
+                          arena->layout.readers_bytes, false, -1, &shmq_io_posix);
     ARENA_MUST(status == SHMQ_OK);
 }
 

@@ -20,6 +20,7 @@ struct arena_options {
     uint32_t file_count;
     uint32_t frame_max;
     uint32_t frame_ready;
+    uint32_t topic_max, queue_max; /* 0: 8 and 24 */
     bool flush_sync;
     const char *broker_name; /* NULL: "arena" */
     uint64_t generation;     /* 0: 1 */
@@ -32,17 +33,23 @@ struct arena {
     int control_fd, units_fd, readers_fd;
     uint8_t *control, *units, *readers;
     uint8_t *files[ARENA_FILES_MAX];
-    char directory[64];
+    char directory[256];
     uint64_t window_from, window_until; /* log bytes that are compared, saved and put back */
     uint32_t window_frames;             /* unit frames, likewise */
     struct shmq_store store;            /* of the process that built it */
 };
 
+/* Map so that a byte before the first or after the last page belongs to nobody: any step outside ends the process. */
+#define ARENA_GUARD_BYTES (UINT64_C(1) << 20)
+void *arena_map(int fd, uint64_t bytes, bool writable);
+void arena_unmap(void *address, uint64_t bytes);
 /* Build the store with one topic of ARENA_QUEUES queues. Ends the process with a message when the host refuses. */
 void arena_create(struct arena *arena, const struct arena_options *options);
 void arena_destroy(struct arena *arena);
 /* Attach this process once more, with its own identity (after a fork). */
 void arena_attach(struct arena *arena, struct shmq_store *store, bool writable);
+/* Attach as a consumer does: control and units mapped read-only, so that any store into them ends the process. */
+void arena_attach_reader(struct arena *arena, struct shmq_store *store);
 /* Log byte at a position, through this process's own mapping of the files. */
 uint8_t *arena_log(const struct arena *arena, uint64_t log_position);
 /* Overwrite everything between the log end and the end of its file, but for the zero size behind the last record. */

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from core_build import LONG
 
 
 class Plan(NamedTuple):
@@ -23,6 +24,5 @@ class Plan(NamedTuple):
 @pytest.fixture(scope="session")
 def crash_plan() -> Plan:
     seed = int(os.environ.get("SHMQ_CRASH_SEED", random.randrange(1 << 30)))
-    long = os.environ.get("SHMQ_CRASH_LONG", "") not in ("", "0")
-    print(f"crash plan: {'long' if long else 'short'} form, SHMQ_CRASH_SEED={seed}")
-    return Plan(long, seed)
+    print(f"crash plan: {'long' if LONG else 'short'} form, SHMQ_CRASH_SEED={seed}")
+    return Plan(LONG, seed)

@@ -24,7 +24,8 @@ PLAIN = ("-O2",)
 ADDRESS = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 THREAD = ("-O1", "-fsanitize=thread", "-fno-omit-frame-pointer")
 POINTS = "-DSHMQ_TEST_POINTS"
-RUN_SECONDS_MAX = 600
+LONG = os.environ.get("SHMQ_CRASH_LONG", "") not in ("", "0")
+RUN_SECONDS_MAX = 6 * 3600 if LONG else 300  # a watchdog, far above what a run needs
 
 
 class Edit(NamedTuple):
@@ -102,14 +103,16 @@ def run(
 ) -> str:
     """Run a test program and return what it printed; any other exit status fails with its words."""
     command = [str(executable), *map(str, arguments)]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=RUN_SECONDS_MAX,
-        env={**os.environ, **(environment or {})},
-    )
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="shmq-crash-", dir=memory) as arena_root:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=RUN_SECONDS_MAX,
+            env={**os.environ, "SHMQ_ARENA_ROOT": arena_root, **(environment or {})},
+        )
     assert done.returncode in statuses, f"{' '.join(command)}: status {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
 

@@ -181,7 +181,7 @@ void soak_read(const struct soak_role *role)
 {
     struct shmq_store store;
     uint64_t next[ARENA_QUEUES];
-    arena_attach(role->arena, &store, false);
+    arena_attach_reader(role->arena, &store);
     for (uint32_t queue = 0; queue < ARENA_QUEUES; queue++) {
         next[queue] = atomic_load(&role->page->read_to[role->index][queue]);
     }

@@ -36,7 +36,8 @@ def test_a_kill_at_every_named_point_and_at_those_of_its_repair_is_repaired() ->
     totals = {key: sum(shape[key] for shape in shapes) for key in ("points", "repairer_points")}
     print(f"{totals['points']} kills at named points, {totals['repairer_points']} in repair")
     assert_no_violations(shapes, "shape")
-    assert set(last["passed"]) == point_names()
+    # Those of waiting are passed by tests/race/test_race.py.
+    assert set(last["passed"]) == {name for name in point_names() if not name.startswith("wait.")}
 
 
 def test_beside_a_stopped_holder_others_get_busy_and_nothing_is_broken_after_it_goes_on() -> None:

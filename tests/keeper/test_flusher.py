@@ -15,7 +15,7 @@ BROKEN_DISK = """
     from shmq.daemon.keeper.attach import attach
     from shmq.daemon.keeper.keeper import Keeper
     from shmq.daemon.options import Options
-    from shmq.shm.core import CoreError, Producer, translate
+    from shmq.shm.core import CoreError, Producer
     from shmq.shm.place import prepare_runtime
     from shmq.shm.segment import unlink_segments
     root, flush = sys.argv[1:]
@@ -39,7 +39,7 @@ BROKEN_DISK = """
             acknowledged += 1
             time.sleep(0.001)
         except CoreError as error:
-            errors.append(type(translate(error)).__name__)
+            errors.append(type(error).__name__)
     print(acknowledged > 0, sorted(set(errors)), store.read_only)
     print(store.message_at(0).body)
     stopping.set(); keeper.wake(); thread.join()

@@ -89,7 +89,7 @@ FULL_DISK = """
     from shmq.daemon.keeper.attach import attach
     from shmq.daemon.keeper.keeper import Keeper
     from shmq.daemon.options import Options
-    from shmq.shm.core import CoreError, Producer, translate
+    from shmq.shm.core import CoreError, Producer
     from shmq.shm.place import prepare_runtime
     from shmq.shm.segment import unlink_segments
     options = Options(broker_name="full", runtime_dir=str(root / "run"), store=str(root / "store"),
@@ -113,7 +113,7 @@ FULL_DISK = """
             sent += 1
             return ""
         except CoreError as error:
-            return type(translate(error)).__name__
+            return type(error).__name__
     # A refusal counts only when the keeper has tried and everything allocated is used up.
     while time.monotonic() < until:
         if append() and not keeper.has_room and store.allocated_end - store.log_end < 20000:

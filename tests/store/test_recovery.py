@@ -10,7 +10,7 @@ import pytest
 
 from shmq.errors import CorruptionError, UsageError
 from shmq.shm.access import Access
-from shmq.shm.core import record_encode
+from shmq.shm.core import Reader, record_encode
 from shmq.store.consumequeue import pack_unit
 from shmq.store.damage import HOLE_TOPIC
 from shmq.store.durable import DurableMark
@@ -289,6 +289,23 @@ def test_a_queue_whose_last_frame_was_partly_full_can_be_read_and_continued(open
     assert len(session.store.units_read(index, 204 * 2, 100)) == 10 * 20
     assert session.send("orders", b"next").offset == 204 * 2 + 10
     assert len(session.store.units_read(index, 204 * 2, 100)) == 11 * 20
+
+
+def test_a_reader_gets_every_message_from_the_first_on(open_session: OpenSession) -> None:
+    session = open_session()
+    for number in range(1000):
+        session.send("orders", b"%d" % number)
+    session = open_session()
+    # Units of the first frames are in files only, those of the last one in memory.
+    index = session.store.queue_index(session.store.topic_find("orders"), 0)
+    assert session.store.units_read(index, 0, 1) == b""
+    reader = Reader(session.store)
+    reader.assign("orders", index, 0, 0)
+    found: list[bytes] = []
+    while part := reader.poll(max=100):
+        found += [message.body for message in part]
+    assert found == [b"%d" % number for number in range(1000)]
+    reader.close()
 
 
 def test_topics_keep_their_settings_and_groups_their_offsets(open_session: OpenSession) -> None:

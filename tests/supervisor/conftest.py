@@ -44,7 +44,9 @@ def eventually(condition: Callable[[], Any], what: str = "") -> Any:
 class Served:
     """One `serve` process."""
 
-    def __init__(self, name: str, runtime: Path, store: Path, *arguments: str, wait: bool = True) -> None:
+    def __init__(
+        self, name: str, runtime: Path, store: Path, *arguments: str, wait: bool = True, pass_fds: tuple[int, ...] = ()
+    ) -> None:
         self.runtime = runtime
         self.store_path = store
         self.log = runtime.parent / f"{name}.{secrets.token_hex(3)}.log"
@@ -57,6 +59,7 @@ class Served:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=runtime.parent,
+                pass_fds=pass_fds,
             )
         self.announced: dict[str, Any] = self.announcement() if wait else {}
 
@@ -160,7 +163,9 @@ def serve(broker_name: str, tmp_path: Path) -> Iterator[Serve]:
 
     def start(*arguments: str, wait: bool = True, **places: Any) -> Served:
         runtime, store = places.get("runtime", tmp_path / "run"), places.get("store", tmp_path / "store")
-        started.append(Served(places.get("name", broker_name), runtime, store, *arguments, wait=wait))
+        descriptors = places.get("pass_fds", ())
+        name = places.get("name", broker_name)
+        started.append(Served(name, runtime, store, *arguments, wait=wait, pass_fds=descriptors))
         return started[-1]
 
     yield start

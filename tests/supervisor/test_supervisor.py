@@ -1,5 +1,6 @@
 """A broker from start to stop: ready when it says so, whole again when a part is killed, gone without a trace."""
 
+import json
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ import psutil
 import pytest
 
 from shmq.errors import BrokerNotRunning
-from shmq.shm.core import CoreError, translate
+from shmq.shm.core import CoreError
 from shmq.shm.liveness import is_alive
 from shmq.shm.presence import presence_count
 
@@ -49,6 +50,31 @@ def test_a_clean_stop_leaves_nothing_but_the_store(serve: Serve, attach: Attach,
     assert attach(again).sent == 1
 
 
+def test_readiness_is_told_on_the_descriptor_that_was_named(serve: Serve, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    served = serve("--ready-fd", str(writing), pass_fds=(writing,))
+    os.close(writing)
+    with open(reading) as pipe:
+        assert json.loads(pipe.readline()) == served.announced
+        assert pipe.readline() == ""
+
+
+def test_a_second_signal_does_not_wait_for_a_child_that_hangs(
+    serve: Serve, attach: Attach, left: Left, eventually: Eventually
+) -> None:
+    served = serve()
+    client = attach(served)
+    client.send(b"x")
+    os.kill(served.mark("keeper").pid, signal.SIGSTOP)
+    served.process.terminate()
+    eventually(lambda: not is_alive(served.mark("bridge")))
+    assert served.stop() == 1
+    assert left() == []
+    assert client.store.retired
+    assert (served.store_path / "abort").exists()
+    assert attach(serve()).sent == 1
+
+
 def test_an_interrupt_of_the_terminal_is_a_clean_stop(serve: Serve, left: Left) -> None:
     served = serve()
     served.process.send_signal(signal.SIGINT)
@@ -64,7 +90,7 @@ def test_an_attached_client_is_told_that_the_broker_stopped(serve: Serve, attach
     assert client.store.retired
     with pytest.raises(CoreError) as caught:
         client.send(b"y")
-    assert isinstance(translate(caught.value), BrokerNotRunning)
+    assert isinstance(caught.value, BrokerNotRunning)
 
 
 @pytest.mark.parametrize("role", ["keeper", "bridge"])

@@ -1,0 +1,11 @@
+"""Store a message and read it back. Start a broker first: `shmq serve`. Ctrl-C ends it."""
+
+import shmq
+
+with shmq.connect() as mq:  # the broker on this host
+    receipt = mq.send("orders", b"42 apples", tag="fruit", key="order-42")
+    print(receipt.message_id, receipt.queue_id, receipt.offset, flush=True)
+
+    for msg in mq.subscribe("orders", group="billing"):
+        print(msg.key, msg.tag, msg.body, flush=True)
+        msg.ack()

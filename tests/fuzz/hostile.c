@@ -1,0 +1,422 @@
+/* Scribbles over shared memory while the core uses it: every answer is allowed, but a crash, a hang or a step outside.
+ *
+ *   read    a consumer's handle, control and units mapped read-only: units, look-ups, records, the reader's cursors, waiting
+ *   write   a producer's handle in a child process: append, batch, claims, frames, tables, flush, and repair after a death
+ *   race    the calls of `read` while another thread scribbles without a pause
+ *
+ *   hostile read|write|race ROUNDS SEED
+ *
+ * All mappings lie between pages that belong to nobody, so a step outside is a SIGSEGV, with or without a sanitizer. The mutexes
+ * are left alone: the C library follows pointers in a robust mutex, so whoever may write them is trusted (shmq.h says who).
+ * After each round the store is put back. Prints one JSON line.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include "check.h"
+#include "reader.h"
+
+#define FILE_BYTES (256u << 10)
+#define CHILD_ROUNDS 200u
+#define ROUND_SECONDS_MAX 20u
+#define WAIT_NS UINT64_C(200000)
+
+static struct arena arena;
+static struct shmq_store reading;
+static uint8_t *snapshot;
+static uint64_t *answers; /* how often each status was seen, by children too */
+static sem_t *semaphore;
+
+static uint64_t roll(uint64_t *state)
+{
+    *state += UINT64_C(0x9E3779B97F4A7C15);
+    uint64_t value = (*state ^ (*state >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    value = (value ^ (value >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return value ^ (value >> 31);
+}
+
+static uint64_t after(uint64_t ns)
+{
+    return shmq_io_posix.monotonic_ns() + ns;
+}
+
+static void note(enum shmq_status status)
+{
+    answers[(uint32_t)status % 32]++;
+}
+
+/* ---- log files between guard pages ------------------------------------------------------------------- */
+static void *map_guarded(int fd, uint64_t offset, size_t bytes, bool writable)
+{
+    return offset == 0 ? arena_map(fd, bytes, writable) : NULL;
+}
+
+static int unmap_guarded(void *address, size_t bytes)
+{
+    arena_unmap(address, bytes);
+    return 0;
+}
+
+static struct shmq_io guarded_io(void)
+{
+    struct shmq_io io = shmq_io_posix;
+    io.map = map_guarded;
+    io.unmap = unmap_guarded;
+    return io;
+}
+
+/* ---- scribbling --------------------------------------------------------------------------------------- */
+static bool is_mutex(size_t at)
+{
+    const struct shmq_log *log = arena.store.log;
+    const pthread_mutex_t *const mutexes[] = {&log->lock, &log->flush_lock, &log->table_lock};
+    for (size_t i = 0; i < sizeof mutexes / sizeof mutexes[0]; i++) {
+        size_t from = (size_t)((const uint8_t *)mutexes[i] - arena.control);
+        if (at + 8 > from && at < from + sizeof(pthread_mutex_t)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A number that some check might forget: a neighbour of what is there, of a limit, or anything. */
+static uint64_t nasty(uint64_t *random, uint64_t old)
+{
+    static const uint64_t limits[] = {0, 1, 8, 16, 24, 255, 1024, 4096, FILE_BYTES, FILE_BYTES - 4, INT32_MAX, UINT32_MAX,
+                                      UINT64_C(1) << 32, INT64_MAX, UINT64_MAX, SHMQ_RECORD_BYTES_MAX};
+    uint64_t dice = roll(random);
+    switch (dice % 6) {
+    case 0:
+        return old ^ (UINT64_C(1) << (dice >> 8) % 64);
+    case 1:
+        return old + (dice >> 8) % 17 - 8;
+    case 2:
+        return limits[(dice >> 8) % (sizeof limits / sizeof limits[0])];
+    case 3:
+        return limits[(dice >> 8) % (sizeof limits / sizeof limits[0])] - 1 + (dice >> 16) % 3;
+    case 4:
+        return roll(random) % (3 * FILE_BYTES);
+    default:
+        return roll(random);
+    }
+}
+
+static void scribble_word(uint8_t *at, size_t bytes, uint64_t *random)
+{
+    uint64_t value = 0;
+    memcpy(&value, at, bytes);
+    value = nasty(random, value);
+    for (size_t i = 0; i < bytes; i++) { /* by bytes and volatile: this is a race on purpose */
+        ((volatile uint8_t *)at)[i] = (uint8_t)(value >> (8 * i));
+    }
+}
+
+static void scribble(uint64_t *random)
+{
+    uint64_t dice = roll(random);
+    size_t bytes = (dice & 1) != 0 ? 4 : 8;
+    uint32_t where = dice >> 1 & 15;
+    size_t at = where < 6 ? (size_t)((uint8_t *)arena.store.log - arena.control) + roll(random) % sizeof(struct shmq_log) / 8 * 8
+                          : 200 + roll(random) % (arena.layout.control_bytes - 208) / 8 * 8;
+    if (where < 8) { /* the log state: few words and most checks; or any table, paths and names */
+        if (!is_mutex(at)) {
+            scribble_word(arena.control + at, bytes, random);
+        }
+    } else if (where < 10) {
+        scribble_word((uint8_t *)&arena.store.queues[roll(random) % ARENA_QUEUES] + roll(random) % 8 * 8, bytes, random);
+    } else if (where < 11) {
+        scribble_word((uint8_t *)&arena.store.frames[roll(random) % arena.sizes.frame_max] + roll(random) % 2 * 8, bytes,
+                      random);
+    } else if (where < 12) {
+        scribble_word((uint8_t *)&arena.store.frame_buckets[roll(random) % arena.store.frame_bucket_count / 2 * 2], bytes,
+                      random);
+    } else if (where < 13) {
+        scribble_word(arena.units + roll(random) % (8 * SHMQ_FRAME_BYTES / 8) * 8, bytes, random);
+    } else if (where < 14) {
+        scribble_word(arena.readers + roll(random) % (arena.layout.readers_bytes / 8) * 8, bytes, random);
+    } else {
+        scribble_word(arena.files[0] + roll(random) % (FILE_BYTES / 4), bytes, random);
+    }
+}
+
+/* ---- the consumer's calls ------------------------------------------------------------------------------ */
+static void read_record(struct shmq_store *store, uint64_t log_position)
+{
+    struct shmq_mapping *mapping = shmq_mapping_get(store, log_position);
+    struct shmq_view view;
+    if (mapping == NULL) {
+        return;
+    }
+    const uint8_t *data = mapping->data + (log_position - mapping->base);
+    enum shmq_status status = shmq_record_decode(data, mapping->base + mapping->bytes - log_position, &view);
+    note(status);
+    if (status == SHMQ_OK) {
+        size_t bytes;
+        note(shmq_record_verify(data, &view));
+        (void)shmq_property_find(view.properties, view.properties_bytes, "TAGS", 4, &bytes);
+    }
+}
+
+static void read_units(struct shmq_store *store, uint64_t *random)
+{
+    uint8_t units[300 * SHMQ_UNIT_BYTES];
+    uint32_t queue = (uint32_t)(roll(random) % 6), count = 1 + (uint32_t)(roll(random) % 300);
+    uint64_t first = roll(random) % 2 != 0 ? roll(random) % 400 : nasty(random, 0);
+    uint32_t got = shmq_units_read(store, queue, first, count, units);
+    ARENA_MUST(got <= count);
+    got += shmq_units_read_file(store, queue, first, count, units);
+    for (uint32_t i = 0; i < got && i < 4; i++) {
+        struct shmq_unit unit;
+        shmq_unit_unpack(units + (size_t)i * SHMQ_UNIT_BYTES, &unit);
+        read_record(store, unit.log_position);
+    }
+}
+
+static void look_up(struct shmq_store *store, uint64_t *random)
+{
+    char name[16];
+    snprintf(name, sizeof name, roll(random) % 4 == 0 ? ARENA_TOPIC : "topic%u", (uint32_t)(roll(random) % 4));
+    uint32_t topic = shmq_topic_find(store, name, strlen(name));
+    uint32_t queue = shmq_topic_queue(store, roll(random) % 2 != 0 ? topic : (uint32_t)roll(random), (uint32_t)(roll(random) % 9));
+    ARENA_MUST(queue == SHMQ_NONE || queue < store->sizes.queue_max);
+    (void)shmq_group_find(store, "group");
+    (void)shmq_frame_find(store, (uint32_t)(roll(random) % 6), (uint32_t)(roll(random) % 4));
+    read_record(store, nasty(random, shmq_load_acquire(&store->log->end)));
+}
+
+static void follow(struct shmq_store *store, uint64_t *random)
+{
+    struct shmq_reader reader;
+    struct shmq_delivery delivery;
+    void *context;
+    uint64_t offset;
+    shmq_reader_init(&reader, store);
+    for (uint32_t queue = 0; queue < ARENA_QUEUES; queue++) {
+        note(shmq_reader_assign(&reader, queue, queue, roll(random) % 200, (uint32_t)(roll(random) % 4), NULL, &context));
+    }
+    for (uint32_t i = 0; i < 40; i++) {
+        enum shmq_status status = shmq_reader_next(&reader, &delivery);
+        note(status);
+        if (status == SHMQ_OK && roll(random) % 2 != 0) {
+            note(shmq_reader_ack(&reader, delivery.cursor, delivery.serial, delivery.queue_offset));
+        }
+    }
+    (void)shmq_reader_lag(&reader);
+    note(shmq_reader_search_time(store, (uint32_t)(roll(random) % 5), roll(random) % 3000, &offset));
+    shmq_reader_clear(&reader);
+}
+
+static void consume(struct shmq_store *store, uint64_t *random)
+{
+    uint32_t queues[3] = {0, 1, (uint32_t)(roll(random) % 40)};
+    uint64_t offsets[3] = {1000, roll(random) % 400, nasty(random, 5)};
+    read_units(store, random);
+    look_up(store, random);
+    follow(store, random);
+    note(shmq_wait(store, queues, offsets, 3, (uint32_t)(roll(random) % 20), after(WAIT_NS)));
+    note(shmq_wait_durable(store, nasty(random, 100), after(WAIT_NS)));
+    (void)shmq_visible_end(store);
+    shmq_wake(store, (uint32_t)(roll(random) % 30));
+}
+
+/* ---- the producer's calls ------------------------------------------------------------------------------- */
+static void produce(struct shmq_store *store, uint64_t *random)
+{
+    static uint8_t body[40000];
+    struct shmq_appended out;
+    struct shmq_claim_handle claim;
+    uint32_t queue = (uint32_t)(roll(random) % 5), index;
+    uint64_t until = after(3 * WAIT_NS), durable;
+    struct message message = {.id = 5, .queue = queue, .body_bytes = (uint32_t)(roll(random) % 500)};
+    struct shmq_spec spec = message_spec(&message, body), specs[3] = {spec, spec, spec};
+    const int64_t tags[3] = {1, 2, 3};
+    if (roll(random) % 4 == 0) { /* somebody died and left us an intent */
+        arena.store.log->lock.__data.__lock = (int)FUTEX_OWNER_DIED;
+        atomic_store(&arena.store.log->intent.kind, (uint32_t)(roll(random) % 5));
+    }
+    if (roll(random) % 8 == 0) { /* a claim of a process that is alive and slow, or of nobody */
+        arena.store.log->claim.owner_pid = roll(random) % 2 != 0 ? store->self_pid : 0;
+        arena.store.log->claim.owner_start = store->self_start;
+        arena.store.log->claim.bytes = nasty(random, 300);
+        atomic_store(&arena.store.log->claim.state, SHMQ_CLAIM_OPEN);
+    }
+    note(shmq_append(store, queue, &spec, 1, until, &out));
+    note(shmq_append_batch(store, queue, specs, tags, 3, until, &out));
+    spec.body_bytes = 20000;
+    note(shmq_append(store, queue, &spec, 1, until, &out));
+    spec.body_bytes = message.body_bytes;
+    if (shmq_claim_open(store, queue, spec.body_bytes, 60, until, &claim) == SHMQ_OK) {
+        spec.body = NULL;
+        spec.body_crc_raw = 7;
+        enum shmq_status status = shmq_claim_commit(store, &claim, &spec, 1, until, &out);
+        note(status);
+        if (status != SHMQ_OK) {
+            shmq_claim_abort(store, &claim);
+        }
+    }
+    (void)shmq_frames_release(store, queue, roll(random) % 3, 2, until);
+    note(shmq_topic_put(store, roll(random) % 2 != 0 ? "topic1" : "topic9", 2, 2, 6, 0, 0, &index));
+    note(shmq_group_put(store, "group2", &index));
+    note(shmq_offset_put(store, 0, queue, &index));
+    note(shmq_client_put(store, 1, 1, 1, &index));
+    shmq_wake(store, queue);
+    note(shmq_flush(store, &durable));
+    atomic_store(&arena.store.log->read_only, SHMQ_WRITABLE);
+}
+
+/* ---- rounds ------------------------------------------------------------------------------------------------ */
+static void build(void)
+{
+    char broker[40];
+    uint32_t index;
+    snprintf(broker, sizeof broker, "/hostile%d", (int)getpid());
+    const struct arena_options options = {
+        .file_bytes = FILE_BYTES, .file_count = 3, .frame_max = 16, .frame_ready = 12};
+    arena_create(&arena, &options);
+    for (uint32_t i = 0; i < 240; i++) {
+        uint8_t body[100];
+        struct shmq_appended out;
+        struct message message = {.id = i, .queue = i % 16 == 0 ? 1 : 0, .body_bytes = i % 100};
+        struct shmq_spec spec = message_spec(&message, body);
+        ARENA_MUST(shmq_append(&arena.store, message.queue, &spec, 3, after(WAIT_NS * 10000), &out) == SHMQ_OK);
+    }
+    ARENA_MUST(shmq_topic_put(&arena.store, "topic0", 3, 3, 6, 0, 0, &index) == SHMQ_OK);
+    ARENA_MUST(shmq_topic_put(&arena.store, "topic1", 1, 1, 6, 0, 0, &index) == SHMQ_OK);
+    ARENA_MUST(shmq_group_put(&arena.store, "group", &index) == SHMQ_OK);
+    ARENA_MUST(shmq_offset_put(&arena.store, 0, 0, &index) == SHMQ_OK);
+    ARENA_MUST(shmq_client_put(&arena.store, arena.store.self_pid, arena.store.self_start, 3, &index) == SHMQ_OK);
+    semaphore = sem_open(broker, O_CREAT | O_EXCL, 0600, 0); /* gone by name at once: a crash leaves nothing behind */
+    ARENA_MUST(semaphore != SEM_FAILED && sem_unlink(broker) == 0);
+    snapshot = malloc(arena_snapshot_bytes(&arena) + SHMQ_PAGE_BYTES);
+    ARENA_MUST(snapshot != NULL);
+    memcpy(snapshot, arena.control, SHMQ_PAGE_BYTES); /* the head, which arena snapshots leave out */
+    arena_save(&arena, snapshot + SHMQ_PAGE_BYTES);
+}
+
+static void put_back(void)
+{
+    memcpy(arena.control, snapshot, SHMQ_PAGE_BYTES);
+    arena_restore(&arena, snapshot + SHMQ_PAGE_BYTES);
+}
+
+static void attach_guarded(struct shmq_store *store, bool writable, struct shmq_io *io)
+{
+    *io = guarded_io();
+    if (writable) {
+        arena_attach(&arena, store, true);
+    } else {
+        arena_attach_reader(&arena, store);
+    }
+    store->io = io;
+    store->client_slot = 0;
+    store->semaphores[0] = semaphore;
+}
+
+static void read_rounds(uint64_t rounds, uint64_t random)
+{
+    for (uint64_t round = 0; round < rounds; round++) {
+        alarm(ROUND_SECONDS_MAX);
+        for (uint64_t flips = 1 + roll(&random) % 8; flips > 0; flips--) {
+            scribble(&random);
+        }
+        consume(&reading, &random);
+        put_back();
+    }
+}
+
+static void write_rounds(uint64_t rounds, uint64_t random)
+{
+    for (uint64_t round = 0; round < rounds; round += CHILD_ROUNDS) {
+        uint64_t seed = roll(&random);
+        fflush(stdout);
+        pid_t child = fork();
+        ARENA_MUST(child >= 0);
+        if (child == 0) {
+            struct shmq_store store;
+            struct shmq_io io;
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            attach_guarded(&store, true, &io);
+            for (uint32_t i = 0; i < CHILD_ROUNDS; i++) {
+                alarm(ROUND_SECONDS_MAX);
+                for (uint64_t flips = 1 + roll(&seed) % 12; flips > 0; flips--) {
+                    scribble(&seed);
+                }
+                produce(&store, &seed);
+                put_back();
+            }
+            _exit(0);
+        }
+        int status;
+        ARENA_MUST(waitpid(child, &status, 0) == child);
+        if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+            printf("{\"mode\": \"write\", \"round\": %" PRIu64 ", \"signal\": %d, \"status\": %d}\n", round,
+                   WIFSIGNALED(status) ? WTERMSIG(status) : 0, WIFEXITED(status) ? WEXITSTATUS(status) : 0);
+            exit(1);
+        }
+        put_back();
+    }
+}
+
+static _Atomic bool racing;
+
+static void *scribbler(void *argument)
+{
+    uint64_t random = *(uint64_t *)argument;
+    for (uint64_t i = 0; atomic_load_explicit(&racing, memory_order_relaxed); i++) {
+        scribble(&random);
+        if (i % 64 == 0) {
+            put_back(); /* else soon nothing is left that a call would go on with */
+        }
+    }
+    return NULL;
+}
+
+static void race_rounds(uint64_t rounds, uint64_t random)
+{
+    pthread_t thread;
+    uint64_t seed = roll(&random);
+    atomic_store(&racing, true);
+    ARENA_MUST(pthread_create(&thread, NULL, scribbler, &seed) == 0);
+    for (uint64_t round = 0; round < rounds; round++) {
+        alarm(ROUND_SECONDS_MAX);
+        consume(&reading, &random);
+    }
+    atomic_store(&racing, false);
+    pthread_join(thread, NULL);
+    put_back();
+}
+
+int main(int argc, char **argv)
+{
+    static struct shmq_io io;
+    ARENA_MUST(argc == 4);
+    answers = mmap(NULL, SHMQ_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ARENA_MUST(answers != MAP_FAILED);
+    uint64_t rounds = strtoull(argv[2], NULL, 10), seed = strtoull(argv[3], NULL, 10);
+    build();
+    attach_guarded(&reading, false, &io);
+    if (strcmp(argv[1], "read") == 0) {
+        read_rounds(rounds, seed);
+    } else if (strcmp(argv[1], "write") == 0) {
+        write_rounds(rounds, seed);
+    } else {
+        race_rounds(rounds, seed);
+    }
+    printf("{\"mode\": \"%s\", \"rounds\": %" PRIu64 ", \"answers\": {", argv[1], rounds);
+    for (uint32_t status = 0, before = 0; status < 32; status++) {
+        if (answers[status] != 0) {
+            printf("%s\"%u\": %" PRIu64, before++ == 0 ? "" : ", ", status, answers[status]);
+        }
+    }
+    printf("}}\n");
+    free(snapshot);
+    arena_destroy(&arena);
+    return 0;
+}

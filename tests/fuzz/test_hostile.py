@@ -1,0 +1,88 @@
+"""Scribbled shared memory makes the core answer, never crash, hang or leave its mappings; under ASan and UBSan."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+from typing import Any
+
+import pytest
+from core_build import ADDRESS, LONG, RUN_SECONDS_MAX, Edit, program, run
+
+HOSTILE = ("fuzz/hostile.c", "crash/check.c", "crash/arena.c")
+MIX = ("crash/step.c", "crash/trace.c", "crash/shapes.c", "crash/scenes.c", "crash/check.c", "crash/arena.c")
+SEED = int(os.environ.get("SHMQ_CRASH_SEED", random.randrange(1 << 30)))
+ROUNDS = {"read": 20_000, "write": 20_000, "race": 100}
+OK, CORRUPT = "0", "12"
+
+
+def fuzz(mode: str, rounds: int) -> dict[str, Any]:
+    print(f"SHMQ_CRASH_SEED={SEED}")
+    figures: dict[str, Any] = json.loads(run(program("hostile", HOSTILE, ADDRESS), mode, rounds, SEED))
+    print(figures)
+    return figures
+
+
+@pytest.mark.parametrize("mode", ROUNDS)
+def test_scribbled_memory_is_answered(mode: str) -> None:
+    figures = fuzz(mode, ROUNDS[mode] * (50 if LONG else 1))
+    assert figures["mode"] == mode
+    # The scribbling neither went unnoticed nor left nothing to do.
+    assert figures["answers"][OK] > 1000
+    assert figures["answers"][CORRUPT] > 10
+
+
+@pytest.mark.parametrize(
+    ("mode", "edit"),
+    [
+        (
+            "read",
+            Edit(
+                "frame.c",
+                "        for (int step = 0; link != 0 && link <= store->sizes.frame_max &&",
+                "        for (int step = 0; link != 0 &&",
+            ),
+        ),
+        (
+            "read",
+            Edit("table.c", "        if (link == 0 || link > store->sizes.topic_max) {", "        if (link == 0) {"),
+        ),
+        ("write", Edit("append.c", "        if (file_end - end < SHMQ_RECORD_BLANK_BYTES) {", "        if (false) {")),
+        (
+            "write",
+            Edit(
+                "frame.c", "    if (frame >= ready || frame >= store->sizes.frame_max) {", "    if (frame >= ready) {"
+            ),
+        ),
+        ("write", Edit("frame.c", "        if (frame == SHMQ_NONE) {\n            return false;\n        }\n", "")),
+        (
+            "write",
+            Edit(
+                "claim.c",
+                "        bytes > SHMQ_RECORD_BYTES_MAX || bytes + SHMQ_RECORD_BLANK_BYTES > room) {",
+                "        false) {",
+            ),
+        ),
+        (
+            "write",
+            Edit(
+                "table.c",
+                "        if (place == SHMQ_TOPIC_EXTENTS || first > store->sizes.queue_max ||\n            wanted",
+                "        if (place == SHMQ_TOPIC_EXTENTS || wanted",
+            ),
+        ),
+        ("write", Edit("lock.c", "    if (queue >= store->sizes.queue_max || atomic", "    if (atomic")),
+    ],
+    ids=["frame link", "topic link", "BLANK", "frame taken", "frame gone", "claim", "queue count", "intent"],
+)
+def test_the_fuzzing_notices_a_missing_check(mode: str, edit: Edit) -> None:
+    executable = program("hostile-mutant", HOSTILE, ADDRESS, edits=(edit,))
+    for seed in range(1, 6):
+        done = subprocess.run(
+            [executable, mode, "20000", str(seed)], capture_output=True, check=False, timeout=RUN_SECONDS_MAX
+        )
+        if done.returncode != 0:
+            return
+    pytest.fail("five runs passed without the check")

@@ -1,0 +1,143 @@
+"""No wake-up is lost, and the lock-free paths race with nothing: processes, threads, ThreadSanitizer."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from core_build import LONG, PLAIN, POINTS, RUN_SECONDS_MAX, THREAD, Edit, program, run
+
+WAKE = ("race/wake.c", "crash/check.c", "crash/arena.c")
+WAKE_POINTS = ("race/wake_points.c", "crash/check.c", "crash/arena.c")
+THREADS = ("race/threads.c", "crash/check.c", "crash/arena.c")
+
+
+def lines_of(output: str) -> dict[str, dict[str, Any]]:
+    return {line["scenario"]: line for line in map(json.loads, output.splitlines())}
+
+
+# ---- wake-ups ----------------------------------------------------------------------------------------
+def test_no_wake_up_is_lost() -> None:
+    rounds = 200_000 if LONG else 6_000
+    scenarios = lines_of(run(program("wake", WAKE), rounds, statuses=(0, 1)))
+    for line in scenarios.values():
+        print(line)
+    assert set(scenarios) == {"ping-pong", "crowd", "shared bit", "dead writer", "nudge", "sync flush"}
+    assert not [line for line in scenarios.values() if line["lost"]]
+    # They did sleep: a test in which everybody is awake has proved nothing.
+    for name in ("ping-pong", "crowd", "shared bit"):
+        assert scenarios[name]["wakes"] > rounds / 20, scenarios[name]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        Edit("wake.c", "    raise_hands(store, queues, count);\n    if (!has", "    if (!has"),
+        Edit(
+            "wake.c",
+            "        for (uint32_t slot = (uint32_t)__builtin_ctzll(bits); slot < high; slot += 64) {\n",
+            "        for (uint32_t slot = (uint32_t)__builtin_ctzll(bits); slot < 64; slot += 64) {\n",
+        ),
+        Edit(
+            "wake.c",
+            "    store->wait_leader = false;\n"
+            "    store->wait_round++;\n"
+            "    pthread_cond_broadcast(&store->wait_turn);\n",
+            "    store->wait_leader = false;\n",
+        ),
+    ],
+    ids=["no hand raised", "one slot a bit", "the leader tells nobody"],
+)
+def test_the_wake_test_notices(edit: Edit) -> None:
+    scenarios = lines_of(run(program("wake-mutant", WAKE, edits=(edit,)), 2_000, 300, statuses=(0, 1)))
+    assert any(line["lost"] for line in scenarios.values()), scenarios
+
+
+def cases_of(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def test_a_message_between_two_steps_of_falling_asleep_is_noticed() -> None:
+    cases = cases_of(run(program("wake-points", WAKE_POINTS, (*PLAIN, POINTS)), statuses=(0, 1)))
+    assert len(cases) == 8
+    assert not [case for case in cases if not case["noticed"]]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        Edit("wake.c", "    if (!has_news(store, queues, offsets, count)) {\n", "    if (count > 0) {\n"),
+        Edit(
+            "wake.c",
+            "    if (has_news(store, queues, offsets, count)) {\n        return SHMQ_OK;\n    }\n    while",
+            "    while",
+        ),
+    ],
+    ids=["the leader does not look twice", "a follower does not look twice"],
+)
+def test_the_test_of_the_steps_notices(edit: Edit) -> None:
+    executable = program("wake-points-mutant", WAKE_POINTS, (*PLAIN, POINTS), edits=(edit,))
+    assert [case for case in cases_of(run(executable, 300, statuses=(0, 1))) if not case["noticed"]]
+
+
+# ---- threads -----------------------------------------------------------------------------------------
+def test_threads_see_each_others_work_whole() -> None:
+    figures = json.loads(run(program("threads", THREADS), 20_000 if LONG else 2_000, statuses=(0, 1)))
+    print(figures)
+    assert figures["wrong"] == 0
+    assert all(figures[name] > 0 for name in ("appended", "claimed", "units_seen", "waits", "looked_up", "released"))
+
+
+# The sanitizer knows neither pthread_mutex_clocklock nor an expanded memcpy, and says of fences that it ignores them.
+SANITIZED = (*THREAD, "-Wno-tsan", "-fno-builtin", "-Dpthread_mutex_clocklock=race_clocklock")
+
+
+def sanitize(executable: Path, milliseconds: int) -> subprocess.CompletedProcess[str]:
+    # Its shadow memory wants the addresses of a process without randomisation.
+    still = [setarch, "-R"] if (setarch := shutil.which("setarch")) else []
+    return subprocess.run(
+        [*still, str(executable), str(milliseconds)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=RUN_SECONDS_MAX,
+        env={**os.environ, "TSAN_OPTIONS": "halt_on_error=0"},
+    )
+
+
+@pytest.fixture(scope="module")
+def sanitizer_works(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("tsan")
+    (folder / "try.c").write_text("int main(void) { return 0; }\n")
+    compiler = os.environ.get("CC", "cc")
+    command = [compiler, "-fsanitize=thread", str(folder / "try.c"), "-o", str(folder / "try")]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("this compiler has no ThreadSanitizer")
+    if sanitize(folder / "try", 0).returncode != 0:
+        pytest.skip("ThreadSanitizer does not run on this kernel")
+
+
+@pytest.mark.usefixtures("sanitizer_works")
+def test_thread_sanitizer_finds_no_race() -> None:
+    done = sanitize(program("threads-sanitized", THREADS, SANITIZED), 60_000 if LONG else 5_000)
+    assert "WARNING: ThreadSanitizer" not in done.stderr, done.stderr[:8000]
+    assert done.returncode == 0, done.stderr[:8000]
+    print(done.stdout)
+
+
+@pytest.mark.usefixtures("sanitizer_works")
+def test_thread_sanitizer_notices_an_extent_that_is_read_in_halves() -> None:
+    halves = Edit("table.c", "extent_load(&store->topics[topic].extents[i]);\n", "store->topics[topic].extents[i];\n")
+    done = sanitize(program("threads-mutant", THREADS, SANITIZED, edits=(halves,)), 5_000)
+    assert "WARNING: ThreadSanitizer: data race" in done.stderr
+
+
+def test_the_plain_build_is_the_one_that_ships() -> None:
+    """The kill and wake tests say something about the product only if they run its optimisation level."""
+    setup = (Path(__file__).resolve().parents[2] / "setup.py").read_text()
+    assert all(f'"{flag}"' in setup for flag in PLAIN)

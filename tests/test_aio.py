@@ -1,0 +1,457 @@
+"""The asyncio twin: the same names, one await for each operation, the same outcomes."""
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+import pytest
+
+import shmq
+import shmq.aio
+from shmq.client import options
+from shmq.testing import Broker, SharedBroker
+
+TWINS = ["Connection", "Producer", "Subscription", "SimpleConsumer", "PullConsumer", "Topic", "Message", "Slot"]
+TWINS += ["Admin", "Group", "DeadLetter"]
+
+
+class Order(msgspec.Struct):
+    id: str
+    quantity: int
+
+
+def names_of(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def run(main: Coroutine[Any, Any, Any]) -> None:
+    """Run a test's coroutine, and fail instead of hanging."""
+
+    async def bounded() -> None:
+        await asyncio.wait_for(main, 60)
+
+    asyncio.run(bounded())
+
+
+async def eventually(condition: Callable[[], Any]) -> Any:
+    for _ in range(4000):
+        if value := condition():
+            return value
+        await asyncio.sleep(0.005)
+    raise AssertionError("not true in time")
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_twins_have_the_same_names(name: str) -> None:
+    sync, twin = getattr(shmq, name), getattr(shmq.aio, name)
+    # What an object is given in __init__ is not in dir() of its class.
+    given = {"topic", "group", "invisible", "name", "type", "codec", "place", "client_id", "message"}
+    assert names_of(sync) - given == names_of(twin) - given
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_twins_take_the_same_arguments(name: str) -> None:
+    sync, twin = getattr(shmq, name), getattr(shmq.aio, name)
+    for method in sorted(names_of(sync) & names_of(twin)):
+        ours, theirs = getattr(sync, method), getattr(twin, method)
+        if not inspect.isfunction(ours) or not inspect.isfunction(theirs):
+            continue
+        hot = any(
+            parameter.kind is parameter.VAR_KEYWORD for parameter in inspect.signature(theirs).parameters.values()
+        )
+        if not hot:
+            assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters), method
+
+
+def test_hello(shmq_shared_broker: SharedBroker) -> None:
+    topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("billing")
+
+    async def main() -> None:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+            receipt = await mq.send(topic, b"42 apples", tag="fruit", key="o-42")
+            async with asyncio.timeout(20), mq.subscribe(topic, group=group) as subscription:
+                async for message in subscription:
+                    assert (message.body, message.tag, message.key) == (b"42 apples", "fruit", "o-42")
+                    assert message.offset == receipt.offset
+                    await message.ack()
+                    assert message.settled
+                    break
+            assert mq.admin.groups[group].lag.total == 0
+
+    run(main())
+
+
+def test_objects_open_with_await_and_on_first_use_too(shmq_shared_broker: SharedBroker) -> None:
+    topic = shmq_shared_broker.named("orders")
+
+    async def main() -> None:
+        mq = await shmq.aio.connect(shmq_shared_broker.url)
+        producer = mq.producer()
+        await producer.send(topic, b"x")
+        consumer = mq.pull_consumer(topic)
+        assert [message.body for message in await consumer.poll(wait=10)] == [b"x"]
+        await consumer.close()
+        await mq.close()
+        await mq.close()
+        with pytest.raises(shmq.UsageError):
+            await mq.send(topic, b"x")
+
+    run(main())
+
+
+def test_without_a_broker_the_error_is_the_same(tmp_path: Any) -> None:
+    async def main() -> None:
+        with pytest.raises(shmq.BrokerNotRunning):
+            async with shmq.aio.connect(f"shmq://{tmp_path}/nobody", timeout=0.2):
+                pass
+
+    run(main())
+
+
+def test_every_way_to_send(shmq_shared_broker: SharedBroker) -> None:
+    topic = shmq_shared_broker.named("orders")
+
+    async def main() -> None:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq, mq.producer(timeout=2.0) as producer:
+            for sender in (mq, producer):
+                for _ in range(2):  # first through a thread, then on the loop
+                    assert (await sender.send(topic, b"a", queue_id=0)).queue_id == 0
+                    await sender.send_oneway(topic, b"b", queue_id=0)
+                    assert len(await sender.send_batch(topic, [b"c", b"d"], queue_id=0)) == 2
+                async with sender.reserve(topic, 10, queue_id=0) as slot:
+                    slot.view[:1] = b"e"
+                    slot.size = 1
+                    slot.properties["k"] = "v"
+                assert slot.receipt is not None
+            assert (await producer.send_nowait(topic, b"f", queue_id=0)).queue_id == 0
+            async with mq.pull_consumer(topic) as consumer:
+                bodies = b"".join(message.body for message in await consumer.poll(100, wait=10))
+            assert bodies == b"abcdabcde" * 2 + b"f"
+
+    run(main())
+
+
+def test_a_send_that_cannot_go_at_once_goes_through_a_thread(shmq_shared_broker: SharedBroker) -> None:
+    topic = shmq_shared_broker.named("orders")
+
+    async def main() -> None:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+            await mq.send(topic, b"known", queue_id=0)
+            assert mq._sending is not None
+            original, calls = mq._sending._sender, []
+
+            class Counting:
+                def send(self, *args: Any, **kwargs: Any) -> Any:
+                    calls.append(threading.current_thread())
+                    return original.send(*args, **kwargs)
+
+            mq._sending._sender = Counting()  # type: ignore[assignment]
+            await mq.send(topic, b"at once", queue_id=0)
+            assert calls == []
+            with original.reserve(topic, 10, queue_id=0) as slot:  # the log cannot grow behind it before it is given up
+                await mq.send(topic, b"waited", queue_id=0)
+                slot.size = 0
+            assert calls and calls != [threading.current_thread()]
+            async with mq.pull_consumer(topic) as consumer:
+                bodies = [message.body for message in await consumer.poll(10, wait=10)]
+            assert bodies == [b"known", b"at once", b"waited", b""]
+
+    run(main())
+
+
+def test_synchronous_flush_is_awaited(shmq_broker_factory: Callable[..., Broker]) -> None:
+    broker = shmq_broker_factory(flush="sync")
+
+    async def main() -> None:
+        async with shmq.aio.connect(broker.url) as mq:
+            for _ in range(3):
+                receipt = await mq.send("orders", b"x")
+                assert mq._made is not None
+                assert mq._made._live().store.durable_end > receipt.log_position
+
+    run(main())
+
+
+def test_errors_are_the_same(shmq_shared_broker: SharedBroker) -> None:
+    topic = shmq_shared_broker.named("orders")
+
+    async def main() -> None:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+            await mq.send(topic, b"x")
+            with pytest.raises(TypeError, match="encode"):
+                await mq.send(topic, "text")
+            with pytest.raises(shmq.MessageTooLarge):
+                await mq.send(topic, b"x" * ((4 << 20) + 1))
+            with pytest.raises(shmq.UsageError):
+                mq.producer().send_nowait(topic, b"x")
+            with pytest.raises(shmq.UsageError):
+                await mq.subscribe(topic)
+
+    run(main())
+
+
+def test_a_waiting_iteration_does_not_hold_up_the_loop(shmq_shared_broker: SharedBroker) -> None:
+    topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("billing")
+
+    async def main() -> None:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq, mq.subscribe(topic, group=group) as subscription:
+            got: list[bytes] = []
+
+            async def consume() -> None:
+                async for message in subscription:
+                    got.append(message.body)
+                    await message.ack()
+
+            task = asyncio.create_task(consume())
+            await asyncio.sleep(0)
+            for number in range(20):
+                await mq.send(topic, b"%d" % number)
+                await eventually(lambda: len(got) == number + 1)  # noqa: B023
+            subscription.stop()
+            await task
+            assert sorted(got, key=int) == [b"%d" % number for number in range(20)]
+
+    run(main())
+
+
+def test_a_cancelled_wait_loses_no_message(shmq_shared_broker: SharedBroker) -> None:
+    topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("billing")
+
+    async def main() -> None:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq, mq.subscribe(topic, group=group) as subscription:
+            got: list[int] = []
+            for number in range(50):
+                task = asyncio.create_task(subscription.receive(wait=20))
+                await asyncio.sleep(0)
+                await mq.send(topic, b"%d" % number)
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    got += [int(message.body) for message in await task]
+            while len(got) < 50:
+                messages = await subscription.receive(wait=20)
+                assert messages
+                got += [int(message.body) for message in messages]
+            assert sorted(got) == list(range(50))
+
+    run(main())
+
+
+def test_a_cancelled_poll_moves_no_position(shmq_shared_broker: SharedBroker) -> None:
+    topic = shmq_shared_broker.named("orders")
+
+    async def main() -> None:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq, mq.pull_consumer(topic) as consumer:
+            got: list[int] = []
+            for number in range(50):
+                task = asyncio.create_task(consumer.poll(wait=20))
+                await asyncio.sleep(0)
+                await mq.send(topic, b"%d" % number, queue_id=0)
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    got += [int(message.body) for message in await task]
+                assert (await consumer.positions())[0] == len(got)
+            while len(got) < 50:
+                got += [int(message.body) for message in await consumer.poll(wait=20)]
+            assert got == list(range(50))
+
+    run(main())
+
+
+def test_giving_back_extending_and_rejecting(shmq_shared_broker: SharedBroker) -> None:
+    topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("billing")
+
+    async def main() -> None:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+            await mq.send(topic, b"x")
+            async with mq.simple_consumer(topic, group=group, invisible=30) as consumer:
+                (message,) = await consumer.receive(wait=20)
+                await message.extend(60)
+                await message.nack(after=0)
+                (message,) = await consumer.receive(wait=20)
+                assert message.attempt == 2
+                shmq_shared_broker.broker.advance(30)
+                (message,) = await consumer.receive(wait=20)
+                assert message.attempt == 3
+                await consumer.reject(message, "enough")
+                assert await consumer.lag() == 0
+            (letter,) = await mq.admin.dlq(group)
+            assert letter.reason == "enough"
+            await letter.resend()
+            async with mq.subscribe(topic, group=group) as subscription:
+                (message,) = await subscription.receive(wait=20)
+                async with message:
+                    assert message.body == b"x"
+                assert message.settled
+
+    run(main())
+
+
+def test_listeners_are_coroutines_with_the_same_outcomes(
+    shmq_shared_broker: SharedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("billing")
+
+    async def main() -> None:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+            seen: list[tuple[bytes, int]] = []
+
+            @mq.listener(topic, group=group, threads=3)
+            async def on_order(message: shmq.aio.Message) -> None:
+                seen.append((message.body, message.attempt))
+                if message.body == b"retry" and message.attempt == 1:
+                    raise shmq.Retry(after=0)
+                if message.body == b"reject":
+                    raise shmq.Reject("no")
+                if message.body == b"fail" and message.attempt == 1:
+                    raise ZeroDivisionError("on purpose")
+
+            await mq.start()
+            for body in (b"fine", b"retry", b"reject", b"fail"):
+                await mq.send(topic, body)
+            await eventually(lambda: len(seen) == 5)
+            await eventually(lambda: "on purpose" in caplog.text)
+            shmq_shared_broker.broker.advance(options.retry_delay(1))
+            await eventually(lambda: (b"fail", 2) in seen)
+            await eventually(lambda: mq.admin.groups[group].lag.total == 0)
+            await mq.stop()
+            assert [letter.reason for letter in await mq.admin.dlq(group)] == ["no"]
+
+    with caplog.at_level(logging.ERROR, "shmq"):
+        run(main())
+
+
+def test_ordered_listeners_keep_the_order_of_each_queue(shmq_shared_broker: SharedBroker) -> None:
+    topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("billing")
+
+    async def main() -> None:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+            seen: dict[int, list[int]] = {0: [], 1: []}
+            running = {0: 0, 1: 0}
+            failed = False
+
+            @mq.listener(topic, group=group, threads=4, ordered=True)
+            async def apply(message: shmq.aio.Message) -> None:
+                nonlocal failed
+                running[message.queue_id] += 1
+                assert running[message.queue_id] == 1
+                await asyncio.sleep(0)
+                running[message.queue_id] -= 1
+                if message.body == b"10" and not failed:
+                    failed = True
+                    raise shmq.Retry(after=0)
+                seen[message.queue_id].append(int(message.body))
+
+            for number in range(100):
+                await mq.send(topic, b"%d" % number, queue_id=number % 2)
+            await mq.start()
+            await eventually(lambda: len(seen[0]) + len(seen[1]) == 100)
+            assert seen == {0: list(range(0, 100, 2)), 1: list(range(1, 100, 2))}
+
+    run(main())
+
+
+def test_cancelling_run_drains_the_running_calls(shmq_shared_broker: SharedBroker) -> None:
+    topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("billing")
+
+    async def main() -> None:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+            entered, leave, finished = asyncio.Event(), asyncio.Event(), []
+
+            @mq.listener(topic, group=group)
+            async def on_order(message: shmq.aio.Message) -> None:
+                entered.set()
+                await leave.wait()
+                finished.append(message.body)
+
+            await mq.send(topic, b"x")
+            task = asyncio.create_task(mq.run())
+            await entered.wait()
+            task.cancel()
+            await asyncio.sleep(0)
+            leave.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert finished == [b"x"]
+            assert mq.admin.groups[group].lag.total == 0
+
+    run(main())
+
+
+def test_a_plain_function_is_no_listener_here(shmq_shared_broker: SharedBroker) -> None:
+    async def main() -> None:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+            with pytest.raises(shmq.UsageError, match="coroutine"):
+                mq.listener("orders", group="billing")(lambda message: None)
+            with pytest.raises(shmq.UsageError, match="no listener"):
+                await mq.run()
+
+    run(main())
+
+
+def test_typed_topics(shmq_shared_broker: SharedBroker) -> None:
+    topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("billing")
+
+    async def main() -> None:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+            orders = mq.topic(topic, Order)
+            await orders.send(Order("o-42", 3), tag="fruit")
+            await orders.send_batch([Order("o-43", 1)])
+            async with orders.subscribe(group=group) as subscription:
+                values = []
+                async for message in subscription:
+                    values.append(message.value)
+                    await message.ack()
+                    if len(values) == 2:
+                        break
+            assert sorted(order.id for order in values) == ["o-42", "o-43"]
+
+    run(main())
+
+
+def test_administration(shmq_shared_broker: SharedBroker) -> None:
+    topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("billing")
+
+    async def main() -> None:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+            assert (await mq.admin.create_topic(topic, queues=2)).read_queues == 2
+            await mq.send(topic, b"x", queue_id=0)
+            async with mq.subscribe(topic, group=group) as subscription:
+                for message in await subscription.receive(wait=20):
+                    await message.ack()
+                assert await mq.admin.groups[group].members() == [mq.client_id]
+            steps = await mq.admin.groups[group].reset(topic, to="begin")
+            assert [step.again for step in steps] == [1, 0]
+            assert mq.admin.groups[group].lag.total == 1
+            assert (await mq.admin.health()).verdict == "OK"
+            assert (await mq.admin.status())["broker"]["name"] == mq.broker_name
+            await mq.admin.groups[group].delete()
+            await mq.admin.delete_topic(topic)
+            assert topic not in mq.admin.topics
+
+    run(main())
+
+
+def test_several_subscriptions_of_one_connection_wait_at_once(shmq_shared_broker: SharedBroker) -> None:
+    topics = [shmq_shared_broker.named(f"t{number}") for number in range(3)]
+
+    async def main() -> None:
+        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+
+            async def first(topic: str) -> bytes:
+                async with mq.subscribe(topic, group=f"g-{topic}") as subscription:
+                    async for message in subscription:
+                        return message.body
+                raise AssertionError("ended without a message")
+
+            tasks = [asyncio.create_task(first(topic)) for topic in topics]
+            await asyncio.sleep(0.05)
+            for topic in reversed(topics):
+                await mq.send(topic, topic.encode())
+            assert await asyncio.gather(*tasks) == [topic.encode() for topic in topics]
+
+    run(main())

@@ -1,0 +1,86 @@
+"""The examples work as they stand, against the broker that the environment names."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shmq.testing import Broker
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+Start = Callable[[str], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(shmq_broker: Broker) -> Iterator[Start]:
+    """Start an example in a process of its own."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(name: str) -> "subprocess.Popen[str]":
+        environment = {**os.environ, "SHMQ_URL": shmq_broker.url}
+        program = [sys.executable, "-P", str(EXAMPLES / name)]
+        started.append(subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait(20)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def line_of(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_hello_stores_a_message_and_reads_it_back(start: Start) -> None:
+    process = start("hello.py")
+    message_id, queue_id, offset = line_of(process).split()
+    assert len(message_id) == 32
+    assert int(queue_id) in range(8)
+    assert offset == "0"
+    assert line_of(process) == "order-42 fruit b'42 apples'"
+
+
+def test_workers_of_a_group_share_the_messages_and_end_in_order(start: Start, shmq_broker: Broker) -> None:
+    workers = [start("group_worker.py") for _ in range(2)]
+    with shmq_broker.connect() as mq:
+        mq.admin.create_topic("orders")
+        while not ("billing" in mq.admin.groups and len(mq.admin.groups["billing"].members) == 2):
+            assert all(worker.poll() is None for worker in workers)
+        for body in (b"", b"too early", *(b"%d" % number for number in range(100))):
+            mq.send("orders", body)
+        while mq.admin.groups["billing"].lag.total:
+            assert all(worker.poll() is None for worker in workers)
+    for worker in workers:
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(20) == 0
+    lines = [line for worker in workers if worker.stdout is not None for line in worker.stdout]
+    assert len(lines) == 101
+    assert sum("attempt 2" in line for line in lines) == 1
+    assert [letter.reason for letter in shmq_broker.dlq("billing")] == ["an order without a body"]
+
+
+def test_a_frame_is_seen_where_it_was_written(start: Start) -> None:
+    pytest.importorskip("numpy")
+    process = start("zero_copy.py")
+    assert line_of(process) == "left (480, 640, 3) bright pixels: 10000"
+    assert process.wait(20) == 0
+
+
+def test_the_asyncio_worker_ends_on_ctrl_c(start: Start) -> None:
+    process = start("async_worker.py")
+    assert line_of(process) == "fruit b'42 apples'"
+    process.send_signal(signal.SIGINT)
+    # A shell that runs the tests in the background has SIGINT ignored, and Python leaves it so.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        process.terminate()
+        assert process.wait(20) == -signal.SIGTERM
+    else:
+        assert process.wait(20) == 0

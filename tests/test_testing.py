@@ -1,0 +1,184 @@
+"""The broker for tests, and the fixtures that pytest finds by itself."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shmq
+from shmq.testing import Broker, SharedBroker, pid_of
+
+
+def remains_of(name: str) -> list[str]:
+    """What a broker of this name left in shared memory."""
+    return [entry for entry in os.listdir("/dev/shm") if name in entry]
+
+
+@pytest.fixture
+def listening() -> Iterator[Callable[[Broker], shmq.Connection]]:
+    """A service under test: turns orders into invoices."""
+    connections: list[shmq.Connection] = []
+
+    def start(broker: Broker) -> shmq.Connection:
+        mq = broker.connect()
+        connections.append(mq)
+
+        @mq.listener("orders", group="billing")
+        def bill(message: shmq.Message) -> None:
+            if message.body == b"unknown":
+                raise shmq.Reject("unknown article")
+            if message.body == b"later" and message.attempt == 1:
+                raise shmq.Retry(after=1800)
+            mq.send("invoices", message.body, key=message.key)
+
+        mq.start()
+        return mq
+
+    yield start
+    for mq in connections:
+        mq.close()
+
+
+def test_a_service_is_tested_as_the_documentation_shows(
+    shmq_broker: Broker, listening: Callable[[Broker], shmq.Connection]
+) -> None:
+    listening(shmq_broker)
+    with shmq_broker.connect() as mq:
+        mq.send("orders", b"3", key="o-1")
+        out = shmq_broker.expect("invoices", n=1, timeout=20)
+        assert out[0].key == "o-1"
+        mq.send("orders", b"later", key="o-2")
+        mq.send("orders", b"4", key="o-3")
+        assert shmq_broker.expect("invoices", timeout=20)[0].key == "o-3"
+        shmq_broker.advance(seconds=1800)
+        assert shmq_broker.expect("invoices", timeout=20)[0].key == "o-2"
+        assert shmq_broker.dlq("billing") == []
+        mq.send("orders", b"unknown")
+        mq.send("orders", b"5")
+        shmq_broker.expect("invoices", timeout=20)
+        assert [letter.reason for letter in shmq_broker.dlq("billing")] == ["unknown article"]
+
+
+def test_expect_returns_each_message_once_and_fails_with_what_came(shmq_broker: Broker) -> None:
+    with pytest.raises(AssertionError, match="0 came"):
+        shmq_broker.expect("orders", timeout=0.05)
+    with shmq_broker.connect() as mq:
+        mq.send_batch("orders", [b"a", b"b", b"c"])
+        assert [message.body for message in shmq_broker.expect("orders", n=2, timeout=20)] == [b"a", b"b"]
+        with pytest.raises(AssertionError, match=r"1 came.*b'c'"):
+            shmq_broker.expect("orders", n=2, timeout=0.05)
+        mq.send("orders", b"d")
+        assert [message.body for message in shmq_broker.expect("orders", timeout=20)] == [b"d"]
+
+
+def test_a_broker_leaves_nothing_behind() -> None:
+    with Broker() as broker:
+        with broker.connect() as mq:
+            mq.send("orders", b"x")
+        assert remains_of(broker.name)
+        processes = broker.processes
+        assert set(processes) == {"supervisor", "keeper", "bridge"}
+    assert remains_of(broker.name) == []
+    assert not broker.directory.exists()
+    assert broker.processes == {}
+    broker.stop()
+
+
+def test_a_broker_whose_daemon_was_killed_leaves_nothing_behind_either() -> None:
+    with Broker() as broker, broker.connect() as mq:
+        mq.send("orders", b"x")
+        broker.kill_daemon()
+        mq.send("orders", b"y")
+    assert remains_of(broker.name) == []
+    assert not broker.directory.exists()
+
+
+def test_what_was_stored_is_there_after_a_restart() -> None:
+    with Broker() as broker:
+        with broker.connect() as mq:
+            mq.send("orders", b"x")
+        for harm in (broker.kill_daemon, lambda: None):
+            harm()
+            broker.restart()
+            with broker.connect() as mq, mq.pull_consumer("orders") as consumer:
+                assert [message.body for message in consumer.poll(wait=20)] == [b"x"]
+
+
+def test_killing_a_consumer_of_this_process_gives_nothing_back_in_order(
+    shmq_broker: Broker, listening: Callable[[Broker], shmq.Connection]
+) -> None:
+    mq = listening(shmq_broker)
+    assert shmq_broker.kill_consumer("billing") == [mq.client_id]
+    assert mq.closed
+    with shmq_broker.connect() as other, other.subscribe("orders", group="billing") as subscription:
+        other.send("orders", b"x")
+        assert [message.body for message in subscription.receive(wait=20)] == [b"x"]
+
+
+def test_killing_a_consumer_kills_its_process(shmq_broker: Broker) -> None:
+    program = (
+        "import sys, shmq\n"
+        "mq = shmq.connect(sys.argv[1])\n"
+        "subscription = mq.subscribe('orders', group='billing')\n"
+        "print('in', flush=True)\n"
+        "for message in subscription: pass\n"
+    )
+    with subprocess.Popen([sys.executable, "-P", "-c", program, shmq_broker.url], stdout=subprocess.PIPE) as victim:
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == b"in\n"
+        (member,) = shmq_broker.kill_consumer("billing")
+        assert pid_of(member) == victim.pid
+        assert victim.wait(20) == -9
+
+
+def test_a_broker_that_cannot_start_says_why() -> None:
+    with pytest.raises(shmq.BrokerNotRunning, match="file_bytes"), Broker(file_bytes=17):
+        pass
+
+
+def test_settings_are_those_of_the_daemon(shmq_broker_factory: Callable[..., Broker]) -> None:
+    one = shmq_broker_factory(auto_create=False)
+    two = shmq_broker_factory(default_queues=3, segments="sysv")
+    with one.connect() as mq, pytest.raises(shmq.TopicNotFound):
+        mq.send("orders", b"x")
+    with two.connect() as mq:
+        mq.send("orders", b"x")
+        assert mq.admin.topics["orders"].read_queues == 3
+
+
+def test_tests_that_share_a_broker_have_names_of_their_own(shmq_shared_broker: SharedBroker) -> None:
+    assert shmq_shared_broker.named("orders") == f"orders-{shmq_shared_broker.namespace}"
+    with shmq_shared_broker.connect() as mq:
+        mq.send(shmq_shared_broker.named("orders"), b"x")
+    assert shmq_shared_broker.expect(shmq_shared_broker.named("orders"), timeout=20)[0].body == b"x"
+
+
+def test_pytest_finds_the_fixtures_without_being_told(tmp_path: Path) -> None:
+    (tmp_path / "test_them.py").write_text(
+        "def test_one(shmq_broker):\n"
+        "    with shmq_broker.connect() as mq:\n"
+        "        mq.send('orders', b'x')\n"
+        "    assert shmq_broker.expect('orders', timeout=20)[0].body == b'x'\n"
+        "def test_two(shmq_broker_factory, shmq_shared_broker):\n"
+        "    assert shmq_broker_factory().url != shmq_shared_broker.url\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("client_id", "pid"), [("host@812#1-ff", 812), ("10.0.0.7@3341", 3341), ("nonsense", 0), ("host@x#1", 0)]
+)
+def test_the_pid_is_read_from_a_client_id(client_id: str, pid: Any) -> None:
+    assert pid_of(client_id) == pid
