@@ -63,7 +63,7 @@ class Broker:
 
     Args:
         settings: those of the daemon, as in its options: auto_create, default_queues, flush, segments, file_bytes, …
-            They are added to `SMALL`, which keeps a test at a few dozen MiB, or with small=False to those of `shmq serve`.
+            They are added to `SMALL`, which keeps a test at a few dozen MiB; with small=False to those of `shmq serve`.
     """
 
     def __init__(self, *, timeout: float = START_TIMEOUT, **settings: Any) -> None:
