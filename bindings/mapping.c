@@ -80,6 +80,14 @@ struct shmq_mapping *shmq_mapping_get(struct shmq_store *store, uint64_t log_pos
     if (mapping == NULL) {
         return NULL;
     }
+    /* Files that retention has deleted give their blocks back only when nobody maps them. */
+    uint64_t begin = shmq_load_acquire(&store->log->begin);
+    for (size_t i = 0; i < SHMQ_MAPPING_CACHE; i++) {
+        if (store->mappings[i] != NULL && store->mappings[i]->base + store->mappings[i]->bytes <= begin) {
+            shmq_mapping_release(store->mappings[i]);
+            store->mappings[i] = NULL;
+        }
+    }
     struct shmq_mapping **place = &store->mappings[number % SHMQ_MAPPING_CACHE];
     if (*place != NULL) {
         shmq_mapping_release(*place);

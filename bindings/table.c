@@ -283,7 +283,12 @@ enum shmq_status shmq_group_put(struct shmq_store *store, const char *name, uint
     }
     uint32_t index = group_entry(store, name, false);
     if (index == SHMQ_NONE) {
-        index = group_count(store);
+        /* A deleted group's entry may be taken: its offsets were unset when it was deleted. */
+        for (index = 0; index < group_count(store); index++) {
+            if (atomic_load_explicit(&store->groups[index].state, memory_order_acquire) == 0) {
+                break;
+            }
+        }
         if (index >= store->sizes.group_max) {
             return table_leave(store, SHMQ_TABLE_FULL);
         }

@@ -46,14 +46,14 @@ START_TIMEOUT = 20.0
 STOP_TIMEOUT = 15.0
 SMALL: dict[str, Any] = {
     "file_bytes": 4 << 20,
-    "topic_max": 256,
-    "queue_max": 4096,
+    "topic_max": 2048,
+    "queue_max": 16384,
     "frame_max": 4096,
-    "client_max": 64,
-    "group_max": 64,
-    "offset_max": 8192,
+    "client_max": 128,
+    "group_max": 2048,
+    "offset_max": 32768,
 }
-"""Settings that keep a broker for tests at a few dozen MiB of disk and memory."""
+"""Settings that keep a broker for tests at a few dozen MiB, and let it serve the tests of a whole session."""
 
 _serial = itertools.count(1)
 

@@ -48,6 +48,10 @@ class _Root(LazyGroup):
             return super().invoke(ctx)
         except BrokenPipeError as error:
             raise ReaderGone from error
+        except KeyboardInterrupt:
+            if sys.stderr.isatty():
+                sys.stderr.write("\n")  # behind the ^C that the terminal shows
+            raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
 
 
 cli = _Root(

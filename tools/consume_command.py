@@ -151,6 +151,8 @@ class _DocumentRenderer:
 
 def run(call: Call, wish: Wish) -> int:
     """Deliver what was asked for and return the exit status."""
+    if wish.format is not None and call.terminal.structured:
+        raise UsageError("both a format and JSON were asked for", hint="give one of --format, --json and --jsonl")
     delivery = Delivery(call, wish)
     consume_from = _consume_topic if wish.group is None else _consume_group
     try:

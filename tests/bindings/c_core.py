@@ -79,6 +79,7 @@ def run_sanitized(
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "PYTHONMALLOC": "malloc",
+        "PYTHONPATH": str(BINDINGS.parent),  # the script may import the test that runs it
     }
     return subprocess.run(
         [sys.executable, "-c", script, str(library), *arguments],
