@@ -188,8 +188,8 @@ class Membership(Source):
     def at_end(self) -> bool:
         """Say whether nothing is left but what was given back and waits for its next delivery.
 
-        A queue lags from its lowest unacknowledged message on, so what was given back hides how much lies behind it; but
-        what could be delivered has been, or the `take` before this would not have been empty.
+        A queue lags from its lowest unacknowledged message on, so what was given back hides how much lies behind it;
+        but what could be delivered has been, or the `take` before this would not have been empty.
         """
         return bool(self._given_back) or self._subscription.lag() == 0
 

@@ -212,7 +212,7 @@ MUTANTS: dict[str, Mutant] = {
         (
             Edit(
                 "claim.c",
-                "            if (shmq_process_start(claim->owner_pid) != claim->owner_start) {",
+                "            if (shmq_process_died(claim->owner_pid, claim->owner_start)) {",
                 "            if (false) {",
             ),
         ),

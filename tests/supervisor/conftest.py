@@ -17,6 +17,7 @@ import pytest
 from shmq.shm.core import Producer, Store
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import ProcessMark, is_alive
+from shmq.shm.presence import attach_presence
 from shmq.shm.segment import SHM_DIRECTORY, open_store
 
 DEADLINE_SECONDS = 40.0
@@ -120,6 +121,7 @@ class Client:
 
     def __init__(self, served: Served) -> None:
         self.store: Store = open_store(served.instance, writable=True)
+        attach_presence(served.instance)  # as every client does: what has attached processes is swept by nobody
         self._producer = Producer(self.store, resolve=self._resolve, timeout=5.0)
 
     def _resolve(self, name: str) -> int:

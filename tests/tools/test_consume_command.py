@@ -44,10 +44,12 @@ def lag(shell: Shell, group: str) -> int:
     return value
 
 
-# ---- without a group ----------------------------------------------------------------------------------------------------
+# -- without a group
 
 
-def test_all_queues_are_read_in_the_order_of_the_log(shell: Shell, topic: str, shmq_shared_broker: SharedBroker) -> None:
+def test_all_queues_are_read_in_the_order_of_the_log(
+    shell: Shell, topic: str, shmq_shared_broker: SharedBroker
+) -> None:
     bodies = fill(shmq_shared_broker, topic, 2000)
     assert shell.ok("consume", topic, "-e") == joined(bodies)
 
@@ -97,7 +99,9 @@ def test_tags_select_messages(shell: Shell, topic: str, shmq_shared_broker: Shar
 
 def test_a_format_decides_every_byte(shell: Shell, topic: str, shmq_shared_broker: SharedBroker) -> None:
     fill(shmq_shared_broker, topic, 2)
-    assert shell.ok("consume", topic, "-e", "-f", r"%t %k %g %S %s;") == f"{topic} 0 even 1 0;{topic} 1 odd 1 1;".encode()
+    assert (
+        shell.ok("consume", topic, "-e", "-f", r"%t %k %g %S %s;") == f"{topic} 0 even 1 0;{topic} 1 odd 1 1;".encode()
+    )
     shell.fails(64, "consume", topic, "-e", "-f", "%z")
 
 
@@ -180,7 +184,7 @@ def test_tail_prints_the_last_and_follows(shell: Shell, topic: str, shmq_shared_
         assert interrupt(process).status == 130
 
 
-# ---- forms ---------------------------------------------------------------------------------------------------------------
+# -- forms
 
 
 def test_json_is_one_document_of_all_messages(shell: Shell, topic: str, shmq_shared_broker: SharedBroker) -> None:
@@ -233,10 +237,12 @@ def test_on_a_terminal_a_body_cannot_steer_it(shell: Shell, topic: str) -> None:
     assert re.fullmatch(rb"\d\d:\d\d:\d\d\.\d{3}  q\d@0  \\x1b\[2Jred\\x07\r\n", out)
 
 
-# ---- with a group ---------------------------------------------------------------------------------------------------------
+# -- with a group
 
 
-def test_a_group_goes_on_where_it_stopped(shell: Shell, topic: str, group: str, shmq_shared_broker: SharedBroker) -> None:
+def test_a_group_goes_on_where_it_stopped(
+    shell: Shell, topic: str, group: str, shmq_shared_broker: SharedBroker
+) -> None:
     bodies = fill(shmq_shared_broker, topic, 20)
     first = shell.ok("consume", topic, "-g", group, "-n", "7").split()
     rest = shell.ok("consume", topic, "-g", group, "-e").split()
@@ -301,7 +307,7 @@ def test_a_killed_member_loses_nothing(shell: Shell, topic: str, group: str, shm
     assert sorted(shell.ok("consume", topic, "-g", group, "-e").split()) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-# ---- exec ----------------------------------------------------------------------------------------------------------------
+# -- exec
 
 
 def test_exec_gets_the_body_and_knows_where_it_is_from(shell: Shell, topic: str, group: str) -> None:
@@ -352,5 +358,3 @@ def test_the_readme_of_a_shell_user_works(shell: Shell, topic: str) -> None:
         assert reader.stdout is not None
         assert b"".join(reader.stdout.readline() for _ in range(count)) == page.read_bytes()
         assert interrupt(reader).status == 130
-
-

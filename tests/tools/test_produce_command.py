@@ -70,7 +70,11 @@ def test_an_empty_stream_is_no_message(shell: Shell, topic: str) -> None:
 
 @pytest.mark.parametrize(
     ("words", "stream"),
-    [(("-0",), b"a\0b\0\0c\n\0"), (("--delimiter", "--"), b"a--b----c\n"), (("--delimiter", r"\x1e"), b"a\x1eb\x1e\x1ec\n")],
+    [
+        (("-0",), b"a\0b\0\0c\n\0"),
+        (("--delimiter", "--"), b"a--b----c\n"),
+        (("--delimiter", r"\x1e"), b"a\x1eb\x1e\x1ec\n"),
+    ],
     ids=["nul", "text", "escape"],
 )
 def test_other_delimiters_end_messages_too(shell: Shell, topic: str, words: tuple[str, ...], stream: bytes) -> None:
@@ -108,7 +112,9 @@ def test_a_message_group_stays_in_one_queue(shell: Shell, topic: str) -> None:
 
 def test_a_queue_can_be_named(shell: Shell, topic: str) -> None:
     shell.ok("produce", topic, "creates it")
-    assert [line["queue"] for line in shell.lines("produce-line", "produce", topic, "--queue", "5", stdin=b"a\nb\n")] == [5, 5]
+    assert [
+        line["queue"] for line in shell.lines("produce-line", "produce", topic, "--queue", "5", stdin=b"a\nb\n")
+    ] == [5, 5]
     assert shell.fails(64, "produce", topic, "x", "--queue", "8")["type"] == "UsageError"
 
 

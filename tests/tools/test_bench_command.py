@@ -1,0 +1,58 @@
+"""`shmq bench` and `shmq demo` run to their end, tell figures, and leave nothing behind."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from shmq.testing import Broker
+from tests.tools.shell import TIMEOUT, Shell
+
+QUICK = ("--count", "1000", "--batch", "10", "--trips", "100", "--size", "100")
+NAMES = ["append alone", "send each", "send 10 at once", "latency, sleeping", "latency, spinning"]
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(SHMQ_RUNTIME_DIR=str(tmp_path / "run"), TMPDIR=str(tmp_path))
+
+
+def test_bench_measures_on_a_broker_of_its_own(shell: Shell, tmp_path: Path) -> None:
+    document = shell.json("bench", "bench", *QUICK)
+    assert [result["name"] for result in document["results"]] == NAMES
+    assert document["private"] and document["count"] == 1000
+    assert all(result["rate"] > 0 for result in document["results"][:3])
+    assert all(0 < result["p50"] <= result["p99"] <= result["max"] for result in document["results"][3:])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bench_on_a_running_broker_takes_its_topics_with_it(shmq_broker: Broker, shell: Shell) -> None:
+    shell.ok("produce", "bench-mine", "x", "-u", shmq_broker.url)
+    result = shell.run("bench", *QUICK, "-u", shmq_broker.url)
+    assert result.status == 0 and "measuring: send each" in result.err
+    assert "THROUGHPUT" in result.out.decode() and "HALF ROUND TRIP, US" in result.out.decode()
+    topics = shell.json("topic-list", "topic", "list", "-a", "-u", shmq_broker.url)["topics"]
+    assert [row["topic"] for row in topics if row["topic"].startswith("bench")] == ["bench-mine"]
+    assert shell.fails(69, "bench", "--running", *QUICK)["type"] == "BrokerNotRunning"
+
+
+def test_demo_sends_and_receives_the_same_number(shell: Shell, tmp_path: Path) -> None:
+    document = shell.json("demo", "demo", "--seconds", "500ms")
+    assert document["sent"] == document["received"] > 0
+    assert document["seconds"] >= 0.5
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_an_ended_demo_cleans_up(shell: Shell, tmp_path: Path, number: signal.Signals) -> None:
+    with shell.start("demo", "--seconds", "1h") as process:
+        assert process.stderr is not None
+        while b"msg/s" not in process.stderr.readline():
+            assert process.poll() is None
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert len(children) == 3
+        process.send_signal(number)
+        assert process.wait(TIMEOUT) == 130
+    assert list(tmp_path.iterdir()) == []
+    assert not [pid for pid in children if os.path.exists(f"/proc/{pid}")]

@@ -1,0 +1,103 @@
+"""Groups are shown with their members, their queues, and how far behind they are."""
+
+import json
+
+import pytest
+
+from shmq.testing import Broker, SharedBroker
+from tests.tools.shell import Shell, interrupt, until
+
+
+@pytest.fixture
+def shell(shmq_shared_broker: SharedBroker) -> Shell:
+    return Shell(shmq_shared_broker.url)
+
+
+@pytest.fixture
+def topic(shmq_shared_broker: SharedBroker) -> str:
+    return shmq_shared_broker.named("orders")
+
+
+@pytest.fixture
+def group(shmq_shared_broker: SharedBroker) -> str:
+    return shmq_shared_broker.named("billing")
+
+
+def test_a_group_that_has_read_is_listed_with_its_lag(shell: Shell, topic: str, group: str) -> None:
+    shell.ok("produce", topic, stdin=b"a\nb\nc\n")
+    shell.ok("consume", topic, "-g", group, "-n", "1")
+    [row] = [row for row in shell.json("group-list", "group", "list")["groups"] if row["group"] == group]
+    assert (row["topics"], row["lag"], row["readers"]) == ([topic], 2, [])
+    table = shell.ok("group", "list").decode().splitlines()
+    assert table[0].split() == ["GROUP", "TOPICS", "READERS", "LAG", "LAST"]
+    assert any(line.split()[:4] == [group, "1", "0", "2"] for line in table)
+    assert group in [json.loads(line)["group"] for line in shell.ok("group", "list", "--jsonl").splitlines()]
+
+
+def test_a_living_member_is_shown_with_what_it_reads(shell: Shell, topic: str, group: str) -> None:
+    shell.ok("produce", topic, stdin=b"a\nb\nc\n")
+    with shell.start("consume", topic, "-g", group, "-t", "x || y") as process:
+
+        def reading() -> bool:
+            result = shell.run("group", "show", group, "--json")
+            return result.status == 0 and json.loads(result.out)["readers"] == [process.pid]
+
+        until(reading, "the member to read")
+        document = shell.json("group-show", "group", "show", group)
+        text = shell.ok("group", "show", group).decode()
+        assert interrupt(process).status == 130
+    [member] = document["members"]
+    assert (member["pid"], member["language"], member["transport"]) == (process.pid, "python", "shm")
+    assert member["subscription"] == {topic: "x || y"}
+    assert {entry["reader"] for entry in document["queues"]} == {process.pid}
+    assert text.startswith(f"group {group}   1 member   lag ")
+    assert "TOPIC" in text and "SUBSCRIPTION" in text and f"pid {process.pid}" in text
+    until(lambda: shell.json("group-show", "group", "show", group)["members"] == [], "the member to be gone")
+
+
+def test_a_missing_group_is_a_no_that_names_the_nearest(shell: Shell, group: str) -> None:
+    shell.ok("group", "create", group)
+    for words in (("show",), ("delete", "--yes")):
+        error = shell.fails(1, "group", words[0], group + "x", *words[1:])
+        assert error["code"] == 26 and f'did you mean "{group}"?' in error["hint"]
+
+
+def test_a_group_is_created_once(shell: Shell, group: str) -> None:
+    assert not shell.json("group-change", "group", "create", group, "--dry-run")["changed"]
+    assert shell.json("group-change", "group", "create", group)["changed"]
+    assert not shell.json("group-change", "group", "create", group, status=1)["changed"]
+    document = shell.json("group-show", "group", "show", group)
+    assert (document["queues"], document["lag"], document["members"]) == ([], 0, [])
+    assert shell.fails(64, "group", "create", "bad name")["type"] == "InvalidName"
+
+
+def test_deleting_needs_a_yes_and_forgets_the_progress(shell: Shell, topic: str, group: str) -> None:
+    shell.ok("produce", topic, stdin=b"a\nb\n")
+    shell.ok("consume", topic, "-g", group, "-e")
+    result = shell.run("group", "delete", group)
+    assert result.status == 64 and f'would delete group "{group}" and its progress in {topic}' in result.err
+    assert not shell.json("group-change", "group", "delete", group, "--dry-run")["changed"]
+    assert shell.json("group-change", "group", "delete", group, "--yes")["changed"]
+    shell.fails(1, "group", "show", group)
+    assert sorted(shell.ok("consume", topic, "-g", group, "-e").split()) == [b"a", b"b"]
+
+
+def test_a_group_that_is_being_read_stays(shell: Shell, topic: str, group: str) -> None:
+    shell.ok("produce", topic, "a")
+    with shell.start("consume", topic, "-g", group) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"a\n"
+        assert str(process.pid) in shell.fails(75, "group", "delete", group, "--yes")["error"]
+        assert interrupt(process).status == 130
+
+
+def test_what_memory_shows_is_shown_although_the_broker_is_dead(shmq_broker: Broker) -> None:
+    shell = Shell(shmq_broker.url)
+    shell.ok("produce", "orders", stdin=b"a\nb\n")
+    shell.ok("consume", "orders", "-g", "billing", "-n", "1")
+    with shmq_broker.connect():  # somebody who is attached, or any other broker may sweep the segments away
+        shmq_broker.kill_daemon()
+        assert shell.json("group-show", "group", "show", "billing")["members"] is None
+        result = shell.run("group", "show", "billing")
+        assert result.status == 0 and "members are unknown" in result.err and "lag 1" in result.out.decode()
+        assert shell.json("topic-show", "topic", "show", "orders")["messages"] == 2
+        assert shell.ok("consume", "orders", "-e") == b"a\nb\n"
