@@ -237,7 +237,7 @@ static enum shmq_status claim_end(struct shmq_store *store, uint64_t deadline_ns
         }
         uint64_t position = claim->log_position;
         if (atomic_load_explicit(&claim->state, memory_order_acquire) == SHMQ_CLAIM_OPEN) {
-            if (shmq_process_start(claim->owner_pid) != claim->owner_start) {
+            if (shmq_process_died(claim->owner_pid, claim->owner_start)) {
                 claim_free(store);
                 SHMQ_POINT("claim.orphan");
             } else if (store->io->monotonic_ns() - claim->opened_ns > SHMQ_CLAIM_PATIENCE_NS) {
@@ -261,7 +261,7 @@ static bool claim_may_end(const struct shmq_store *store)
     const struct shmq_claim *claim = &store->log->claim;
     uint32_t owner_pid = __atomic_load_n(&claim->owner_pid, __ATOMIC_RELAXED);
     return store->io->monotonic_ns() - __atomic_load_n(&claim->opened_ns, __ATOMIC_RELAXED) > SHMQ_CLAIM_PATIENCE_NS ||
-           shmq_process_start(owner_pid) != __atomic_load_n(&claim->owner_start, __ATOMIC_RELAXED);
+           shmq_process_died(owner_pid, __atomic_load_n(&claim->owner_start, __ATOMIC_RELAXED));
 }
 
 enum shmq_status shmq_claim_wait(struct shmq_store *store, uint64_t deadline_ns)

@@ -84,6 +84,8 @@ void shmq_frame_repair(struct shmq_store *store, uint32_t kind);
 enum shmq_status shmq_claim_wait(struct shmq_store *store, uint64_t deadline_ns); /* lock not held */
 void shmq_claim_repair(struct shmq_store *store);                                  /* lock held */
 /* lock.c */
+/* True only with proof: no such process, it has ended, or the pid belongs to one that started later. */
+bool shmq_process_died(uint32_t pid, uint64_t start);
 int shmq_robust_lock(pthread_mutex_t *mutex, uint64_t deadline_ns, bool *owner_died);
 /* table.c */
 void shmq_table_repair(struct shmq_store *store);

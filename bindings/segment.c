@@ -226,6 +226,9 @@ enum shmq_status shmq_store_attach(struct shmq_store *store, void *control, size
     store->client_slot = SHMQ_NONE;
     store->self_pid = (uint32_t)getpid();
     store->self_start = shmq_process_start(store->self_pid);
+    if (writable && store->self_start == 0) {
+        return SHMQ_SYSTEM; /* /proc cannot be read now: nobody could tell our claims from those of the dead */
+    }
     store->io = io;
     store->consumequeue_fd = -1;
     store->control_map = control;

@@ -181,14 +181,19 @@ class Consumer:
         deadline = time.monotonic() + wait
         while True:
             remaining = max(0.0, deadline - time.monotonic())
-            reader = self._live_reader()
-            messages = reader.poll(count_max, min(remaining, options.ITERATION_SLICE))
+            messages = self._poll_once(count_max, min(remaining, options.ITERATION_SLICE))
             if messages or not remaining or self._stopped:
                 return messages
 
     def _poll_once(self, count_max: int, wait: float) -> list[Message]:
         """As `_poll`, but `_wake()` ends the wait."""
-        return self._live_reader().poll(count_max, wait)
+        reader = self._live_reader()
+        try:
+            return reader.poll(count_max, wait)
+        except UsageError:
+            if reader is self._reader:
+                raise
+            return []  # closed under us: stopped, or replaced by the reader of the next generation
 
     def _wake(self) -> None:
         reader = self._reader

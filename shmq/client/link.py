@@ -17,6 +17,7 @@ Rules:
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import itertools
 import os
@@ -35,7 +36,7 @@ from shmq.client.producer import Producer, Sender
 from shmq.client.pull import PullConsumer
 from shmq.client.registration import consumer_data
 from shmq.client.session import Session
-from shmq.errors import ShmqError, UsageError
+from shmq.errors import ConnectError, RequestTimeout, ShmqError, UsageError
 from shmq.shm.place import Place
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 ConsumerT = TypeVar("ConsumerT", bound=Consumer)
 
 _serial = itertools.count(1)
-
 
 
 def new_client_id() -> str:
@@ -166,6 +166,7 @@ class Link(Sender):
         session.watch(
             on_members_changed=lambda group: _call(link, "_members_changed", group),
             on_reconnect=lambda: _call(link, "_reconnected"),
+            on_error=lambda error: _warn("the broker refuses this client's groups after a reconnection: %s", error),
         )
         self._session = session
         self._held[:] = [session]
@@ -288,15 +289,22 @@ class Link(Sender):
             self._periodic_scheduled = False
             if not self._consumers or self._session is None:
                 return
+            alive = self._session.control.alive
         self._schedule_periodic()
-        self._register()
-        self._rebalance(None)
+        if alive:
+            self._rebalance(None, register=True)
 
-    def _rebalance(self, group: str | None) -> None:
+    def _rebalance(self, group: str | None, *, register: bool = False) -> None:
+        """Let the consumers of a group (None: of all) share their queues anew."""
         with self._lock:
             concerned = [c for c in self._consumers if isinstance(c, Consumer) and group in (None, c.group)]
-        for consumer in concerned:
-            consumer._rebalance()
+        try:
+            if register:
+                self._register()
+            for consumer in concerned:
+                consumer._rebalance()
+        except (ConnectError, RequestTimeout):
+            return  # the broker is away: what we read stays ours, and its return starts this again
 
     # -- what the control plane reports, on its own thread: only hand over
     def _members_changed(self, group: str) -> None:
@@ -311,7 +319,13 @@ class Link(Sender):
             return
         with self._lock:
             consumers = list(self._consumers)
-        if session.renew():
+        try:
+            is_new = session.renew()
+        except ShmqError as error:
+            _warn("the broker is back, but its segments cannot be used yet: %s", error)
+            self._coordinator.call_after(options.REATTACH_INTERVAL, self._reattach)
+            return
+        if is_new:
             self._attach(session)
             self._register()
             for consumer in consumers:
@@ -319,8 +333,13 @@ class Link(Sender):
         else:
             for consumer in consumers:
                 consumer._retake()
-            self._register()
-            self._rebalance(None)
+            self._rebalance(None, register=True)
+
+
+def _warn(text: str, error: ShmqError) -> None:
+    import logging
+
+    logging.getLogger("shmq").warning(text, error)
 
 
 def _call(link: weakref.ref[Link], method: str, *arguments: str) -> None:
@@ -335,4 +354,5 @@ def _dropped(held: list[Session], url: str) -> None:
         warnings.warn(
             f"a connection to {url} was not closed; use `with shmq.connect() as mq:`", ResourceWarning, stacklevel=2
         )
-        threading.Thread(target=held.pop().close, name="shmq-close", daemon=True).start()
+        # Not threading.Thread, whose start() waits for the new thread: nothing may wait inside a collection.
+        _thread.start_new_thread(held.pop().close, ())

@@ -25,6 +25,9 @@ REQUEST_TIMEOUT: Final = 2.0
 REBALANCE_INTERVAL: Final = 20.0
 """RocketMQ's rebalance interval; a notification of the broker normally comes much earlier."""
 
+REATTACH_INTERVAL: Final = 1.0
+"""Pause between two tries to map the segments of a broker that is back."""
+
 TAKE_INTERVAL: Final = 0.02
 """Pause between two tries to take a queue whose owner has not left yet; runs only while one is pending."""
 

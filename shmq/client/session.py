@@ -118,10 +118,17 @@ class Session:
             hint=f"{meant}create it with: shmq topic create {topic}",
         )
 
-    def watch(self, *, on_members_changed: Callable[[str], None], on_reconnect: Callable[[], None]) -> None:
-        """Say whom the control plane reports to; both are called on its thread and must not ask it anything there."""
+    def watch(
+        self,
+        *,
+        on_members_changed: Callable[[str], None],
+        on_reconnect: Callable[[], None],
+        on_error: Callable[[ShmqError], None],
+    ) -> None:
+        """Say whom the control plane reports to, on its own thread: a group, a reconnection, a refusal."""
         self.control.on_members_changed = on_members_changed
         self.control.on_reconnect = on_reconnect
+        self.control.on_error = on_error
 
     def renew(self) -> bool:
         """After a reconnection: map the next generation (True), or go on with this one under the new client slot."""

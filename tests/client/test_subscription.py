@@ -373,3 +373,17 @@ def test_a_consumer_without_a_queue_says_why_once(
             advance(loser, options.ASSIGNMENT_WARNING_AFTER + options.REBALANCE_INTERVAL)
         assert topic in caplog.text
         assert caplog.text.count("has no queue") == 1
+
+
+def test_a_thread_that_waits_in_receive_is_let_go_when_the_subscription_is_closed(
+    mq: shmq.Connection, topic: str, group: str, eventually: Eventually
+) -> None:
+    subscription = mq.subscribe(topic, group=group)
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(subscription.receive(wait=600)))
+    thread.start()
+    store = mq._live().store
+    eventually(lambda: any(slot == store.client_slot and state == 2 for slot, state, *_ in store.clients()))  # asleep
+    subscription.close()
+    thread.join(20)
+    assert answers == [[]]

@@ -12,7 +12,7 @@ from core_build import ADDRESS, BINDINGS, PLAIN, POINTS, Edit, core_sources, pro
 
 WORLD = ("crash/shapes.c", "crash/scenes.c", "crash/check.c", "crash/arena.c")
 SOAK = ("crash/soak.c", "crash/soak_actors.c", "crash/soak_check.c", "crash/arena.c")
-NAMESPACE_REFUSED = 77
+HOST_REFUSED = 77
 
 
 def lines_of(output: str) -> list[dict[str, Any]]:
@@ -57,6 +57,15 @@ def test_a_stopped_claim_owner_is_evicted_and_settles_its_hole_when_it_comes_bac
     }
 
 
+def test_a_living_owner_that_looks_dead_keeps_its_memory() -> None:
+    executable = program("alive", ("crash/alive.c", "crash/check.c", "crash/arena.c"))
+    cases = lines_of(run(executable, statuses=(0, 1, HOST_REFUSED)))
+    assert len(cases) >= 3
+    assert not [case for case in cases if not case["good"]]
+    if len(cases) == 3:
+        pytest.skip("this host lets us hide no processes; the other cases passed")
+
+
 @pytest.mark.parametrize(
     "edit",
     [
@@ -88,7 +97,7 @@ def test_a_foreign_process_gets_its_answer_and_touches_nothing() -> None:
     for case in cases:
         assert case["got"] == case["expected"], case
         assert case["untouched"], case
-    if done.returncode == NAMESPACE_REFUSED:
+    if done.returncode == HOST_REFUSED:
         pytest.skip("this host lets us make no PID namespace; the other cases passed")
     assert done.returncode == 0, done.stderr
 

@@ -327,6 +327,7 @@ static uint64_t nudge(void)
         sched_yield();
     }
     pthread_join(thread, NULL);
+    shmq_store_detach(&store);
     return close_world("nudge");
 }
 

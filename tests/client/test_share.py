@@ -1,0 +1,232 @@
+"""Taking and leaving queues, against real segments and without a broker."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shmq.client import options
+from shmq.client.position import BEGIN, END, Position
+from shmq.client.share import QueueSlot, Share
+from shmq.shm.core import Producer, Reader, Store, process_start
+from shmq.shm.segment import SegmentSizes, create_segments, open_store, unlink_segments
+
+FILE_BYTES = 1 << 20
+SIZES = SegmentSizes(
+    file_bytes=FILE_BYTES, topic_max=16, queue_max=16, frame_max=2048, client_max=4, group_max=4, offset_max=64
+)
+
+
+class World:
+    """Segments with one topic of four queues and one group, and members that attach to them."""
+
+    def __init__(self, directory: Path) -> None:
+        (directory / "commitlog").mkdir()
+        with open(directory / "commitlog" / f"{0:020d}", "wb") as log:
+            log.truncate(FILE_BYTES)
+        self.instance, self.store = create_segments(f"share-{os.getpid()}", store_path=directory, sizes=SIZES)
+        self.store.set_allocated_end(FILE_BYTES)
+        self.topic = self.store.topic_put("orders", read_queues=4, write_queues=4)
+        group = self.store.group_put("billing")
+        queues = self.store.topic(self.topic)["queues"]
+        self.slots = [QueueSlot(id, index, self.store.offset_put(group, index)) for id, index in enumerate(queues)]
+        self.producer = Producer(self.store, resolve=self.store.topic_find)
+        self.left: list[int] = []
+
+    def member(self, start: Position = BEGIN) -> tuple[Share, Reader, Store]:
+        store = open_store(self.instance, writable=True)
+        store.use_client(store.client_put(os.getpid(), process_start(os.getpid()), 3))
+        reader = Reader(store)
+        return Share(store=store, reader=reader, topic="orders", start=start, on_left=self.left.append), reader, store
+
+    def send(self, queue_id: int, count: int = 1) -> None:
+        for _ in range(count):
+            self.producer.send("orders", b"x", queue_id=queue_id)
+
+    def committed(self) -> list[int]:
+        return [self.store.offset_get(slot.offset_slot) for slot in self.slots]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    unlink_segments(made.instance)
+
+
+def held(share: Share) -> list[int]:
+    return sorted(slot.queue_id for slot in share.held.values())
+
+
+def test_free_queues_are_taken_at_once(world: World) -> None:
+    share, _, store = world.member()
+    share.want(world.slots[:2], world.slots, now=0.0)
+    assert not share.step(0.0)
+    assert held(share) == [0, 1]
+    assert [world.store.offset_owner(slot.offset_slot) for slot in world.slots] == [store.client_slot] * 2 + [-1] * 2
+
+
+def test_a_queue_is_never_held_by_two(world: World) -> None:
+    one, _, _ = world.member()
+    two, _, _ = world.member()
+    one.want(world.slots, world.slots, 0.0)
+    one.step(0.0)
+    two.want(world.slots[2:], world.slots, 0.0)
+    assert two.step(0.0)
+    assert held(two) == []
+    one.want(world.slots[:2], world.slots, 0.0)
+    assert not one.step(0.0)
+    assert not two.step(0.0)
+    assert (held(one), held(two)) == ([0, 1], [2, 3])
+    assert world.left == [2, 3]
+
+
+def test_the_queues_of_a_dropped_client_are_free(world: World) -> None:
+    one, _, victim = world.member()
+    two, _, _ = world.member()
+    one.want(world.slots, world.slots, 0.0)
+    one.step(0.0)
+    two.want(world.slots, world.slots, 0.0)
+    assert two.step(0.0)
+    world.store.client_drop(victim.client_slot)
+    assert not two.step(0.0)
+    assert held(two) == [0, 1, 2, 3]
+
+
+def test_leaving_waits_for_messages_in_flight(world: World) -> None:
+    share, reader, _ = world.member()
+    world.send(0, 2)
+    share.want(world.slots, world.slots, 0.0)
+    share.step(0.0)
+    (message,) = reader.poll(1)
+    share.want(world.slots[1:], world.slots, now=5.0)
+    assert share.step(5.0)
+    assert held(share) == [0, 1, 2, 3]
+    assert reader.poll(10) == []  # the queue that is being left delivers nothing new
+    message.ack()
+    assert not share.step(5.0)
+    assert held(share) == [1, 2, 3]
+    assert world.committed()[0] == 1
+
+
+def test_leaving_does_not_wait_for_ever(world: World) -> None:
+    share, reader, _ = world.member()
+    world.send(0)
+    share.want(world.slots[:1], world.slots, 0.0)
+    share.step(0.0)
+    (message,) = reader.poll(1)
+    share.want([], world.slots, now=5.0)
+    assert share.step(5.0 + options.REVOKE_TIMEOUT - 0.01)
+    assert not share.step(5.0 + options.REVOKE_TIMEOUT)
+    message.ack()
+    assert world.committed()[0] == 0  # it is delivered again, to whoever reads next
+
+
+def test_a_queue_wanted_again_while_it_is_left_goes_on_where_it_was(world: World) -> None:
+    share, reader, _ = world.member()
+    world.send(0, 2)
+    share.want(world.slots[:1], world.slots, 0.0)
+    share.step(0.0)
+    reader.poll(1)
+    share.want([], world.slots, 0.0)
+    share.step(0.0)
+    share.want(world.slots[:1], world.slots, 0.0)
+    assert not share.step(0.0)
+    assert [message.offset for message in reader.poll(10)] == [1]
+
+
+def test_a_queue_that_was_paused_stays_so_when_it_is_wanted_again(world: World) -> None:
+    share, reader, _ = world.member()
+    world.send(0, 2)
+    share.want(world.slots[:1], world.slots, 0.0)
+    share.step(0.0)
+    reader.poll(1)
+    share.pause(0, paused=True)
+    share.want([], world.slots, 0.0)
+    share.step(0.0)
+    share.want(world.slots[:1], world.slots, 0.0)
+    share.step(0.0)
+    assert reader.poll(10) == []
+    share.pause(0, paused=False)
+    assert len(reader.poll(10)) == 1
+
+
+@pytest.mark.parametrize(("start", "first"), [(BEGIN, 0), (END, 3)])
+def test_a_new_groups_start_is_written_down_for_all_queues_before_anything_is_read(
+    world: World, start: Position, first: int
+) -> None:
+    for queue_id in range(4):
+        world.send(queue_id, 3)
+    share, _, _ = world.member(start)
+    share.want(world.slots[:1], world.slots, 0.0)
+    assert world.committed() == [first] * 4
+
+
+def test_a_group_that_has_offsets_goes_on_there_whatever_start_says(world: World) -> None:
+    for queue_id in range(4):
+        world.send(queue_id, 3)
+    for slot in world.slots:
+        world.store.offset_set(slot.offset_slot, 1)
+    share, reader, _ = world.member(END)
+    share.want(world.slots, world.slots, 0.0)
+    share.step(0.0)
+    assert sorted(message.offset for message in reader.poll(100)) == [1, 1, 1, 1, 2, 2, 2, 2]
+
+
+def test_a_queue_without_an_offset_among_others_is_read_from_its_first_message_after_a_grace(world: World) -> None:
+    for slot in world.slots[:3]:
+        world.store.offset_set(slot.offset_slot, 0)
+    world.send(3, 2)
+    share, reader, _ = world.member(END)
+    share.want(world.slots, world.slots, now=7.0)
+    assert share.step(7.0)
+    assert held(share) == [0, 1, 2]
+    assert share.step(7.0 + options.UNSET_QUEUE_GRACE - 0.01)
+    assert not share.step(7.0 + options.UNSET_QUEUE_GRACE)
+    assert [(message.queue_id, message.offset) for message in reader.poll(10)] == [(3, 0), (3, 1)]
+
+
+def test_an_offset_behind_the_end_of_its_queue_starts_over(world: World) -> None:
+    world.send(0, 2)
+    for slot in world.slots:
+        world.store.offset_set(slot.offset_slot, 99)
+    share, reader, _ = world.member()
+    share.want(world.slots[:1], world.slots, 0.0)
+    share.step(0.0)
+    assert len(reader.poll(10)) == 2
+
+
+def test_retaking_leaves_alone_what_is_still_ours_and_gives_up_what_is_not(world: World) -> None:
+    one, reader, store = world.member()
+    world.send(0, 2)
+    one.want(world.slots[:2], world.slots, 0.0)
+    one.step(0.0)
+    (message,) = reader.poll(1)
+    one.retake()
+    message.ack()
+    assert world.committed()[0] == 1  # the assignment was not touched, so what it had delivered still counts
+    world.store.client_drop(store.client_slot)
+    two, _, _ = world.member()
+    two.want(world.slots[1:2], world.slots, 0.0)
+    two.step(0.0)
+    store.use_client(store.client_put(os.getpid(), process_start(os.getpid()), 3))
+    one.retake()
+    assert (held(one), held(two)) == ([0], [1])
+    assert [message.offset for message in reader.poll(10)] == [1]
+
+
+def test_broadcasting_takes_without_asking_and_remembers_where_it_was(world: World) -> None:
+    world.send(0, 3)
+    slots = [QueueSlot(slot.queue_id, slot.queue_index) for slot in world.slots]
+    share, reader, _ = world.member()
+    share.want(slots, slots, 0.0)
+    assert not share.step(0.0)
+    for message in reader.poll(2):
+        message.ack()
+    share.leave_all()
+    assert held(share) == []
+    share.want(slots, slots, 0.0)
+    share.step(0.0)
+    assert [message.offset for message in reader.poll(10)] == [2]
+    assert world.committed() == [-1] * 4
