@@ -49,6 +49,7 @@ SMALL: dict[str, Any] = {
     "topic_max": 2048,
     "queue_max": 16384,
     "frame_max": 4096,
+    "unit_memory_bytes": 8 << 20,
     "client_max": 128,
     "group_max": 2048,
     "offset_max": 32768,
@@ -62,15 +63,16 @@ class Broker:
     """A broker of its own: `with Broker() as broker, broker.connect() as mq:`.
 
     Args:
-        small: start from settings that keep a test at a few dozen MiB, not from those of `shmq serve`.
         settings: those of the daemon, as in its options: auto_create, default_queues, flush, segments, file_bytes, …
+            They are added to `SMALL`, which keeps a test at a few dozen MiB; with small=False to those of `shmq serve`.
     """
 
-    def __init__(self, *, timeout: float = START_TIMEOUT, small: bool = True, **settings: Any) -> None:
+    def __init__(self, *, timeout: float = START_TIMEOUT, **settings: Any) -> None:
         self.name = f"test-{os.getpid()}-{next(_serial)}"
         self.directory = Path(tempfile.mkdtemp(prefix="shmq-test-"))
         self._timeout = timeout
-        self._settings = {**SMALL, **settings} if small else settings
+        is_small = settings.pop("small", True)
+        self._settings = {**SMALL, **settings} if is_small else settings
         self._process: subprocess.Popen[bytes] | None = None
         self._observer: Connection | None = None
         self._expecting: dict[str, PullConsumer] = {}

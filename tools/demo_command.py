@@ -15,8 +15,9 @@ from contextlib import contextmanager
 import click
 
 from shmq.errors import ShmqError
-from shmq.tools.bench_command import PRIVATE_BROKER, ended_in_order
+from shmq.tools.bench_command import PRIVATE_BROKER
 from shmq.tools.command import Call, Command, Duration, pass_call
+from shmq.tools.interrupt import ended_in_order
 from shmq.tools.memory import Memory, open_memory
 from shmq.tools.quantity import count_text, rate_text, size_text
 

@@ -17,6 +17,7 @@ import pytest
 from shmq.shm.core import Producer, Store
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import ProcessMark, is_alive
+from shmq.shm.presence import attach_presence, detach_presence
 from shmq.shm.segment import SHM_DIRECTORY, open_store
 
 DEADLINE_SECONDS = 40.0
@@ -120,7 +121,14 @@ class Client:
 
     def __init__(self, served: Served) -> None:
         self.store: Store = open_store(served.instance, writable=True)
+        self._instance = served.instance
+        attach_presence(self._instance)  # as every client does: what has attached processes is swept by nobody
         self._producer = Producer(self.store, resolve=self._resolve, timeout=5.0)
+
+    def leave(self) -> None:
+        """Unmap, and be present no more."""
+        self.store.close()
+        detach_presence(self._instance)
 
     def _resolve(self, name: str) -> int:
         index = self.store.topic_find(name)

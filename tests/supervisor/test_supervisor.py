@@ -168,7 +168,7 @@ def test_a_crash_with_loss_of_memory_loses_no_message(serve: Serve, attach: Atta
         client.send(b"%d" % number)
     for role in ("keeper", "bridge", "supervisor"):
         served.kill(role)
-    client.store.close()
+    client.leave()
     for name in os.listdir("/dev/shm"):
         if served.instance.broker_name in name:
             os.unlink(f"/dev/shm/{name}")
