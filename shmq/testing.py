@@ -49,6 +49,7 @@ SMALL: dict[str, Any] = {
     "topic_max": 2048,
     "queue_max": 16384,
     "frame_max": 4096,
+    "unit_memory_bytes": 8 << 20,
     "client_max": 128,
     "group_max": 2048,
     "offset_max": 32768,

@@ -6,7 +6,6 @@ in a private directory that is removed at the end: nobody's log is filled by sur
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import click
 from shmq.errors import ShmqError
 from shmq.tools.command import Call, Command, Size, pass_call
 from shmq.tools.control import control_of
+from shmq.tools.interrupt import ended_in_order
 from shmq.tools.memory import open_memory
 from shmq.tools.quantity import rate_text, size_text
 from shmq.tools.terminal import Column
@@ -25,7 +25,7 @@ from shmq.tools.terminal import Column
 BENCH_TOPICS = "bench-"  # every topic of a measurement begins so
 # The private broker is one for tests, with room for full speed: log files that are seldom rolled over, and queue units
 # of some ten million messages.
-PRIVATE_BROKER = {"file_bytes": 256 << 20, "frame_max": 65536}
+PRIVATE_BROKER: dict[str, Any] = {"file_bytes": 256 << 20, "frame_max": 65536}
 
 Measurement = tuple[str, Callable[[str | None], dict[str, float]]]
 
@@ -116,16 +116,6 @@ def _broker(call: Call, *, running: bool) -> Iterator[str | None]:
         with control_of(call) as control:
             for name in made:
                 control.delete_topic(name)
-
-
-@contextmanager
-def ended_in_order() -> Iterator[None]:
-    """Let SIGTERM end the call as Ctrl-C does, so that processes and directories are removed."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _print(call: Call, size: int, results: list[dict[str, Any]]) -> None:

@@ -8,6 +8,7 @@ It does not know where messages come from (message_source) nor how they look (me
 Invariants:
 1. A message is acknowledged only after its bytes were handed to the reader of stdout; killed before, it comes again.
 2. stdout carries messages only; in the body form exactly one line for each.
+3. Ctrl-C comes between deliveries: what was written is settled. A second Ctrl-C does not wait for a stuck reader.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from shmq.errors import RequestTimeout, ShmqError, TopicNotFound, UsageError
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.exit_code import ExitCode
+from shmq.tools.interrupt import interrupt_deferred
 from shmq.tools.memory import open_memory
 from shmq.tools.message_source import BATCH, Following, History, Membership, Source, last_count, starts_of
 from shmq.tools.message_text import (
@@ -85,12 +87,14 @@ class Delivery:
         """Write all messages, then settle them; or run the command for each."""
         if self._wish.execute is not None:
             for message in messages:
-                self._execute(self._wish.execute, message, source)
-                self.count += 1
+                with interrupt_deferred():
+                    self._execute(self._wish.execute, message, source)
+                    self.count += 1
             return
-        self._call.terminal.write(b"".join(map(self._render, messages)))
-        self.count += len(messages)
-        source.settle(messages)
+        with interrupt_deferred():
+            self._call.terminal.write(b"".join(map(self._render, messages)))
+            self.count += len(messages)
+            source.settle(messages)
 
     def finish(self) -> None:
         """Complete the output; also after an interruption, so that what is there can be read."""

@@ -4,7 +4,8 @@ Bodies are collected into batches that the store takes whole or not at all, so t
 failure without storing a message twice.
 
 Invariants:
-1. A message counts as stored only after its receipt came back; what is reported is what is in the log.
+1. A message counts as stored only after its receipt came back, and Ctrl-C comes between two batches: what is reported
+   is what is in the log.
 2. Messages of one queue are stored in the order in which they were given.
 """
 
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmq.errors import MessageTooLarge, SendTimeout, ShmqError
 from shmq.tools.command import Call
+from shmq.tools.interrupt import interrupt_deferred
 from shmq.tools.quantity import plural, size_text
 
 if TYPE_CHECKING:
@@ -121,10 +123,7 @@ class Sender:
     def send(self, bodies: Sequence[bytes]) -> None:
         """Store all bodies, in order; returns when the last receipt is there."""
         for batch in self._batches(bodies):
-            receipts = self._send_patiently(batch)
-            self.stored.add(receipts, batch)
-            if self._call.style.form == "jsonl":
-                self._call.terminal.document(None, rows=map(receipt_document, receipts))
+            self._send_patiently(batch)
 
     def _batches(self, bodies: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
         from shmq.shm.core import BATCH_MAX, BODY_BYTES_MAX
@@ -149,12 +148,14 @@ class Sender:
         if batch:
             yield batch
 
-    def _send_patiently(self, batch: Sequence[bytes]) -> Sequence[shmq.Receipt]:
+    def _send_patiently(self, batch: Sequence[bytes]) -> None:
         deadline = time.monotonic() + self._patience
         told = False
         while True:
             try:
-                return self._send_once(batch)
+                with interrupt_deferred():
+                    self._report(self._send_once(batch), batch)
+                return
             except SendTimeout:
                 raise  # it is in the log: sending it again would store it twice
             except ShmqError as error:
@@ -164,6 +165,11 @@ class Sender:
                     self._call.terminal.say(f"waiting: {error}")
                     told = True
             time.sleep(PAUSE)
+
+    def _report(self, receipts: Sequence[shmq.Receipt], batch: Sequence[bytes]) -> None:
+        self.stored.add(receipts, batch)
+        if self._call.style.form == "jsonl":
+            self._call.terminal.document(None, rows=map(receipt_document, receipts))
 
     def _send_once(self, batch: Sequence[bytes]) -> Sequence[shmq.Receipt]:
         first = self.stored.count + 1

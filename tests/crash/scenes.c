@@ -121,6 +121,14 @@ static pid_t claim_by_child(struct arena *arena, bool lives)
     return lives ? child : 0;
 }
 
+/* A group that has read queue 1 up to offset 5. */
+static void put_group(struct shmq_store *store, const char *name)
+{
+    uint32_t group, slot;
+    ARENA_MUST(shmq_group_put(store, name, &group) == SHMQ_OK && shmq_offset_put(store, group, 1, &slot) == SHMQ_OK);
+    atomic_store(&store->offsets[slot].committed, 6);
+}
+
 static void put_to_sleep(struct arena *arena)
 {
     struct shmq_store *store = &arena->store;
@@ -187,6 +195,10 @@ static void build(struct scenery *scenery, const struct shape *shape)
         scenery->ledger.holes_allowed = shape->scene == SCENE_CLAIM_SLOW;
         scenery->slow_owner = claim_by_child(arena, shape->scene == SCENE_CLAIM_SLOW);
         break;
+    case SCENE_GROUP_DELETED:
+        put_group(&arena->store, "former");
+        ARENA_MUST(shmq_group_delete(&arena->store, "former") == SHMQ_OK);
+        break;
     case SCENE_SLEEPERS:
         put_to_sleep(arena);
         break;
@@ -208,9 +220,8 @@ void scenery_open(struct scenery *scenery, const struct shape *shape)
     struct message first = {
         .id = VICTIM_ID, .queue = shape->queue, .body_bytes = shape->body_bytes, .properties = shape->properties};
     build(scenery, shape);
-    if (shape->operation == OPERATION_OFFSET_PUT) {
-        uint32_t group;
-        ARENA_MUST(shmq_group_put(&scenery->arena.store, "workers", &group) == SHMQ_OK && group == 0);
+    if (shape->operation == OPERATION_OFFSET_PUT || shape->operation == OPERATION_GROUP_DELETE) {
+        put_group(&scenery->arena.store, "workers");
     }
     bool stores = shape->operation <= OPERATION_CLAIM_EVICTED || shape->operation == OPERATION_WAKE;
     bool drops = shape->operation == OPERATION_CLAIM_OPEN || shape->operation == OPERATION_CLAIM_ABORT;
@@ -289,16 +300,22 @@ static void check_groups(struct arena *arena, const struct shape *shape, bool ac
 {
     struct shmq_store *store = &arena->store;
     uint32_t group = shmq_group_find(store, "workers"), again, slot, same, other;
-    if (acked && group == SHMQ_NONE) {
-        verdict_add(verdict, 6, "group is not found");
+    bool deletes = shape->operation == OPERATION_GROUP_DELETE;
+    if (acked && (group == SHMQ_NONE) != deletes) {
+        verdict_add(verdict, 6, "group is %s", deletes ? "still there" : "not found");
     }
     if (shmq_group_put(store, "workers", &again) != SHMQ_OK || (group != SHMQ_NONE && again != group) ||
         shmq_offset_put(store, again, 2, &slot) != SHMQ_OK || shmq_offset_put(store, again, 2, &same) != SHMQ_OK ||
         shmq_offset_put(store, again, 3, &other) != SHMQ_OK || slot != same || other == slot ||
         store->offsets[slot].group != again || store->offsets[slot].queue != 2) {
         verdict_add(verdict, 10, "groups and offsets cannot be put after the death");
+        return;
     }
-    (void)shape;
+    /* What a deleted group had read is not what the next one has. */
+    if (shmq_offset_put(store, again, 1, &slot) == SHMQ_OK && atomic_load(&store->offsets[slot].committed) != 0 &&
+        (shape->scene == SCENE_GROUP_DELETED || (deletes && acked))) {
+        verdict_add(verdict, 8, "a new group starts where a deleted one was");
+    }
 }
 
 void check_tables(struct scenery *scenery, const struct shape *shape, bool acked, struct verdict *verdict)
@@ -314,6 +331,7 @@ void check_tables(struct scenery *scenery, const struct shape *shape, bool acked
         check_topics(arena, shape, acked, verdict);
         break;
     case OPERATION_GROUP_PUT:
+    case OPERATION_GROUP_DELETE:
     case OPERATION_OFFSET_PUT:
         check_groups(arena, shape, acked, verdict);
         break;

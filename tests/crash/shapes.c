@@ -61,6 +61,8 @@ const struct shape shapes[] = {
     {"topic-grow", OPERATION_TOPIC_GROW, SCENE_PLAIN, 0, 1, NULL, 0},
     {"topic-delete", OPERATION_TOPIC_DELETE, SCENE_PLAIN, 0, 1, NULL, 0},
     {"group-put", OPERATION_GROUP_PUT, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"group-put-again", OPERATION_GROUP_PUT, SCENE_GROUP_DELETED, 0, 1, NULL, 0},
+    {"group-delete", OPERATION_GROUP_DELETE, SCENE_PLAIN, 0, 1, NULL, 0},
     {"offset-put", OPERATION_OFFSET_PUT, SCENE_PLAIN, 0, 1, NULL, 0},
     {"client-put", OPERATION_CLIENT_PUT, SCENE_PLAIN, 0, 1, NULL, 0},
     {"flush", OPERATION_FLUSH, SCENE_PLAIN, 0, 1, NULL, 0},
@@ -190,6 +192,7 @@ static enum shmq_status act_claim(struct actor *actor)
 static enum shmq_status act_table(struct actor *actor)
 {
     uint32_t out;
+    enum shmq_status status;
     switch (actor->shape->operation) {
     case OPERATION_TOPIC_PUT:
         return shmq_topic_put(&actor->store, "beta", 4, 4, 6, 0, 0, &out);
@@ -199,6 +202,9 @@ static enum shmq_status act_table(struct actor *actor)
         return shmq_topic_delete(&actor->store, ARENA_TOPIC);
     case OPERATION_GROUP_PUT:
         return shmq_group_put(&actor->store, "workers", &out);
+    case OPERATION_GROUP_DELETE:
+        status = shmq_group_delete(&actor->store, "workers");
+        return status == SHMQ_NO_TOPIC ? SHMQ_OK : status; /* a repairer comes to what the victim has deleted */
     case OPERATION_OFFSET_PUT:
         return shmq_offset_put(&actor->store, 0, 2, &out);
     default:
@@ -234,6 +240,7 @@ static enum shmq_status act(struct actor *actor)
     case OPERATION_TOPIC_GROW:
     case OPERATION_TOPIC_DELETE:
     case OPERATION_GROUP_PUT:
+    case OPERATION_GROUP_DELETE:
     case OPERATION_OFFSET_PUT:
     case OPERATION_CLIENT_PUT:
         return act_table(actor);

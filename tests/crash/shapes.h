@@ -21,6 +21,7 @@ enum operation {
     OPERATION_TOPIC_GROW,
     OPERATION_TOPIC_DELETE,
     OPERATION_GROUP_PUT,
+    OPERATION_GROUP_DELETE,
     OPERATION_OFFSET_PUT,
     OPERATION_CLIENT_PUT,
     OPERATION_FLUSH,
@@ -43,6 +44,7 @@ enum scene {
     SCENE_FRAME_FREE_TWO,
     SCENE_FRAME_GROW,         /* as SCENE_FRAME_EDGE, and no memory is reserved for a new frame */
     SCENE_FRAME_PERSISTED,    /* three full frames of queue 0 may be given back */
+    SCENE_GROUP_DELETED,      /* the entry of a deleted group, with its offsets, waits to be taken again */
     SCENE_CLAIM_DEAD,         /* a process died with an open claim */
     SCENE_CLAIM_SLOW,         /* a living process has an open claim and has had its time */
     SCENE_SLEEPERS,           /* two client slots are asleep on queue 0, which share one waiter bit */

@@ -1,6 +1,7 @@
 """What goes in by `shmq produce` is in the log: every line, once, in order."""
 
 import json
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from shmq.testing import Broker, SharedBroker
 from shmq.tools import message_sender
 from shmq.tools.command import Call
 from shmq.tools.message_sender import Attributes, Sender
-from tests.tools.shell import Shell, joined
+from tests.tools.shell import TIMEOUT, Shell, joined, until
 
 
 @pytest.fixture
@@ -237,3 +238,21 @@ def test_json_of_a_failed_call_still_says_what_is_stored(shell: Shell, topic: st
     assert result.status == 65
     assert json.loads(result.out)["stored"] == 1
     assert json.loads(result.err)["type"] == "MessageTooLarge"
+
+
+def test_an_interrupted_call_says_how_much_is_stored(shell: Shell, topic: str) -> None:
+    with shell.start("produce", topic, "--json") as process:
+        assert process.stdin is not None
+        process.stdin.write(joined([b"x"] * 100_000))
+        process.stdin.flush()
+        until(lambda: _stored(shell, topic), "the first lines")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=TIMEOUT)
+    assert (process.returncode, err) == (130, b"")
+    assert json.loads(out)["stored"] == _stored(shell, topic)
+
+
+def _stored(shell: Shell, topic: str) -> int:
+    result = shell.run("topic", "show", topic, "--json")
+    messages: int = json.loads(result.out)["messages"] if result.status == 0 else 0
+    return messages

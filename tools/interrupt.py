@@ -1,0 +1,45 @@
+"""When Ctrl-C is heeded: between two steps, so that what is counted and settled is what was done.
+
+It does not know what the steps are.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def interrupt_deferred() -> Iterator[None]:
+    """Finish the block before a first Ctrl-C is heeded; a second one is heeded at once."""
+    came = False
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        nonlocal came
+        if came:
+            raise KeyboardInterrupt
+        came = True
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:  # ignored, as in a background job, or somebody else's
+        yield
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def ended_in_order() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, so that processes and directories are removed."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
