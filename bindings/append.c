@@ -160,7 +160,9 @@ enum shmq_status shmq_enter(struct shmq_store *store, uint32_t queue, uint32_t b
             }
             continue;
         }
-        status = place_find(store, bytes, place);
+        /* Once more under the lock: a generation that was retired since must not grow any more. */
+        status = shmq_writable_check(store, queue);
+        status = status != SHMQ_OK ? status : place_find(store, bytes, place);
         if (status == SHMQ_OK && count > 0) {
             uint64_t next = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_relaxed);
             status = shmq_frames_ensure(store, queue, next, count);
