@@ -16,7 +16,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -107,13 +107,12 @@ def _take_each(messages: Iterator[Any], count: int) -> bytes:
     return body
 
 
-def _take_many(receive: Callable[[int, float], list[Any]], count: int) -> bytes:
+def _take_polled(poll: Callable[[int, float], list[Any]], count: int) -> bytes:
     body = b""
     while count > 0:
-        messages = receive(RECEIVE_MAX, RECEIVE_SECONDS)
+        messages = poll(RECEIVE_MAX, RECEIVE_SECONDS)
         for message in messages:
             body = message.body
-            message.ack()
         count -= len(messages)
     return body
 
@@ -123,27 +122,39 @@ def _warm_up(messages: Iterator[Any], plan: Plan) -> None:
     received = []
     for message in islice(messages, len(expected)):
         received.append(message.body)
-        message.ack()
+        message.ack()  # of no consequence to a pull consumer, which commits its positions
     if sorted(received) != sorted(expected):
         raise ValueError("the warm-up received other messages than it sent")
 
 
 def _consume(meet: Meet, plan: Plan) -> tuple[int, float]:
+    with shmq.connect(plan.url) as mq:
+        if plan.batch > 1:
+            mq.admin.create_topic(plan.topic)
+            with mq.pull_consumer(plan.topic) as pull:
+                messages = chain.from_iterable(iter(lambda: pull.poll(RECEIVE_MAX, RECEIVE_SECONDS), None))
+                taken = _take_all(meet, plan, messages, lambda count: _take_polled(pull.poll, count))
+                pull.commit(group=GROUP)
+                return taken
+        with mq.subscribe(plan.topic, group=GROUP) as subscription:
+            messages = iter(subscription)
+            return _take_all(meet, plan, messages, lambda count: _take_each(messages, count))
+
+
+def _take_all(meet: Meet, plan: Plan, messages: Iterator[Any], take: Callable[[int], bytes]) -> tuple[int, float]:
     sent = [numbered_body(0, plan.size), plain_body(plan.size), numbered_body(plan.count - 1, plan.size)]
-    total = plan.count * plan.producers
-    with shmq.connect(plan.url) as mq, mq.subscribe(plan.topic, group=GROUP) as subscription:
-        messages = iter(subscription)
-        meet()
-        _warm_up(messages, plan)
-        meet()
-        used, started = time.process_time_ns(), clock()
-        first = _take_each(messages, 1)
-        last = _take_many(subscription.receive, total - 1) if plan.batch > 1 else _take_each(messages, total - 1)
-        ended = clock()
-        share = (time.process_time_ns() - used) / (ended - started)
+    meet()
+    _warm_up(messages, plan)
+    meet()
+    used, started = time.process_time_ns(), clock()
+    first = take(1) if plan.batch == 1 else b""
+    last = take(plan.count * plan.producers - (plan.batch == 1))
+    ended = clock()
+    share = (time.process_time_ns() - used) / (ended - started)
+    if plan.batch == 1:
         check_body(first, sent)
-        check_body(last, sent)
-        meet()
+    check_body(last, sent)
+    meet()
     return ended, share
 
 

@@ -1,19 +1,24 @@
 """The control plane of the broker a call is about: what only the broker can decide or tell.
 
 Looking is done without a client slot, so it changes nothing in the broker; a session has one, as a member of a group.
+
+The client's half of the control plane is imported when it is first used: it costs as much as everything else that
+`shmq topic list` needs, and that needs no broker.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from shmq.client.control import ControlClient
-from shmq.client.link import new_client_id
-from shmq.client.session import Session
 from shmq.protocol.codes import Role
 from shmq.shm.place import place_of
 from shmq.tools.command import Call
+
+if TYPE_CHECKING:
+    from shmq.client.control import ControlClient
+    from shmq.client.session import Session
 
 CONTROL_TIMEOUT = 3.0
 
@@ -26,9 +31,11 @@ def control_of(call: Call) -> Iterator[ControlClient]:
         BrokerNotRunning: nobody listens there.
         PermissionDenied: the socket is not for us.
     """
-    client = ControlClient.connect(
-        place_of(call.url), client_id=new_client_id(), role=Role.NONE, timeout=_timeout(call)
-    )
+    from shmq.client.control import ControlClient
+    from shmq.client.link import new_client_id
+
+    place, timeout = place_of(call.url), _timeout(call)
+    client = ControlClient.connect(place, client_id=new_client_id(), role=Role.NONE, timeout=timeout)
     try:
         yield client
     finally:
@@ -42,6 +49,9 @@ def session_of(call: Call) -> Session:
         BrokerNotRunning: nobody listens there.
         PermissionDenied: the socket or the segments are not for us.
     """
+    from shmq.client.link import new_client_id
+    from shmq.client.session import Session
+
     return Session(place_of(call.url), client_id=new_client_id(), timeout=_timeout(call))
 
 

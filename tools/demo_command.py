@@ -104,7 +104,7 @@ def _watch(call: Call, memory: Memory, *, until: float) -> None:
         stored, read, size_bytes = (int((new - old) / passed) for new, old in zip(now, before, strict=True))
         line = (
             f"in {rate_text(stored):>6} msg/s  {size_text(size_bytes):>9}/s   "
-            f"out {rate_text(read):>6} msg/s   behind {count_text(now[0] - now[1])}"
+            f"out {rate_text(read):>6} msg/s   behind {count_text(max(0, now[0] - now[1]))}"
         )
         before, last = now, moment
         if drawn:

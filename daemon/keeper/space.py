@@ -3,7 +3,7 @@
 It does not know records, queues (it is told how to correct their minimum) or why a file expires when it does.
 
     begin ……… files with records ……… end ┊ populated ┊ … rest of the file … ┊ one spare file
-                                     log_end   +16 MiB
+                                     log_end   +16 MiB, more while the log grows fast
 
 Rules: (1) the file behind the one in use exists before it is needed, and no more than that one, unless files fill
 within a second;
@@ -28,7 +28,8 @@ _RETENTION_SECONDS = 10.0
 _REMOVED_PER_ROUND_MAX = 10  # RocketMQ's bound; the disk gets time in between
 _RATE_SECONDS = 0.02
 _SPARE_MAX = 16
-_POPULATE_STEP = 4 << 20
+_POPULATE_ROUND_MAX = 32 << 20  # the keeper has other things to do between two steps
+_WINDOW_MAX = 128 << 20
 
 
 class LogSpace:
@@ -53,6 +54,9 @@ class LogSpace:
         self._on_begin_moved = on_begin_moved
         self._log = log
         self._populated_end = 0
+        self._window = options.populate_bytes
+        self._filling = True
+        self._window_seen = store.log_end
         self._retry_at = 0.0
         self._retention_at = 0.0
         self._refused = False
@@ -104,21 +108,43 @@ class LogSpace:
         return max(1, min(_SPARE_MAX, math.ceil(self._rate / self._files.file_bytes)))
 
     def _populate(self) -> None:
-        """Make the pages present that writers reach next, so that they meet minor faults only."""
+        """Make the pages present that writers reach next, so that they meet minor faults only.
+
+        Writers that overtake us make the pages themselves, at several times the cost of finding them; so the window
+        doubles when it was used up faster than it was filled, and shrinks again while the log grows slowly. It is
+        filled when half of it is used up, so that a burst that fits into it has the processors to itself.
+        """
         log_end = self._store.log_end
-        wanted = min(log_end + self._options.populate_bytes, self._files.end)
+        first = self._populated_end == 0
+        self._size_window(log_end)
+        left = self._populated_end - log_end
+        if left < self._window // 2:
+            self._filling = True
+        wanted = min(log_end + self._window, self._files.end)
         begin = max(self._populated_end, log_end)
-        if wanted - begin < min(_POPULATE_STEP, self._options.populate_bytes or 1) or wanted <= begin:
+        if not self._filling or wanted <= begin:
+            self._filling = False
             return
-        while begin < wanted:
-            size = min(wanted, begin - begin % self._files.file_bytes + self._files.file_bytes) - begin
+        step = wanted if first else min(wanted, begin + _POPULATE_ROUND_MAX)
+        self._filling = step < wanted
+        while begin < step:
+            size = min(step, begin - begin % self._files.file_bytes + self._files.file_bytes) - begin
             try:
                 self._store.populate(begin, size)
             except CoreError as error:
                 self._log("log.not_populated", log_position=begin, reason=str(error.args[1]))
                 break
             begin += size
-        self._populated_end = wanted
+        self._populated_end = step
+
+    def _size_window(self, log_end: int) -> None:
+        grown = log_end - self._window_seen
+        self._window_seen = log_end
+        least = self._options.populate_bytes
+        if self._populated_end < log_end and least:
+            self._window = max(least, min(2 * self._window, _WINDOW_MAX))
+        elif grown < self._window // 64:
+            self._window = max(least, self._window - self._window // 64)
 
     def clean(self, wall_seconds: float) -> int:
         """Remove files that expired, and the oldest ones when the disk is too full; returns how many."""

@@ -12,7 +12,9 @@ Rules: (1) never what a live process uses: the kernel's presence count decides, 
 time) are asked too, because the supervisor between two keepers is attached to nothing;
 (2) never what another user made, also not as root;
 (3) never the generation that is to be attached again;
-(4) a generation without a presence semaphore is not judged: it is removed last, so what lacks it is of another IPC
+(4) what a broker of another name left stays while its store directory exists: it may be started again, and its memory
+holds group offsets that are newer than its files;
+(5) a generation without a presence semaphore is not judged: it is removed last, so what lacks it is of another IPC
 namespace, or no work of ours.
 """
 
@@ -23,8 +25,9 @@ import os
 import re
 from pathlib import Path
 
-from shmq.errors import SegmentError
-from shmq.shm.instance import Instance, read_instance
+from shmq.errors import SegmentError, ShmqError
+from shmq.shm.core import Store
+from shmq.shm.instance import SEGMENT_PARTS, Instance, read_instance
 from shmq.shm.kernel import posix_ipc, sysv_ipc
 from shmq.shm.liveness import boot_id, is_alive
 from shmq.shm.place import Place
@@ -43,7 +46,11 @@ def sweep(place: Place, *, keep: Instance | None = None) -> list[str]:
         keep: the generation the caller is about to attach to again.
     """
     recorded = _recorded_instances(place)
-    spared = {instance.generation for instance in recorded if _is_used(instance)}
+    spared = {
+        instance.generation
+        for instance in recorded
+        if _is_used(instance) or (instance.broker_name != place.broker_name and _may_return(instance.store_path))
+    }
     if keep is not None:
         spared.add(keep.generation)
     removed: list[str] = []
@@ -52,7 +59,7 @@ def sweep(place: Place, *, keep: Instance | None = None) -> list[str]:
         if instance.kind == "sysv" and instance.generation not in spared and _is_removable_sysv(instance):
             unlink_segments(instance)
             removed += [f"sysv:{identifier}" for identifier in instance.segments]
-    return removed + _sweep_names(spared)
+    return removed + _sweep_names(place.broker_name, spared)
 
 
 def _recorded_instances(place: Place) -> list[Instance]:
@@ -73,7 +80,7 @@ def _is_used(instance: Instance) -> bool:
     )
 
 
-def _sweep_names(spared: set[int]) -> list[str]:
+def _sweep_names(own_name: str, spared: set[int]) -> list[str]:
     generations: dict[int, list[str]] = {}
     for name in sorted(os.listdir(SHM_DIRECTORY)):
         match = _SEGMENT.fullmatch(name) or _SEMAPHORE.fullmatch(name)
@@ -84,6 +91,8 @@ def _sweep_names(spared: set[int]) -> list[str]:
         key = presence_key_of(generation)
         if generation in spared or presence_of_key(key, uid=os.geteuid()) != 0:
             continue
+        if not any(name.startswith(f"shmq.{own_name}.") for name in names) and _may_return(_store_of(names)):
+            continue
         for name in names:
             with contextlib.suppress(posix_ipc.Error):
                 if name.startswith("sem."):
@@ -93,6 +102,29 @@ def _sweep_names(spared: set[int]) -> list[str]:
                 removed.append(name)
         remove_presence(key, uid=os.geteuid())
     return removed
+
+
+def _may_return(store_path: str) -> bool:
+    return bool(store_path) and os.path.isdir(os.path.join(store_path, "commitlog"))
+
+
+def _store_of(names: list[str]) -> str:
+    """The store directory that the head of a generation's segments names; empty when they cannot be attached."""
+    stem = next((name.removesuffix(".control") for name in names if name.endswith(".control")), "")
+    descriptors: list[int] = []
+    try:
+        for part in SEGMENT_PARTS:
+            descriptors.append(os.open(SHM_DIRECTORY / f"{stem}.{part}", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))
+        store = Store(*descriptors, writable=False)
+    except (OSError, ShmqError):
+        return ""
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    try:
+        return str(store.head["store_path"])
+    finally:
+        store.close()
 
 
 def _is_ours(path: Path) -> bool:

@@ -186,14 +186,14 @@ class CommitLogFiles:
         with self._open(position) as descriptor:
             return os.pread(descriptor, min(size, self.file_bytes - within), within)
 
-    def read_data(self, position: int, size: int) -> bytes:
-        """Like `read`, but b"" when the range was never written, without reading it."""
-        within = position % self.file_bytes
+    def data_ranges(self, position: int) -> list[tuple[int, int]]:
+        """Return (position, size) of what may hold something else than zeros, from `position` to the end of its file.
+
+        Told before anything is read, because what was read counts as data from then on.
+        """
+        base = position - position % self.file_bytes
         with self._open(position) as descriptor:
-            end = min(within + size, self.file_bytes)
-            if next(_data_ranges(descriptor, within, end), None) is None:
-                return b""
-            return os.pread(descriptor, end - within, within)
+            return [(base + at, size) for at, size in _data_ranges(descriptor, position - base, self.file_bytes)]
 
     def bytes_at(self, positions: Sequence[int]) -> bytes:
         """Return one byte from each of some ascending log positions."""
@@ -217,7 +217,7 @@ class CommitLogFiles:
             with self._open(start) as descriptor:
                 before = changed
                 base = start - start % self.file_bytes
-                for at, length in _data_ranges(descriptor, start - base, start - base + size):
+                for at, length in list(_data_ranges(descriptor, start - base, start - base + size)):
                     changed += _zero(descriptor, at, length)
                 if changed != before:
                     os.fdatasync(descriptor)
@@ -245,6 +245,8 @@ class CommitLogFiles:
     @contextlib.contextmanager
     def _open(self, position: int) -> Iterator[int]:
         descriptor = os.open(self.path(position), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        # Read-ahead would fill the page cache with zeros, and what is in the page cache counts as data for SEEK_DATA.
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         try:
             yield descriptor
         finally:
@@ -275,7 +277,7 @@ def _zero(descriptor: int, at: int, size: int) -> int:
     for begin in range(at, at + size, _CHUNK_BYTES):
         length = min(_CHUNK_BYTES, at + size - begin)
         chunk = os.pread(descriptor, length, begin)
-        if chunk.strip(b"\0"):
+        if chunk != _ZEROS[:length]:
             os.pwrite(descriptor, _ZEROS[:length], begin)
             changed += length
     return changed

@@ -271,7 +271,7 @@ class ConsumeQueueFiles:
         descriptor = self._cached(path, os.O_RDWR)
         changed = False
         for at, chunk in _chunks(descriptor, keep):
-            if chunk.strip(b"\0"):
+            if chunk != bytes(len(chunk)):
                 os.pwrite(descriptor, bytes(len(chunk)), at)
                 self._dirty[path] = None
                 changed = True

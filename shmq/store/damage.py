@@ -13,7 +13,7 @@ Rules: (1) a position is a record's only if the core accepts every length, both 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shmq.errors import CorruptionError
@@ -124,26 +124,25 @@ class LogWalk:
         """Return the position of the first valid record behind `bad`, or None."""
         at = bad + 1
         while at < self._files.end:
-            if at % self._files.file_bytes == 0 and self._is_record(at):
-                return at
-            for candidate in self._candidates(at):
-                if candidate > bad and self._is_record(candidate):
-                    return candidate
-            at = min(at + _SEARCH_BYTES, at - at % self._files.file_bytes + self._files.file_bytes)
+            for begin, size in self._files.data_ranges(at):
+                for candidate in self._candidates(begin, begin + size):
+                    if candidate > bad and self._is_record(candidate):
+                        return candidate
+            at += self._files.file_bytes - at % self._files.file_bytes
         return None
 
-    def _candidates(self, at: int) -> list[int]:
-        """Positions in one chunk where a record could begin, judged by the magic alone."""
-        # The magic of the last position of this chunk lies behind it.
-        chunk = self._files.read_data(at, _SEARCH_BYTES + _MAGIC_AT + len(_MAGICS[0]))
-        found = []
-        for magic in _MAGICS:
-            index = chunk.find(magic)
-            while index >= 0:
-                if index >= _MAGIC_AT:
+    def _candidates(self, begin: int, end: int) -> Iterator[int]:
+        """Positions in a range where a record could begin, judged by the magic alone; ascending within each part."""
+        for at in range(begin, end, _SEARCH_BYTES):
+            # A magic that begins in this part may end behind it.
+            chunk = self._files.read(at, min(_SEARCH_BYTES + len(_MAGICS[0]) - 1, end - at))
+            found = []
+            for magic in _MAGICS:
+                index = chunk.find(magic)
+                while index >= 0:
                     found.append(at + index - _MAGIC_AT)
-                index = chunk.find(magic, index + 1)
-        return sorted(found)
+                    index = chunk.find(magic, index + 1)
+            yield from sorted(found)
 
     def _is_record(self, position: int) -> bool:
         _, records, _ = self._store.scan(position, self._files.end, 1)

@@ -22,10 +22,10 @@ import os, sys
 import posix_ipc
 from dataclasses import replace
 from shmq.shm.segment import SegmentSizes, create_segments
-name, kind = sys.argv[1:]
+name, kind, store_path = sys.argv[1:]
 sizes = SegmentSizes(file_bytes=1 << 20, topic_max=64, queue_max=256, frame_max=4096, client_max=16, group_max=16,
                      offset_max=256)
-instance, store = create_segments(name, store_path="/tmp", sizes=sizes, kind=kind)
+instance, store = create_segments(name, store_path=store_path, sizes=sizes, kind=kind)
 posix_ipc.Semaphore(instance.semaphore_prefix + "0", posix_ipc.O_CREX, mode=0o600).close()
 print(instance.to_json().replace("\\n", ""), flush=True)
 sys.stdin.read()
@@ -35,9 +35,12 @@ sys.stdin.read()
 class Broker:
     """A process with segments."""
 
-    def __init__(self, name: str, kind: str) -> None:
+    def __init__(self, name: str, kind: str, store_path: str = "/nowhere") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", BROKER, name, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", BROKER, name, kind, store_path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self.process.stdout
         self.instance = Instance.from_json(self.process.stdout.readline())
@@ -82,6 +85,23 @@ def test_what_a_dead_broker_left_goes(place: Place, broker_name: str, kind: str)
     removed = sweep(place)
     assert broker.names() == []
     assert set(left) <= set(removed) | {name for name in left if name.startswith("sem.")}
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_what_another_broker_left_stays_while_its_store_exists(
+    place: Place, broker_name: str, tmp_path: Path, recorded: bool
+) -> None:
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    broker = Broker(broker_name, "posix", str(tmp_path / "store"))
+    if recorded:
+        record(place, broker.instance)
+    before = broker.names()
+    broker.kill()
+    assert sweep(place) == []
+    assert broker.names() == before
+    (tmp_path / "store" / "commitlog").rmdir()
+    sweep(place)
+    assert broker.names() == []
 
 
 @pytest.mark.parametrize("kind", ["posix", "sysv"])

@@ -100,6 +100,21 @@ def test_zeroing_does_not_read_what_was_never_written(files: CommitLogFiles, mon
     assert reads == []
 
 
+def test_what_was_read_once_does_not_make_the_rest_of_the_file_be_read(
+    layout: StoreLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A page that was read counts as data, and read-ahead reads the next one: together they once read a whole file.
+    files = CommitLogFiles(layout, 64 << 20)
+    files.create_next()
+    files.path(0).open("rb").read(4096)
+    reads: list[int] = []
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda *arguments: (reads.append(arguments[1]), real(*arguments))[1])
+    assert files.zero_from(0) == 0
+    assert sum(size for _, size in files.data_ranges(0)) < 8 << 20
+    assert sum(reads) < 8 << 20
+
+
 def test_writing_again_changes_no_byte(files: CommitLogFiles) -> None:
     for _ in range(2):
         files.create_next()

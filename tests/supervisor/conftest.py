@@ -120,13 +120,13 @@ class Client:
     """A process' view of the broker: attached segments and a producer."""
 
     def __init__(self, served: Served) -> None:
-        self.store: Store = open_store(served.instance, writable=True)
         self._instance = served.instance
+        self.store: Store = open_store(self._instance, writable=True)
         attach_presence(self._instance)  # as every client does: what has attached processes is swept by nobody
         self._producer = Producer(self.store, resolve=self._resolve, timeout=5.0)
 
     def leave(self) -> None:
-        """Unmap, and be present no more."""
+        """End the attachment."""
         self.store.close()
         detach_presence(self._instance)
 

@@ -177,6 +177,26 @@ def test_a_crash_with_loss_of_memory_loses_no_message(serve: Serve, attach: Atta
     assert attach(again).sent == 50
 
 
+def test_memory_that_was_removed_by_hand_is_not_replaced_while_a_client_may_append(
+    serve: Serve, attach: Attach
+) -> None:
+    served = serve()
+    client = attach(served)
+    client.send(b"x")
+    for role in ("keeper", "bridge", "supervisor"):
+        served.kill(role)
+    for name in os.listdir("/dev/shm"):
+        if served.instance.broker_name in name:
+            os.unlink(f"/dev/shm/{name}")
+    refused = serve(wait=False)
+    answer = refused.announcement()
+    assert (answer["kind"], answer["exit"]) == ("SegmentError", 73)
+    assert "1 processes are attached" in answer["error"]
+    assert refused.wait() == 73
+    client.leave()
+    assert serve().announced["ready"] is True
+
+
 def test_a_second_broker_on_the_store_is_refused_and_told_the_pid_of_the_first(
     serve: Serve, tmp_path: Path, broker_name: str
 ) -> None:

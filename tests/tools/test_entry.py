@@ -30,25 +30,26 @@ def test_the_script_and_the_module_are_the_same_command() -> None:
 
 @pytest.mark.parametrize("words", [["version"], ["--help"], ["completion", "show", "zsh"]], ids=" ".join)
 def test_what_needs_no_broker_imports_nothing_slow(words: list[str]) -> None:
-    code = (
-        "import sys; from shmq.tools.cli import main; status = main(sys.argv[2:]); "
-        "slow = [name for name in sys.argv[1].split(',') if name in sys.modules]; sys.exit(' '.join(slow) or status)"
-    )
-    result = subprocess.run([sys.executable, "-c", code, ",".join(SLOW), *words], capture_output=True, check=False)
+    result = imported(",".join(SLOW), words)
     assert (result.returncode, result.stderr) == (0, b"")
 
 
-def test_looking_at_memory_starts_no_event_loop(shmq_shared_broker: SharedBroker) -> None:
+def imported(modules: str, words: list[str]) -> subprocess.CompletedProcess[bytes]:
+    """Run a command and fail with the names of those of `modules` that it has imported."""
     code = (
-        "import sys; from shmq.tools.cli import main; status = main(['topic', 'list', '-q', '-u', sys.argv[1]]); "
-        "sys.exit('asyncio' if 'asyncio' in sys.modules else status)"
+        "import sys; from shmq.tools.cli import main; status = main(sys.argv[2:]); "
+        "found = [name for name in sys.argv[1].split(',') if name in sys.modules]; sys.exit(' '.join(found) or status)"
     )
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code, shmq_shared_broker.url], capture_output=True, check=False
-        ).returncode
-        == 0
-    )
+    return subprocess.run([sys.executable, "-c", code, modules, *words], capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("words", [["topic", "list"], ["group", "list"]], ids=" ".join)
+def test_looking_at_memory_imports_no_part_of_the_control_plane(
+    shmq_shared_broker: SharedBroker, words: list[str]
+) -> None:
+    modules = "asyncio,msgspec,shmq.client.control,shmq.client.connection,rich"
+    result = imported(modules, [*words, "-q", "-u", shmq_shared_broker.url])
+    assert (result.returncode, result.stderr) == (0, b"")
 
 
 @pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}, {"FORCE_COLOR": "1"}], ids=str)
