@@ -10,9 +10,10 @@ import functools
 import hashlib
 import os
 import platform
+import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -98,22 +99,34 @@ def program(name: str, sources: Iterable[str], flags: tuple[str, ...] = PLAIN, *
     return target
 
 
-def run(
-    executable: Path, *arguments: object, environment: Mapping[str, str] | None = None, statuses: tuple[int, ...] = (0,)
-) -> str:
-    """Run a test program and return what it printed; any other exit status fails with its words."""
-    command = [str(executable), *map(str, arguments)]
+@functools.cache
+def _without_randomisation() -> tuple[str, ...]:
+    """A prefix that switches address randomisation off, where that is allowed: sanitizers want their addresses free."""
+    if setarch := shutil.which("setarch"):
+        command = [setarch, "-R", "true"]
+        if subprocess.run(command, capture_output=True, check=False).returncode == 0:
+            return (setarch, "-R")
+    return ()
+
+
+def attempt(executable: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a test program to its end, whatever that is; what it left in memory goes with it."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="shmq-crash-", dir=memory) as arena_root:
-        done = subprocess.run(
-            command,
+        return subprocess.run(
+            [*_without_randomisation(), str(executable), *map(str, arguments)],
             capture_output=True,
             text=True,
             check=False,
             timeout=RUN_SECONDS_MAX,
-            env={**os.environ, "SHMQ_ARENA_ROOT": arena_root, **(environment or {})},
+            env={**os.environ, "SHMQ_ARENA_ROOT": arena_root, "TSAN_OPTIONS": "halt_on_error=0"},
         )
-    assert done.returncode in statuses, f"{' '.join(command)}: status {done.returncode}\n{done.stdout}{done.stderr}"
+
+
+def run(executable: Path, *arguments: object, statuses: tuple[int, ...] = (0,)) -> str:
+    """Run a test program and return what it printed; any other exit status fails with its words."""
+    done = attempt(executable, *arguments)
+    assert done.returncode in statuses, f"{' '.join(done.args)}: status {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from typing import Any
 
 import pytest
-from core_build import ADDRESS, BINDINGS, PLAIN, POINTS, Edit, core_sources, program, run
+from core_build import ADDRESS, BINDINGS, PLAIN, POINTS, Edit, attempt, core_sources, program, run
 
 WORLD = ("crash/shapes.c", "crash/scenes.c", "crash/check.c", "crash/arena.c")
 SOAK = ("crash/soak.c", "crash/soak_actors.c", "crash/soak_check.c", "crash/arena.c")
@@ -91,7 +90,7 @@ def test_the_eviction_test_notices(edit: Edit) -> None:
 # ---- strangers -----------------------------------------------------------------------------------
 def test_a_foreign_process_gets_its_answer_and_touches_nothing() -> None:
     executable = program("foreign", ("crash/foreign.c", "crash/arena.c"))
-    done = subprocess.run([executable], capture_output=True, text=True, check=False, timeout=60)
+    done = attempt(executable)
     cases = lines_of(done.stdout)
     assert len(cases) >= 20, done.stderr
     for case in cases:

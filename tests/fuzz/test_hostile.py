@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 from typing import Any
 
 import pytest
-from core_build import ADDRESS, LONG, RUN_SECONDS_MAX, Edit, program, run
+from core_build import ADDRESS, LONG, Edit, attempt, program, run
 
 HOSTILE = ("fuzz/hostile.c", "crash/check.c", "crash/arena.c")
-MIX = ("crash/step.c", "crash/trace.c", "crash/shapes.c", "crash/scenes.c", "crash/check.c", "crash/arena.c")
 SEED = int(os.environ.get("SHMQ_CRASH_SEED", random.randrange(1 << 30)))
 ROUNDS = {"read": 20_000, "write": 20_000, "race": 100}
 OK, CORRUPT = "0", "12"
@@ -80,9 +78,6 @@ def test_scribbled_memory_is_answered(mode: str) -> None:
 def test_the_fuzzing_notices_a_missing_check(mode: str, edit: Edit) -> None:
     executable = program("hostile-mutant", HOSTILE, ADDRESS, edits=(edit,))
     for seed in range(1, 6):
-        done = subprocess.run(
-            [executable, mode, "20000", str(seed)], capture_output=True, check=False, timeout=RUN_SECONDS_MAX
-        )
-        if done.returncode != 0:
+        if attempt(executable, mode, 20_000, seed).returncode != 0:
             return
     pytest.fail("five runs passed without the check")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from core_build import LONG, PLAIN, POINTS, RUN_SECONDS_MAX, THREAD, Edit, program, run
+from core_build import LONG, PLAIN, POINTS, THREAD, Edit, attempt, program, run
 
 WAKE = ("race/wake.c", "crash/check.c", "crash/arena.c")
 WAKE_POINTS = ("race/wake_points.c", "crash/check.c", "crash/arena.c")
@@ -97,19 +96,6 @@ def test_threads_see_each_others_work_whole() -> None:
 SANITIZED = (*THREAD, "-Wno-tsan", "-fno-builtin", "-Dpthread_mutex_clocklock=race_clocklock")
 
 
-def sanitize(executable: Path, milliseconds: int) -> subprocess.CompletedProcess[str]:
-    # Its shadow memory wants the addresses of a process without randomisation.
-    still = [setarch, "-R"] if (setarch := shutil.which("setarch")) else []
-    return subprocess.run(
-        [*still, str(executable), str(milliseconds)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=RUN_SECONDS_MAX,
-        env={**os.environ, "TSAN_OPTIONS": "halt_on_error=0"},
-    )
-
-
 @pytest.fixture(scope="module")
 def sanitizer_works(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("tsan")
@@ -118,13 +104,13 @@ def sanitizer_works(tmp_path_factory: pytest.TempPathFactory) -> None:
     command = [compiler, "-fsanitize=thread", str(folder / "try.c"), "-o", str(folder / "try")]
     if subprocess.run(command, capture_output=True, check=False).returncode != 0:
         pytest.skip("this compiler has no ThreadSanitizer")
-    if sanitize(folder / "try", 0).returncode != 0:
+    if attempt(folder / "try").returncode != 0:
         pytest.skip("ThreadSanitizer does not run on this kernel")
 
 
 @pytest.mark.usefixtures("sanitizer_works")
 def test_thread_sanitizer_finds_no_race() -> None:
-    done = sanitize(program("threads-sanitized", THREADS, SANITIZED), 60_000 if LONG else 5_000)
+    done = attempt(program("threads-sanitized", THREADS, SANITIZED), 60_000 if LONG else 5_000)
     assert "WARNING: ThreadSanitizer" not in done.stderr, done.stderr[:8000]
     assert done.returncode == 0, done.stderr[:8000]
     print(done.stdout)
@@ -133,7 +119,7 @@ def test_thread_sanitizer_finds_no_race() -> None:
 @pytest.mark.usefixtures("sanitizer_works")
 def test_thread_sanitizer_notices_an_extent_that_is_read_in_halves() -> None:
     halves = Edit("table.c", "extent_load(&store->topics[topic].extents[i]);\n", "store->topics[topic].extents[i];\n")
-    done = sanitize(program("threads-mutant", THREADS, SANITIZED, edits=(halves,)), 5_000)
+    done = attempt(program("threads-mutant", THREADS, SANITIZED, edits=(halves,)), 5_000)
     assert "WARNING: ThreadSanitizer: data race" in done.stderr
 
 
