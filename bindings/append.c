@@ -313,6 +313,25 @@ static enum shmq_status append_claimed(struct shmq_store *store, uint32_t queue,
     }
 }
 
+/* With many queues in use every word of a queue is a cache miss; asked for before the record is encoded, they arrive
+ * while it is. The hint may be stale or torn: it is only an address to look at. */
+static void queue_prefetch(const struct shmq_store *store, uint32_t queue)
+{
+    __builtin_prefetch(&store->queues[queue], 1);
+    __builtin_prefetch((const void *)&store->waiters[queue], 0);
+}
+
+static void unit_prefetch(const struct shmq_store *store, uint32_t queue)
+{
+    uint32_t frame = store->queues[queue].frame_last;
+    uint64_t next = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_relaxed);
+    if (frame < store->sizes.frame_max) {
+        __builtin_prefetch(&store->frames[frame], 0);
+        __builtin_prefetch(
+            store->units + (size_t)frame * SHMQ_FRAME_BYTES + next % SHMQ_FRAME_UNITS * SHMQ_UNIT_BYTES, 1);
+    }
+}
+
 enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const struct shmq_spec *spec, int64_t tag_hash,
                              uint64_t deadline_ns, struct shmq_appended *out)
 {
@@ -328,6 +347,7 @@ enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const str
     if (bytes > SHMQ_INLINE_BYTES_MAX) {
         return append_claimed(store, queue, spec, tag_hash, deadline_ns, out);
     }
+    queue_prefetch(store, queue);
     uint64_t now_ms = now_ms_cached(store);
     struct shmq_patch patch;
     if (spec->born_ms == 0) {
@@ -337,6 +357,7 @@ enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const str
     } else {
         shmq_record_encode(store->scratch, spec, &patch);
     }
+    unit_prefetch(store, queue);
     struct shmq_place place;
     status = shmq_enter(store, queue, bytes, 1, deadline_ns, &place);
     if (status != SHMQ_OK) {

@@ -88,6 +88,29 @@ static bool nearly_full(const struct round *round)
     return shmq_load_acquire(&round->arena.store.log->end) > all - round->arena.options.file_bytes / 4;
 }
 
+/* Who holds what and who sleeps where, for whoever has to find out why nobody goes on. */
+static void describe(const struct round *round, uint64_t now_ns)
+{
+    const struct shmq_log *log = round->arena.store.log;
+    fprintf(stderr, "lock word %x, holder noted %u, intent %u; claim state %u of pid %u, open for %" PRIu64 " ms\n",
+            (uint32_t)log->lock.__data.__lock, log->holder_pid, atomic_load(&log->intent.kind),
+            atomic_load(&log->claim.state), log->claim.owner_pid, (now_ns - log->claim.opened_ns) / 1000000);
+    for (uint32_t actor = 0; actor < SOAK_ACTORS; actor++) {
+        static const char *const files[] = {"stat", "wchan", "syscall"};
+        for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+            char path[64], text[120];
+            snprintf(path, sizeof path, "/proc/%d/%s", (int)round->pids[actor], files[i]);
+            FILE *file = fopen(path, "r");
+            size_t got = file == NULL ? 0 : fread(text, 1, sizeof text - 1, file);
+            text[got] = 0;
+            fprintf(stderr, "actor %u %s: %s%s", actor, files[i], text, got > 0 && text[got - 1] == '\n' ? "" : "\n");
+            if (file != NULL) {
+                fclose(file);
+            }
+        }
+    }
+}
+
 /* From a kill to the next commit. The log end tells, so it works for a kill of whatever actor. */
 static void await_progress(struct round *round, struct totals *totals, uint64_t killed_ns, uint64_t end)
 {
@@ -100,6 +123,7 @@ static void await_progress(struct round *round, struct totals *totals, uint64_t 
         }
         if (now - killed_ns > STUCK_NS) {
             totals->stuck++;
+            describe(round, now);
             soak_violation(round->page, "nobody went on within a second of a kill");
             return;
         }
