@@ -314,7 +314,7 @@ static enum shmq_status append_claimed(struct shmq_store *store, uint32_t queue,
 }
 
 /* With many queues in use every word of a queue is a cache miss; asked for before the record is encoded, they arrive
- * while it is. The hint may be stale or torn: it is only an address to look at. */
+ * while it is. The hint may be stale: it is only an address to look at. */
 static void queue_prefetch(const struct shmq_store *store, uint32_t queue)
 {
     __builtin_prefetch(&store->queues[queue], 1);
@@ -323,7 +323,7 @@ static void queue_prefetch(const struct shmq_store *store, uint32_t queue)
 
 static void unit_prefetch(const struct shmq_store *store, uint32_t queue)
 {
-    uint32_t frame = store->queues[queue].frame_last;
+    uint32_t frame = atomic_load_explicit(&store->queues[queue].frame_last, memory_order_relaxed);
     uint64_t next = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_relaxed);
     if (frame < store->sizes.frame_max) {
         __builtin_prefetch(&store->frames[frame], 0);

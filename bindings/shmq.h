@@ -201,7 +201,7 @@ struct shmq_queue {
     _Atomic uint64_t offset_max;   /* next queue offset; the word consumers bound themselves by */
     _Atomic uint64_t offset_min;   /* first queue offset whose record still exists */
     _Atomic uint64_t persisted;    /* units below it are in the ConsumeQueue files */
-    uint32_t frame_last;           /* hint: frame of the last unit; checked against its tag */
+    _Atomic uint32_t frame_last;   /* hint: frame of the last unit; checked against its tag */
     uint32_t topic;
     uint32_t queue_id;
     uint32_t reserved;
