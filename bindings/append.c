@@ -15,8 +15,7 @@
 
 #include "internal.h"
 
-/* Units are grown in this step by a writer that finds none while the keeper is dead or late. */
-#define GROW_FRAMES 256u
+#define GROW_FRAMES 256u /* step of a writer that finds no unit frame while the keeper is dead or late */
 #define KEEPER_SILENT_NS UINT64_C(2000000000)
 #define SPACE_POLL_NS UINT64_C(200000)
 
@@ -56,8 +55,7 @@ enum shmq_status shmq_writable_check(const struct shmq_store *store, uint32_t qu
 
 static void put_blank(uint8_t *out, uint64_t space)
 {
-    uint32_t words[2] = {__builtin_bswap32((uint32_t)space), __builtin_bswap32(SHMQ_RECORD_MAGIC_BLANK)};
-    memcpy(out, words, sizeof words);
+    memcpy(out, (uint32_t[2]){__builtin_bswap32((uint32_t)space), __builtin_bswap32(SHMQ_RECORD_MAGIC_BLANK)}, 8);
 }
 
 /* Find where the next record goes; writes the BLANK and moves to the next file where this one has no room. */
@@ -327,16 +325,18 @@ static void unit_prefetch(const struct shmq_store *store, uint32_t queue)
     uint64_t next = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_relaxed);
     if (frame < store->sizes.frame_max) {
         __builtin_prefetch(&store->frames[frame], 0);
-        __builtin_prefetch(
-            store->units + (size_t)frame * SHMQ_FRAME_BYTES + next % SHMQ_FRAME_UNITS * SHMQ_UNIT_BYTES, 1);
+        const uint8_t *units = store->units + (size_t)frame * SHMQ_FRAME_BYTES;
+        __builtin_prefetch(units + next % SHMQ_FRAME_UNITS * SHMQ_UNIT_BYTES, 1);
     }
 }
 
 enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const struct shmq_spec *spec, int64_t tag_hash,
                              uint64_t deadline_ns, struct shmq_appended *out)
 {
-    enum shmq_status status = shmq_writable_check(store, queue);
-    status = status != SHMQ_OK ? status : check_spec(spec);
+    if (!store->writable || queue >= store->sizes.queue_max) {
+        return shmq_writable_check(store, queue); /* the rest is judged under the lock */
+    }
+    enum shmq_status status = check_spec(spec);
     if (status != SHMQ_OK) {
         return status;
     }
