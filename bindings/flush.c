@@ -9,6 +9,7 @@
 #include "internal.h"
 
 #define BEAT_STALE_NS UINT64_C(500000000)
+#define FLUSH_LOCK_NS UINT64_C(30000000000)
 #define WAIT_SLICE_NS UINT64_C(50000000)
 
 void shmq_raise_durable(struct shmq_store *store, uint64_t position)
@@ -55,7 +56,8 @@ enum shmq_status shmq_flush(struct shmq_store *store, uint64_t *durable_end)
     if (!store->writable) {
         return SHMQ_READ_ONLY;
     }
-    int rc = shmq_robust_lock(&store->log->flush_lock, store->io->monotonic_ns() + UINT64_C(30000000000), &owner_died);
+    uint64_t deadline_ns = store->io->monotonic_ns() + FLUSH_LOCK_NS;
+    int rc = shmq_robust_lock(store, &store->log->flush_lock, deadline_ns, &owner_died);
     if (rc != 0) {
         errno = rc;
         return rc == ETIMEDOUT ? SHMQ_TIMED_OUT : SHMQ_SYSTEM;

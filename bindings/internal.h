@@ -86,7 +86,7 @@ void shmq_claim_repair(struct shmq_store *store);                               
 /* lock.c */
 /* True only with proof: no such process, it has ended, or the pid belongs to one that started later. */
 bool shmq_process_died(uint32_t pid, uint64_t start);
-int shmq_robust_lock(pthread_mutex_t *mutex, uint64_t deadline_ns, bool *owner_died);
+int shmq_robust_lock(const struct shmq_store *store, pthread_mutex_t *mutex, uint64_t deadline_ns, bool *owner_died);
 /* table.c */
 void shmq_table_repair(struct shmq_store *store);
 /* mapping.c */

@@ -18,10 +18,26 @@
 
 #include "internal.h"
 
-int shmq_robust_lock(pthread_mutex_t *mutex, uint64_t deadline_ns, bool *owner_died)
+/* Nobody sleeps on a mutex for longer than this. A waiter that is killed after it was woken, while somebody else has
+ * taken the mutex already, takes the wake-up of the others with it: the word no longer says that anybody waits, and
+ * neither the C library nor the kernel tells them that it is free. */
+#define LOCK_SLICE_NS UINT64_C(10000000)
+
+static int lock_in_slices(const struct shmq_store *store, pthread_mutex_t *mutex, uint64_t deadline_ns)
 {
-    struct timespec until = shmq_timespec(deadline_ns);
-    int rc = pthread_mutex_clocklock(mutex, CLOCK_MONOTONIC, &until);
+    for (;;) {
+        uint64_t slice_ns = store->io->monotonic_ns() + LOCK_SLICE_NS;
+        struct timespec until = shmq_timespec(slice_ns < deadline_ns ? slice_ns : deadline_ns);
+        int rc = pthread_mutex_clocklock(mutex, CLOCK_MONOTONIC, &until);
+        if (rc != ETIMEDOUT || slice_ns >= deadline_ns) {
+            return rc;
+        }
+    }
+}
+
+int shmq_robust_lock(const struct shmq_store *store, pthread_mutex_t *mutex, uint64_t deadline_ns, bool *owner_died)
+{
+    int rc = lock_in_slices(store, mutex, deadline_ns);
     *owner_died = rc == EOWNERDEAD;
     return *owner_died ? 0 : rc;
 }
@@ -83,8 +99,7 @@ enum shmq_status shmq_lock(struct shmq_store *store, uint64_t deadline_ns)
         if (deadline_ns == 0) {
             return SHMQ_WOULD_BLOCK;
         }
-        struct timespec until = shmq_timespec(deadline_ns);
-        rc = pthread_mutex_clocklock(&log->lock, CLOCK_MONOTONIC, &until);
+        rc = lock_in_slices(store, &log->lock, deadline_ns);
     }
     if (rc == EOWNERDEAD) {
         after_owner_death(store);

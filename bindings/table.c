@@ -56,8 +56,10 @@ static void topic_link(struct shmq_store *store, uint32_t index)
     }
     uint32_t at = hash_name(topic->name, bytes) & mask;
     /* Twice as many buckets as entries, so an empty one comes; the bound is for a scribbled table. */
-    for (uint32_t step = 0; step < mask && store->topic_buckets[at] != 0 && store->topic_buckets[at] != index + 1; step++) {
-        at = (at + 1) & mask;
+    for (uint32_t step = 0; step < mask; step++, at = (at + 1) & mask) {
+        if (store->topic_buckets[at] == 0 || store->topic_buckets[at] == index + 1) {
+            break;
+        }
     }
     __atomic_store_n(&store->topic_buckets[at], index + 1, __ATOMIC_RELEASE);
 }
@@ -75,7 +77,7 @@ static enum shmq_status table_enter(struct shmq_store *store)
     if (!store->writable) {
         return SHMQ_READ_ONLY; /* the lock itself lies in a segment that readers map read-only */
     }
-    int rc = shmq_robust_lock(&store->log->table_lock, store->io->monotonic_ns() + TABLE_LOCK_NS, &owner_died);
+    int rc = shmq_robust_lock(store, &store->log->table_lock, store->io->monotonic_ns() + TABLE_LOCK_NS, &owner_died);
     if (rc != 0) {
         errno = rc;
         return rc == ETIMEDOUT ? SHMQ_BROKER_BUSY : SHMQ_SYSTEM;
