@@ -18,10 +18,11 @@
 
 #define FILES 8u
 #define AIM_LOOKS 20000
+#define STEP_NS_MAX UINT64_C(50000000)
 #define STUCK_NS UINT64_C(1000000000) /* the promise: others go on within a second */
 
 struct totals {
-    uint64_t kills, rounds, messages, deaths, rolled, evictions, released, stuck;
+    uint64_t kills, rounds, messages, deaths, rolled, evictions, released;
     uint64_t *waits_ns;         /* kill -> next commit of anybody */
     uint64_t wait_count;
 };
@@ -32,6 +33,8 @@ struct round {
     pid_t pids[SOAK_ACTORS];
     uint32_t lives[SOAK_ACTORS];
     uint64_t random;
+    struct watched { uint64_t acked, asleep_ns; uint32_t life; } watched[SOAK_PRODUCERS];
+    uint64_t watched_ns;
 };
 
 static void spawn(struct round *round, uint32_t actor)
@@ -88,24 +91,97 @@ static bool nearly_full(const struct round *round)
     return shmq_load_acquire(&round->arena.store.log->end) > all - round->arena.options.file_bytes / 4;
 }
 
+/* Who holds what and who sleeps where, for whoever has to find out why nobody goes on. */
+static void describe(const struct round *round, uint64_t now_ns)
+{
+    const struct shmq_log *log = round->arena.store.log;
+    fprintf(stderr, "lock word %x, holder noted %u, intent %u; claim state %u of pid %u, open for %" PRIu64 " ms\n",
+            (uint32_t)log->lock.__data.__lock, log->holder_pid, atomic_load(&log->intent.kind),
+            atomic_load(&log->claim.state), log->claim.owner_pid, (now_ns - log->claim.opened_ns) / 1000000);
+    for (uint32_t actor = 0; actor < SOAK_ACTORS; actor++) {
+        static const char *const files[] = {"stat", "wchan", "syscall"};
+        for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+            char path[64], text[120];
+            snprintf(path, sizeof path, "/proc/%d/%s", (int)round->pids[actor], files[i]);
+            FILE *file = fopen(path, "r");
+            size_t got = file == NULL ? 0 : fread(text, 1, sizeof text - 1, file);
+            text[got] = 0;
+            fprintf(stderr, "actor %u %s: %s%s", actor, files[i], text, got > 0 && text[got - 1] == '\n' ? "" : "\n");
+            if (file != NULL) {
+                fclose(file);
+            }
+        }
+    }
+}
+
+static char state_of(pid_t pid)
+{
+    char path[64], text[120] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    size_t got = file == NULL ? 0 : fread(text, 1, sizeof text - 1, file);
+    if (file != NULL) {
+        fclose(file);
+    }
+    text[got] = 0;
+    const char *end = strrchr(text, ')');
+    return end == NULL ? '?' : end[2];
+}
+
+/* A busy machine lets nobody run, which is not what is tested: only sleep counts against the store. */
+static bool anybody_wants_to_run(const struct round *round)
+{
+    for (uint32_t i = 0; i < SOAK_PRODUCERS; i++) {
+        char state = state_of(round->pids[i]);
+        if (state == 'R' || state == 'D') {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Time that passed while this process itself was not stopped: a paused machine counts for one step. */
+static uint64_t patient_step(uint64_t passed_ns)
+{
+    return passed_ns < STEP_NS_MAX ? passed_ns : STEP_NS_MAX;
+}
+
 /* From a kill to the next commit. The log end tells, so it works for a kill of whatever actor. */
 static void await_progress(struct round *round, struct totals *totals, uint64_t killed_ns, uint64_t end)
 {
-    uint64_t now;
-    for (;;) {
-        bool moved = shmq_load_acquire(&round->arena.store.log->end) != end;
+    uint64_t now = killed_ns, asleep_ns = 0;
+    while (shmq_load_acquire(&round->arena.store.log->end) == end && !nearly_full(round)) {
+        uint64_t before = now;
         now = shmq_io_posix.monotonic_ns();
-        if (moved || nearly_full(round)) {
-            break;
-        }
-        if (now - killed_ns > STUCK_NS) {
-            totals->stuck++;
+        asleep_ns += anybody_wants_to_run(round) ? 0 : patient_step(now - before);
+        if (asleep_ns > STUCK_NS) {
+            describe(round, now);
             soak_violation(round->page, "nobody went on within a second of a kill");
             return;
         }
         sched_yield();
     }
-    totals->waits_ns[totals->wait_count++] = now - killed_ns;
+    totals->waits_ns[totals->wait_count++] = shmq_io_posix.monotonic_ns() - killed_ns;
+}
+
+/* The same for each producer alone: it may not sleep for a second while the others go on. */
+static void watch_producers(struct round *round)
+{
+    uint64_t now = shmq_io_posix.monotonic_ns();
+    for (uint32_t i = 0; i < SOAK_PRODUCERS; i++) {
+        struct watched *watched = &round->watched[i];
+        uint64_t acked = atomic_load(&round->page->lives[i][round->lives[i] - 1].acked);
+        if (acked != watched->acked || round->lives[i] != watched->life) {
+            *watched = (struct watched){.acked = acked, .life = round->lives[i]};
+        } else if (state_of(round->pids[i]) == 'S') {
+            watched->asleep_ns += patient_step(now - round->watched_ns);
+        }
+        if (watched->asleep_ns > STUCK_NS) {
+            describe(round, now);
+            soak_violation(round->page, "producer %u sleeps on while others go on", i);
+        }
+    }
+    round->watched_ns = now;
 }
 
 static void run_round(struct totals *totals, uint64_t kills, uint64_t file_bytes, uint64_t *random)
@@ -133,6 +209,7 @@ static void run_round(struct totals *totals, uint64_t kills, uint64_t file_bytes
         totals->kills++;
         await_progress(&round, totals, now, end);
         spawn(&round, actor);
+        watch_producers(&round);
     }
     for (uint32_t actor = 0; actor < SOAK_ACTORS; actor++) {
         kill_actor(&round, actor);

@@ -47,6 +47,12 @@ def test_beside_a_stopped_holder_others_get_busy_and_nothing_is_broken_after_it_
     assert sum(shape["stops_inside"] for shape in shapes) >= 100
 
 
+def test_nobody_sleeps_beside_a_free_lock_when_a_woken_waiter_was_killed() -> None:
+    locks = lines_of(run(program("waiter", ("crash/waiter.c", "crash/check.c", "crash/arena.c")), statuses=(0, 1)))
+    assert [lock["lock"] for lock in locks] == ["append", "table", "flush"]
+    assert not [lock for lock in locks if not lock["good"]]
+
+
 # ---- claims --------------------------------------------------------------------------------------
 def test_a_stopped_claim_owner_is_evicted_and_settles_its_hole_when_it_comes_back() -> None:
     variants = lines_of(run(program("evict", ("crash/evict.c", "crash/check.c", "crash/arena.c")), statuses=(0, 1)))
