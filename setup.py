@@ -11,7 +11,8 @@ setup(
             sources=sorted(glob("bindings/*.c")),
             depends=sorted(glob("bindings/*.h")),
             define_macros=[("_GNU_SOURCE", None)],
-            extra_compile_args=["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"],
+            extra_compile_args=["-std=c11", "-O2", "-flto", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"],
+            extra_link_args=["-O2", "-flto"],
         )
     ]
 )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 BINDINGS = Path(__file__).resolve().parent.parent / "bindings"
 HERE = Path(__file__).resolve().parent
-FLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE")
+FLAGS = ("-std=c11", "-O2", "-flto", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE")
 PROGRAM_SECONDS_MAX = 300.0
 
 

@@ -15,8 +15,7 @@
 
 #include "internal.h"
 
-/* Units are grown in this step by a writer that finds none while the keeper is dead or late. */
-#define GROW_FRAMES 256u
+#define GROW_FRAMES 256u /* step of a writer that finds no unit frame while the keeper is dead or late */
 #define KEEPER_SILENT_NS UINT64_C(2000000000)
 #define SPACE_POLL_NS UINT64_C(200000)
 
@@ -56,8 +55,7 @@ enum shmq_status shmq_writable_check(const struct shmq_store *store, uint32_t qu
 
 static void put_blank(uint8_t *out, uint64_t space)
 {
-    uint32_t words[2] = {__builtin_bswap32((uint32_t)space), __builtin_bswap32(SHMQ_RECORD_MAGIC_BLANK)};
-    memcpy(out, words, sizeof words);
+    memcpy(out, (uint32_t[2]){__builtin_bswap32((uint32_t)space), __builtin_bswap32(SHMQ_RECORD_MAGIC_BLANK)}, 8);
 }
 
 /* Find where the next record goes; writes the BLANK and moves to the next file where this one has no room. */
@@ -160,7 +158,9 @@ enum shmq_status shmq_enter(struct shmq_store *store, uint32_t queue, uint32_t b
             }
             continue;
         }
-        status = place_find(store, bytes, place);
+        /* Once more under the lock: a generation that was retired since must not grow any more. */
+        status = shmq_writable_check(store, queue);
+        status = status != SHMQ_OK ? status : place_find(store, bytes, place);
         if (status == SHMQ_OK && count > 0) {
             uint64_t next = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_relaxed);
             status = shmq_frames_ensure(store, queue, next, count);
@@ -311,11 +311,32 @@ static enum shmq_status append_claimed(struct shmq_store *store, uint32_t queue,
     }
 }
 
+/* With many queues in use every word of a queue is a cache miss; asked for before the record is encoded, they arrive
+ * while it is. The hint may be stale: it is only an address to look at. */
+static void queue_prefetch(const struct shmq_store *store, uint32_t queue)
+{
+    __builtin_prefetch(&store->queues[queue], 1);
+    __builtin_prefetch((const void *)&store->waiters[queue], 0);
+}
+
+static void unit_prefetch(const struct shmq_store *store, uint32_t queue)
+{
+    uint32_t frame = atomic_load_explicit(&store->queues[queue].frame_last, memory_order_relaxed);
+    uint64_t next = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_relaxed);
+    if (frame < store->sizes.frame_max) {
+        __builtin_prefetch(&store->frames[frame], 0);
+        const uint8_t *units = store->units + (size_t)frame * SHMQ_FRAME_BYTES;
+        __builtin_prefetch(units + next % SHMQ_FRAME_UNITS * SHMQ_UNIT_BYTES, 1);
+    }
+}
+
 enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const struct shmq_spec *spec, int64_t tag_hash,
                              uint64_t deadline_ns, struct shmq_appended *out)
 {
-    enum shmq_status status = shmq_writable_check(store, queue);
-    status = status != SHMQ_OK ? status : check_spec(spec);
+    if (!store->writable || queue >= store->sizes.queue_max) {
+        return shmq_writable_check(store, queue); /* the rest is judged under the lock */
+    }
+    enum shmq_status status = check_spec(spec);
     if (status != SHMQ_OK) {
         return status;
     }
@@ -326,6 +347,7 @@ enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const str
     if (bytes > SHMQ_INLINE_BYTES_MAX) {
         return append_claimed(store, queue, spec, tag_hash, deadline_ns, out);
     }
+    queue_prefetch(store, queue);
     uint64_t now_ms = now_ms_cached(store);
     struct shmq_patch patch;
     if (spec->born_ms == 0) {
@@ -335,6 +357,7 @@ enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const str
     } else {
         shmq_record_encode(store->scratch, spec, &patch);
     }
+    unit_prefetch(store, queue);
     struct shmq_place place;
     status = shmq_enter(store, queue, bytes, 1, deadline_ns, &place);
     if (status != SHMQ_OK) {

@@ -147,7 +147,8 @@ enum shmq_status shmq_claim_commit(struct shmq_store *store, struct shmq_claim_h
             return SHMQ_EVICTED;
         }
         uint64_t next = atomic_load_explicit(&store->queues[handle->queue].offset_max, memory_order_relaxed);
-        status = shmq_frames_ensure(store, handle->queue, next, 1);
+        status = shmq_writable_check(store, handle->queue); /* as in shmq_enter */
+        status = status != SHMQ_OK ? status : shmq_frames_ensure(store, handle->queue, next, 1);
         if (status == SHMQ_OK) {
             status = commit_locked(store, handle, spec, tag_hash, now_ms, out);
         }

@@ -185,7 +185,7 @@ enum shmq_status shmq_frames_ensure(struct shmq_store *store, uint32_t queue, ui
     }
     struct shmq_queue *entry = &store->queues[queue];
     for (uint64_t ordinal = queue_offset / SHMQ_FRAME_UNITS; ordinal <= last; ordinal++) {
-        uint32_t hint = entry->frame_last;
+        uint32_t hint = atomic_load_explicit(&entry->frame_last, memory_order_relaxed);
         uint64_t tag = shmq_frame_tag(queue, (uint32_t)ordinal);
         if (hint < store->sizes.frame_max &&
             atomic_load_explicit(&store->frames[hint].tag, memory_order_relaxed) == tag) {
@@ -198,7 +198,7 @@ enum shmq_status shmq_frames_ensure(struct shmq_store *store, uint32_t queue, ui
                 return status;
             }
         }
-        entry->frame_last = frame;
+        atomic_store_explicit(&entry->frame_last, frame, memory_order_relaxed);
     }
     return SHMQ_OK;
 }
@@ -206,7 +206,7 @@ enum shmq_status shmq_frames_ensure(struct shmq_store *store, uint32_t queue, ui
 bool shmq_unit_write(struct shmq_store *store, uint32_t queue, uint64_t queue_offset, const struct shmq_unit *unit)
 {
     uint32_t ordinal = (uint32_t)(queue_offset / SHMQ_FRAME_UNITS);
-    uint32_t frame = store->queues[queue].frame_last;
+    uint32_t frame = atomic_load_explicit(&store->queues[queue].frame_last, memory_order_relaxed);
     if (frame >= store->sizes.frame_max ||
         atomic_load_explicit(&store->frames[frame].tag, memory_order_relaxed) != shmq_frame_tag(queue, ordinal)) {
         frame = shmq_frame_find(store, queue, ordinal);

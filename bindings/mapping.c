@@ -13,6 +13,8 @@
 /* One madvise in so many bytes: short enough to stay in cache reach, rare enough (one append in thousands) to stay
  * outside the 99.9th percentile. */
 #define POPULATE_BYTES (2u << 20)
+/* For long records, which would pay for such a call at every second append. */
+#define POPULATE_LONG_BYTES (16u << 20)
 
 struct shmq_mapping *shmq_mapping_hold(struct shmq_mapping *mapping)
 {
@@ -106,12 +108,24 @@ void shmq_mapping_populate(struct shmq_mapping *mapping, uint64_t log_position, 
     /* The creator of the store reserved the blocks, so this cannot run into a full disk; where the kernel does not
      * know the advice, the first store to each page faults as usual. */
     uint64_t start = (from > mapping->populated ? from : mapping->populated) / SHMQ_PAGE_BYTES * SHMQ_PAGE_BYTES;
-    uint64_t end = until + POPULATE_BYTES;
+    uint64_t end = until + (bytes > SHMQ_LONG_BYTES ? POPULATE_LONG_BYTES : POPULATE_BYTES);
     end = end > mapping->bytes ? mapping->bytes : end / SHMQ_PAGE_BYTES * SHMQ_PAGE_BYTES;
     if (end > start) {
         (void)mapping->io->populate(mapping->data + start, end - start, true);
         mapping->populated = end;
     }
+}
+
+void shmq_mapping_populate_read(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes)
+{
+    uint64_t from = log_position - mapping->base, until = from + bytes;
+    if (bytes <= SHMQ_LONG_BYTES || until <= mapping->populated_read || until > mapping->bytes) {
+        return;
+    }
+    /* One call instead of a fault for each 64 KiB; the bytes are there, only our page table does not know it. */
+    uint64_t start = (from > mapping->populated_read ? from : mapping->populated_read) / SHMQ_PAGE_BYTES * SHMQ_PAGE_BYTES;
+    (void)mapping->io->populate(mapping->data + start, until - start, false);
+    mapping->populated_read = until;
 }
 
 uint64_t shmq_visible_end(const struct shmq_store *store)

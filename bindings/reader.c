@@ -199,6 +199,7 @@ static enum shmq_status cursor_deliver(struct shmq_reader *reader, struct shmq_c
         return SHMQ_SYSTEM;
     }
     record_prefetch(cursor, mapping);
+    shmq_mapping_populate_read(mapping, unit->log_position, unit->record_bytes);
     enum shmq_status status = record_check(mapping, unit, offset, &out->view);
     out->queue = cursor->queue;
     out->queue_offset = offset;

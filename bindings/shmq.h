@@ -201,7 +201,7 @@ struct shmq_queue {
     _Atomic uint64_t offset_max;   /* next queue offset; the word consumers bound themselves by */
     _Atomic uint64_t offset_min;   /* first queue offset whose record still exists */
     _Atomic uint64_t persisted;    /* units below it are in the ConsumeQueue files */
-    uint32_t frame_last;           /* hint: frame of the last unit; checked against its tag */
+    _Atomic uint32_t frame_last;   /* hint: frame of the last unit; checked against its tag */
     uint32_t topic;
     uint32_t queue_id;
     uint32_t reserved;
@@ -359,10 +359,12 @@ struct shmq_mapping {          /* one mapped CommitLog file; views keep it alive
     atomic_int references;
     bool writable;
     int fd;                    /* open as long as the mapping: fdatasync must see errors since before the first store */
-    uint64_t populated;        /* bytes below it have page-table entries in this process */
+    uint64_t populated;        /* bytes below it have page-table entries for storing in this process */
+    uint64_t populated_read;   /* bytes below it were asked for when a long record was read */
     const struct shmq_io *io;
 };
 #define SHMQ_MAPPING_CACHE 16
+#define SHMQ_LONG_BYTES (64u << 10) /* from here on filling page tables in one call pays for a single record */
 
 struct shmq_store {
     struct shmq_head *head;
@@ -429,6 +431,7 @@ void shmq_store_detach(struct shmq_store *store);
 struct shmq_mapping *shmq_mapping_get(struct shmq_store *store, uint64_t log_position); /* borrowed, NULL + errno */
 struct shmq_mapping *shmq_mapping_hold(struct shmq_mapping *mapping);
 void shmq_mapping_release(struct shmq_mapping *mapping);
+void shmq_mapping_populate_read(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes);
 uint64_t shmq_visible_end(const struct shmq_store *store);
 
 /* lock, lock.c: SHMQ_WOULD_BLOCK when deadline_ns is 0 and the lock is taken; repairs after a dead holder */

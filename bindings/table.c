@@ -164,7 +164,7 @@ static enum shmq_status queues_add(struct shmq_store *store, uint32_t index, uin
         }
         for (uint32_t i = 0; i < wanted - have; i++) {
             struct shmq_queue *queue = &store->queues[first + i];
-            queue->frame_last = SHMQ_NONE;
+            atomic_store_explicit(&queue->frame_last, SHMQ_NONE, memory_order_relaxed);
             queue->topic = index;
             queue->queue_id = have + i;
         }

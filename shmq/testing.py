@@ -127,7 +127,7 @@ class Broker:
             "store": str(self.store),
         }
         ready, child_end = os.pipe()
-        command = [sys.executable, "-m", "shmq.daemon", "serve", "--options", json.dumps(settings)]
+        command = [sys.executable, "-P", "-m", "shmq.daemon", "serve", "--options", json.dumps(settings)]
         try:
             with open(self.directory / "broker.log", "ab") as log:
                 self._process = subprocess.Popen(

@@ -84,3 +84,15 @@ def test_the_asyncio_worker_ends_on_ctrl_c(start: Start) -> None:
         assert process.wait(20) == -signal.SIGTERM
     else:
         assert process.wait(20) == 0
+
+
+def test_the_grind_loses_no_line_when_a_producer_and_a_consumer_are_killed(tmp_path: Path) -> None:
+    lines = b"".join(b"line %d of a text that is long enough\n" % number for number in range(2000))
+    for name in range(30):
+        (tmp_path / f"text-{name:02}").write_bytes(lines)
+    command = [sys.executable, "-P", str(EXAMPLES / "grind.py"), "--roots", str(tmp_path)]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert "killed a producer" in finished.stdout
+    assert "killed a consumer" in finished.stdout
+    assert "acknowledged 60,000 lines: missing 0, with another hash 0, never acknowledged 0" in finished.stdout

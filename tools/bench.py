@@ -132,7 +132,9 @@ def _consume(meet: Meet, plan: Plan) -> tuple[int, float]:
         if plan.batch > 1:
             mq.admin.create_topic(plan.topic)
             with mq.pull_consumer(plan.topic) as pull:
-                messages = chain.from_iterable(iter(lambda: pull.poll(RECEIVE_MAX, RECEIVE_SECONDS), None))
+                messages: Iterator[shmq.Message] = chain.from_iterable(
+                    iter(lambda: pull.poll(RECEIVE_MAX, RECEIVE_SECONDS), None)
+                )
                 taken = _take_all(meet, plan, messages, lambda count: _take_polled(pull.poll, count))
                 pull.commit(group=GROUP)
                 return taken

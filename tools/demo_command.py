@@ -64,7 +64,7 @@ def demo(call: Call, seconds: float) -> None:
 @contextmanager
 def _role(name: str, url: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run one role in a process of its own; it never outlives the block."""
-    command = [sys.executable, "-m", "shmq.tools.demo_role", name, url, TOPIC]
+    command = [sys.executable, "-P", "-m", "shmq.tools.demo_role", name, url, TOPIC]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     try:
         yield process

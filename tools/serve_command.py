@@ -71,7 +71,7 @@ def daemon_command(place: Place, **given: Any) -> list[str]:
             hint=f"--file-size takes multiples of {FILE_BYTES_MULTIPLE}, at least {FILE_BYTES_MIN}; 1G is RocketMQ's",
         )
     store = Path(given["store"]).absolute() if given["store"] else default_store(place.broker_name)
-    command = [sys.executable, "-m", "shmq.daemon", "serve", "--name", place.broker_name]
+    command = [sys.executable, "-P", "-m", "shmq.daemon", "serve", "--name", place.broker_name]
     command += ["--runtime-dir", str(place.runtime_dir), "--store", str(store)]
     for option, name in (("file-bytes", "file_size"), *((name.replace("_", "-"), name) for name in _PASSED_ON)):
         if given[name] is not None:

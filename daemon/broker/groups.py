@@ -5,9 +5,13 @@ Owns members, their subscriptions and their expiry. It does not know sockets, sh
     heartbeat of a new member, or with a changed subscription      the group has changed: its members are told
     unregister, connection gone, 120 s of silence (TCP only)       the group has changed: its members are told
 
-A local member lives exactly as long as its connection. Two kinds of members share one group: local ones, whose
-subscriptions must agree (`subscriptions.Agreement`), and TCP ones, for which RocketMQ's rule holds: the last heartbeat
+A local member lives exactly as long as its connection. Two kinds of members share one group: local ones, whose tags of
+a topic must agree (`subscriptions.GroupAgreement`), and TCP ones, for which RocketMQ's rule holds: the last heartbeat
 decides what the group's table says. Their disagreement is counted and reported, never refused.
+
+    in the group             the queues of a topic are divided among    members that read different topics
+    local members only       the members that read it                   agree
+    a TCP member as well     all members: a TCP one does so anyway      disagree: counted and reported, never refused
 
 Invariants:
  1. A heartbeat is applied to all of its groups or to none.
@@ -22,7 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.subscriptions import Agreement, Subscription, subscription_of
+from shmq.daemon.broker.subscriptions import GroupAgreement, Subscription, subscription_of
 from shmq.errors import FlowControl, SubscriptionConflict
 from shmq.message import check_group, check_topic
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData
@@ -58,8 +62,13 @@ class ConsumerGroup:
     consume_type: str
     members: dict[str, Member] = field(default_factory=dict)
     table: dict[str, SubscriptionData] = field(default_factory=dict)
-    agreement: Agreement = field(default_factory=Agreement)
+    agreement: GroupAgreement = field(default_factory=GroupAgreement)
     conflicts: int = 0
+
+    @property
+    def is_local(self) -> bool:
+        """Whether no member is connected over TCP."""
+        return all(member.origin.is_local for member in self.members.values())
 
 
 @dataclass(slots=True)
@@ -138,14 +147,14 @@ class GroupRegistry:
                 hint="use the same model in every member, or choose another group name",
             )
         own = group.members.get(client_id)
-        if own is None or own.subscription != wanted:
-            group.agreement.judge(
-                group.name,
-                wanted,
-                [member.subscription for member in others],
-                now_ms=now_ms,
-                grace_ms=self._settings.subscription_grace_ms,
-            )
+        held = own.subscription if own else {}
+        group.agreement.judge(
+            group.name,
+            {topic: interest for topic, interest in wanted.items() if held.get(topic) != interest},
+            [member.subscription for member in others],
+            now_ms=now_ms,
+            grace_ms=self._settings.subscription_grace_ms,
+        )
 
     def _consume(
         self,
@@ -179,7 +188,11 @@ class GroupRegistry:
 
     def _settle(self, group: ConsumerGroup, now_ms: int, change: Change) -> None:
         agreed = group.agreement.differs_since_ms is None
-        group.agreement.settle([member.subscription for member in group.members.values()], now_ms=now_ms)
+        group.agreement.settle(
+            [member.subscription for member in group.members.values()],
+            now_ms=now_ms,
+            same_topics=not group.is_local,
+        )
         if agreed and group.agreement.differs_since_ms is not None:
             group.conflicts += 1
             change.reports.append(f'the members of group "{group.name}" subscribe differently')
@@ -247,10 +260,18 @@ class GroupRegistry:
         for members in self._producers.values():
             yield from members.values()
 
-    def members(self, group: str) -> list[str]:
-        """Return the sorted client ids of a consumer group; every member sees the same order."""
+    def members(self, group: str, topic: str = "") -> list[str]:
+        """Return the sorted client ids of a consumer group; every member sees the same order.
+
+        Args:
+            topic: only those among whom its queues are divided; "" for all members.
+        """
         found = self._consumers.get(group)
-        return sorted(found.members) if found else []
+        if found is None:
+            return []
+        if topic and found.is_local:
+            return sorted(name for name, member in found.members.items() if topic in member.subscription)
+        return sorted(found.members)
 
     def origins(self, group: str) -> list[Origin]:
         """Return where the members of a consumer group are connected, each connection once."""

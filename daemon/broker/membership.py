@@ -72,7 +72,8 @@ class Membership:
 
     def _list(self, call: Call) -> Answer:
         group = text_of(call.ext, "consumerGroup")
-        members = self._registry.members(group)
+        # `topic` is our addition: RocketMQ's clients do not send it, and divide every topic among all members.
+        members = self._registry.members(group, call.ext.get("topic", ""))
         if not members:
             raise RemoteError(Response.SYSTEM_ERROR, f"no consumer for this group, {group}")
         return Answer(body=encode_body(ConsumerList(members)))

@@ -2,8 +2,10 @@
 
 Owns the conflict rule for local members. It does not know connections, groups or time: `now_ms` is handed in.
 
-A group divides the queues of its topics among all its members, so a member that does not want a topic, or wants other
-tags of it, silently loses its share of the messages. A local member whose subscription differs is therefore refused:
+A group divides the queues of a topic among the members that read the topic. A member that wants other tags of it than
+the others silently loses messages, so a local member whose tags differ is refused; which topics a member reads is its
+own affair. TCP members divide the queues of every topic among all members, so with one of them in the group different
+topics are a disagreement too: it is noticed here (`differs_since_ms`), and nobody is refused for it. Per topic:
 
     joins with              while all agree                     while members differ (a rolling update is under way)
     the same                accepted                            accepted
@@ -11,13 +13,15 @@ tags of it, silently loses its share of the messages. A local member whose subsc
     what another member has accepted (is the same)              accepted until the grace time is over
     anything else           refused                             refused
 
-"the same" and "superset" are judged against the group's current subscription: that of the update's newest side. A
-member that repeats what it has is never refused. Retry topics are the broker's own affair and are not compared.
+"the same" and "superset" are judged against what the group currently wants of the topic: the tags of the update's
+newest side. A member that repeats what it has is never refused. Retry topics are the broker's own affair and are not
+compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import Enum, auto
 from typing import NamedTuple
 
 from shmq.errors import SubscriptionConflict
@@ -63,68 +67,135 @@ def _interest(entry: SubscriptionData) -> Interest:
     return Interest(_TAG, _EVERYTHING if not tags or "*" in tags else tags)
 
 
-def covers(wide: Subscription, narrow: Subscription) -> bool:
-    """Say whether `wide` selects every message that `narrow` selects."""
-    return all(topic in wide and wide[topic].covers(interest) for topic, interest in narrow.items())
+class Verdict(Enum):
+    """What becomes of a local member, for one topic."""
+
+    ACCEPTED = auto()
+    REFUSED = auto()
+    TOO_LATE = auto()  # a superset, but the grace time of the update under way is over
 
 
 class Agreement:
-    """What the members of one group agree on, and since when they do not."""
+    """What the members of one group that read one topic agree on, and since when they do not."""
 
     def __init__(self) -> None:
-        self.current: Subscription = {}
+        self.current: Interest | None = None
         self.differs_since_ms: int | None = None
+
+    def judge(self, wanted: Interest, others: Iterable[Interest], *, now_ms: int, grace_ms: int) -> Verdict:
+        """Judge a local member that joins or changes; changes nothing itself."""
+        present = list(others)
+        if not present or wanted == self.current:
+            return Verdict.ACCEPTED
+        since = now_ms if self.differs_since_ms is None else self.differs_since_ms
+        in_time = now_ms - since < grace_ms
+        wider = self._is_covered_by(wanted)
+        if in_time and (wider or wanted in present):
+            return Verdict.ACCEPTED
+        return Verdict.TOO_LATE if wider and not in_time else Verdict.REFUSED
+
+    def adopt(self, wanted: Interest) -> None:
+        """Make the interest of an accepted local member the current one if it is the wider."""
+        if self._is_covered_by(wanted):
+            self.current = wanted
+
+    def settle(self, present: Iterable[Interest], *, now_ms: int) -> None:
+        """Look at the interests of all members that read the topic, one at least, after one came, changed or left."""
+        interests = list(present)
+        if self.current not in interests:
+            self.current = interests[0]
+        differs = any(interest != interests[0] for interest in interests)
+        self.differs_since_ms = _since(self.differs_since_ms, differs, now_ms)
+
+    def _is_covered_by(self, wanted: Interest) -> bool:
+        return self.current is None or wanted.covers(self.current)
+
+
+class GroupAgreement:
+    """What the members of one group agree on, topic by topic, and since when they do not."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, Agreement] = {}
+        self._topics_differ_since_ms: int | None = None
+
+    @property
+    def current(self) -> Subscription:
+        """What the group currently wants of each topic that a member reads."""
+        return {topic: agreed.current for topic, agreed in self._topics.items() if agreed.current is not None}
+
+    @property
+    def differs_since_ms(self) -> int | None:
+        """Since when the members differ in anything; None while they agree."""
+        times = [agreed.differs_since_ms for agreed in self._topics.values()]
+        return min((since for since in (*times, self._topics_differ_since_ms) if since is not None), default=None)
 
     def judge(
         self, group: str, wanted: Subscription, others: Iterable[Subscription], *, now_ms: int, grace_ms: int
     ) -> None:
         """Judge a local member that joins or changes; changes nothing itself.
 
+        Args:
+            wanted: what is new to this member; a topic it goes on reading as before is not judged again.
+
         Raises:
-            SubscriptionConflict: it differs and may not.
+            SubscriptionConflict: it differs in a topic and may not.
         """
         present = list(others)
-        if not present or wanted == self.current:
-            return
-        since = now_ms if self.differs_since_ms is None else self.differs_since_ms
-        in_time = now_ms - since < grace_ms
-        wider = covers(wanted, self.current)
-        if not in_time or not (wider or wanted in present):
-            raise _conflict(group, self.current, wanted, widened_late=wider and not in_time, grace_ms=grace_ms)
+        refused = {}
+        for topic in wanted.keys() & self._topics.keys():
+            verdict = self._topics[topic].judge(
+                wanted[topic], _interests(topic, present), now_ms=now_ms, grace_ms=grace_ms
+            )
+            if verdict is not Verdict.ACCEPTED:
+                refused[topic] = verdict
+        if refused:
+            raise _conflict(group, self.current, wanted, refused, grace_ms=grace_ms)
 
     def adopt(self, wanted: Subscription) -> None:
-        """Make the subscription of an accepted local member the current one if it is the wider."""
-        if covers(wanted, self.current):
-            self.current = wanted
+        """Make the interests of an accepted local member the current ones where they are the wider."""
+        for topic, interest in wanted.items():
+            self._topics.setdefault(topic, Agreement()).adopt(interest)
 
-    def settle(self, present: Iterable[Subscription], *, now_ms: int) -> None:
-        """Look at the subscriptions of all members after one came, changed or left."""
+    def settle(self, present: Iterable[Subscription], *, now_ms: int, same_topics: bool) -> None:
+        """Look at the subscriptions of all members after one came, changed or left.
+
+        Args:
+            same_topics: whether members that read different topics disagree, as they do beside a TCP member.
+        """
         subscriptions = list(present)
-        if not subscriptions:
-            self.current, self.differs_since_ms = {}, None
-        elif all(subscription == subscriptions[0] for subscription in subscriptions):
-            self.current, self.differs_since_ms = subscriptions[0], None
-        else:
-            if self.current not in subscriptions:
-                self.current = subscriptions[0]
-            if self.differs_since_ms is None:
-                self.differs_since_ms = now_ms
+        read = {topic for subscription in subscriptions for topic in subscription}
+        for topic in self._topics.keys() - read:
+            del self._topics[topic]
+        for topic in read:
+            self._topics.setdefault(topic, Agreement()).settle(_interests(topic, subscriptions), now_ms=now_ms)
+        differs = same_topics and any(subscription.keys() != read for subscription in subscriptions)
+        self._topics_differ_since_ms = _since(self._topics_differ_since_ms, differs, now_ms)
+
+
+def _since(before_ms: int | None, differs: bool, now_ms: int) -> int | None:
+    if not differs:
+        return None
+    return now_ms if before_ms is None else before_ms
+
+
+def _interests(topic: str, subscriptions: Iterable[Subscription]) -> list[Interest]:
+    return [subscription[topic] for subscription in subscriptions if topic in subscription]
 
 
 def _conflict(
-    group: str, current: Subscription, wanted: Subscription, *, widened_late: bool, grace_ms: int
+    group: str, current: Subscription, wanted: Subscription, refused: Mapping[str, Verdict], *, grace_ms: int
 ) -> SubscriptionConflict:
-    topics = sorted(topic for topic in {*current, *wanted} if current.get(topic) != wanted.get(topic))
-    shown = "; ".join(f"{topic}: {_shown(current, topic)} / {_shown(wanted, topic)}" for topic in topics[:4])
+    topics = sorted(refused)
+    shown = "; ".join(f"{topic}: {_shown(current[topic])} / {_shown(wanted[topic])}" for topic in topics[:4])
     more = f" and {len(topics) - 4} more topics" if len(topics) > 4 else ""
-    if widened_late:
+    if Verdict.TOO_LATE in refused.values():
         hint = f"members have differed for more than {grace_ms / 1000:g} s; end the update that is under way first"
     else:
-        hint = "subscribe to the same topics and tags in every member, or choose another group name"
+        hint = "subscribe to the topic with the same tags in every member, or choose another group name"
     return SubscriptionConflict(
         f'group "{group}" subscribes differently (the group / this member): {shown}{more}', hint=hint
     )
 
 
-def _shown(subscription: Subscription, topic: str) -> str:
-    return f'"{subscription[topic]}"'[:200] if topic in subscription else "not subscribed"
+def _shown(interest: Interest) -> str:
+    return f'"{interest}"'[:200]

@@ -59,7 +59,7 @@ class AssignmentWatch:
             return "the broker's control plane does not answer; see `shmq health`"
         try:
             slots = consumer._queue_slots()
-            members = session.control.members(consumer.group) if consumer.group else []
+            members = session.control.members(consumer.group, consumer.topic) if consumer.group else []
         except ShmqError as error:
             return f"the broker could not say who is in the group: {error}"
         if not slots:

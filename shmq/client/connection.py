@@ -146,7 +146,7 @@ class Connection(Link):
             codec: bytes to the message's `value`.
 
         Raises:
-            SubscriptionConflict: another member of the group subscribes to other topics or tags.
+            SubscriptionConflict: another member of the group reads the topic with other tags.
             UsageError: no group, or this connection reads the topic for this group already.
         """
         spec = consumer_spec(

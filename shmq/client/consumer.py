@@ -290,7 +290,8 @@ class Consumer:
         if self._spec.model == "clustering":
             assert self._spec.group is not None
             connection = self._connection
-            wanted = allocate(connection._live().control.members(self._spec.group), connection.client_id, slots)
+            members = connection._live().control.members(self._spec.group, self.topic)
+            wanted = allocate(members, connection.client_id, slots)
         with self._lock:
             if self._share is not share or self._closed:
                 return

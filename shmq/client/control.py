@@ -83,10 +83,15 @@ class ControlClient(ControlChannel):
         ext = {"clientID": self.client_id, "consumerGroup": group, "producerGroup": group}
         self.request(Request.UNREGISTER_CLIENT, ext)
 
-    def members(self, group: str) -> list[str]:
-        """Return the client ids of a consumer group, sorted; [] when nobody consumes for it."""
+    def members(self, group: str, topic: str = "") -> list[str]:
+        """Return the client ids of a consumer group, sorted; [] when nobody consumes for it.
+
+        Args:
+            topic: only those among whom its queues are divided.
+        """
+        ext = {"consumerGroup": group, "topic": topic} if topic else {"consumerGroup": group}
         try:
-            reply = self.request(Request.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+            reply = self.request(Request.GET_CONSUMER_LIST_BY_GROUP, ext)
         except RemoteError as error:
             if error.remark.startswith(_NO_MEMBERS):
                 return []

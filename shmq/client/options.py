@@ -46,7 +46,7 @@ ITERATION_SLICE: Final = 0.2
 SIGNAL_SLICE: Final = 0.5
 """Longest time a signal may go unseen by `run()`, which otherwise only waits."""
 
-SPIN_US: Final = 20
+SPIN_US: Final = 50
 """Microseconds a reader spins, on a machine with an idle processor, before it sleeps."""
 
 RECEIVE_MAX: Final = 32

@@ -21,7 +21,15 @@ import os
 from collections.abc import Callable
 
 from shmq import errors
-from shmq.bindings import _core
+
+try:
+    from shmq.bindings import _core
+except ModuleNotFoundError as error:
+    # In the root of a checkout the folder shmq/ is found before the installed package, and it has no core.
+    raise ImportError(
+        "the C core of shmq is not here: a source checkout hides the installed package. "
+        "Run Python from another folder, or as python -P, or pip install -e . in the checkout"
+    ) from error
 from shmq.bindings._core import (
     ABI,
     BATCH_MAX,

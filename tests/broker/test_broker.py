@@ -54,8 +54,8 @@ class Client:
         ext = {"clientId": self.name, "role": "3", "abi": "1", "version": "0.1.0", "pidNamespace": str(PID_NAMESPACE)}
         return self.ask(Request.ATTACH, ext | changes)
 
-    def beat(self, *groups: str, topic: str = "t", now_ms: int = 0) -> list[Effect]:
-        consumers = [ConsumerData(group, [SubscriptionData(topic=topic)]) for group in groups]
+    def beat(self, *groups: str, topic: str = "t", tags: str = "*", now_ms: int = 0) -> list[Effect]:
+        consumers = [ConsumerData(group, [SubscriptionData(topic=topic, subString=tags)]) for group in groups]
         body = encode_body(HeartbeatData(self.name, consumers, [ProducerData("p")]))
         return self.effects(Request.HEART_BEAT, body=body, now_ms=now_ms)
 
@@ -146,9 +146,23 @@ def test_a_conflicting_local_member_learns_why(broker: Broker) -> None:
     first.attach()
     second.attach()
     first.beat("g")
-    (effect,) = second.beat("g", topic="other")
+    (effect,) = second.beat("g", tags="fruit")
     assert isinstance(effect, Reply)
     assert isinstance(error_of(effect.command), SubscriptionConflict)
+
+
+def test_the_list_for_a_topic_names_those_that_divide_it(broker: Broker) -> None:
+    clients = [Client(broker, 1), Client(broker, 2)]
+    for client, topic in zip(clients, ("t", "u"), strict=True):
+        client.attach()
+        client.beat("g", topic=topic)
+    for topic, body in (("t", b'{"consumerIdList":["client-1"]}'), ("u", b'{"consumerIdList":["client-2"]}')):
+        assert clients[0].ask(38, {"consumerGroup": "g", "topic": topic}).body == body
+    assert clients[0].ask(38, {"consumerGroup": "g", "topic": "v"}).remark == "no consumer for this group, g"
+    Client(broker, 3, tcp=True).beat("g")
+    everybody = b'{"consumerIdList":["client-1","client-2","client-3"]}'
+    for topic in ("t", "u"):
+        assert clients[0].ask(38, {"consumerGroup": "g", "topic": topic}).body == everybody
 
 
 def test_a_heartbeat_needs_an_attached_client_with_its_own_name(broker: Broker) -> None:

@@ -33,8 +33,8 @@ def remote(connection_id: int) -> Origin:
     return Origin(connection_id, False, Language.JAVA, 409)
 
 
-def consumer(group: str, *topics: str, version: int = 1, model: str = "CLUSTERING") -> ConsumerData:
-    entries = [SubscriptionData(topic=topic, subVersion=version) for topic in topics]
+def consumer(group: str, *topics: str, tags: str = "*", version: int = 1, model: str = "CLUSTERING") -> ConsumerData:
+    entries = [SubscriptionData(topic=topic, subString=tags, subVersion=version) for topic in topics]
     return ConsumerData(groupName=group, subscriptionDataSet=entries, messageModel=model)
 
 
@@ -120,23 +120,73 @@ def test_only_tcp_members_expire(registry: GroupRegistry) -> None:
 
 
 def test_a_conflicting_local_member_is_refused_in_all_its_groups(registry: GroupRegistry) -> None:
-    registry.heartbeat(local(1), beat("a", consumer("g", "t"), consumer("h", "t")), 0)
+    registry.heartbeat(local(1), beat("a", consumer("g", "t", tags="x"), consumer("h", "t", tags="x")), 0)
+    wanted = consumer("g", "t", tags="x||y"), consumer("h", "t", tags="y")
     with pytest.raises(SubscriptionConflict):
-        registry.heartbeat(local(2), beat("b", consumer("g", "t", "u"), consumer("h", "x"), producers=("p",)), 0)
+        registry.heartbeat(local(2), beat("b", *wanted, producers=("p",)), 0)
     assert registry.memberships(2) == ([], [])
     # The refused superset in g must not have begun an update either.
     assert registry.consumer_groups()[0].agreement.differs_since_ms is None
     with pytest.raises(SubscriptionConflict):
-        registry.heartbeat(local(3), beat("c", consumer("g", "u")), 0)
+        registry.heartbeat(local(3), beat("c", consumer("g", "t", tags="y")), 0)
 
 
 def test_a_member_that_differs_by_an_old_update_may_repeat_itself_for_ever(registry: GroupRegistry) -> None:
-    registry.heartbeat(local(1), beat("a", consumer("g", "t")), 0)
-    registry.heartbeat(local(2), beat("b", consumer("g", "t", "u")), 0)
+    registry.heartbeat(local(1), beat("a", consumer("g", "t", tags="x")), 0)
+    registry.heartbeat(local(2), beat("b", consumer("g", "t", tags="x||y")), 0)
     late = LIMITS.subscription_grace_ms * 5
-    registry.heartbeat(local(1), beat("a", consumer("g", "t")), late)
+    registry.heartbeat(local(1), beat("a", consumer("g", "t", tags="x")), late)
+    # What it reads besides is not a reason to judge again what it has.
+    registry.heartbeat(local(1), beat("a", consumer("g", "t", "u", tags="x")), late)
     with pytest.raises(SubscriptionConflict):
-        registry.heartbeat(local(3), beat("c", consumer("g", "t")), late)
+        registry.heartbeat(local(3), beat("c", consumer("g", "t", tags="x")), late)
+
+
+def test_local_members_with_different_topics_do_not_conflict_and_divide_each_topic_alone(
+    registry: GroupRegistry,
+) -> None:
+    assert registry.heartbeat(local(1), beat("a", consumer("g", "t")), 0).reports == []
+    change = registry.heartbeat(local(2), beat("b", consumer("g", "u")), 0)
+    assert change == Change(groups=["g"])
+    assert registry.members("g", "t") == ["a"] and registry.members("g", "u") == ["b"]
+    assert registry.members("g") == ["a", "b"] and registry.members("g", "v") == []
+    assert registry.members("h", "t") == []
+    (group,) = registry.consumer_groups()
+    assert group.conflicts == 0 and group.agreement.differs_since_ms is None
+
+
+def test_topics_may_be_taken_up_one_after_the_other(registry: GroupRegistry) -> None:
+    """Two processes of one program that subscribes to t and then to u, and then drops t."""
+    for topics in (("t",), ("t", "u")):
+        assert registry.heartbeat(local(1), beat("a", consumer("g", *topics)), 0).groups == ["g"]
+    registry.heartbeat(local(2), beat("b", consumer("g", "t")), 0)
+    assert registry.members("g", "t") == ["a", "b"] and registry.members("g", "u") == ["a"]
+    registry.heartbeat(local(2), beat("b", consumer("g", "t", "u")), 0)
+    assert registry.members("g", "u") == ["a", "b"]
+    assert registry.heartbeat(local(1), beat("a", consumer("g", "u")), 0).groups == ["g"]
+    assert registry.members("g", "t") == ["b"] and registry.members("g", "u") == ["a", "b"]
+
+
+def test_beside_a_tcp_member_every_topic_is_divided_among_all(registry: GroupRegistry) -> None:
+    registry.heartbeat(local(1), beat("a", consumer("g", "t")), 0)
+    registry.heartbeat(local(2), beat("b", consumer("g", "u")), 0)
+    change = registry.heartbeat(remote(3), beat("c", consumer("g", "t")), 10)
+    assert registry.members("g", "t") == registry.members("g", "u") == ["a", "b", "c"]
+    (group,) = registry.consumer_groups()
+    assert change.groups == ["g"] and len(change.reports) == 1
+    assert group.conflicts == 1 and group.agreement.differs_since_ms == 10
+    # When it has left, the others are told, and divide each topic alone again.
+    assert registry.leave(3, 20).groups == ["g"]
+    assert registry.members("g", "t") == ["a"] and group.agreement.differs_since_ms is None
+
+
+def test_a_local_member_with_another_topic_than_a_tcp_member_is_counted_not_refused(registry: GroupRegistry) -> None:
+    registry.heartbeat(remote(1), beat("a", consumer("g", "t")), 0)
+    assert len(registry.heartbeat(local(2), beat("b", consumer("g", "u")), 0).reports) == 1
+    (group,) = registry.consumer_groups()
+    assert group.conflicts == 1 and registry.members("g", "u") == ["a", "b"]
+    with pytest.raises(SubscriptionConflict):
+        registry.heartbeat(local(3), beat("c", consumer("g", "t", tags="x")), 0)
 
 
 def test_models_cannot_be_mixed_by_local_members(registry: GroupRegistry) -> None:

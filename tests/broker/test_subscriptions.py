@@ -2,7 +2,7 @@
 
 import pytest
 
-from shmq.daemon.broker.subscriptions import Agreement, Interest, Subscription, covers, subscription_of
+from shmq.daemon.broker.subscriptions import GroupAgreement, Interest, Subscription, subscription_of
 from shmq.errors import SubscriptionConflict
 from shmq.protocol.body import SubscriptionData
 
@@ -42,24 +42,23 @@ def test_retry_topics_are_not_compared() -> None:
         (subscription(t="a"), subscription(t="*"), False),
         (subscription(t="a||b"), subscription(t="a"), True),
         (subscription(t="a"), subscription(t="b"), False),
-        (subscription(t="*", u="a"), subscription(t="a"), True),
-        (subscription(t="*"), subscription(t="a", u="a"), False),
+        (subscription(t="a||b"), subscription(t="b||c"), False),
         (subscription(t="*"), sql("x > 1"), True),
         (sql("x > 1"), subscription(t="a"), False),
         (sql("x > 1"), sql("x > 1"), True),
         (sql("x > 1"), sql("x > 2"), False),
-        (subscription(t="a"), {}, True),
     ],
 )
 def test_what_covers_what(wide: Subscription, narrow: Subscription, expected: bool) -> None:
-    assert covers(wide, narrow) is expected
+    assert wide["t"].covers(narrow["t"]) is expected
 
 
 class Group:
-    """The members of one group, driven through an Agreement as the registry drives it."""
+    """The members of one group, driven through their agreement as the registry drives it."""
 
-    def __init__(self) -> None:
-        self.agreement = Agreement()
+    def __init__(self, *, same_topics: bool = False) -> None:
+        self.agreement = GroupAgreement()
+        self.same_topics = same_topics
         self.members: dict[str, Subscription] = {}
 
     def join(self, name: str, wanted: Subscription, now_ms: int = 0) -> bool:
@@ -70,17 +69,18 @@ class Group:
             return False
         self.members[name] = wanted
         self.agreement.adopt(wanted)
-        self.agreement.settle(self.members.values(), now_ms=now_ms)
+        self.agreement.settle(self.members.values(), now_ms=now_ms, same_topics=self.same_topics)
         return True
 
     def leave(self, name: str, now_ms: int = 0) -> None:
         del self.members[name]
-        self.agreement.settle(self.members.values(), now_ms=now_ms)
+        self.agreement.settle(self.members.values(), now_ms=now_ms, same_topics=self.same_topics)
 
 
-OLD = subscription(orders="*")
-NEW = subscription(orders="*", refunds="*")
-OTHER = subscription(invoices="*")
+OLD = subscription(orders="fruit")
+NEW = subscription(orders="fruit || veg")
+WIDER = subscription(orders="fruit || veg || meat")
+OTHER = subscription(orders="fish")
 
 
 def test_members_that_agree_are_accepted() -> None:
@@ -135,8 +135,7 @@ def test_the_grace_time_begins_with_the_first_difference_and_ends(age_ms: int, a
     group.join("a", OLD)
     assert group.join("b", NEW, now_ms=1000)
     assert group.join("c", OLD, now_ms=1000 + age_ms) is accepted
-    wider = subscription(orders="*", refunds="*", more="*")
-    assert group.join("d", wider, now_ms=1000 + age_ms) is accepted
+    assert group.join("d", WIDER, now_ms=1000 + age_ms) is accepted
 
 
 def test_after_the_grace_time_the_current_subscription_is_still_accepted() -> None:
@@ -152,8 +151,7 @@ def test_when_all_agree_again_the_next_update_has_its_own_grace_time() -> None:
     group.join("b", NEW, now_ms=0)
     group.leave("a", now_ms=2 * GRACE_MS)
     assert group.agreement.differs_since_ms is None
-    wider = subscription(orders="*", refunds="*", more="*")
-    assert group.join("c", wider, now_ms=3 * GRACE_MS)
+    assert group.join("c", WIDER, now_ms=3 * GRACE_MS)
 
 
 def test_when_the_newest_side_leaves_the_rest_agrees() -> None:
@@ -182,9 +180,70 @@ def test_the_refusal_names_topics_both_sides_and_a_way_out() -> None:
 
 
 def test_a_long_disagreement_is_told_briefly() -> None:
-    wide = {f"topic{n}": "*" for n in range(50)}
+    group = Group()
+    group.join("a", subscription(**{f"topic{n:02}": "fruit" for n in range(50)}))
+    wanted = subscription(**{f"topic{n:02}": "veg" for n in range(50)})
+    with pytest.raises(SubscriptionConflict, match=r"topic00: .*; topic03: .* and 46 more topics$") as caught:
+        group.agreement.judge("g", wanted, group.members.values(), now_ms=0, grace_ms=GRACE_MS)
+    assert "topic04" not in str(caught.value)
+
+
+def test_the_refusal_of_a_late_update_says_that_another_is_under_way() -> None:
+    group = Group()
+    group.join("a", OLD)
+    group.join("b", NEW)
     with pytest.raises(SubscriptionConflict) as caught:
-        agreement = Agreement()
-        agreement.settle([subscription(**wide)], now_ms=0)
-        agreement.judge("g", OTHER, [subscription(**wide)], now_ms=0, grace_ms=GRACE_MS)
-    assert "and 47 more topics" in str(caught.value)
+        group.agreement.judge("g", WIDER, group.members.values(), now_ms=GRACE_MS, grace_ms=GRACE_MS)
+    assert "more than 600 s; end the update" in caught.value.hint
+
+
+TWO = subscription(orders="fruit", refunds="*")
+
+
+@pytest.mark.parametrize("second", [subscription(refunds="*"), TWO], ids=["disjoint", "more"])
+def test_members_that_read_different_topics_agree(second: Subscription) -> None:
+    group = Group()
+    assert group.join("a", OLD) and group.join("b", second)
+    assert group.agreement.differs_since_ms is None
+    assert group.agreement.current == TWO
+    # Neither grace time nor order matters: what a member reads besides is its own affair.
+    assert group.join("c", OLD, now_ms=10 * GRACE_MS) and group.join("b", OLD, now_ms=10 * GRACE_MS)
+
+
+def test_other_tags_are_refused_whatever_else_the_member_reads() -> None:
+    group = Group()
+    group.join("a", TWO)
+    with pytest.raises(SubscriptionConflict, match=r'orders: "fruit" / "fish"$'):
+        wanted = subscription(orders="fish", refunds="*", invoices="*")
+        group.agreement.judge("g", wanted, group.members.values(), now_ms=0, grace_ms=GRACE_MS)
+
+
+def test_each_topic_has_its_own_grace_time() -> None:
+    group = Group()
+    group.join("a", TWO)
+    group.join("b", NEW, now_ms=0)
+    group.join("c", subscription(refunds="*"), now_ms=GRACE_MS)
+    assert not group.join("d", WIDER, now_ms=GRACE_MS)
+    group.join("e", subscription(bills="a"), now_ms=GRACE_MS)
+    assert group.join("f", subscription(bills="a || b"), now_ms=GRACE_MS)
+    assert group.agreement.differs_since_ms == 0
+
+
+def test_a_topic_that_nobody_reads_any_more_is_forgotten() -> None:
+    group = Group()
+    group.join("a", TWO)
+    group.join("b", OLD)
+    group.leave("a")
+    assert group.agreement.current == OLD
+    assert group.join("c", subscription(refunds="late"))
+
+
+def test_where_all_must_read_the_same_topics_different_ones_are_noticed_and_not_refused() -> None:
+    group = Group(same_topics=True)
+    group.join("a", OLD)
+    assert group.join("b", TWO, now_ms=5) and group.join("c", subscription(bills="*"), now_ms=6)
+    assert group.agreement.differs_since_ms == 5
+    group.leave("c", now_ms=7)
+    assert group.agreement.differs_since_ms == 5
+    group.leave("b", now_ms=8)
+    assert group.agreement.differs_since_ms is None

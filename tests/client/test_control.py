@@ -47,8 +47,8 @@ def bridge() -> Iterator[LiveBridge]:
         yield live
 
 
-def consume(group: str, topic: str = "orders") -> list[ConsumerData]:
-    return [ConsumerData(group, [SubscriptionData(topic)])]
+def consume(group: str, topic: str = "orders", tags: str = "*") -> list[ConsumerData]:
+    return [ConsumerData(group, [SubscriptionData(topic, tags)])]
 
 
 class Heard:
@@ -136,11 +136,20 @@ def test_closing_leaves_at_once(bridge: LiveBridge) -> None:
 
 def test_a_conflicting_subscription_is_refused_with_its_reason(bridge: LiveBridge) -> None:
     first, second = bridge.connect("c1"), bridge.connect("c2")
-    first.heartbeat([], consume("billing", "orders"))
+    first.heartbeat([], consume("billing", "orders", "fruit"))
     with pytest.raises(SubscriptionConflict) as caught:
-        second.heartbeat([], consume("billing", "invoices"))
-    assert "invoices" in str(caught.value) and "another group name" in caught.value.hint
+        second.heartbeat([], consume("billing", "orders", "veg"))
+    assert 'orders: "fruit" / "veg"' in str(caught.value) and "another group name" in caught.value.hint
     assert first.members("billing") == ["c1"]
+
+
+def test_members_that_read_different_topics_do_not_conflict(bridge: LiveBridge) -> None:
+    first, second = bridge.connect("c1"), bridge.connect("c2")
+    first.heartbeat([], consume("billing", "orders"))
+    second.heartbeat([], consume("billing", "invoices"))
+    assert first.members("billing") == ["c1", "c2"]
+    assert first.members("billing", "orders") == ["c1"] and first.members("billing", "invoices") == ["c2"]
+    assert first.members("billing", "refunds") == []
 
 
 def test_topics_are_administered(bridge: LiveBridge) -> None:

@@ -1,5 +1,6 @@
 """Members of a group in several processes: every message is read by one of them, whoever comes, leaves or dies."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -35,6 +36,20 @@ def shares_are_complete(*members: Any) -> bool:
     """Whether every queue is read by exactly one member, and none of them reads nothing."""
     shares = [member.queues for member in members]
     return all(shares) and sorted(queue for share in shares for queue in share) == ALL
+
+
+def taken(subscription: shmq.Subscription, count: int, eventually: Eventually) -> list[shmq.Message]:
+    """Receive and acknowledge so many messages."""
+    messages: list[shmq.Message] = []
+
+    def receive() -> bool:
+        for message in subscription.receive(count - len(messages), wait=1):
+            message.ack()
+            messages.append(message)
+        return len(messages) == count
+
+    eventually(receive)
+    return messages
 
 
 def test_members_in_several_processes_share_the_queues(
@@ -168,6 +183,47 @@ def test_two_topics_of_one_group_on_one_connection_are_both_read(mq: shmq.Connec
     with mq.subscribe(topic, group=group) as first, mq.subscribe(other, group=group) as second:
         assert [message.body for message in first.receive(wait=10)] == [b"one"]
         assert [message.body for message in second.receive(wait=10)] == [b"two"]
+
+
+def test_members_that_take_up_two_topics_one_after_the_other_read_all_of_both(
+    mq: shmq.Connection, topic: str, group: str, member: StartMember, eventually: Eventually
+) -> None:
+    """One program in two processes: the second is at its first topic when the first reads both."""
+    other = f"{topic}-other"
+    with mq.subscribe(topic, group=group) as first, mq.subscribe(other, group=group) as second:
+        assert first.queues == second.queues == ALL
+        process = member(mq.url, topic, group)
+        # The second topic is divided among those that read it, which is one of the two members so far.
+        eventually(lambda: shares_are_complete(first, process))
+        assert second.queues == ALL
+        for name in (topic, other):
+            for number in range(40):
+                mq.send(name, b"%d" % number, queue_id=number % 8)
+        assert sorted(int(message.body) for message in taken(second, 40, eventually)) == list(range(40))
+        mine = [int(message.body) for message in taken(first, 5 * len(first.queues), eventually)]
+        eventually(lambda: len(process.seen) + len(mine) >= 40)
+        assert sorted(mine + [int(body) for _, _, body, _ in process.seen]) == list(range(40))
+        eventually(lambda: mq.admin.groups[group].lag.total == 0)
+
+
+def test_two_connections_that_subscribe_to_two_topics_with_one_group_consume_both(
+    shmq_shared_broker: SharedBroker, mq: shmq.Connection, topic: str, group: str, eventually: Eventually
+) -> None:
+    topics = (topic, f"{topic}-other")
+    with contextlib.ExitStack() as stack:
+        peer = stack.enter_context(shmq_shared_broker.connect())
+        readers: dict[str, list[shmq.Subscription]] = {name: [] for name in topics}
+        for connection in (mq, peer):
+            for name in topics:
+                readers[name].append(stack.enter_context(connection.subscribe(name, group=group)))
+        eventually(lambda: all(shares_are_complete(*members) for members in readers.values()))
+        for name in topics:
+            for number in range(40):
+                mq.send(name, b"%d" % number, queue_id=number % 8)
+        for members in readers.values():
+            got = [message.body for each in members for message in taken(each, 5 * len(each.queues), eventually)]
+            assert sorted(map(int, got)) == list(range(40))
+        eventually(lambda: mq.admin.groups[group].lag.total == 0)
 
 
 def test_several_threads_may_wait_on_one_connection(
