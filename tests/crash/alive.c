@@ -40,7 +40,7 @@ static void open_claim(void)
     struct shmq_store store;
     struct shmq_claim_handle claim;
     arena_attach(&arena, &store, true);
-    ARENA_MUST(shmq_claim_open(&store, 2, 1000, 64, after(1000000000), &claim) == SHMQ_OK);
+    ARENA_MUST(shmq_claim_open(&store, 2, 1000, 64, after(20000000000), &claim) == SHMQ_OK);
     atomic_store(opened, 1);
 }
 
@@ -122,7 +122,7 @@ static void append_beside(bool no_descriptor, uid_t uid)
         arena_attach(&arena, &store, true);
         ARENA_MUST(shmq_mapping_get(&store, 0) != NULL);
         ARENA_MUST(!no_descriptor || setrlimit(RLIMIT_NOFILE, &none) == 0);
-        _exit(shmq_append(&store, 1, &spec, 1, after(2000000000), &out) == SHMQ_OK ? 0 : 1);
+        _exit(shmq_append(&store, 1, &spec, 1, after(20000000000), &out) == SHMQ_OK ? 0 : 1);
     }
     ARENA_MUST(waitpid(child, &status, 0) == child);
     wrong += !WIFEXITED(status) || WEXITSTATUS(status) != 0;

@@ -17,7 +17,8 @@
 
 #include "check.h"
 
-#define DEADLINE_NS UINT64_C(4000000000)
+#define DEADLINE_NS UINT64_C(20000000000)
+#define SLEEP_MS_MAX 4000u /* far above one slice, and below every deadline */
 
 static struct arena arena;
 
@@ -76,7 +77,7 @@ static uint32_t run_lock(enum lock lock, const char *name)
     freed = shmq_io_posix.monotonic_ns();
     ARENA_MUST(waitpid(waiter, &status, 0) == waiter);
     uint64_t slept_ms = (shmq_io_posix.monotonic_ns() - freed) / 1000000;
-    bool good = WIFEXITED(status) && WEXITSTATUS(status) == SHMQ_OK && slept_ms < DEADLINE_NS / 2 / 1000000;
+    bool good = WIFEXITED(status) && WEXITSTATUS(status) == SHMQ_OK && slept_ms < SLEEP_MS_MAX;
     printf("{\"lock\": \"%s\", \"status\": %d, \"slept_ms\": %llu, \"good\": %s}\n", name, WEXITSTATUS(status),
            (unsigned long long)slept_ms, good ? "true" : "false");
     arena_destroy(&arena);
