@@ -3,7 +3,7 @@
 It does not know how shmq is measured, nor what it is compared with. Every run has a broker of its own, on a fresh store
 with 1 GiB files and asynchronous flush, so no run pays for the write-back of the one before. The pages of the first
 file are made present before the run (`populate_bytes`): a rival that reuses one small buffer does not pay for fresh
-memory either. `--fresh-pages` measures with the default window of 16 MiB instead.
+memory either.
 """
 
 from __future__ import annotations
