@@ -16,7 +16,8 @@ from shmq.shm.core import CoreError
 StartKeeper = Callable[..., Any]
 Eventually = Callable[..., Any]
 
-# Appends without a pause, in batches, so that the lock is held for a good part of the time.
+# Appends without a pause, in batches, so that the lock is held for a good part of the time. It says so after the first
+# batch: whatever is undone later, the queue is not empty.
 APPENDER = """
 import sys
 from shmq.shm.core import CoreError, Producer
@@ -24,10 +25,11 @@ from shmq.shm.segment import Instance, open_store
 store = open_store(Instance.from_json(sys.argv[1]), writable=True)
 producer = Producer(store, resolve=store.topic_find)
 bodies = [bytes(50)] * 512
-print("appending", flush=True)
+said = False
 while True:
     try:
         producer.send_batch("orders", bodies, queue_id=1)
+        said = said or print("appending", flush=True) is None
     except CoreError:
         pass
 """
