@@ -4,34 +4,35 @@ Owns which request goes where, how its outcome becomes effects, and the life of 
 arrive, and reaches shared memory only through `Tables`.
 
     connected -> handle* -> disconnected        tick about once a second, whatever happens
+                                                arrived, flushed when the log has moved
 
 Invariants:
- 1. Every request that is not oneway gets exactly one Reply, before anything else that follows from it.
+ 1. Every request that is not oneway gets exactly one Reply, before anything else that follows from it; a held one gets
+    it later, and none once its connection is gone.
  2. After `disconnected`, or a Close in the effects, nothing of that connection is left.
  3. A request that fails changes nothing that its sender was not told about.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from shmq.daemon.broker.asking import Asking
 from shmq.daemon.broker.attachment import AttachmentDesk
-from shmq.daemon.broker.effects import Close, Effect, Notify, Reply, Report
+from shmq.daemon.broker.effects import Close, Effect, Reply, Report
 from shmq.daemon.broker.group_requests import GroupRequests
 from shmq.daemon.broker.groups import GroupRegistry
 from shmq.daemon.broker.membership import Membership
 from shmq.daemon.broker.offset_requests import OffsetRequests
-from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Peer
+from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_requests import TopicRequests
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
-from shmq.protocol.command import Command, oneway
+from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
-
-_OPAQUE_END = 1 << 31
 
 
 class Broker:
@@ -41,7 +42,8 @@ class Broker:
         self._connections: dict[int, Connection] = {}
         self._registry = GroupRegistry(settings)
         self._desk = AttachmentDesk(tables, settings)
-        self._opaque = 0
+        self._asking = Asking()
+        self._parts: list[Part] = []
         status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
         self._handlers: dict[int, Handler] = {
             **self._desk.handlers(),
@@ -51,11 +53,21 @@ class Broker:
             **OffsetRequests(tables, settings).handlers(),
             **status.handlers(),
         }
+        for part in self._parts:
+            self._handlers |= part.handlers()
 
-    def connected(self, connection_id: int, peer: Peer | None, now_ms: int) -> None:
-        """Take note of a new connection; `peer` is None for TCP."""
+    def connected(
+        self,
+        connection_id: int,
+        peer: Peer | None,
+        now_ms: int,
+        *,
+        remote: Address | None = None,
+        local: Address | None = None,
+    ) -> None:
+        """Take note of a new connection; `peer` is None for TCP, `remote` and `local` are its ends then."""
         assert connection_id not in self._connections
-        self._connections[connection_id] = Connection(connection_id, peer, now_ms)
+        self._connections[connection_id] = Connection(connection_id, peer, now_ms, remote, local)
 
     def is_attached(self, connection_id: int) -> bool:
         """Say whether a connection has proven to be one of our own clients."""
@@ -65,8 +77,10 @@ class Broker:
     def handle(self, connection_id: int, command: Command, now_ms: int) -> list[Effect]:
         """Serve one command of a connection."""
         connection = self._connections.get(connection_id)
-        if connection is None or command.is_reply:
-            return []  # nothing we ask of clients has an answer worth keeping
+        if connection is None:
+            return []
+        if command.is_reply:
+            return self._asking.answered(connection_id, command)
         handler = self._handlers.get(command.code)
         if handler is None:
             remark = f" request type {command.code} not supported"
@@ -76,17 +90,28 @@ class Broker:
             answer = handler(Call(connection, command, now_ms))
         except ShmqError as error:
             return [] if command.is_oneway else [Reply(connection_id, failure_reply(command, error))]
-        return self._effects(connection, command, answer, now_ms)
+        return self._effects(connection, command, answer, now_ms) if answer is not None else []
 
     def _effects(self, connection: Connection, command: Command, answer: Answer, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
         if not command.is_oneway:
-            effects.append(Reply(connection.connection_id, command.reply(ext=answer.ext, body=answer.body)))
+            reply = command.reply(answer.code, ext=answer.ext, body=answer.body, remark=answer.remark)
+            effects.append(Reply(connection.connection_id, reply))
         effects += self._notices(answer.changed_groups, but=connection)
         for close in answer.closes:
             effects += [close, *self.disconnected(close.connection_id, now_ms)]
         effects += map(Report, answer.reports)
+        effects += [self._asking.ask(ask, now_ms) for ask in answer.asks]
+        effects += answer.effects
         return effects
+
+    def arrived(self, queues: Sequence[int], now_ms: int) -> list[Effect]:
+        """Serve who waited for messages in these queues (by index)."""
+        return [effect for part in self._parts for effect in part.arrived(queues, now_ms)]
+
+    def flushed(self, durable_end: int, now_ms: int) -> list[Effect]:
+        """Serve who waited for the log to be on disk up to a position."""
+        return [effect for part in self._parts for effect in part.flushed(durable_end, now_ms)]
 
     def _notices(self, groups: Iterable[str], *, but: Connection | None = None) -> list[Effect]:
         """Tell the members of groups to share their queues anew.
@@ -98,9 +123,11 @@ class Broker:
             for origin in self._registry.origins(group):
                 if but is not None and but.is_local and origin.connection_id == but.connection_id:
                     continue
-                self._opaque = (self._opaque + 1) % _OPAQUE_END
-                notice = oneway(Request.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, opaque=self._opaque)
-                effects.append(Notify(origin.connection_id, notice))
+                effects.append(
+                    self._asking.notice(
+                        origin.connection_id, Request.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}
+                    )
+                )
         return effects
 
     def disconnected(self, connection_id: int, now_ms: int) -> list[Effect]:
@@ -110,7 +137,9 @@ class Broker:
             return []
         self._desk.release(connection)
         change = self._registry.leave(connection_id, now_ms)
-        return [*self._notices(change.groups), *map(Report, change.reports)]
+        effects: list[Effect] = [*self._notices(change.groups), *map(Report, change.reports)]
+        effects += self._asking.disconnected(connection_id)
+        return effects + [effect for part in self._parts for effect in part.disconnected(connection, now_ms)]
 
     def tick(self, now_ms: int) -> list[Effect]:
         """End what time has ended: silent TCP clients, and connections and slots of dead processes."""
@@ -120,7 +149,8 @@ class Broker:
             effects += self._end(connection.connection_id, f"process {pid} has died", now_ms)
         for connection_id in self._registry.expired_connections(now_ms):
             effects += self._end(connection_id, "no heartbeat in time", now_ms)
-        return effects
+        effects += self._asking.tick(now_ms)
+        return effects + [effect for part in self._parts for effect in part.tick(now_ms)]
 
     def _end(self, connection_id: int, reason: str, now_ms: int) -> list[Effect]:
         return [Close(connection_id, reason), *self.disconnected(connection_id, now_ms)]

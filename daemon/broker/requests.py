@@ -1,6 +1,6 @@
 """What a request handler receives and what it gives back.
 
-Owns the shape of a call and of an answer. It does not know any request.
+Owns the shape of a call, of an answer and of a part of the broker. It does not know any request.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shmq.daemon.broker.effects import Close
+from shmq.daemon.broker.effects import Close, Effect, Reply
+from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
 
 
@@ -26,13 +27,28 @@ class Peer(NamedTuple):
     pid_namespace: int
 
 
+class Address(NamedTuple):
+    """One end of a TCP connection."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
 @dataclass(slots=True)
 class Connection:
-    """One connection and what its client said about itself. `peer` is None for TCP."""
+    """One connection and what its client said about itself. `peer` is None for TCP, the addresses for a Unix socket.
+
+    `local` is the address the client reached us at: what it may be told to connect to again.
+    """
 
     connection_id: int
     peer: Peer | None
     since_ms: int
+    remote: Address | None = None
+    local: Address | None = None
     client_id: str = ""
     role: int = 0
     client_slot: int = -1
@@ -63,14 +79,67 @@ class Call(NamedTuple):
 
 
 @dataclass(slots=True)
+class Ask:
+    """A request of ours to a client that has to answer it. `then` gets the answer, or None when none came in time."""
+
+    connection_id: int
+    code: int
+    then: Callable[[Command | None], Sequence[Effect]]
+    ext: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    timeout_ms: int = 10_000
+
+
+@dataclass(slots=True)
 class Answer:
-    """A successful answer, and what else follows from the request."""
+    """An answer, and what else follows from the request. `code` other than SUCCESS is not a failure of ours: it is
+    what the protocol calls for, with header fields."""
 
     ext: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
+    code: int = Response.SUCCESS
+    remark: str | None = None
     changed_groups: Sequence[str] = ()  # their members are told to share the queues anew
     reports: Sequence[str] = ()
     closes: Sequence[Close] = ()
+    asks: Sequence[Ask] = ()
+    effects: Sequence[Effect] = ()  # carried out after the reply
 
 
-Handler = Callable[[Call], Answer]
+Handler = Callable[[Call], Answer | None]
+"""None: the answer comes later, as the effect `later(call, answer)` of some other call of the part."""
+
+
+def later(call: Call, answer: Answer) -> list[Effect]:
+    """Return the reply to a request that was held, and nothing for one that is oneway."""
+    if call.command.is_oneway:
+        return [*answer.effects]
+    reply = call.command.reply(answer.code, ext=answer.ext, body=answer.body, remark=answer.remark)
+    return [Reply(call.connection.connection_id, reply), *answer.effects]
+
+
+class Part:
+    """One subject of the broker's logic: some requests, and what time and the log do to them.
+
+    Every method but `handlers` may be left as it is.
+    """
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        raise NotImplementedError
+
+    def tick(self, now_ms: int) -> Sequence[Effect]:
+        """Do what is due; called about once a second."""
+        return ()
+
+    def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
+        """Queues (by index) that may have new visible messages."""
+        return ()
+
+    def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
+        """Everything below this log position is on disk."""
+        return ()
+
+    def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
+        """The connection is gone."""
+        return ()

@@ -1,0 +1,89 @@
+"""What the broker's logic needs of the CommitLog.
+
+Owns the interface only. It does not know segments: the bridge implements it over the store, tests over lists.
+
+Invariants every implementation keeps:
+ 1. No call blocks for longer than the append lock's deadline, and none blocks on a client.
+ 2. What `read` and `record_at` return are records as they are in the log, byte for byte.
+ 3. A refused append has stored nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from shmq.daemon.broker.tables import Topic
+
+LOCAL_HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
+
+
+@dataclass(slots=True)
+class NewRecord:
+    """One message to be stored.
+
+    Attributes:
+        properties: RocketMQ property text.
+        born_ms: 0 takes the time of storing.
+        born_host: IPv4 (8 bytes) or IPv6 (20 bytes) address and port; the sysFlag bit for IPv6 is set by the log.
+    """
+
+    body: bytes
+    properties: bytes = b""
+    flag: int = 0
+    sys_flag: int = 0
+    born_ms: int = 0
+    born_host: bytes = LOCAL_HOST
+    reconsume_times: int = 0
+    prepared_position: int = 0
+
+
+class Stored(NamedTuple):
+    """Where a record went; `end` is the log position behind it: durable once the durable end has reached it."""
+
+    queue_offset: int
+    log_position: int
+    store_ms: int
+    end: int
+
+
+class Pulled(NamedTuple):
+    """Records of one queue: `body` holds `record_count` of them, concatenated; `next_offset` is where to go on.
+
+    `next_offset` passes over records that the tags exclude; it is the given offset when nothing was looked at.
+    """
+
+    next_offset: int
+    record_count: int
+    body: bytes
+
+
+class Log(Protocol):
+    """The CommitLog and the queues of one broker."""
+
+    @property
+    def durable_end(self) -> int:
+        """Log position below which everything is on disk."""
+
+    def append(self, topic: Topic, queue_id: int, record: NewRecord) -> Stored:
+        """Store one message.
+
+        Raises:
+            BrokerBusy, LogFull and the other errors of a send.
+        """
+
+    def append_batch(self, topic: Topic, queue_id: int, records: Sequence[NewRecord]) -> list[Stored]:
+        """Store messages in one queue, in order, without others between those of one lock."""
+
+    def read(
+        self, queue: int, queue_offset: int, *, count_max: int, bytes_max: int, tags: Sequence[int] | None = None
+    ) -> Pulled:
+        """Return visible records of a queue (by index), the first even if it exceeds `bytes_max`.
+
+        Args:
+            tags: hashes of the tags wanted; None for all.
+        """
+
+    def record_at(self, log_position: int) -> bytes | None:
+        """Return the visible record that starts at a log position, None if none does."""
