@@ -27,6 +27,7 @@ class NewRecord:
         properties: RocketMQ property text.
         born_ms: 0 takes the time of storing.
         born_host: IPv4 (8 bytes) or IPv6 (20 bytes) address and port; the sysFlag bit for IPv6 is set by the log.
+        tag_code: what the ConsumeQueue unit says instead of the hash of the tag (RocketMQ writes due times there).
     """
 
     body: bytes
@@ -37,6 +38,7 @@ class NewRecord:
     born_host: bytes = LOCAL_HOST
     reconsume_times: int = 0
     prepared_position: int = 0
+    tag_code: int | None = None
 
 
 class Stored(NamedTuple):
