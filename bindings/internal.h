@@ -96,6 +96,8 @@ bool shmq_process_died(uint32_t pid, uint64_t start);
 int shmq_robust_lock(const struct shmq_store *store, pthread_mutex_t *mutex, uint64_t deadline_ns, bool *owner_died);
 /* table.c */
 void shmq_table_repair(struct shmq_store *store);
+enum shmq_status shmq_table_enter(struct shmq_store *store); /* take the table lock; repairs after a dead holder */
+enum shmq_status shmq_table_leave(struct shmq_store *store, enum shmq_status status); /* returns `status` */
 /* mapping.c */
 struct shmq_mapping *shmq_mapping_cached(const struct shmq_store *store, uint64_t log_position);
 void shmq_mapping_populate(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes);

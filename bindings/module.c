@@ -44,6 +44,7 @@ static int add_constants(PyObject *module)
         {"BODY_BYTES_MAX", SHMQ_BODY_BYTES_MAX},
         {"PROPERTIES_BYTES_MAX", SHMQ_PROPERTIES_BYTES_MAX},
         {"BATCH_MAX", SHMQ_BATCH_MAX},
+        {"GROUP_SETTINGS_BYTES_MAX", SHMQ_GROUP_SETTINGS_BYTES_MAX},
     };
     for (size_t i = 0; i < sizeof constants / sizeof *constants; i++) {
         if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0) {
