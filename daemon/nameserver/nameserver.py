@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from shmq.daemon.broker.admission import Admission
 from shmq.daemon.broker.effects import Effect, Reply, Report
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Peer
 from shmq.daemon.nameserver.admin_requests import AdminRequests
@@ -65,6 +66,7 @@ class NameServer:
         self._settings = settings or NameServerSettings()
         self._connections: dict[int, Connection] = {}
         self._registry = Registry(self._settings)
+        self._admission = Admission()
         self._scanned_ms: int | None = None
         key_values = KeyValues(keeper or Forgetful(), self._settings)
         config = ConfigRequests()
@@ -104,6 +106,11 @@ class NameServer:
         assert connection_id not in self._connections and connection_id != EMBEDDED
         self._connections[connection_id] = Connection(connection_id, peer, now_ms, remote, local)
 
+    @property
+    def served_codes(self) -> frozenset[int]:
+        """The request codes that have a handler."""
+        return frozenset(self._handlers)
+
     def is_attached(self, connection_id: int) -> bool:
         """Nobody attaches to a name server."""
         return False
@@ -114,11 +121,12 @@ class NameServer:
         if connection is None or command.is_reply:
             return []
         handler = self._handlers.get(command.code)
-        if handler is None:
+        if handler is None or not self._admission.is_offered(connection, command.code):
             remark = f" request type {command.code} not supported"
             unknown = command.reply(Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
             return [] if command.is_oneway else [Reply(connection_id, unknown)]
         try:
+            self._admission.check(connection, command)
             answer = handler(Call(connection, command, now_ms))
         except ShmqError as error:
             return [] if command.is_oneway else [Reply(connection_id, failure_reply(command, error))]

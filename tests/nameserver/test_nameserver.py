@@ -76,7 +76,7 @@ def test_oneway_requests_replies_and_unknown_connections_are_not_answered(desk: 
 
 def test_a_missing_field_is_an_error_reply(desk: Desk) -> None:
     reply = desk.ask(desk.connect(), Request.GET_ROUTEINFO_BY_TOPIC)
-    assert (reply.code, reply.remark) == (Response.SYSTEM_ERROR, "the field topic is missing")
+    assert (reply.code, reply.remark) == (Response.SYSTEM_ERROR, "the custom field <topic> is null")
 
 
 def test_the_end_of_a_connection_is_reported_with_what_it_registered(desk: Desk) -> None:
