@@ -30,7 +30,7 @@ from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_requests import TopicRequests
 from shmq.errors import ShmqError
-from shmq.protocol.codes import Request, Response
+from shmq.protocol.codes import PRIVATE_CODE_MIN, Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
 
@@ -82,7 +82,7 @@ class Broker:
         if command.is_reply:
             return self._asking.answered(connection_id, command)
         handler = self._handlers.get(command.code)
-        if handler is None:
+        if handler is None or (command.code >= PRIVATE_CODE_MIN and not connection.is_local):
             remark = f" request type {command.code} not supported"
             unknown = command.reply(Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
             return [] if command.is_oneway else [Reply(connection_id, unknown)]

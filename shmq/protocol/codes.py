@@ -13,6 +13,8 @@ from enum import IntEnum
 # so it must not claim more than is served.
 PROTOCOL_VERSION = 409
 
+PRIVATE_CODE_MIN = 30001
+
 
 class Codec(IntEnum):
     """How a header is encoded; the first byte after a frame's length."""
