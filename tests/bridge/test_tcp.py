@@ -17,7 +17,7 @@ from shmq.daemon.broker.effects import Effect, Reply
 from shmq.daemon.broker.requests import Address, Peer
 from shmq.daemon.exit_code import DONE
 from shmq.errors import ConnectError, UsageError
-from shmq.protocol.codes import PRIVATE_CODE_MIN, Request, Response
+from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.frame import FRAME_BYTES_MAX
 from shmq.protocol.header import encode_command
@@ -41,7 +41,7 @@ def free_port() -> int:
 def test_a_tcp_peer_is_served_what_is_rocketmqs_and_nothing_private() -> None:
     with running(tcp=True) as bridge, raw_peer(bridge, tcp=True) as peer:
         assert peer.ask(Request.GET_ALL_TOPIC_CONFIG).code == Response.SUCCESS
-        for code in (Request.ATTACH, Request.OFFSET_SLOTS, Request.STATUS, PRIVATE_CODE_MIN + 9):
+        for code in (Request.ATTACH, Request.OFFSET_SLOTS, Request.STATUS, 30099):
             reply = peer.ask(code, {"clientId": "a", "role": "0"})
             assert reply.code == Response.REQUEST_CODE_NOT_SUPPORTED
         assert peer.ask(Request.STATUS).remark == f" request type {int(Request.STATUS)} not supported"

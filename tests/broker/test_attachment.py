@@ -81,6 +81,7 @@ def test_a_client_without_a_role_gets_no_slot_and_may_live_anywhere(broker: Brok
         (peer(namespace=0), {"pidNamespace": "0"}, ForeignNamespace, "this client in 0"),
         (peer(0, namespace=0), {}, ForeignNamespace, "its pid here is 0"),
         (peer(start=0), {}, ConnectError, "process 100 ended"),
+        (None, {}, RemoteError, "request type 30001 not supported"),
         (peer(), {"clientId": ""}, RemoteError, "clientId is missing"),
         (peer(), {"clientId": "x" * 256}, UsageError, "256 characters"),
         (peer(), {"clientId": "a\nb"}, UsageError, "characters"),
@@ -98,11 +99,6 @@ def test_whoever_may_not_attach_is_told_why_and_gets_nothing(
     refused = failure(attach(broker, 1, who, **changes))
     assert type(refused) is error and text in str(refused)
     assert tables.clients == {} and not broker.is_attached(1)
-
-
-def test_over_tcp_nobody_attaches(broker: Broker, tables: Any) -> None:
-    assert "not supported" in str(failure(attach(broker, 1, None)))
-    assert tables.clients == {}
 
 
 def test_a_version_refusal_says_what_to_install(broker: Broker) -> None:
