@@ -121,9 +121,7 @@ class StoreTables:
 
     def _clients(self) -> list[tuple[int, int, int]]:
         """(slot, pid, start) of every slot that is handed out."""
-        return [
-            (slot, pid, start) for slot, state, pid, start, *_ in self._store.clients() if state != _CLIENT_FREE
-        ]
+        return [(slot, pid, start) for slot, state, pid, start, *_ in self._store.clients() if state != _CLIENT_FREE]
 
 
 def _topic(entry: dict[str, Any]) -> Topic:
