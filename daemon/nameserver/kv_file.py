@@ -63,7 +63,7 @@ class KeyValueFile:
         ordered = {space: dict(sorted(values.items())) for space, values in sorted(table.items())}
         content = dumps({_TABLE: ordered}).encode()
         try:
-            self._path.parent.mkdir(mode=self._access.directory_mode, exist_ok=True)
+            self._path.parent.mkdir(mode=self._access.directory_mode, parents=True, exist_ok=True)
             write_atomically(self._path, content, mode=self._access.read_mode, gid=self._access.gid, backup=True)
         except OSError as error:
             raise StoreError(
