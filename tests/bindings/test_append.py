@@ -91,6 +91,8 @@ def test_the_unit_says_the_tag_or_what_the_caller_says_instead() -> None:
         ):
             offset, *_ = producer.append("orders", b"x", b"TAGS\1a\2KEYS\1k\2TAGS\1b", queue_id=0, **options)
             assert unit_tag(live, queue, offset) == expected
+        offset, _, store_ms, _ = producer.append("orders", b"x", queue_id=0, tag_code=_core.UNIT_DELAY_BASE + 5000)
+        assert unit_tag(live, queue, offset) == store_ms + 5000
         offset, *_ = producer.append("orders", b"x", b"KEYS\1TAGS", queue_id=0)
         assert unit_tag(live, queue, offset) == 0
 
