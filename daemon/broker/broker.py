@@ -23,12 +23,15 @@ from shmq.daemon.broker.attachment import AttachmentDesk
 from shmq.daemon.broker.effects import Close, Effect, Reply, Report
 from shmq.daemon.broker.group_requests import GroupRequests
 from shmq.daemon.broker.groups import GroupRegistry
+from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.membership import Membership
 from shmq.daemon.broker.offset_requests import OffsetRequests
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer
+from shmq.daemon.broker.send import Sending
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.topic_creation import make_system_topics
 from shmq.daemon.broker.topic_requests import TopicRequests
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
@@ -40,7 +43,13 @@ class Broker:
     """One broker's logic; single-threaded."""
 
     def __init__(
-        self, tables: Tables, settings: BrokerSettings, *, now_ms: int, admission: Admission | None = None
+        self,
+        tables: Tables,
+        settings: BrokerSettings,
+        *,
+        now_ms: int,
+        log: Log | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self._connections: dict[int, Connection] = {}
         self._registry = GroupRegistry(settings)
@@ -48,6 +57,9 @@ class Broker:
         self._admission = admission or Admission()
         self._asking = Asking()
         self._parts: list[Part] = []
+        if log is not None:
+            self._parts.append(Sending(tables, log, settings, arrived=self.arrived))
+        self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
         status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
         self._handlers: dict[int, Handler] = {
             **self._desk.handlers(),
@@ -59,6 +71,7 @@ class Broker:
         }
         for part in self._parts:
             self._handlers |= part.handlers()
+        self._arrival_parts = [part for part in self._parts if type(part).arrived is not Part.arrived]
 
     def connected(
         self,
@@ -117,7 +130,7 @@ class Broker:
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> list[Effect]:
         """Serve who waited for messages in these queues (by index)."""
-        return [effect for part in self._parts for effect in part.arrived(queues, now_ms)]
+        return [effect for part in self._arrival_parts for effect in part.arrived(queues, now_ms)]
 
     def flushed(self, durable_end: int, now_ms: int) -> list[Effect]:
         """Serve who waited for the log to be on disk up to a position."""
@@ -153,7 +166,8 @@ class Broker:
 
     def tick(self, now_ms: int) -> list[Effect]:
         """End what time has ended: silent TCP clients, and connections and slots of dead processes."""
-        effects: list[Effect] = []
+        reports, self._reports = self._reports, []
+        effects: list[Effect] = [*map(Report, reports)]
         for connection in self._desk.collect_dead():
             pid = connection.peer.pid if connection.peer else 0
             effects += self._end(connection.connection_id, f"process {pid} has died", now_ms)

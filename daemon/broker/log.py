@@ -79,6 +79,24 @@ class Log(Protocol):
     def append_batch(self, topic: Topic, queue_id: int, records: Sequence[NewRecord]) -> list[Stored]:
         """Store messages in one queue, in order, without others between those of one lock."""
 
+    def append_encoded_batch(
+        self,
+        topic: Topic,
+        queue_id: int,
+        body: bytes,
+        *,
+        properties: bytes = b"",
+        sys_flag: int = 0,
+        born_ms: int = 0,
+        born_host: bytes = LOCAL_HOST,
+        reconsume_times: int = 0,
+    ) -> list[Stored]:
+        """Store the messages in the body of a SEND_BATCH_MESSAGE request, `properties` behind those of each.
+
+        Raises:
+            UsageError: a length in the body contradicts another; nothing is stored.
+        """
+
     def read(
         self, queue: int, queue_offset: int, *, count_max: int, bytes_max: int, tags: Sequence[int] | None = None
     ) -> Pulled:
