@@ -23,7 +23,7 @@ from shmq.daemon.broker.attachment import AttachmentDesk
 from shmq.daemon.broker.effects import Close, Effect, Reply, Report
 from shmq.daemon.broker.group_requests import GroupRequests
 from shmq.daemon.broker.groups import GroupRegistry
-from shmq.daemon.broker.log import Log
+from shmq.daemon.broker.log import Log, Wanted
 from shmq.daemon.broker.membership import Membership
 from shmq.daemon.broker.offset_requests import OffsetRequests
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer
@@ -57,8 +57,10 @@ class Broker:
         self._admission = admission or Admission()
         self._asking = Asking()
         self._parts: list[Part] = []
+        self._sending: Sending | None = None
         if log is not None:
-            self._parts.append(Sending(tables, log, settings, arrived=self.arrived))
+            self._sending = Sending(tables, log, settings, arrived=self.arrived)
+            self._parts.append(self._sending)
         self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
         status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
         self._handlers: dict[int, Handler] = {
@@ -135,6 +137,16 @@ class Broker:
     def flushed(self, durable_end: int, now_ms: int) -> list[Effect]:
         """Serve who waited for the log to be on disk up to a position."""
         return [effect for part in self._parts for effect in part.flushed(durable_end, now_ms)]
+
+    @property
+    def wanted(self) -> Wanted:
+        """What has to happen to the log for somebody here."""
+        return Wanted({}, self._sending.wanted_end if self._sending else None)
+
+    @property
+    def wanted_version(self) -> int:
+        """A number that changes with `wanted`."""
+        return self._sending.wanted_end or 0 if self._sending else 0
 
     def _notices(self, groups: Iterable[str], *, but: Connection | None = None) -> list[Effect]:
         """Tell the members of groups to share their queues anew.

@@ -10,8 +10,9 @@ Invariants every implementation keeps:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from shmq.daemon.broker.tables import Topic
@@ -60,6 +61,18 @@ class Pulled(NamedTuple):
     next_offset: int
     record_count: int
     body: bytes
+
+
+class Wanted(NamedTuple):
+    """What somebody waits for: queue index -> queue offset, and a log position to be durable."""
+
+    queues: Mapping[int, int] = MappingProxyType({})
+    durable_end: int | None = None
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nobody waits."""
+        return not self.queues and self.durable_end is None
 
 
 class Log(Protocol):
