@@ -60,13 +60,20 @@ class NameServer:
 
     Args:
         keeper: keeps the KV configuration across restarts.
+        admission: shared with the broker beside it.
     """
 
-    def __init__(self, settings: NameServerSettings | None = None, keeper: Keeper | None = None) -> None:
+    def __init__(
+        self,
+        settings: NameServerSettings | None = None,
+        keeper: Keeper | None = None,
+        *,
+        admission: Admission | None = None,
+    ) -> None:
         self._settings = settings or NameServerSettings()
         self._connections: dict[int, Connection] = {}
         self._registry = Registry(self._settings)
-        self._admission = Admission()
+        self._admission = admission or Admission()
         self._scanned_ms: int | None = None
         key_values = KeyValues(keeper or Forgetful(), self._settings)
         config = ConfigRequests()
@@ -112,8 +119,9 @@ class NameServer:
         return frozenset(self._handlers)
 
     def is_attached(self, connection_id: int) -> bool:
-        """Nobody attaches to a name server."""
-        return False
+        """Say whether a connection has shown an account; nobody attaches to a name server."""
+        connection = self._connections.get(connection_id)
+        return connection is not None and connection.has_account
 
     def handle(self, connection_id: int, command: Command, now_ms: int) -> list[Effect]:
         """Serve one command of a connection."""
