@@ -59,8 +59,8 @@ class Bridge:
         self.limits = limits
         self.budget = Budget(limits.in_flight_bytes_max)
         self.unproven = Budget(limits.unproven_bytes_max)
-        self._security = security or Security()
-        self._reception = Reception(limits, self._security.tls)
+        self.security = security or Security()
+        self._reception = Reception(limits, self.security.tls)
         self._logic = logic
         self.log = LimitedLog(log, lines_max=limits.log_lines_per_tick)
         self._connections: dict[int, BridgeConnection] = {}
@@ -146,7 +146,7 @@ class Bridge:
             remote=address_of(address),
             local=local,
             refused=door.refused,
-            is_proven=self._security.admission.rules is None,
+            is_proven=self.security.admission.rules is None,
         )
 
     def _accepted(self, task: asyncio.Task[None], connection: BridgeConnection) -> None:
@@ -244,6 +244,7 @@ class Bridge:
     def tick(self) -> None:
         """Look at the clock for everybody."""
         self.log.tick()
+        self.security.tick(self.log)
         now = self.now()
         for connection in list(self._connections.values()):
             connection.check_time(now)
