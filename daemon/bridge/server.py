@@ -26,6 +26,7 @@ from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.listener import Listener
 from shmq.daemon.bridge.log_watch import LogWatch
+from shmq.daemon.bridge.security import Security
 from shmq.daemon.bridge.store_log import StoreLog
 from shmq.daemon.bridge.store_tables import StoreTables
 from shmq.daemon.bridge.tcp_listener import TcpListener, listen_with_vip
@@ -68,7 +69,7 @@ def run_bridge(
     limits = limits or BridgeLimits()
     try:
         os.umask(_UMASK)
-        _raise_descriptor_limit(limits.connections_max + _DESCRIPTORS_SPARE)
+        _raise_descriptor_limit(2 * limits.connections_max + _DESCRIPTORS_SPARE)  # the name server's come on top
         return _open_and_serve(place, options, limits, log, tether)
     except ShmqError as error:
         log("bridge.failed", reason=str(error), hint=error.hint)
@@ -89,9 +90,11 @@ class _Opened:
     broker: Broker
     listeners: list[TcpListener]
     addresses_before: dict[str, str]
+    security: Security
 
 
 def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: EventLog, tether: Tether) -> int:
+    security = open_security(options, log)
     instance = read_instance(place.instance_path)
     if instance is None:
         raise SegmentError(f"{place.instance_path} does not exist: no broker has made segments", hint="shmq serve")
@@ -110,9 +113,24 @@ def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: E
             _settings(options, instance, store, listeners),
             now_ms=time.monotonic_ns() // 1_000_000,
             log=StoreLog(store, report=lambda text: log("log.damaged", text=text)),
+            admission=security.admission,
         )
-        opened = _Opened(place, options, limits, log, store, tables, broker, listeners, before)
+        opened = _Opened(place, options, limits, log, store, tables, broker, listeners, before, security)
         return _run_loop(_serve(opened, tether), log)
+
+
+def open_security(options: Options, log: EventLog) -> Security:
+    """Read the files that protect the TCP ports, and refuse ports that nothing protects.
+
+    Raises:
+        UsageError: a file that cannot be used, or an address that others reach without accounts.
+    """
+    security = Security(acl=options.acl, tls_mode=options.tls_mode, tls_cert=options.tls_cert, tls_key=options.tls_key)
+    if options.tcp:
+        listens = [options.listen, *([] if options.nameserver_addresses else [options.nameserver_listen])]
+        hosts = [parse_address(address)[0] for address in listens]
+        security.check_exposure(hosts, log, insecure=options.insecure)
+    return security
 
 
 def _run_loop(main: Coroutine[Any, Any, int], log: EventLog) -> int:
@@ -160,7 +178,7 @@ async def _serve(opened: _Opened, tether: Tether) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    bridge = Bridge(opened.broker, log, limits=opened.limits)
+    bridge = Bridge(opened.broker, log, limits=opened.limits, security=opened.security)
     bridge.tick()  # slots of processes that died while no bridge ran are free before the first client asks
     with contextlib.ExitStack() as open_things:
         open_things.callback(bridge.close)
@@ -211,8 +229,14 @@ def _listen(opened: _Opened, bridge: Bridge, open_things: contextlib.ExitStack) 
         for number, listener in enumerate(opened.listeners):
             bridge.listen(listener.socket, refused=_REFUSED_AT_VIP if number else ())
         broker = opened.listeners[0].address
-        before = opened.addresses_before.get("nameserver", "")
-        name_service = start_name_service(opened.options, opened.tables, log, broker=broker, address_before=before)
+        name_service = start_name_service(
+            opened.options,
+            opened.tables,
+            log,
+            broker=broker,
+            address_before=opened.addresses_before.get("nameserver", ""),
+            security=bridge.security,
+        )
         open_things.callback(name_service.close)
         addresses = {"broker": str(broker)} | name_service.addresses
         open_things.callback(lambda: place.addresses_path.unlink(missing_ok=True))

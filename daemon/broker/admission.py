@@ -49,5 +49,6 @@ class Admission:
             return
         if self.rules is not None:
             self.rules.check(command, connection.remote.host if connection.remote else "")
+            connection.has_account = True
         if command.code not in _CHECKED_BY_HANDLER:
             check_fields(command.code, command.ext)
