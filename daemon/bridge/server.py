@@ -86,14 +86,15 @@ def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: E
                 _settings(options, instance, store),
                 now_ms=time.monotonic_ns() // 1_000_000,
             )
-            return _run_loop(_serve(place, options, limits, log, store, tables, broker, tether), log)
+            return run_loop(_serve(place, options, limits, log, store, tables, broker, tether), log)
         finally:
             detach_presence(instance)
     finally:
         store.close()
 
 
-def _run_loop(main: Coroutine[Any, Any, int], log: EventLog) -> int:
+def run_loop(main: Coroutine[Any, Any, int], log: EventLog) -> int:
+    """Run a process' one coroutine in the fastest event loop there is; return its exit status."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         loop = runner.get_loop()
         # Faults in callbacks end their connection; the loop's own report would be many lines a second.
