@@ -72,17 +72,21 @@ def _add_network(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--nameserver", dest="nameservers", metavar="HOST:PORT;HOST:PORT")
     serve.add_argument("--cluster")
     serve.add_argument("--bridges", type=int)
-    serve.add_argument("--insecure", action="store_true", default=None)
+    _add_security(serve)
+
+
+def _add_security(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--insecure", action="store_true", default=None)
     for name in ("acl", "tls-cert", "tls-key"):
-        serve.add_argument(f"--{name}", metavar="FILE")
-    serve.add_argument("--tls-mode", choices=("disabled", "permissive", "enforcing"))
+        parser.add_argument(f"--{name}", metavar="FILE")
+    parser.add_argument("--tls-mode", choices=("disabled", "permissive", "enforcing"))
 
 
 def _add_nameserver(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen", metavar="HOST:PORT", help="where clients and brokers connect (127.0.0.1:9876)")
     parser.add_argument("--kv", metavar="FILE", help="keeps the KV configuration")
     parser.add_argument("--match-addresses", action="store_true")
-    parser.add_argument("--insecure", action="store_true")
+    _add_security(parser)
     parser.add_argument("--log-format", choices=("text", "json"))
     parser.add_argument("--json", dest="as_json", action="store_true")
 

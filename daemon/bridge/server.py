@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 from shmq.daemon.bridge.bridge import Bridge
+from shmq.daemon.bridge.event_loop import run_loop
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.listener import Listener
+from shmq.daemon.bridge.security import Security
 from shmq.daemon.bridge.store_tables import StoreTables
 from shmq.daemon.bridge.tcp_listener import TcpListener, listen_with_vip
 from shmq.daemon.broker.broker import Broker
@@ -64,7 +63,7 @@ def run_bridge(
     limits = limits or BridgeLimits()
     try:
         os.umask(_UMASK)
-        _raise_descriptor_limit(limits.connections_max + _DESCRIPTORS_SPARE)
+        _raise_descriptor_limit(2 * limits.connections_max + _DESCRIPTORS_SPARE)  # the name server's come on top
         return _open_and_serve(place, options, limits, log, tether)
     except ShmqError as error:
         log("bridge.failed", reason=str(error), hint=error.hint)
@@ -73,6 +72,7 @@ def run_bridge(
 
 
 def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: EventLog, tether: Tether) -> int:
+    security = open_security(options, log)
     instance = read_instance(place.instance_path)
     if instance is None:
         raise SegmentError(f"{place.instance_path} does not exist: no broker has made segments", hint="shmq serve")
@@ -85,32 +85,27 @@ def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: E
                 tables,
                 _settings(options, instance, store),
                 now_ms=time.monotonic_ns() // 1_000_000,
+                admission=security.admission,
             )
-            return run_loop(_serve(place, options, limits, log, store, tables, broker, tether), log)
+            return run_loop(_serve(place, options, limits, log, store, tables, broker, tether, security), log)
         finally:
             detach_presence(instance)
     finally:
         store.close()
 
 
-def run_loop(main: Coroutine[Any, Any, int], log: EventLog) -> int:
-    """Run a process' one coroutine in the fastest event loop there is; return its exit status."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        loop = runner.get_loop()
-        # Faults in callbacks end their connection; the loop's own report would be many lines a second.
-        loop.set_exception_handler(
-            lambda _, context: log("loop.error", reason=repr(context.get("exception") or context))
-        )
-        return runner.run(main)
+def open_security(options: Options, log: EventLog) -> Security:
+    """Read the files that protect the TCP ports, and refuse ports that nothing protects.
 
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """uvloop's event loop where it is installed: the same behaviour in half the time."""
-    try:
-        factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
-    except ImportError:
-        return asyncio.new_event_loop
-    return factory
+    Raises:
+        UsageError: a file that cannot be used, or an address that others reach without accounts.
+    """
+    security = Security(acl=options.acl, tls_mode=options.tls_mode, tls_cert=options.tls_cert, tls_key=options.tls_key)
+    if options.tcp:
+        listens = [options.listen, *([] if options.nameserver_addresses else [options.nameserver_listen])]
+        hosts = [parse_address(address)[0] for address in listens]
+        security.check_exposure(hosts, log, insecure=options.insecure)
+    return security
 
 
 def _settings(options: Options, instance: Instance, store: Store) -> BrokerSettings:
@@ -136,12 +131,13 @@ async def _serve(
     tables: StoreTables,
     broker: Broker,
     tether: Tether,
+    security: Security,
 ) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    bridge = Bridge(broker, log, limits=limits)
+    bridge = Bridge(broker, log, limits=limits, security=security)
     bridge.tick()  # slots of processes that died while no bridge ran are free before the first client asks
     with contextlib.ExitStack() as open_things:
         open_things.callback(bridge.close)
@@ -179,7 +175,12 @@ def _listen(
             open_things.callback(listener.close)
             bridge.listen(listener.socket, refused=_REFUSED_AT_VIP if number else ())
         name_service = start_name_service(
-            options, tables, log, broker=listeners[0].address, address_before=before.get("nameserver", "")
+            options,
+            tables,
+            log,
+            broker=listeners[0].address,
+            address_before=before.get("nameserver", ""),
+            security=bridge.security,
         )
         open_things.callback(name_service.close)
         addresses = {"broker": str(listeners[0].address)} | name_service.addresses

@@ -18,17 +18,17 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from shmq.daemon.bridge.event_loop import run_loop
 from shmq.daemon.bridge.limits import BridgeLimits
-from shmq.daemon.bridge.server import run_loop
+from shmq.daemon.bridge.security import Security
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, exit_code_of
-from shmq.daemon.nameserver.addresses import is_this_host
 from shmq.daemon.nameserver.face import NameServerFace, start_nameserver
 from shmq.daemon.nameserver.key_values import Forgetful
 from shmq.daemon.nameserver.kv_file import KeyValueFile
 from shmq.daemon.nameserver.settings import NameServerSettings
 from shmq.daemon.options import parse_address
-from shmq.errors import ShmqError, UsageError
+from shmq.errors import ShmqError
 from shmq.shm.access import access_rights
 from shmq.version import __version__
 
@@ -41,8 +41,9 @@ class NameServerOptions:
     """Settings of a name server.
 
     Attributes:
-        kv: file that keeps the KV configuration; "" keeps it in memory only.
+        kv: path of the file that keeps the KV configuration; "" keeps it in memory only.
         match_addresses: a broker on another host may only register the address it is seen to come from.
+        insecure, acl, tls_cert, tls_key, tls_mode: as of a broker.
         as_json: say that it is ready, or why not, as JSON.
     """
 
@@ -50,6 +51,10 @@ class NameServerOptions:
     kv: str = ""
     match_addresses: bool = False
     insecure: bool = False
+    acl: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_mode: str = "disabled"
     log_format: str = "text"
     as_json: bool = False
 
@@ -71,27 +76,25 @@ async def _serve(options: NameServerOptions, log: EventLog) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     limits = BridgeLimits()
-    face = _start(options, log, limits)
+    security = Security(acl=options.acl, tls_mode=options.tls_mode, tls_cert=options.tls_cert, tls_key=options.tls_key)
+    face = _start(options, log, limits, security)
     with contextlib.closing(face):
         _say_ready(str(face.address), options)
         while not stop.is_set():
             face.tick()
+            security.tick(log)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), limits.tick_interval)
     log("nameserver.stopped")
     return DONE
 
 
-def _start(options: NameServerOptions, log: EventLog, limits: BridgeLimits) -> NameServerFace:
+def _start(options: NameServerOptions, log: EventLog, limits: BridgeLimits, security: Security) -> NameServerFace:
     host, port = parse_address(options.listen, name="listen")
-    if not is_this_host(host) and not options.insecure:
-        raise UsageError(
-            f"listening on {host}: whoever reaches it could change every route",
-            hint="--listen 127.0.0.1:9876, or --insecure where the network is trusted",
-        )
+    security.check_exposure([host], log, insecure=options.insecure)
     settings = NameServerSettings(match_addresses=options.match_addresses)
-    keeper = KeyValueFile(Path(options.kv).absolute(), access_rights()) if options.kv else Forgetful()
-    return start_nameserver(host, port, log, keeper=keeper, settings=settings, limits=limits)
+    keeper = KeyValueFile(Path(options.kv), access_rights()) if options.kv else Forgetful()
+    return start_nameserver(host, port, log, keeper=keeper, settings=settings, limits=limits, security=security)
 
 
 def _say_ready(address: str, options: NameServerOptions) -> None:

@@ -9,9 +9,9 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
+from shmq.daemon.bridge.security import Security, is_loopback
 from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.tables import Tables
-from shmq.daemon.nameserver.addresses import is_this_host
 from shmq.daemon.nameserver.embedded import Embedded, TopicSource
 from shmq.daemon.nameserver.face import NameServerFace, start_nameserver
 from shmq.daemon.nameserver.kv_file import KeyValueFile
@@ -56,13 +56,20 @@ class NameService:
 
 
 def start_name_service(
-    options: Options, tables: Tables, log: Log, *, broker: Address, address_before: str = ""
+    options: Options,
+    tables: Tables,
+    log: Log,
+    *,
+    broker: Address,
+    address_before: str = "",
+    security: Security | None = None,
 ) -> NameService:
     """Make the broker that listens at `broker` known, inside the running event loop.
 
     Args:
         address_before: where the embedded name server listened before this process was started again; the port is
             taken once more where the options leave it open.
+        security: what protects the broker's own port.
 
     Raises:
         ShmqError: the embedded name server cannot start.
@@ -77,17 +84,19 @@ def start_name_service(
         return NameService(None, _start_links(options, source, log, broker=broker))
     advertised = str(_advertised(options, broker.port)) if options.advertise else ""
     embedded = Embedded(source, advertised, broker.port)
-    return NameService(_start_face(options, embedded, log, address_before), None)
+    return NameService(_start_face(options, embedded, log, security, address_before), None)
 
 
-def _start_face(options: Options, embedded: Embedded, log: Log, address_before: str) -> NameServerFace:
+def _start_face(
+    options: Options, embedded: Embedded, log: Log, security: Security | None, address_before: str
+) -> NameServerFace:
     host, port = parse_address(options.nameserver_listen, name="nameserver_listen")
     keeper = KeyValueFile(options.store_path / KV_FILE, access_rights())
     if port == 0 and address_before:
         with contextlib.suppress(ConnectError, UsageError):
             before = parse_address(address_before)[1]
-            return start_nameserver(host, before, log, keeper=keeper, embedded=embedded)
-    return start_nameserver(host, port, log, keeper=keeper, embedded=embedded)
+            return start_nameserver(host, before, log, keeper=keeper, embedded=embedded, security=security)
+    return start_nameserver(host, port, log, keeper=keeper, embedded=embedded, security=security)
 
 
 def _start_links(options: Options, source: TopicSource, log: Log, *, broker: Address) -> RegistrarLinks:
@@ -96,7 +105,7 @@ def _start_links(options: Options, source: TopicSource, log: Log, *, broker: Add
     host = "" if address.host in _EVERY_ADDRESS else address.host
     who = RegisteredBroker(options.cluster, options.broker_name, host, address.port)
     links = RegistrarLinks(Registrar(list(dict.fromkeys(options.nameserver_addresses)), who), source, log)
-    if host and is_this_host(host):
+    if host and is_loopback(host):
         log("nameserver", text=f"registers as {address}, which other hosts cannot reach: --listen or --advertise")
     links.tick()
     return links
