@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from shmq.daemon.bridge.bridge import Bridge
+from shmq.daemon.bridge.event_loop import run_loop
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.listener import Listener
 from shmq.daemon.bridge.log_watch import LogWatch
@@ -116,7 +115,7 @@ def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: E
             admission=security.admission,
         )
         opened = _Opened(place, options, limits, log, store, tables, broker, listeners, before, security)
-        return _run_loop(_serve(opened, tether), log)
+        return run_loop(_serve(opened, tether), log)
 
 
 def open_security(options: Options, log: EventLog) -> Security:
@@ -131,25 +130,6 @@ def open_security(options: Options, log: EventLog) -> Security:
         hosts = [parse_address(address)[0] for address in listens]
         security.check_exposure(hosts, log, insecure=options.insecure)
     return security
-
-
-def _run_loop(main: Coroutine[Any, Any, int], log: EventLog) -> int:
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        loop = runner.get_loop()
-        # Faults in callbacks end their connection; the loop's own report would be many lines a second.
-        loop.set_exception_handler(
-            lambda _, context: log("loop.error", reason=repr(context.get("exception") or context))
-        )
-        return runner.run(main)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """uvloop's event loop where it is installed: the same behaviour in half the time."""
-    try:
-        factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
-    except ImportError:
-        return asyncio.new_event_loop
-    return factory
 
 
 def _settings(options: Options, instance: Instance, store: Store, listeners: list[TcpListener]) -> BrokerSettings:
