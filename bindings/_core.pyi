@@ -31,6 +31,8 @@ FOREIGN_NAMESPACE: Final[int]
 RETIRED: Final[int]
 ABI: Final[int]
 UNIT_BYTES: Final[int]
+UNIT_DELAY_BASE: Final[int]
+"""A tag code of UNIT_DELAY_BASE + n becomes store time + n milliseconds in the unit."""
 FRAME_UNITS: Final[int]
 FRAME_BYTES: Final[int]
 TOPIC_BYTES_MAX: Final[int]

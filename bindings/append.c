@@ -259,7 +259,7 @@ static enum shmq_status append_locked(struct shmq_store *store, uint32_t queue, 
     for (uint32_t i = 0, at = 0; i < count; at += patches[i].record_bytes, i++) {
         struct shmq_unit unit = {.log_position = place->log_position + at,
                                  .record_bytes = patches[i].record_bytes,
-                                 .tag_hash = tag_hashes[i]};
+                                 .tag_hash = shmq_unit_code(tag_hashes[i], store_ms)};
         shmq_record_patch(record + at, &patches[i], first + i, unit.log_position, store_ms);
         if (!shmq_unit_write(store, queue, first + i, &unit)) {
             shmq_intend_nothing(store);

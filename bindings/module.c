@@ -37,6 +37,7 @@ static int add_constants(PyObject *module)
         {"RETIRED", SHMQ_RETIRED},
         {"ABI", SHMQ_ABI},
         {"UNIT_BYTES", SHMQ_UNIT_BYTES},
+        {"UNIT_DELAY_BASE", SHMQ_UNIT_DELAY_BASE},
         {"FRAME_UNITS", SHMQ_FRAME_UNITS},
         {"FRAME_BYTES", SHMQ_FRAME_BYTES},
         {"TOPIC_BYTES_MAX", SHMQ_TOPIC_BYTES_MAX},

@@ -301,6 +301,10 @@ int32_t shmq_tag_hash(const char *utf8, size_t bytes);                    /* Jav
 #define SHMQ_RECORD_BYTES_MAX (SHMQ_BODY_BYTES_MAX + (64u << 10))
 #define SHMQ_SYS_FLAG_TRANSACTION 12u      /* mask; 4 prepared and 12 rollback are stored but belong to no queue */
 #define SHMQ_SYS_FLAG_ROLLBACK 12u
+/* A unit says a hash of 32 bits, or in the schedule queues a due time. A caller that knows the delay but not the store
+ * time passes SHMQ_UNIT_DELAY_BASE + delay; the append writes store time + delay. */
+#define SHMQ_UNIT_DELAY_BASE INT64_MIN
+#define SHMQ_UNIT_DELAY_MS_MAX (INT64_C(1) << 40)
 #define SHMQ_HOLE_TOPIC "RMQ_SYS_SHMQ_HOLE" /* filler left by an evicted claim, sysFlag rollback: no reader dispatches it */
 
 struct shmq_spec {             /* what to store; pointers are borrowed for the call */

@@ -39,11 +39,13 @@ from shmq.protocol.failure import failure_reply
 class Broker:
     """One broker's logic; single-threaded."""
 
-    def __init__(self, tables: Tables, settings: BrokerSettings, *, now_ms: int) -> None:
+    def __init__(
+        self, tables: Tables, settings: BrokerSettings, *, now_ms: int, admission: Admission | None = None
+    ) -> None:
         self._connections: dict[int, Connection] = {}
         self._registry = GroupRegistry(settings)
         self._desk = AttachmentDesk(tables, settings)
-        self._admission = Admission()
+        self._admission = admission or Admission()
         self._asking = Asking()
         self._parts: list[Part] = []
         status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)

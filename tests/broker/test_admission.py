@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from shmq.daemon.broker.access_rules import AccessRules
+from shmq.daemon.broker.admission import Admission
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.effects import Reply
-from shmq.daemon.broker.requests import Peer
+from shmq.daemon.broker.requests import Address, Peer
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command
@@ -77,3 +79,25 @@ def test_a_missing_field_over_tcp_is_rocketmqs_error_and_changes_nothing(broker:
 def test_a_local_client_may_leave_out_what_has_a_default(broker: Broker, tables: Any) -> None:
     assert answer(broker, LOCAL, Request.UPDATE_AND_CREATE_TOPIC, {"topic": "t"}).code == Response.SUCCESS
     assert tables.topic("t") is not None
+
+
+def test_rules_hold_for_tcp_only_and_new_ones_count_at_once(tables: Any, settings: BrokerSettings) -> None:
+    admission = Admission(AccessRules([]))
+    broker = Broker(tables, settings, now_ms=0, admission=admission)
+    broker.connected(LOCAL, Peer(pid=1, uid=1, gid=1, start=1, pid_namespace=settings.pid_namespace), 0)
+    broker.connected(REMOTE, None, 0, remote=Address("10.0.0.7", 4711))
+    list_topics = Request.GET_ALL_TOPIC_CONFIG
+    assert answer(broker, LOCAL, list_topics).code == Response.SUCCESS
+    refused = answer(broker, REMOTE, list_topics)
+    assert (refused.code, refused.remark) == (Response.SYSTEM_ERROR, "No accessKey is configured")
+    admission.rules = AccessRules([], ["10.0.0.*"])
+    assert answer(broker, REMOTE, list_topics).code == Response.SUCCESS
+
+
+def test_with_rules_and_no_account_no_served_code_answers_anything_else(tables: Any, settings: BrokerSettings) -> None:
+    broker = Broker(tables, settings, now_ms=0, admission=Admission(AccessRules([])))
+    broker.connected(REMOTE, None, 0, remote=Address("10.0.0.7", 4711))
+    for code in [*REQUESTS, 9999]:
+        reply = answer(broker, REMOTE, code)
+        refused = reply.remark == "No accessKey is configured"
+        assert refused or reply.code == Response.REQUEST_CODE_NOT_SUPPORTED, code
