@@ -30,6 +30,7 @@ from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, TEMPORARY, exit_code_of
+from shmq.daemon.nameserver.service import NameService, start_name_service
 from shmq.daemon.options import Options, parse_address
 from shmq.daemon.tether import Tether
 from shmq.errors import SegmentError, ShmqError
@@ -79,12 +80,13 @@ def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: E
     try:
         attach_presence(instance)
         try:
+            tables = StoreTables(store, instance, access_rights())
             broker = Broker(
-                StoreTables(store, instance, access_rights()),
+                tables,
                 _settings(options, instance, store),
                 now_ms=time.monotonic_ns() // 1_000_000,
             )
-            return _run_loop(_serve(place, options, limits, log, store, broker, tether), log)
+            return _run_loop(_serve(place, options, limits, log, store, tables, broker, tether), log)
         finally:
             detach_presence(instance)
     finally:
@@ -130,6 +132,7 @@ async def _serve(
     limits: BridgeLimits,
     log: EventLog,
     store: Store,
+    tables: StoreTables,
     broker: Broker,
     tether: Tether,
 ) -> int:
@@ -141,10 +144,12 @@ async def _serve(
     bridge.tick()  # slots of processes that died while no bridge ran are free before the first client asks
     with contextlib.ExitStack() as open_things:
         open_things.callback(bridge.close)
-        _listen(bridge, place, options, log, open_things)
+        name_service = _listen(bridge, place, options, tables, log, open_things)
         tether.ready()
         while not stop.is_set():
             bridge.tick()
+            if name_service is not None:
+                name_service.tick()
             if store.retired:
                 log("bridge.retired", generation=f"{store.head['generation']:016x}")
                 return TEMPORARY
@@ -154,29 +159,44 @@ async def _serve(
     return DONE
 
 
-def _listen(bridge: Bridge, place: Place, options: Options, log: EventLog, open_things: contextlib.ExitStack) -> None:
+def _listen(
+    bridge: Bridge,
+    place: Place,
+    options: Options,
+    tables: StoreTables,
+    log: EventLog,
+    open_things: contextlib.ExitStack,
+) -> NameService | None:
     """Open every door; the control socket comes last, because who sees it may expect the others."""
     access = access_rights()
     addresses: dict[str, str] = {}
+    name_service = None
     if options.tcp:
-        for number, listener in enumerate(_tcp_listeners(place, options)):
+        before = read_addresses(place.addresses_path)
+        listeners = _tcp_listeners(options, before.get("broker", ""))
+        for number, listener in enumerate(listeners):
             open_things.callback(listener.close)
             bridge.listen(listener.socket, refused=_REFUSED_AT_VIP if number else ())
-            addresses.setdefault("broker", str(listener.address))
+        name_service = start_name_service(
+            options, tables, log, broker=listeners[0].address, address_before=before.get("nameserver", "")
+        )
+        open_things.callback(name_service.close)
+        addresses = {"broker": str(listeners[0].address)} | name_service.addresses
         open_things.callback(lambda: place.addresses_path.unlink(missing_ok=True))
         write_addresses(place.addresses_path, addresses, mode=access.read_mode, gid=access.gid)
     control = Listener(place.socket_path, mode=access.mode, gid=access.gid)
     open_things.callback(control.close)
     bridge.listen(control.socket)
     log("bridge.ready", socket=place.socket_path, **addresses)
+    return name_service
 
 
-def _tcp_listeners(place: Place, options: Options) -> list[TcpListener]:
+def _tcp_listeners(options: Options, address_before: str) -> list[TcpListener]:
     """The main port and the VIP port; a port the kernel chose for a bridge that was killed is taken again."""
     host, port = parse_address(options.listen, name="listen")
-    if port == 0 and (before := read_addresses(place.addresses_path).get("broker")):
+    if port == 0 and address_before:
         with contextlib.suppress(ShmqError):
-            return [TcpListener(host, parse_address(before)[1])]
+            return [TcpListener(host, parse_address(address_before)[1])]
     return listen_with_vip(host, port)
 
 
