@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from shmq.daemon.bridge.semaphore import prepare_semaphore
-from shmq.daemon.broker.tables import QueueBounds, StoreFacts, Topic, Unit
+from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic, Unit
 from shmq.errors import ShmqError, StoreError
 from shmq.shm.access import Access
 from shmq.shm.core import Store, process_start
@@ -136,6 +136,11 @@ class StoreTables:
                 return self._store.message_at(unit.log_position, unit.record_bytes).store_ms
         return -1
 
+    def earliest_ms(self) -> int:
+        with suppress(ShmqError):
+            return self._store.message_at(self._store.log_begin).store_ms
+        return -1
+
     def queue_counts(self) -> bytes:
         return self._store.queue_counts()
 
@@ -145,10 +150,6 @@ class StoreTables:
     def facts(self) -> StoreFacts:
         store = self._store
         stats = store.stats()
-        try:
-            disk = os.statvfs(self._instance.store_path)
-        except OSError as error:
-            raise StoreError(f"the store's disk cannot be asked for its room: {error.strerror}") from error
         return StoreFacts(
             log_begin=store.log_begin,
             log_end=store.log_end,
@@ -156,9 +157,14 @@ class StoreTables:
             appended=stats["appended"],
             appended_bytes=stats["appended_bytes"],
             refused=stats["busy"],
-            disk_bytes=disk.f_blocks * disk.f_frsize,
-            disk_free_bytes=disk.f_bavail * disk.f_frsize,
         )
+
+    def disk(self) -> DiskRoom:
+        try:
+            disk = os.statvfs(self._instance.store_path)
+        except OSError as error:
+            raise StoreError(f"the store's disk cannot be asked for its room: {error.strerror}") from error
+        return DiskRoom(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         slot = self._store.client_put(pid, start, role)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from shmq.daemon.broker.effects import Effect
@@ -92,9 +93,9 @@ class ClientQuestions(Part):
         name, topic = text_of(call.ext, "group"), text_of(call.ext, "topic")
         wanted = call.ext.get("clientAddr", "")
         group = self._registry.consumer_group(name)
-        members = [
-            member for member in (group.members.values() if group else ()) if wanted in ("", member.client_id)
-        ][:_MEMBERS_ASKED_MAX]
+        members = [member for member in (group.members.values() if group else ()) if wanted in ("", member.client_id)][
+            :_MEMBERS_ASKED_MAX
+        ]
         if not members:
             raise RemoteError(Response.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{name[:255]}]")
         gathered: dict[str, Any] = {}
@@ -112,7 +113,7 @@ class ClientQuestions(Part):
             Ask(
                 member.origin.connection_id,
                 Request.GET_CONSUMER_STATUS_FROM_CLIENT,
-                lambda reply, client_id=member.client_id: gather(client_id, reply),
+                partial(gather, member.client_id),
                 ext={"topic": topic, "group": name},
                 timeout_ms=_STATUS_TIMEOUT_MS,
             )

@@ -37,7 +37,9 @@ _LEVELS_POLICY = "CUSTOMIZED"  # RocketMQ's word for: the delay levels, one afte
 class GroupRequests(Part):
     """Serves the administration of consumer groups."""
 
-    def __init__(self, tables: Tables, registry: GroupRegistry, groups: GroupSettings, settings: BrokerSettings) -> None:
+    def __init__(
+        self, tables: Tables, registry: GroupRegistry, groups: GroupSettings, settings: BrokerSettings
+    ) -> None:
         self._tables = tables
         self._registry = registry
         self._groups = groups
@@ -67,6 +69,7 @@ class GroupRequests(Part):
         for config in configs:
             check_group(config.groupName)
             _check_honoured(config)
+            self._groups.check(config)
         for config in configs:
             self._groups.put(config)
         return Answer()

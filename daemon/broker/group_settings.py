@@ -9,6 +9,7 @@ has RocketMQ's defaults, as one that was told nothing.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -35,20 +36,29 @@ class GroupSettings:
         """Return a group's settings with its name, as replies carry them."""
         return msgspec.structs.replace(self.of(name), groupName=name)
 
-    def put(self, config: SubscriptionGroupConfig) -> None:
-        """Create the group unless it exists, and configure it.
+    def check(self, config: SubscriptionGroupConfig) -> None:
+        """Say whether `put` would take it.
 
         Raises:
             UsageError: a setting is out of its bounds.
+        """
+        if fault := settings_fault(_said(config)):
+            raise UsageError(f'group "{config.groupName}": {fault}')
+
+    def put(self, config: SubscriptionGroupConfig) -> None:
+        """Create the group unless it exists, and configure it; call `check` first.
+
+        Raises:
             SegmentFull: no room for another group.
         """
-        values = {name: value for name, value in msgspec.structs.asdict(config).items() if value is not msgspec.UNSET}
-        if fault := settings_fault(values):
-            raise UsageError(f'group "{config.groupName}": {fault}')
         group = self._tables.group_put(config.groupName)
-        text = encode_settings(values)
+        text = encode_settings(_said(config))
         if self._tables.group_settings(group) != text:
             self._tables.group_set(group, text)
+
+
+def _said(config: SubscriptionGroupConfig) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.structs.asdict(config).items() if value is not msgspec.UNSET}
 
 
 @lru_cache(_KNOWN_TEXTS)

@@ -2,8 +2,8 @@
 
 Owns the requests 202, 208, 303, 308, 314, 317 and 43. It does not know who reads, nor messages.
 
-Offsets are those in shared memory, so what local members acknowledged is in every answer. A request that would list more
-than `list_entries_max` queues is refused, with the way to ask for less.
+Offsets are those in shared memory, so what local members acknowledged is in every answer. A request that would list
+more than `list_entries_max` queues is refused, with the way to ask for less.
 """
 
 from __future__ import annotations

@@ -34,9 +34,7 @@ _NO_OFFSET = -1
 class ResetRequests(Part):
     """Serves resets."""
 
-    def __init__(
-        self, tables: Tables, registry: GroupRegistry, queues: QueueIndex, settings: BrokerSettings
-    ) -> None:
+    def __init__(self, tables: Tables, registry: GroupRegistry, queues: QueueIndex, settings: BrokerSettings) -> None:
         self._tables = tables
         self._registry = registry
         self._queues = queues

@@ -8,7 +8,7 @@ Owns the windows and what RocketMQ prints of them. It does not know what is coun
     day       1 h              25
 
 Invariants:
- 1. A counter that nothing was added to for a day is forgotten; there are at most `COUNTERS_MAX`, the rest is not counted.
+ 1. A counter that nothing was added to for a day is forgotten; there are at most `COUNTERS_MAX`; more are not counted.
  2. Time that goes back or jumps makes a window shorter or longer, never a rate negative.
 """
 

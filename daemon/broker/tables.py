@@ -43,7 +43,7 @@ class Unit(NamedTuple):
 
 
 class StoreFacts(NamedTuple):
-    """How the store is doing: log positions, records and bytes since the segments were made, and its disk in bytes."""
+    """How the store is doing: log positions, and records and bytes since the segments were made."""
 
     log_begin: int
     log_end: int
@@ -51,8 +51,13 @@ class StoreFacts(NamedTuple):
     appended: int
     appended_bytes: int
     refused: int
-    disk_bytes: int
-    disk_free_bytes: int
+
+
+class DiskRoom(NamedTuple):
+    """The disk that holds the store, in bytes."""
+
+    size: int
+    free: int
 
 
 class Tables(Protocol):
@@ -126,6 +131,9 @@ class Tables(Protocol):
     def store_ms(self, queue: int, queue_offset: int) -> int:
         """Return when the record at a queue offset was stored; -1 when there is none."""
 
+    def earliest_ms(self) -> int:
+        """Return when the oldest record of the log was stored; -1 when there is none."""
+
     def queue_counts(self) -> bytes:
         """Return the end and the bytes ever stored of every queue, in the order of their indexes: two native 64-bit
         words each."""
@@ -136,6 +144,9 @@ class Tables(Protocol):
 
     def facts(self) -> StoreFacts:
         """Return how the store is doing."""
+
+    def disk(self) -> DiskRoom:
+        """Return how much room the store's disk has."""
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         """Hand out a client slot, its wake-up semaphore ready and at zero."""

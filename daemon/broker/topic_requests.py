@@ -2,8 +2,8 @@
 
 Owns the requests 17, 18, 215, 21 and 351. It does not know how a topic is stored.
 
-`defaultTopic`, `topicFilterType`, `order` and `force` of RocketMQ's request mean nothing, as in RocketMQ itself. A change
-that says no attributes leaves the topic's kind as it is.
+`defaultTopic`, `topicFilterType`, `order` and `force` of RocketMQ's request mean nothing, as in RocketMQ itself. A
+change that says no attributes leaves the topic's kind as it is.
 
 A private header field `onlyIfMissing` makes 17 harmless for a topic that exists, so that two producers that create a
 topic on first use cannot change what an administrator created in between. The answer's field `created` says what was.
@@ -141,9 +141,9 @@ def _own_topic(name: str) -> str:
         error.code = Response.SYSTEM_ERROR  # as RocketMQ answers
         raise
     if is_system_topic(name):
-        error = UsageError(f"The topic[{name}] is conflict with system topic.", hint="choose another name")
-        error.code = Response.SYSTEM_ERROR  # as RocketMQ answers
-        raise error
+        conflict = UsageError(f"The topic[{name}] is conflict with system topic.", hint="choose another name")
+        conflict.code = Response.SYSTEM_ERROR
+        raise conflict
     return name
 
 

@@ -6,8 +6,8 @@ have moved since the last look. It does not know requests.
     a queue's end grew by n, its bytes by b     TOPIC_PUT_NUMS[topic] n, TOPIC_PUT_SIZE[topic] b, BROKER_PUT_NUMS n
     a group's offset grew by n                  GROUP_GET_NUMS[topic@group] n, GROUP_GET_SIZE b', BROKER_GET_NUMS n
 
-b' is exact for up to `_UNITS_READ` messages of a look, and their average times n beyond that. What a group reads twice, or
-reads without committing (broadcast, pull at will), is not seen.
+b' is exact for up to `_UNITS_READ` messages of a look, and their average times n beyond that. What a group reads twice,
+or reads without committing (broadcast, pull at will), is not seen.
 
 A look compares whole blocks of words first, so a broker where little happens looks for next to nothing; where more than
 `_BUSY_WORDS` moved, the next look comes after ten seconds instead of one.
@@ -55,8 +55,8 @@ class Traffic:
         self._queues = queues
         self._statistics = statistics
         self._cluster = cluster
-        self._queue_counts = tables.queue_counts()
-        self._offset_counts = tables.offset_counts()
+        self._queue_counts: bytes | None = None
+        self._offset_counts: bytes | None = None
         self._look_ms = 0
         self._group_names: dict[int, str] = {}
         self.put_rates, self.get_rates = Rates(), Rates()
@@ -64,7 +64,7 @@ class Traffic:
         self._got = 0
 
     def tick(self, now_ms: int) -> None:
-        """Look, if it is time."""
+        """Look, if it is time; the first look only remembers."""
         if now_ms < self._look_ms:
             return
         moved = self._look_at_queues(now_ms) + self._look_at_offsets(now_ms)
@@ -80,7 +80,7 @@ class Traffic:
         counts = self._tables.queue_counts()
         before, self._queue_counts = self._queue_counts, counts
         moved = 0
-        for queue, was, now in _moved_pairs(before, counts):
+        for queue, was, now in _moved_pairs(before if before is not None else counts, counts):
             moved += 1
             name = self._queues.names().get(queue)
             sent, size = now[0] - was[0], now[1] - was[1]
@@ -94,7 +94,7 @@ class Traffic:
         counts = self._tables.offset_counts()
         before, self._offset_counts = self._offset_counts, counts
         moved = 0
-        for _, was, now in _moved_pairs(before, counts):
+        for _, was, now in _moved_pairs(before if before is not None else counts, counts):
             moved += 1
             group, queue = divmod(now[1], 1 << 32)
             got = now[0] - was[0]
@@ -141,5 +141,3 @@ def _moved_pairs(before: bytes, now: bytes) -> Iterator[tuple[int, _Pair, _Pair]
             was, is_now = (old_words[at], old_words[at + 1]), (new_words[at], new_words[at + 1])
             if was != is_now:
                 yield start // _PAIR_BYTES + at // 2, was, is_now
-
-

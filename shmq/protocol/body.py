@@ -86,7 +86,7 @@ class TopicConfig(msgspec.Struct, omit_defaults=False):
     topicFilterType: str = "SINGLE_TAG"
     topicSysFlag: int = 0
     order: bool = False
-    attributes: dict[str, str] | None | msgspec.UnsetType = msgspec.UNSET
+    attributes: dict[str, str] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class TopicTable(msgspec.Struct):
@@ -97,7 +97,7 @@ class TopicTable(msgspec.Struct):
 
 
 class SubscriptionGroupConfig(msgspec.Struct):
-    """One consumer group, with RocketMQ's defaults. What is UNSET is RocketMQ 5's, and left out when it was not said."""
+    """One consumer group, with RocketMQ's defaults. What is UNSET is RocketMQ 5's; left out unless said."""
 
     groupName: str
     brokerId: int = 0
@@ -111,9 +111,9 @@ class SubscriptionGroupConfig(msgspec.Struct):
     consumeMessageOrderly: bool | msgspec.UnsetType = msgspec.UNSET
     consumeTimeoutMinute: int | msgspec.UnsetType = msgspec.UNSET
     groupSysFlag: int | msgspec.UnsetType = msgspec.UNSET
-    groupRetryPolicy: dict[str, Any] | None | msgspec.UnsetType = msgspec.UNSET
-    subscriptionDataSet: list[dict[str, Any]] | None | msgspec.UnsetType = msgspec.UNSET
-    attributes: dict[str, Any] | None | msgspec.UnsetType = msgspec.UNSET
+    groupRetryPolicy: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+    subscriptionDataSet: list[dict[str, Any]] | msgspec.UnsetType | None = msgspec.UNSET
+    attributes: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class SubscriptionGroupTable(msgspec.Struct):
