@@ -24,6 +24,7 @@ from typing import Any
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.listener import Listener
+from shmq.daemon.bridge.security import Security
 from shmq.daemon.bridge.store_tables import StoreTables
 from shmq.daemon.bridge.tcp_listener import TcpListener, listen_with_vip
 from shmq.daemon.broker.broker import Broker
@@ -64,7 +65,7 @@ def run_bridge(
     limits = limits or BridgeLimits()
     try:
         os.umask(_UMASK)
-        _raise_descriptor_limit(limits.connections_max + _DESCRIPTORS_SPARE)
+        _raise_descriptor_limit(2 * limits.connections_max + _DESCRIPTORS_SPARE)  # the name server's come on top
         return _open_and_serve(place, options, limits, log, tether)
     except ShmqError as error:
         log("bridge.failed", reason=str(error), hint=error.hint)
@@ -73,6 +74,7 @@ def run_bridge(
 
 
 def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: EventLog, tether: Tether) -> int:
+    security = open_security(options, log)
     instance = read_instance(place.instance_path)
     if instance is None:
         raise SegmentError(f"{place.instance_path} does not exist: no broker has made segments", hint="shmq serve")
@@ -85,12 +87,27 @@ def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: E
                 tables,
                 _settings(options, instance, store),
                 now_ms=time.monotonic_ns() // 1_000_000,
+                admission=security.admission,
             )
-            return _run_loop(_serve(place, options, limits, log, store, tables, broker, tether), log)
+            return _run_loop(_serve(place, options, limits, log, store, tables, broker, tether, security), log)
         finally:
             detach_presence(instance)
     finally:
         store.close()
+
+
+def open_security(options: Options, log: EventLog) -> Security:
+    """Read the files that protect the TCP ports, and refuse ports that nothing protects.
+
+    Raises:
+        UsageError: a file that cannot be used, or an address that others reach without accounts.
+    """
+    security = Security(acl=options.acl, tls_mode=options.tls_mode, tls_cert=options.tls_cert, tls_key=options.tls_key)
+    if options.tcp:
+        listens = [options.listen, *([] if options.nameserver_addresses else [options.nameserver_listen])]
+        hosts = [parse_address(address)[0] for address in listens]
+        security.check_exposure(hosts, log, insecure=options.insecure)
+    return security
 
 
 def _run_loop(main: Coroutine[Any, Any, int], log: EventLog) -> int:
@@ -135,12 +152,13 @@ async def _serve(
     tables: StoreTables,
     broker: Broker,
     tether: Tether,
+    security: Security,
 ) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    bridge = Bridge(broker, log, limits=limits)
+    bridge = Bridge(broker, log, limits=limits, security=security)
     bridge.tick()  # slots of processes that died while no bridge ran are free before the first client asks
     with contextlib.ExitStack() as open_things:
         open_things.callback(bridge.close)
@@ -178,7 +196,12 @@ def _listen(
             open_things.callback(listener.close)
             bridge.listen(listener.socket, refused=_REFUSED_AT_VIP if number else ())
         name_service = start_name_service(
-            options, tables, log, broker=listeners[0].address, address_before=before.get("nameserver", "")
+            options,
+            tables,
+            log,
+            broker=listeners[0].address,
+            address_before=before.get("nameserver", ""),
+            security=bridge.security,
         )
         open_things.callback(name_service.close)
         addresses = {"broker": str(listeners[0].address)} | name_service.addresses

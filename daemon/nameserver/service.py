@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
+from shmq.daemon.bridge.security import Security
 from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.nameserver.embedded import Embedded, TopicSource
@@ -44,13 +45,20 @@ class NameService:
 
 
 def start_name_service(
-    options: Options, tables: Tables, log: Log, *, broker: Address, address_before: str = ""
+    options: Options,
+    tables: Tables,
+    log: Log,
+    *,
+    broker: Address,
+    address_before: str = "",
+    security: Security | None = None,
 ) -> NameService:
     """Make the broker that listens at `broker` known, inside the running event loop.
 
     Args:
         address_before: where the embedded name server listened before this process was started again; the port is
             taken once more where the options leave it open.
+        security: what protects the broker's own port.
 
     Raises:
         ShmqError: the embedded name server cannot start.
@@ -67,8 +75,8 @@ def start_name_service(
     if port == 0 and address_before:
         with contextlib.suppress(ConnectError, UsageError):
             before = parse_address(address_before)[1]
-            return NameService(start_nameserver(host, before, log, keeper=keeper, embedded=embedded))
-    return NameService(start_nameserver(host, port, log, keeper=keeper, embedded=embedded))
+            return NameService(start_nameserver(host, before, log, keeper=keeper, embedded=embedded, security=security))
+    return NameService(start_nameserver(host, port, log, keeper=keeper, embedded=embedded, security=security))
 
 
 def advertised_address(options: Options, port: int) -> str:
