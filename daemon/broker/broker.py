@@ -17,19 +17,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from shmq.daemon.broker.administration import administration
 from shmq.daemon.broker.admission import Admission
 from shmq.daemon.broker.asking import Asking
 from shmq.daemon.broker.attachment import AttachmentDesk
 from shmq.daemon.broker.effects import Close, Effect, Reply, Report
-from shmq.daemon.broker.group_requests import GroupRequests
+from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.groups import GroupRegistry
+from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.membership import Membership
 from shmq.daemon.broker.offset_requests import OffsetRequests
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
-from shmq.daemon.broker.topic_requests import TopicRequests
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
@@ -40,20 +41,27 @@ class Broker:
     """One broker's logic; single-threaded."""
 
     def __init__(
-        self, tables: Tables, settings: BrokerSettings, *, now_ms: int, admission: Admission | None = None
+        self,
+        tables: Tables,
+        settings: BrokerSettings,
+        *,
+        now_ms: int,
+        log: Log | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self._connections: dict[int, Connection] = {}
         self._registry = GroupRegistry(settings)
         self._desk = AttachmentDesk(tables, settings)
         self._admission = admission or Admission()
         self._asking = Asking()
-        self._parts: list[Part] = []
+        groups = GroupSettings(tables)
+        self._parts: list[Part] = [
+            *administration(tables, self._registry, groups, self._connections, settings, log=log, now_ms=now_ms)
+        ]
         status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
         self._handlers: dict[int, Handler] = {
             **self._desk.handlers(),
             **Membership(tables, self._registry).handlers(),
-            **TopicRequests(tables, self._registry, settings).handlers(),
-            **GroupRequests(tables, self._registry).handlers(),
             **OffsetRequests(tables, settings).handlers(),
             **status.handlers(),
         }
@@ -104,10 +112,11 @@ class Broker:
 
     def _effects(self, connection: Connection, command: Command, answer: Answer, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
-        if not command.is_oneway:
+        if not command.is_oneway and not answer.held:
             reply = command.reply(answer.code, ext=answer.ext, body=answer.body, remark=answer.remark)
             effects.append(Reply(connection.connection_id, reply))
         effects += self._notices(answer.changed_groups, but=connection)
+        effects += [self._asking.notice(*notice) for notice in answer.notices]
         for close in answer.closes:
             effects += [close, *self.disconnected(close.connection_id, now_ms)]
         effects += map(Report, answer.reports)

@@ -25,6 +25,7 @@ class BrokerSettings:
     auto_create: bool = True
     default_queues: int = DEFAULT_QUEUES
     wait_durable: bool = False
+    cluster: str = "DefaultCluster"
     subscription_grace_ms: int = 600_000  # long enough to replace the members of a group one by one
     member_expiry_ms: int = 120_000  # RocketMQ's; its clients send a heartbeat every 30 s
     groups_per_client_max: int = 256
@@ -32,3 +33,4 @@ class BrokerSettings:
     members_per_group_max: int = 1024
     expression_characters_max: int = 4096
     client_id_characters_max: int = 255
+    list_entries_max: int = 10_000  # topics, groups or queues in one administrative request or reply
