@@ -242,6 +242,32 @@ class Store:
     def search_time(self, queue: int, time_ms: int, /) -> int:
         """First queue offset whose record was stored at or after time_ms."""
     def wait_durable(self, position: int, timeout: float, /) -> None: ...
+    def pull(
+        self,
+        queue: int,
+        offset: int,
+        count_max: int,
+        bytes_max: int,
+        tags: Sequence[int] | None,
+        scan_max: int = 800,
+        /,
+    ) -> tuple[int, int, bytes]:
+        """(next offset, count, records): visible records of one queue from `offset` on, as they are in the log, back to
+        back; the first goes even if it is longer than bytes_max, 1024 at most. `tags` are hashes, compared with what
+        the units say; scan_max bounds the units looked at. Below the first offset left the answer is that one and
+        nothing. CoreError CORRUPT, with offset and position, when the first one looked at is damaged.
+        """
+    def record_bytes_at(self, position: int, size: int = 0, /) -> bytes | None:
+        """The visible record that starts at a log position, as it is in the log; None when none does, or when `size` is
+        given and it is not of that many bytes."""
+    def wait_queues(
+        self, queues: Sequence[int], offsets: Sequence[int], timeout: float, *, durable_end: int | None = None
+    ) -> bool:
+        """Sleep until queue index queues[i] has a visible message at or behind offsets[i], the durable end has reached
+        durable_end (only with sync flush does that wake anybody), or wake_self(); False after `timeout` seconds. It
+        may return True for nothing. Needs a client slot; one thread of a process calls it."""
+    def wake_self(self) -> None:
+        """End wait_queues() from another thread; if nobody is in it, the next one returns at once."""
 
 @final
 class Receipt:
@@ -310,6 +336,64 @@ class Producer:
     ) -> list[Receipt]:
         """All bodies into one queue, in order; at most BATCH_MAX records and 256 KiB are stored under one lock, so a
         reader sees each such part whole. keys, when given, holds one key a body."""
+    def append(
+        self,
+        topic: str,
+        body: Any,
+        properties: bytes = b"",
+        *,
+        queue_id: int,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_ms: int = 0,
+        born_host: bytes = ...,
+        reconsume_times: int = 0,
+        prepared_position: int = 0,
+        tag_code: int | None = None,
+        timeout: float | None = None,
+    ) -> tuple[int, int, int, int]:
+        """Store one record with exactly these fields: (queue offset, log position, store_ms, end).
+
+        Property text is stored as it is, but for a record CRC in it. Any queue the topic has may be named, whatever its
+        permission: the broker that calls this has looked. born_ms 0 takes the time of storing; a born_host of 8 bytes
+        (IPv4 address, port) or 20 (IPv6) decides the sysFlag's bit for it, the default is the store's host. tag_code,
+        None or left out, is the hash of TAGS; UNIT_DELAY_BASE + n stands for the store time + n milliseconds. Records
+        with the sysFlag's bit 4 (prepared, rolled back) are in the log only: queue offset 0. Never waits for the disk.
+        """
+    def append_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        records: Sequence[tuple[bytes, bytes, int]],
+        *,
+        sys_flag: int = 0,
+        born_ms: int = 0,
+        born_host: bytes = ...,
+        reconsume_times: int = 0,
+        prepared_position: int = 0,
+        tag_code: int | None = None,
+        timeout: float | None = None,
+    ) -> list[tuple[int, int, int, int]]:
+        """Store (body, property text, flag) tuples in one queue, in order, each as append does. All are looked at
+        before one is stored; parts as of send_batch, so what went into the log before it ran full stays there.
+        Together they may take as much as the longest record."""
+    def append_encoded_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        batch_body: Any,
+        *,
+        properties_extra: bytes = b"",
+        sys_flag: int = 0,
+        born_ms: int = 0,
+        born_host: bytes = ...,
+        reconsume_times: int = 0,
+        prepared_position: int = 0,
+        tag_code: int | None = None,
+        timeout: float | None = None,
+    ) -> list[tuple[int, int, int, int]]:
+        """Store the messages in the body of a SEND_BATCH_MESSAGE request, as append_batch does; properties_extra comes
+        behind the properties of each. CoreError BAD_ARGUMENT names the record whose lengths are wrong."""
     def reserve(
         self,
         topic: str,

@@ -88,6 +88,9 @@ enum shmq_status shmq_frame_take(struct shmq_store *store, uint32_t queue, uint3
 enum shmq_status shmq_frames_ensure(struct shmq_store *store, uint32_t queue, uint64_t queue_offset, uint32_t count);
 void shmq_frame_repair(struct shmq_store *store, uint32_t kind);
 /* claim.c */
+/* Append a long record: copied outside the lock, under a claim. */
+enum shmq_status shmq_append_claimed(struct shmq_store *store, uint32_t queue, const struct shmq_spec *spec,
+                                     int64_t tag_hash, uint64_t deadline_ns, struct shmq_appended *out);
 enum shmq_status shmq_claim_wait(struct shmq_store *store, uint64_t deadline_ns); /* lock not held */
 void shmq_claim_repair(struct shmq_store *store);                                  /* lock held */
 /* lock.c */

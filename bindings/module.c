@@ -79,6 +79,28 @@ static int intern_names(struct core_state *state)
             return -1;
         }
     }
+    static const char *const appends[APPEND_COUNT] = {
+        [APPEND_TOPIC] = "topic",
+        [APPEND_BODY] = "body",
+        [APPEND_PROPERTIES] = "properties",
+        [APPEND_QUEUE_ID] = "queue_id",
+        [APPEND_FLAG] = "flag",
+        [APPEND_SYS_FLAG] = "sys_flag",
+        [APPEND_BORN] = "born_ms",
+        [APPEND_BORN_HOST] = "born_host",
+        [APPEND_RECONSUME] = "reconsume_times",
+        [APPEND_PREPARED] = "prepared_position",
+        [APPEND_TAG_CODE] = "tag_code",
+        [APPEND_TIMEOUT] = "timeout",
+        [APPEND_RECORDS] = "records",
+        [APPEND_BATCH_BODY] = "batch_body",
+        [APPEND_EXTRA] = "properties_extra",
+    };
+    for (int i = 0; i < APPEND_COUNT; i++) {
+        if (!(state->append_names[i] = PyUnicode_InternFromString(appends[i]))) {
+            return -1;
+        }
+    }
     state->name_bodies = PyUnicode_InternFromString("bodies");
     state->name_size = PyUnicode_InternFromString("size");
     state->name_nack = PyUnicode_InternFromString("_nack");
@@ -166,6 +188,9 @@ static void module_free(void *module)
     message_free_list_clear(state);
     for (int i = 0; i < CALL_COUNT; i++) {
         Py_CLEAR(state->call_names[i]);
+    }
+    for (int i = 0; i < APPEND_COUNT; i++) {
+        Py_CLEAR(state->append_names[i]);
     }
     Py_CLEAR(state->name_bodies);
     Py_CLEAR(state->name_size);

@@ -24,12 +24,14 @@ from typing import Any
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.listener import Listener
+from shmq.daemon.bridge.security import Security
 from shmq.daemon.bridge.store_tables import StoreTables
 from shmq.daemon.bridge.tcp_listener import TcpListener, listen_with_vip
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, TEMPORARY, exit_code_of
+from shmq.daemon.nameserver.service import NameService, start_name_service
 from shmq.daemon.options import Options, parse_address
 from shmq.daemon.tether import Tether
 from shmq.errors import SegmentError, ShmqError
@@ -63,7 +65,7 @@ def run_bridge(
     limits = limits or BridgeLimits()
     try:
         os.umask(_UMASK)
-        _raise_descriptor_limit(limits.connections_max + _DESCRIPTORS_SPARE)
+        _raise_descriptor_limit(2 * limits.connections_max + _DESCRIPTORS_SPARE)  # the name server's come on top
         return _open_and_serve(place, options, limits, log, tether)
     except ShmqError as error:
         log("bridge.failed", reason=str(error), hint=error.hint)
@@ -72,6 +74,7 @@ def run_bridge(
 
 
 def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: EventLog, tether: Tether) -> int:
+    security = open_security(options, log)
     instance = read_instance(place.instance_path)
     if instance is None:
         raise SegmentError(f"{place.instance_path} does not exist: no broker has made segments", hint="shmq serve")
@@ -79,16 +82,32 @@ def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: E
     try:
         attach_presence(instance)
         try:
+            tables = StoreTables(store, instance, access_rights())
             broker = Broker(
-                StoreTables(store, instance, access_rights()),
+                tables,
                 _settings(options, instance, store),
                 now_ms=time.monotonic_ns() // 1_000_000,
+                admission=security.admission,
             )
-            return _run_loop(_serve(place, options, limits, log, store, broker, tether), log)
+            return _run_loop(_serve(place, options, limits, log, store, tables, broker, tether, security), log)
         finally:
             detach_presence(instance)
     finally:
         store.close()
+
+
+def open_security(options: Options, log: EventLog) -> Security:
+    """Read the files that protect the TCP ports, and refuse ports that nothing protects.
+
+    Raises:
+        UsageError: a file that cannot be used, or an address that others reach without accounts.
+    """
+    security = Security(acl=options.acl, tls_mode=options.tls_mode, tls_cert=options.tls_cert, tls_key=options.tls_key)
+    if options.tcp:
+        listens = [options.listen, *([] if options.nameserver_addresses else [options.nameserver_listen])]
+        hosts = [parse_address(address)[0] for address in listens]
+        security.check_exposure(hosts, log, insecure=options.insecure)
+    return security
 
 
 def _run_loop(main: Coroutine[Any, Any, int], log: EventLog) -> int:
@@ -130,21 +149,25 @@ async def _serve(
     limits: BridgeLimits,
     log: EventLog,
     store: Store,
+    tables: StoreTables,
     broker: Broker,
     tether: Tether,
+    security: Security,
 ) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    bridge = Bridge(broker, log, limits=limits)
+    bridge = Bridge(broker, log, limits=limits, security=security)
     bridge.tick()  # slots of processes that died while no bridge ran are free before the first client asks
     with contextlib.ExitStack() as open_things:
         open_things.callback(bridge.close)
-        _listen(bridge, place, options, log, open_things)
+        name_service = _listen(bridge, place, options, tables, log, open_things)
         tether.ready()
         while not stop.is_set():
             bridge.tick()
+            if name_service is not None:
+                name_service.tick()
             if store.retired:
                 log("bridge.retired", generation=f"{store.head['generation']:016x}")
                 return TEMPORARY
@@ -154,29 +177,49 @@ async def _serve(
     return DONE
 
 
-def _listen(bridge: Bridge, place: Place, options: Options, log: EventLog, open_things: contextlib.ExitStack) -> None:
+def _listen(
+    bridge: Bridge,
+    place: Place,
+    options: Options,
+    tables: StoreTables,
+    log: EventLog,
+    open_things: contextlib.ExitStack,
+) -> NameService | None:
     """Open every door; the control socket comes last, because who sees it may expect the others."""
     access = access_rights()
     addresses: dict[str, str] = {}
+    name_service = None
     if options.tcp:
-        for number, listener in enumerate(_tcp_listeners(place, options)):
+        before = read_addresses(place.addresses_path)
+        listeners = _tcp_listeners(options, before.get("broker", ""))
+        for number, listener in enumerate(listeners):
             open_things.callback(listener.close)
             bridge.listen(listener.socket, refused=_REFUSED_AT_VIP if number else ())
-            addresses.setdefault("broker", str(listener.address))
+        name_service = start_name_service(
+            options,
+            tables,
+            log,
+            broker=listeners[0].address,
+            address_before=before.get("nameserver", ""),
+            security=bridge.security,
+        )
+        open_things.callback(name_service.close)
+        addresses = {"broker": str(listeners[0].address)} | name_service.addresses
         open_things.callback(lambda: place.addresses_path.unlink(missing_ok=True))
         write_addresses(place.addresses_path, addresses, mode=access.read_mode, gid=access.gid)
     control = Listener(place.socket_path, mode=access.mode, gid=access.gid)
     open_things.callback(control.close)
     bridge.listen(control.socket)
     log("bridge.ready", socket=place.socket_path, **addresses)
+    return name_service
 
 
-def _tcp_listeners(place: Place, options: Options) -> list[TcpListener]:
+def _tcp_listeners(options: Options, address_before: str) -> list[TcpListener]:
     """The main port and the VIP port; a port the kernel chose for a bridge that was killed is taken again."""
     host, port = parse_address(options.listen, name="listen")
-    if port == 0 and (before := read_addresses(place.addresses_path).get("broker")):
+    if port == 0 and address_before:
         with contextlib.suppress(ShmqError):
-            return [TcpListener(host, parse_address(before)[1])]
+            return [TcpListener(host, parse_address(address_before)[1])]
     return listen_with_vip(host, port)
 
 

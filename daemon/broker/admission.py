@@ -46,4 +46,5 @@ class Admission:
             return
         if self.rules is not None:
             self.rules.check(command, connection.remote.host if connection.remote else "")
+            connection.has_account = True
         check_fields(command.code, command.ext)

@@ -79,9 +79,9 @@ class Broker:
         return frozenset(self._handlers)
 
     def is_attached(self, connection_id: int) -> bool:
-        """Say whether a connection has proven to be one of our own clients."""
+        """Say whether a connection has proven to be one of our own clients, or to have an account."""
         connection = self._connections.get(connection_id)
-        return connection is not None and connection.is_attached
+        return connection is not None and (connection.is_attached or connection.has_account)
 
     def handle(self, connection_id: int, command: Command, now_ms: int) -> list[Effect]:
         """Serve one command of a connection."""

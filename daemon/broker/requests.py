@@ -53,6 +53,7 @@ class Connection:
     role: int = 0
     client_slot: int = -1
     version: str = ""
+    has_account: bool = False  # some request of it has passed the rules
 
     @property
     def is_local(self) -> bool:

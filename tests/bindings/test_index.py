@@ -204,7 +204,7 @@ def test_a_filler_killed_between_two_stores_is_redone_to_the_same_bytes(log: Log
     entries_at = 40 + 4 * SLOTS
     stores = sorted((at for at in changed if at >= entries_at), key=lambda at: at)
     slots = [at for at in changed if 40 <= at < entries_at]
-    # Entry by entry, each followed by its slot, which takes the number of the entry: rebuilt from the entries themselves.
+    # Entry by entry, each followed by its slot, which takes the number of the entry.
     order: list[tuple[int, bytes]] = []
     first = HEAD.unpack_from(before)[5]
     for number in range(first, HEAD.unpack_from(after)[5]):
