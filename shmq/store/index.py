@@ -264,7 +264,7 @@ class IndexReader:
             for name in reversed(self._files.names()):
                 with suppress(OSError, ShmqError):  # removed, or about to be
                     key = name, (self._files.directory / name).stat().st_ino
-                    self._open[key] = known.pop(key, None) or self._files.open(name)
+                    self._open[key] = known.pop(key) if key in known else self._files.open(name)
         finally:
             for file in known.values():
                 file.close()

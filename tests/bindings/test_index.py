@@ -1,4 +1,4 @@
-"""The key index in C: RocketMQ's file byte for byte, filled from a real log, and whole wherever the filler was killed."""
+"""The key index in C: RocketMQ's file byte for byte, filled from a real log, whole wherever its filler was killed."""
 
 from __future__ import annotations
 
