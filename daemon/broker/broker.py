@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from shmq.daemon.broker.administration import administration
 from shmq.daemon.broker.admission import Admission
 from shmq.daemon.broker.asking import Asking
 from shmq.daemon.broker.attachment import AttachmentDesk
 from shmq.daemon.broker.effects import Close, Effect, Reply, Report
-from shmq.daemon.broker.group_requests import GroupRequests
+from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.groups import GroupRegistry
 from shmq.daemon.broker.log import Log, Wanted
 from shmq.daemon.broker.membership import Membership
@@ -32,7 +33,6 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_creation import make_system_topics
-from shmq.daemon.broker.topic_requests import TopicRequests
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
@@ -56,18 +56,19 @@ class Broker:
         self._desk = AttachmentDesk(tables, settings)
         self._admission = admission or Admission()
         self._asking = Asking()
-        self._parts: list[Part] = []
+        groups = GroupSettings(tables)
+        self._parts: list[Part] = [
+            *administration(tables, self._registry, groups, self._connections, settings, log=log, now_ms=now_ms)
+        ]
         self._sending: Sending | None = None
         if log is not None:
-            self._sending = Sending(tables, log, settings, arrived=self.arrived)
+            self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
             self._parts.append(self._sending)
         self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
         status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
         self._handlers: dict[int, Handler] = {
             **self._desk.handlers(),
             **Membership(tables, self._registry).handlers(),
-            **TopicRequests(tables, self._registry, settings).handlers(),
-            **GroupRequests(tables, self._registry).handlers(),
             **OffsetRequests(tables, settings).handlers(),
             **status.handlers(),
         }
@@ -119,10 +120,11 @@ class Broker:
 
     def _effects(self, connection: Connection, command: Command, answer: Answer, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
-        if not command.is_oneway:
+        if not command.is_oneway and not answer.held:
             reply = command.reply(answer.code, ext=answer.ext, body=answer.body, remark=answer.remark)
             effects.append(Reply(connection.connection_id, reply))
         effects += self._notices(answer.changed_groups, but=connection)
+        effects += [self._asking.notice(*notice) for notice in answer.notices]
         for close in answer.closes:
             effects += [close, *self.disconnected(close.connection_id, now_ms)]
         effects += map(Report, answer.reports)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.flush_wait import FlushWait
+from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.log import Log, NewRecord, Stored
 from shmq.daemon.broker.message_id import host_bytes, offset_message_id
 from shmq.daemon.broker.property_text import property_of, with_properties
@@ -29,7 +30,6 @@ from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.broker.topic_creation import create_by_send, ensure_topic
 from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, ShmqError, StoreError
 from shmq.message import RETRY_PREFIX, check_group, check_topic, dead_letter_topic
-from shmq.protocol.body import SubscriptionGroupConfig
 from shmq.protocol.codes import Request, Response
 from shmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
 
@@ -78,12 +78,14 @@ class Sending(Part):
         self,
         tables: Tables,
         log: Log,
+        groups: GroupSettings,
         settings: BrokerSettings,
         *,
         arrived: Callable[[Sequence[int], int], Sequence[Effect]],
     ) -> None:
         self._tables = tables
         self._log = log
+        self._groups = groups
         self._settings = settings
         self._arrived = arrived
         self._levels = DelayLevels()
@@ -177,7 +179,7 @@ class Sending(Part):
             remark = f"subscription group not exist, {group} {_ADVICE}"
             raise _Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark) from error
         most = header.max_reconsume_times if call.command.version >= _V3_4_9 else None
-        if header.reconsume_times < (SubscriptionGroupConfig(group).retryMaxTimes if most is None else most):
+        if header.reconsume_times < (self._groups.of(group).retryMaxTimes if most is None else most):
             return False
         target.topic = ensure_topic(self._tables, dead_letter_topic(group), queues=_DEAD_LETTER_QUEUES)
         target.queue_id = 0

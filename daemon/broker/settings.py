@@ -41,3 +41,4 @@ class BrokerSettings:
     members_per_group_max: int = 1024
     expression_characters_max: int = 4096
     client_id_characters_max: int = 255
+    list_entries_max: int = 10_000  # topics, groups or queues in one administrative request or reply
