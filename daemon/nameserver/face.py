@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.limits import BridgeLimits
+from shmq.daemon.bridge.security import Security
 from shmq.daemon.bridge.tcp_listener import TcpListener
 from shmq.daemon.broker.requests import Address
 from shmq.daemon.nameserver.embedded import Embedded
@@ -22,9 +23,11 @@ Log = Callable[..., None]
 class NameServerFace:
     """One name server; lives inside one event loop."""
 
-    def __init__(self, listener: TcpListener, server: NameServer, log: Log, limits: BridgeLimits) -> None:
+    def __init__(
+        self, listener: TcpListener, server: NameServer, log: Log, limits: BridgeLimits, security: Security
+    ) -> None:
         self._listener = listener
-        self._bridge = Bridge(server, log, limits=limits)
+        self._bridge = Bridge(server, log, limits=limits, security=security)
         self._bridge.listen(listener.socket)
 
     @property
@@ -51,11 +54,13 @@ def start_nameserver(
     embedded: Embedded | None = None,
     settings: NameServerSettings | None = None,
     limits: BridgeLimits | None = None,
+    security: Security | None = None,
 ) -> NameServerFace:
     """Start a name server in the running event loop; port 0 takes any free one.
 
     Args:
         embedded: the broker of this process.
+        security: accounts and certificate; without it everything is open and plain.
 
     Raises:
         CorruptionError: what the keeper kept is unreadable.
@@ -63,5 +68,6 @@ def start_nameserver(
         PermissionDenied: the port is not for us.
         UsageError: the host names no address of this machine.
     """
-    server = NameServer(settings, keeper, embedded)
-    return NameServerFace(TcpListener(host, port), server, log, limits or BridgeLimits())
+    security = security or Security()
+    server = NameServer(settings, keeper, embedded, admission=security.admission)
+    return NameServerFace(TcpListener(host, port), server, log, limits or BridgeLimits(), security)

@@ -42,6 +42,7 @@ class NameServer:
         keeper: keeps the KV configuration across restarts.
         embedded: the broker of this process; it is looked at before every request, so that a topic is in the routes as
             soon as it exists.
+        admission: shared with the broker beside it.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class NameServer:
         settings: NameServerSettings | None = None,
         keeper: Keeper | None = None,
         embedded: Embedded | None = None,
+        *,
+        admission: Admission | None = None,
     ) -> None:
         self._settings = settings or NameServerSettings()
         self._connections: dict[int, Connection] = {}
         self._registry = Registry(self._settings)
-        self._admission = Admission()
+        self._admission = admission or Admission()
         self._scanned_ms: int | None = None
         self._embedded = embedded
         self._embedded_version: int | None = None
@@ -101,8 +104,9 @@ class NameServer:
         return frozenset(self._handlers)
 
     def is_attached(self, connection_id: int) -> bool:
-        """Nobody attaches to a name server."""
-        return False
+        """Say whether a connection has shown an account; nobody attaches to a name server."""
+        connection = self._connections.get(connection_id)
+        return connection is not None and connection.has_account
 
     def handle(self, connection_id: int, command: Command, now_ms: int) -> list[Effect]:
         """Serve one command of a connection."""
