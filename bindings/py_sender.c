@@ -15,7 +15,7 @@
 
 #define ROUTES 1024u /* places, by a hash of the topic's name; a topic that finds its place taken takes it */
 #define PIECES_MAX 32
-#define QUEUES_MAX 256
+#define QUEUES_MAX 1024 /* and frames of one call */
 #define RETRY_PREFIX "%RETRY%"
 
 typedef struct {
