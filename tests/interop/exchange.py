@@ -7,7 +7,8 @@ It does not know which broker is asked, nor the script itself (script.py).
     silence    no reply within a second: the outcome of a one-way request, and of what a server ignores
 
 (1) The script runs from its first to its last step on one connection for each server, because steps build on another.
-(2) Names that the brokers choose themselves are written "{broker}", "{address}", … in the script and replaced both ways.
+(2) Fields named shmq… are for our own clients; others ignore fields they do not know, and so does the comparison.
+(3) Names that the brokers choose themselves are written "{broker}", "{address}", … in the script and replaced both ways.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ TIMEOUT = 12.0
 MESSAGE_ID = re.compile(r"\b[0-9A-F]{32}\b")
 MILLISECONDS = re.compile(r"\b1[6-9]\d{11}\b")
 ONE_WAY = 2
+OUR_FIELDS = "shmq"
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,23 @@ class Outcome:
     has_body: bool = False
 
 
+def differences(theirs: Outcome, ours: Outcome) -> list[str]:
+    """Say what a client could notice; names that only our bodies have are not among it."""
+    found = []
+    if (theirs.how, theirs.code) != (ours.how, ours.code):
+        found.append(f"stock: {theirs.how} {theirs.code}, ours: {ours.how} {ours.code} {ours.remark or ''}")
+    elif theirs.remark != ours.remark:
+        found.append(f"remark, stock: {theirs.remark!r}, ours: {ours.remark!r}")
+    if theirs.fields != ours.fields:
+        found.append(f"fields, stock: {dict(theirs.fields)}, ours: {dict(ours.fields)}")
+    missing = sorted(set(theirs.body_keys) - set(ours.body_keys))
+    if missing:
+        found.append(f"the body lacks {missing}")
+    if theirs.has_body != ours.has_body:
+        found.append(f"a body, stock: {theirs.has_body}, ours: {ours.has_body}")
+    return found
+
+
 def play(target: Target, script: Sequence[Step]) -> dict[str, Outcome]:
     """Run a script against a broker and return the outcome of every step."""
     known = {
@@ -91,11 +110,13 @@ def _ask(wire: Wire, step: Step, known: dict[str, str]) -> Outcome:
     flag = extra.pop("flag", 0)
     wire.limit(SILENCE_TIMEOUT if step.may_be_silent else TIMEOUT)
     opaque = wire.next_opaque()
-    wire.send(encode(step.code, opaque, fields, body, flag=flag, **extra))
     try:
+        wire.send(encode(step.code, opaque, fields, body, flag=flag, **extra))
         frame = wire.reply_to(opaque)
     except TimeoutError:
         return Outcome("silence")
+    except ConnectionError:
+        return Outcome("close")
     return Outcome("close") if frame is None else _outcome(frame, step, known)
 
 
@@ -106,7 +127,8 @@ def _outcome(frame: Frame, step: Step, known: dict[str, str]) -> Outcome:
         return MILLISECONDS.sub("<time>", MESSAGE_ID.sub("<id>", text))
 
     remark = None if frame.remark is None or not step.keeps_remark else clean(frame.remark)
-    fields = tuple(sorted((name, clean(value)) for name, value in frame.fields.items()))
+    theirs = [(name, value) for name, value in frame.fields.items() if not name.startswith(OUR_FIELDS)]
+    fields = tuple(sorted((name, clean(value)) for name, value in theirs))
     return Outcome("reply", frame.code, remark, fields, _top_keys(frame.body), bool(frame.body))
 
 

@@ -70,7 +70,7 @@ GROUPS = [
     Step(
         "consume directly with an absent consumer",
         309,
-        {"consumerGroup": GROUP, "clientId": "diff@9", "msgId": "{id}"},
+        {"consumerGroup": GROUP, "clientId": "diff@9", "msgId": "7F00000100002A9F0000000000000000"},
         keeps_remark=True,
     ),
     Step(
@@ -120,7 +120,7 @@ BROKER = [
     Step("clean expired queues", 306, None),
     Step("clean unused topics", 316, None),
     Step("delete expired log files", 329, None),
-    Step("resume the check of no half message", 323, {"msgId": "{id}"}),
+    Step("resume the check of no half message", 323, {"msgId": "7F00000100002A9F0000000000000000"}),
     Step("time of the first message in another topic", 32, {"topic": EMPTY_TOPIC, "queueId": "1"}),
 ]
 

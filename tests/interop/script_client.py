@@ -162,7 +162,8 @@ SENDS = [
     _send("send with long names", code=10),
     _send("send without properties", i=None),
     _send("send with an empty body", b""),
-    _send("send to any queue", e="-1"),
+    topic_step("create a topic of one queue", "DiffSingle", readQueueNums="1", writeQueueNums="1"),
+    _send("send to any queue", b="DiffSingle", e="-1"),
     _send("send to a queue that is not there", e="77"),
     _send("send to a topic without a name", b=""),
     _send("send to a topic with illegal characters", b="Diff$Topic"),
@@ -224,9 +225,11 @@ OFFSETS = [
 ]
 
 PULLS = [
+    _send("send to the last queue", e="3"),
+    _send("send to the last queue again", e="3"),
     _pull("pull"),
     _pull("pull one", maxMsgNums="1"),
-    _pull("pull from the end", queueOffset="{end}", sysFlag="4"),
+    _pull("pull from the end", queueId="3", queueOffset="2", sysFlag="4"),
     _pull("pull far beyond the end", queueOffset="1000000"),
     _pull("pull from before the beginning", queueOffset="-5"),
     _pull("pull from an empty queue", topic=EMPTY_TOPIC),
@@ -241,7 +244,7 @@ PULLS = [
     _pull("pull without a subscription of an absent group", sysFlag="0", consumerGroup="DiffAbsent"),
     _pull("pull without an offset", queueOffset=None, keeps_remark=False),
     _pull("pull without a group", consumerGroup=None, keeps_remark=False),
-    _pull("pull and wait for nothing", queueOffset="{end}", sysFlag="6", suspendTimeoutMillis="100"),
+    _pull("pull and wait for nothing", queueId="3", queueOffset="2", sysFlag="6", suspendTimeoutMillis="100"),
     _pull("pull and commit", sysFlag="5", commitOffset="2"),
     _offset("offset after a pull that commits", 14),
     _pull("lite pull", code=361, sysFlag="20", keeps_remark=False),
