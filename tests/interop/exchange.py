@@ -8,7 +8,7 @@ It does not know which broker is asked, nor the script itself (script.py).
 
 (1) The script runs from its first to its last step on one connection for each server, because steps build on another.
 (2) Fields named shmq… are for our own clients; others ignore fields they do not know, and so does the comparison.
-(3) Names that the brokers choose themselves are written "{broker}", "{address}", … in the script and replaced both ways.
+(3) Names that the brokers choose themselves are written "{broker}", "{address}", … in the script.
 """
 
 from __future__ import annotations
