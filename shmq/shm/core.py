@@ -48,10 +48,13 @@ from shmq.bindings._core import (
     Store,
     crc32,
     layout_bytes,
+    message_reopen,
     process_start,
+    receipt_make,
     record_decode,
     record_encode,
     record_verify,
+    records_read,
     tag_hash,
 )
 
@@ -74,11 +77,14 @@ __all__ = [
     "Store",
     "crc32",
     "layout_bytes",
+    "message_reopen",
     "process_start",
     "public_error",
+    "receipt_make",
     "record_decode",
     "record_encode",
     "record_verify",
+    "records_read",
     "tag_hash",
 ]
 
