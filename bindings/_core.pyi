@@ -31,12 +31,15 @@ FOREIGN_NAMESPACE: Final[int]
 RETIRED: Final[int]
 ABI: Final[int]
 UNIT_BYTES: Final[int]
+UNIT_DELAY_BASE: Final[int]
+"""A tag code of UNIT_DELAY_BASE + n becomes store time + n milliseconds in the unit."""
 FRAME_UNITS: Final[int]
 FRAME_BYTES: Final[int]
 TOPIC_BYTES_MAX: Final[int]
 BODY_BYTES_MAX: Final[int]
 PROPERTIES_BYTES_MAX: Final[int]
 BATCH_MAX: Final[int]
+GROUP_SETTINGS_BYTES_MAX: Final[int]
 
 def set_error_factory(factory: Callable[..., BaseException] | None, /) -> None:
     """Let factory(status, message[, errno]) make every exception the core raises; None: CoreError itself."""
@@ -180,11 +183,17 @@ class Store:
         """Every live topic, as `topic()` with `index` added."""
     def queue(self, index: int, /) -> tuple[int, int, int, int, int, int]:
         """(offset_min, offset_max, persisted, topic index, queue id, bytes)."""
+    def queue_counts(self) -> bytes:
+        """offset_max and bytes of every queue, in the order of their indexes: two native 64-bit words each."""
     def queue_index(self, topic: int, queue_id: int, /) -> int: ...
     def group_put(self, name: str, /) -> int: ...
     def group_find(self, name: str, /) -> int: ...
     def group_delete(self, name: str, /) -> None: ...
     def groups(self) -> list[tuple[int, str]]: ...
+    def group_settings(self, group: int, /) -> bytes:
+        """What a group is configured with: text of whoever set it, empty until then."""
+    def group_set(self, group: int, text: bytes, /) -> None:
+        """Configure a group; at most GROUP_SETTINGS_BYTES_MAX bytes."""
     def offset_put(self, group: int, queue: int, /) -> int: ...
     def offset_get(self, slot: int, /) -> int:
         """Committed queue offset, -1 when never set."""
@@ -197,6 +206,9 @@ class Store:
         """Give the queue up if it is ours."""
     def offsets(self) -> list[tuple[int, int, int, int, int, int]]:
         """(slot, group, queue, committed or -1, owner client slot or -1, updated_ms)."""
+    def offset_counts(self) -> bytes:
+        """Of every offset slot two native 64-bit words: the committed offset plus 1 (0: never set), and the group's
+        index << 32 | the queue's."""
     def client_put(self, pid: int, start: int, role: int, /) -> int: ...
     def client_drop(self, slot: int, /) -> None: ...
     def clients(self) -> list[tuple[int, int, int, int, int, int, int, int]]:

@@ -242,7 +242,7 @@ void shmq_publish(struct shmq_store *store, uint32_t queue, const struct shmq_pl
 #endif
 }
 
-/* Lock held: number, patch, copy and publish `count` encoded records that lie back to back in store->scratch. */
+/* Lock held: number, copy, patch and publish `count` encoded records that lie back to back in store->scratch. */
 static enum shmq_status append_locked(struct shmq_store *store, uint32_t queue, const struct shmq_place *place,
                                       const struct shmq_patch *patches, const int64_t *tag_hashes, uint32_t count,
                                       uint32_t bytes, uint64_t now_ms, struct shmq_appended *out)
@@ -253,19 +253,19 @@ static enum shmq_status append_locked(struct shmq_store *store, uint32_t queue, 
 #ifdef SHMQ_MUTANT_END_FIRST
     atomic_store_explicit(&store->log->end, place->log_position + bytes, memory_order_release);
 #endif
-    uint32_t at = 0;
-    for (uint32_t i = 0; i < count; i++) {
+    /* Patched in place: a copy's wide loads would wait for the narrow stores of a patch just before it. */
+    uint8_t *record = place->mapping->data + (place->log_position - place->mapping->base);
+    memcpy(record, store->scratch, bytes);
+    for (uint32_t i = 0, at = 0; i < count; at += patches[i].record_bytes, i++) {
         struct shmq_unit unit = {.log_position = place->log_position + at,
                                  .record_bytes = patches[i].record_bytes,
-                                 .tag_hash = tag_hashes[i]};
-        shmq_record_patch(store->scratch + at, &patches[i], first + i, unit.log_position, store_ms);
+                                 .tag_hash = shmq_unit_code(tag_hashes[i], store_ms)};
+        shmq_record_patch(record + at, &patches[i], first + i, unit.log_position, store_ms);
         if (!shmq_unit_write(store, queue, first + i, &unit)) {
             shmq_intend_nothing(store);
             return SHMQ_CORRUPT;
         }
-        at += patches[i].record_bytes;
     }
-    memcpy(place->mapping->data + (place->log_position - place->mapping->base), store->scratch, bytes);
     shmq_publish(store, queue, place, bytes, first, count);
     out->queue_offset = first;
     out->log_position = place->log_position;

@@ -108,8 +108,9 @@ static enum shmq_status commit_locked(struct shmq_store *store, struct shmq_clai
     shmq_record_encode(record, &final, &patch);
     shmq_record_patch(record, &patch, next, handle->log_position, store_ms);
     shmq_intend(store, handle->queue, handle->log_position, patch.record_bytes, next, 1);
-    struct shmq_unit unit = {
-        .log_position = handle->log_position, .record_bytes = patch.record_bytes, .tag_hash = tag_hash};
+    struct shmq_unit unit = {.log_position = handle->log_position,
+                             .record_bytes = patch.record_bytes,
+                             .tag_hash = shmq_unit_code(tag_hash, store_ms)};
     if (!shmq_unit_write(store, handle->queue, next, &unit)) {
         shmq_intend_nothing(store);
         return SHMQ_CORRUPT;

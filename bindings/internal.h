@@ -63,6 +63,13 @@ enum shmq_status shmq_writable_check(const struct shmq_store *store, uint32_t qu
 /* Take the lock with room for `bytes` at a mapped place, frames for `count` units and no open claim in the way. */
 enum shmq_status shmq_enter(struct shmq_store *store, uint32_t queue, uint32_t bytes, uint32_t count,
                             uint64_t deadline_ns, struct shmq_place *place);
+/* What the unit says: the hash as it is, or the due time of a delay. */
+static inline int64_t shmq_unit_code(int64_t tag_hash, uint64_t store_ms)
+{
+    return tag_hash < SHMQ_UNIT_DELAY_BASE + SHMQ_UNIT_DELAY_MS_MAX
+               ? (int64_t)(store_ms + ((uint64_t)tag_hash - (uint64_t)SHMQ_UNIT_DELAY_BASE))
+               : tag_hash;
+}
 uint64_t shmq_store_time(struct shmq_store *store, uint64_t now_ms); /* lock held: never decreases along the log */
 /* The redo note; lock held, before the first byte of the record becomes final. */
 void shmq_intend(struct shmq_store *store, uint32_t queue, uint64_t log_position, uint64_t bytes, uint64_t queue_offset,
@@ -89,6 +96,8 @@ bool shmq_process_died(uint32_t pid, uint64_t start);
 int shmq_robust_lock(const struct shmq_store *store, pthread_mutex_t *mutex, uint64_t deadline_ns, bool *owner_died);
 /* table.c */
 void shmq_table_repair(struct shmq_store *store);
+enum shmq_status shmq_table_enter(struct shmq_store *store); /* take the table lock; repairs after a dead holder */
+enum shmq_status shmq_table_leave(struct shmq_store *store, enum shmq_status status); /* returns `status` */
 /* mapping.c */
 struct shmq_mapping *shmq_mapping_cached(const struct shmq_store *store, uint64_t log_position);
 void shmq_mapping_populate(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes);

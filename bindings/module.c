@@ -37,12 +37,14 @@ static int add_constants(PyObject *module)
         {"RETIRED", SHMQ_RETIRED},
         {"ABI", SHMQ_ABI},
         {"UNIT_BYTES", SHMQ_UNIT_BYTES},
+        {"UNIT_DELAY_BASE", SHMQ_UNIT_DELAY_BASE},
         {"FRAME_UNITS", SHMQ_FRAME_UNITS},
         {"FRAME_BYTES", SHMQ_FRAME_BYTES},
         {"TOPIC_BYTES_MAX", SHMQ_TOPIC_BYTES_MAX},
         {"BODY_BYTES_MAX", SHMQ_BODY_BYTES_MAX},
         {"PROPERTIES_BYTES_MAX", SHMQ_PROPERTIES_BYTES_MAX},
         {"BATCH_MAX", SHMQ_BATCH_MAX},
+        {"GROUP_SETTINGS_BYTES_MAX", SHMQ_GROUP_SETTINGS_BYTES_MAX},
     };
     for (size_t i = 0; i < sizeof constants / sizeof *constants; i++) {
         if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0) {

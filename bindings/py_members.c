@@ -82,6 +82,39 @@ static PyObject *members_groups(PyStore *self, PyObject *unused)
     return list;
 }
 
+static PyObject *members_group_settings(PyStore *self, PyObject *value)
+{
+    char text[SHMQ_GROUP_SETTINGS_BYTES_MAX];
+    unsigned long group = store_check(self) ? PyLong_AsUnsignedLong(value) : (unsigned long)-1;
+    if (group == (unsigned long)-1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    uint32_t bytes = shmq_group_settings(&self->core, group < SHMQ_NONE ? (uint32_t)group : SHMQ_NONE, text);
+    return PyBytes_FromStringAndSize(text, bytes);
+}
+
+static PyObject *members_group_set(PyStore *self, PyObject *args)
+{
+    unsigned int group;
+    Py_buffer text;
+    if (!PyArg_ParseTuple(args, "Iy*:group_set", &group, &text)) {
+        return NULL;
+    }
+    enum shmq_status status = SHMQ_BAD_ARGUMENT;
+    bool writable = store_check_writable(self);
+    if (writable && text.len <= SHMQ_GROUP_SETTINGS_BYTES_MAX) {
+        status = shmq_group_set(&self->core, group, text.buf, (uint32_t)text.len);
+    }
+    PyBuffer_Release(&text);
+    if (!writable) {
+        return NULL;
+    }
+    if (status != SHMQ_OK) {
+        return core_raise_status(self->state, status, "the settings of a group");
+    }
+    Py_RETURN_NONE;
+}
+
 /* ---- offsets and owners ---------------------------------------------------------------------------- */
 static struct shmq_offset *offset_entry(PyStore *self, PyObject *value)
 {
@@ -231,6 +264,24 @@ static PyObject *members_offsets(PyStore *self, PyObject *unused)
     return list;
 }
 
+static PyObject *members_offset_counts(PyStore *self, PyObject *unused)
+{
+    (void)unused;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    uint32_t count = atomic_load_explicit(&self->core.readers->offset_count, memory_order_acquire);
+    count = count < self->core.sizes.offset_max ? count : self->core.sizes.offset_max;
+    PyObject *words = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 16);
+    for (uint32_t i = 0; words && i < count; i++) {
+        const struct shmq_offset *entry = &self->core.offsets[i];
+        uint64_t pair[2] = {atomic_load_explicit(&entry->committed, memory_order_acquire),
+                            (uint64_t)entry->group << 32 | entry->queue};
+        memcpy(PyBytes_AS_STRING(words) + sizeof pair * i, pair, sizeof pair);
+    }
+    return words;
+}
+
 /* ---- client slots ---------------------------------------------------------------------------------- */
 static PyObject *members_client_put(PyStore *self, PyObject *args)
 {
@@ -311,6 +362,8 @@ PyMethodDef member_methods[] = {
     {"group_find", (PyCFunction)members_group_find, METH_O, "Group index, -1 when there is none."},
     {"group_delete", (PyCFunction)members_group_delete, METH_O, "Forget a group and its offsets."},
     {"groups", (PyCFunction)members_groups, METH_NOARGS, "(index, name) of every group."},
+    {"group_settings", (PyCFunction)members_group_settings, METH_O, "What a group is configured with, as text."},
+    {"group_set", (PyCFunction)members_group_set, METH_VARARGS, "Configure a group, with text of the caller's."},
     {"offset_put", (PyCFunction)members_offset_put, METH_VARARGS,
      "Offset slot of a group and a queue, made if need be."},
     {"offset_get", (PyCFunction)members_offset_get, METH_O, "Committed queue offset, -1 when never set."},
@@ -322,6 +375,8 @@ PyMethodDef member_methods[] = {
     {"offset_leave", (PyCFunction)members_offset_leave, METH_O, "Give the queue up if it is ours."},
     {"offsets", (PyCFunction)members_offsets, METH_NOARGS,
      "(slot, group, queue, committed or -1, owner client slot or -1, updated_ms) of every offset slot."},
+    {"offset_counts", (PyCFunction)members_offset_counts, METH_NOARGS,
+     "Committed offset plus 1, group and queue of every offset slot, as native 64-bit words."},
     {"client_put", (PyCFunction)members_client_put, METH_VARARGS, "Hand out a client slot."},
     {"client_drop", (PyCFunction)members_client_drop, METH_O, "Take a client slot back."},
     {"clients", (PyCFunction)members_clients, METH_NOARGS,

@@ -31,11 +31,12 @@
 #include <sys/types.h>
 
 #define SHMQ_MAGIC UINT64_C(0x53484d5155455545) /* "SHMQUEUE" */
-#define SHMQ_ABI 1u
+#define SHMQ_ABI 2u
 
 /* ---- limits; each is a width or a bound used by more than one file ---------------------------- */
 #define SHMQ_TOPIC_BYTES_MAX 127
 #define SHMQ_GROUP_BYTES_MAX 255
+#define SHMQ_GROUP_SETTINGS_BYTES_MAX 444u
 #define SHMQ_BODY_BYTES_MAX (4u << 20)
 #define SHMQ_PROPERTIES_BYTES_MAX 32767u
 #define SHMQ_TOPIC_EXTENTS 4
@@ -233,8 +234,17 @@ struct shmq_client {           /* one attached process connection */
 };
 static_assert(sizeof(struct shmq_client) == 64, "one cache line a client");
 
-struct shmq_group { uint32_t name_bytes; _Atomic uint32_t state; char name[256]; };
-static_assert(sizeof(struct shmq_group) == 264, "group entry");
+struct shmq_group_settings { uint32_t bytes; char text[SHMQ_GROUP_SETTINGS_BYTES_MAX]; };
+
+struct shmq_group {
+    uint32_t name_bytes;
+    _Atomic uint32_t state;
+    char name[256];
+    _Atomic uint32_t settings_turn;  /* settings[settings_turn & 1] is what holds; the other is being written */
+    uint32_t reserved;
+    struct shmq_group_settings settings[2];
+};
+static_assert(sizeof(struct shmq_group) == 1168, "group entry");
 
 struct shmq_offset {           /* progress of one group on one queue */
     _Atomic uint64_t committed;    /* next queue offset to deliver, plus 1; 0 means never set */
@@ -291,6 +301,10 @@ int32_t shmq_tag_hash(const char *utf8, size_t bytes);                    /* Jav
 #define SHMQ_RECORD_BYTES_MAX (SHMQ_BODY_BYTES_MAX + (64u << 10))
 #define SHMQ_SYS_FLAG_TRANSACTION 12u      /* mask; 4 prepared and 12 rollback are stored but belong to no queue */
 #define SHMQ_SYS_FLAG_ROLLBACK 12u
+/* A unit says a hash of 32 bits, or in the schedule queues a due time. A caller that knows the delay but not the store
+ * time passes SHMQ_UNIT_DELAY_BASE + delay; the append writes store time + delay. */
+#define SHMQ_UNIT_DELAY_BASE INT64_MIN
+#define SHMQ_UNIT_DELAY_MS_MAX (INT64_C(1) << 40)
 #define SHMQ_HOLE_TOPIC "RMQ_SYS_SHMQ_HOLE" /* filler left by an evicted claim, sysFlag rollback: no reader dispatches it */
 
 struct shmq_spec {             /* what to store; pointers are borrowed for the call */
@@ -484,7 +498,7 @@ enum shmq_status shmq_frames_grow(struct shmq_store *store, uint32_t frames);
 /* Give back up to `count` full frames of `queue` whose units are all persisted; returns how many. */
 uint32_t shmq_frames_release(struct shmq_store *store, uint32_t queue, uint64_t ordinal_first, uint32_t count, uint64_t deadline_ns);
 
-/* table.c: topics, groups, offsets, clients; all changes under table_lock */
+/* table.c, member.c: topics; groups, offsets, clients; all changes under table_lock */
 enum shmq_status shmq_topic_put(struct shmq_store *store, const char *name, uint32_t read_queues, uint32_t write_queues,
                                 uint32_t perm, uint32_t flags, uint32_t kind, uint32_t *topic);
 enum shmq_status shmq_topic_delete(struct shmq_store *store, const char *name);
@@ -493,6 +507,10 @@ uint32_t shmq_topic_queue(const struct shmq_store *store, uint32_t topic, uint32
 enum shmq_status shmq_group_put(struct shmq_store *store, const char *name, uint32_t *group);
 uint32_t shmq_group_find(const struct shmq_store *store, const char *name);
 enum shmq_status shmq_group_delete(struct shmq_store *store, const char *name);
+/* What a group is configured with, as text of the caller's; empty until set. */
+enum shmq_status shmq_group_set(struct shmq_store *store, uint32_t group, const char *text, uint32_t bytes);
+/* Copies at most SHMQ_GROUP_SETTINGS_BYTES_MAX bytes to `out`; returns how many. */
+uint32_t shmq_group_settings(const struct shmq_store *store, uint32_t group, char *out);
 enum shmq_status shmq_offset_put(struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t *slot);
 enum shmq_status shmq_client_put(struct shmq_store *store, uint32_t pid, uint64_t start, uint32_t role, uint32_t *slot);
 void shmq_client_drop(struct shmq_store *store, uint32_t slot);

@@ -1,11 +1,10 @@
-/* Topics, groups, group offsets and client slots: tables that grow entry by entry.
+/* Topics and their queues, and the lock of every table: tables that grow entry by entry.
  *
  * Changes are made under table_lock; look-ups take no lock. An entry is complete before the count that makes it
  * readable is raised, so a change that was cut short by a kill leaves at most an unused entry behind. The topic hash is
  * derived from the entries and rebuilt after the holder of the lock died.
  *
  *   topic   EMPTY -> LIVE -> DELETED -> LIVE …     a name keeps its entry; a new life gets new queues
- *   client  FREE -> AWAKE <-> ASLEEP -> FREE       each life of a slot has its own generation
  */
 #include <string.h>
 
@@ -71,7 +70,7 @@ void shmq_table_repair(struct shmq_store *store)
     }
 }
 
-static enum shmq_status table_enter(struct shmq_store *store)
+enum shmq_status shmq_table_enter(struct shmq_store *store)
 {
     bool owner_died = false;
     if (!store->writable) {
@@ -89,7 +88,7 @@ static enum shmq_status table_enter(struct shmq_store *store)
     return SHMQ_OK;
 }
 
-static enum shmq_status table_leave(struct shmq_store *store, enum shmq_status status)
+enum shmq_status shmq_table_leave(struct shmq_store *store, enum shmq_status status)
 {
     atomic_fetch_add_explicit(&store->log->table_version, 1, memory_order_release);
     pthread_mutex_unlock(&store->log->table_lock);
@@ -206,7 +205,7 @@ enum shmq_status shmq_topic_put(struct shmq_store *store, const char *name, uint
     if (bytes == 0 || bytes > SHMQ_TOPIC_BYTES_MAX) {
         return SHMQ_BAD_ARGUMENT;
     }
-    enum shmq_status status = table_enter(store);
+    enum shmq_status status = shmq_table_enter(store);
     if (status != SHMQ_OK) {
         return status;
     }
@@ -215,7 +214,7 @@ enum shmq_status shmq_topic_put(struct shmq_store *store, const char *name, uint
     if (!known) {
         index = topic_count(store);
         if (index >= store->sizes.topic_max) {
-            return table_leave(store, SHMQ_TABLE_FULL);
+            return shmq_table_leave(store, SHMQ_TABLE_FULL);
         }
         memset(store->topics[index].name, 0, sizeof store->topics[index].name);
         memcpy(store->topics[index].name, name, bytes);
@@ -231,12 +230,12 @@ enum shmq_status shmq_topic_put(struct shmq_store *store, const char *name, uint
         topic_link(store, index);
     }
     *out = index;
-    return table_leave(store, status);
+    return shmq_table_leave(store, status);
 }
 
 enum shmq_status shmq_topic_delete(struct shmq_store *store, const char *name)
 {
-    enum shmq_status status = table_enter(store);
+    enum shmq_status status = shmq_table_enter(store);
     if (status != SHMQ_OK) {
         return status;
     }
@@ -245,153 +244,5 @@ enum shmq_status shmq_topic_delete(struct shmq_store *store, const char *name)
         atomic_store_explicit(&store->topics[index].state, SHMQ_TOPIC_DELETED, memory_order_release);
         atomic_fetch_add_explicit(&store->topics[index].version, 1, memory_order_release);
     }
-    return table_leave(store, index == SHMQ_NONE ? SHMQ_NO_TOPIC : SHMQ_OK);
-}
-
-static uint32_t group_count(const struct shmq_store *store)
-{
-    uint32_t count = atomic_load_explicit(&store->readers->group_count, memory_order_acquire);
-    return count < store->sizes.group_max ? count : store->sizes.group_max;
-}
-
-static uint32_t group_entry(const struct shmq_store *store, const char *name, bool live_only)
-{
-    size_t bytes = strlen(name);
-    for (uint32_t i = 0; i < group_count(store); i++) {
-        struct shmq_group *group = &store->groups[i];
-        bool live = atomic_load_explicit(&group->state, memory_order_acquire) == 1;
-        if ((live || !live_only) && group->name_bytes == bytes && bytes < sizeof group->name &&
-            memcmp(group->name, name, bytes) == 0) {
-            return i;
-        }
-    }
-    return SHMQ_NONE;
-}
-
-uint32_t shmq_group_find(const struct shmq_store *store, const char *name)
-{
-    return group_entry(store, name, true);
-}
-
-enum shmq_status shmq_group_put(struct shmq_store *store, const char *name, uint32_t *out)
-{
-    size_t bytes = strlen(name);
-    if (bytes == 0 || bytes > SHMQ_GROUP_BYTES_MAX) {
-        return SHMQ_BAD_ARGUMENT;
-    }
-    enum shmq_status status = table_enter(store);
-    if (status != SHMQ_OK) {
-        return status;
-    }
-    uint32_t index = group_entry(store, name, false);
-    if (index == SHMQ_NONE) {
-        /* A deleted group's entry may be taken: its offsets were unset when it was deleted. */
-        for (index = 0; index < group_count(store); index++) {
-            if (atomic_load_explicit(&store->groups[index].state, memory_order_acquire) == 0) {
-                break;
-            }
-        }
-        if (index >= store->sizes.group_max) {
-            return table_leave(store, SHMQ_TABLE_FULL);
-        }
-        memset(store->groups[index].name, 0, sizeof store->groups[index].name);
-        memcpy(store->groups[index].name, name, bytes);
-        store->groups[index].name_bytes = (uint32_t)bytes;
-    }
-    atomic_store_explicit(&store->groups[index].state, 1, memory_order_release);
-    if (index == group_count(store)) {
-        atomic_store_explicit(&store->readers->group_count, index + 1, memory_order_release);
-    }
-    *out = index;
-    return table_leave(store, SHMQ_OK);
-}
-
-static uint32_t offset_count(const struct shmq_store *store)
-{
-    uint32_t count = atomic_load_explicit(&store->readers->offset_count, memory_order_acquire);
-    return count < store->sizes.offset_max ? count : store->sizes.offset_max;
-}
-
-enum shmq_status shmq_group_delete(struct shmq_store *store, const char *name)
-{
-    enum shmq_status status = table_enter(store);
-    if (status != SHMQ_OK) {
-        return status;
-    }
-    uint32_t index = group_entry(store, name, true);
-    if (index == SHMQ_NONE) {
-        return table_leave(store, SHMQ_NO_TOPIC);
-    }
-    for (uint32_t i = 0; i < offset_count(store); i++) {
-        if (store->offsets[i].group == index) {
-            atomic_store_explicit(&store->offsets[i].committed, 0, memory_order_release);
-        }
-    }
-    atomic_store_explicit(&store->groups[index].state, 0, memory_order_release);
-    return table_leave(store, SHMQ_OK);
-}
-
-enum shmq_status shmq_offset_put(struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t *out)
-{
-    if (group >= group_count(store) || queue >= store->sizes.queue_max) {
-        return SHMQ_BAD_ARGUMENT;
-    }
-    enum shmq_status status = table_enter(store);
-    if (status != SHMQ_OK) {
-        return status;
-    }
-    uint32_t count = offset_count(store), index = 0;
-    while (index < count && (store->offsets[index].group != group || store->offsets[index].queue != queue)) {
-        index++;
-    }
-    if (index == count) {
-        if (count >= store->sizes.offset_max) {
-            return table_leave(store, SHMQ_TABLE_FULL);
-        }
-        store->offsets[index].group = group;
-        store->offsets[index].queue = queue;
-        atomic_store_explicit(&store->readers->offset_count, count + 1, memory_order_release);
-    }
-    *out = index;
-    return table_leave(store, SHMQ_OK);
-}
-
-enum shmq_status shmq_client_put(struct shmq_store *store, uint32_t pid, uint64_t start, uint32_t role, uint32_t *out)
-{
-    enum shmq_status status = table_enter(store);
-    if (status != SHMQ_OK) {
-        return status;
-    }
-    uint32_t slot = 0;
-    while (slot < store->sizes.client_max &&
-           atomic_load_explicit(&store->clients[slot].state, memory_order_acquire) != SHMQ_CLIENT_FREE) {
-        slot++;
-    }
-    if (slot == store->sizes.client_max) {
-        return table_leave(store, SHMQ_TABLE_FULL);
-    }
-    struct shmq_client *client = &store->clients[slot];
-    client->pid = pid;
-    client->start = start;
-    client->role = role;
-    atomic_store_explicit(&client->received, 0, memory_order_relaxed);
-    atomic_store_explicit(&client->sent, 0, memory_order_relaxed);
-    atomic_store_explicit(&client->beat_ns, store->io->monotonic_ns(), memory_order_relaxed);
-    atomic_fetch_add_explicit(&client->generation, 1, memory_order_relaxed);
-    atomic_store_explicit(&client->state, SHMQ_CLIENT_AWAKE, memory_order_release);
-    if (slot >= atomic_load_explicit(&store->readers->client_high, memory_order_relaxed)) {
-        atomic_store_explicit(&store->readers->client_high, slot + 1, memory_order_release);
-    }
-    *out = slot;
-    return table_leave(store, SHMQ_OK);
-}
-
-void shmq_client_drop(struct shmq_store *store, uint32_t slot)
-{
-    if (slot >= store->sizes.client_max) {
-        return;
-    }
-    /* The generation first: from here on the slot owns no queue, whoever looks. */
-    atomic_fetch_add_explicit(&store->clients[slot].generation, 1, memory_order_acq_rel);
-    atomic_store_explicit(&store->clients[slot].state, SHMQ_CLIENT_FREE, memory_order_release);
+    return shmq_table_leave(store, index == SHMQ_NONE ? SHMQ_NO_TOPIC : SHMQ_OK);
 }

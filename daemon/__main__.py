@@ -8,12 +8,9 @@ Only what a process needs is imported in it, because every process of an idle br
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import signal
-import socket
 import sys
-import threading
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -23,8 +20,6 @@ from shmq.daemon.options import Options
 from shmq.daemon.tether import Tether
 from shmq.errors import ShmqError
 from shmq.version import __version__
-
-_PROBE_SECONDS = 0.01
 
 
 class _Parser(argparse.ArgumentParser):
@@ -56,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--unit-memory-bytes", type=int)
     serve.add_argument("--populate-bytes", type=int)
     serve.add_argument("--log-format", choices=("text", "json"))
+    _add_network(serve)
     serve.add_argument("--options", dest="options_json", help="all settings as one JSON object")
     serve.add_argument("--json", action="store_true", help="say that the broker is ready, or why not, as JSON")
     serve.add_argument("--ready-fd", type=int, default=-1, help="say it as JSON on this descriptor")
@@ -65,6 +61,19 @@ def _parser() -> argparse.ArgumentParser:
         child.add_argument("--alive-fd", type=int, default=-1)
         child.add_argument("--ready-fd", type=int, default=-1)
     return parser
+
+
+def _add_network(serve: argparse.ArgumentParser) -> None:
+    serve.add_argument("--no-tcp", dest="tcp", action="store_false", default=None)
+    for name in ("listen", "nameserver-listen", "advertise"):
+        serve.add_argument(f"--{name}", metavar="HOST:PORT")
+    serve.add_argument("--nameserver", dest="nameservers", metavar="HOST:PORT;HOST:PORT")
+    serve.add_argument("--cluster")
+    serve.add_argument("--bridges", type=int)
+    serve.add_argument("--insecure", action="store_true", default=None)
+    for name in ("acl", "tls-cert", "tls-key"):
+        serve.add_argument(f"--{name}", metavar="FILE")
+    serve.add_argument("--tls-mode", choices=("disabled", "permissive", "enforcing"))
 
 
 def _options_of(arguments: argparse.Namespace) -> Options:
@@ -86,18 +95,7 @@ def _run_child(role: str, options: Options, tether: Tether) -> int:
     from shmq.daemon.bridge.server import run_bridge
 
     tether.call_on_orphaned(lambda: os.kill(os.getpid(), signal.SIGTERM))
-    threading.Thread(target=_tell_when_served, args=(options, tether), name="ready", daemon=True).start()
-    return run_bridge(options.place, options)
-
-
-def _tell_when_served(options: Options, tether: Tether) -> None:
-    """The bridge is ready when its socket takes connections; the file alone may be a dead bridge's."""
-    while not tether.stopping.is_set():
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.connect(os.fspath(options.place.socket_path))
-            tether.ready()
-            return
-        tether.stopping.wait(_PROBE_SECONDS)
+    return run_bridge(options.place, options, tether=tether)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

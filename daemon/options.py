@@ -9,6 +9,7 @@ holds nothing secret.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,12 @@ from shmq.errors import UsageError
 from shmq.shm.place import DEFAULT_BROKER_NAME, Place, check_broker_name, default_store, place_of
 from shmq.store.commitlog import FILE_BYTES_MIN, FILE_BYTES_MULTIPLE
 
-_CHOICES = {"flush": ("async", "sync"), "segments": ("posix", "sysv"), "log_format": ("text", "json")}
+_CHOICES = {
+    "flush": ("async", "sync"),
+    "segments": ("posix", "sysv"),
+    "log_format": ("text", "json"),
+    "tls_mode": ("disabled", "permissive", "enforcing"),
+}
 
 # name: (least, most); most keeps every product of the segment layout far from overflow
 _RANGES = {
@@ -33,7 +39,28 @@ _RANGES = {
     "retention_hours": (1, 24 * 3650),
     "unit_memory_bytes": (4 << 20, 1 << 36),
     "populate_bytes": (0, 1 << 30),
+    "bridges": (1, 64),
 }
+_PORT_MAX = 65535
+_CLUSTER = re.compile(r"[A-Za-z0-9_-]{1,110}")  # the broker makes topics of this name
+
+
+def parse_address(text: str, *, name: str = "address", port: int | None = None) -> tuple[str, int]:
+    """Return host and port of "HOST:PORT"; an IPv6 host stands in brackets.
+
+    Args:
+        port: taken when the text names none; without it one must be there.
+
+    Raises:
+        UsageError: it is no such text.
+    """
+    host, colon, digits = text.rpartition(":")
+    if port is not None and (not colon or text.endswith("]")):
+        host, digits = text, str(port)
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else "" if ":" in host else host
+    if not host or not (digits.isascii() and digits.isdecimal()) or len(digits) > 5 or int(digits) > _PORT_MAX:
+        raise UsageError(f"{name} is {text!r}, HOST:PORT is needed", hint="for example 127.0.0.1:10911 or [::1]:10911")
+    return host, int(digits)
 
 
 @dataclass(frozen=True)
@@ -49,6 +76,13 @@ class Options:
         populate_bytes: log pages made present ahead of the writers.
         disk_warn_percent, disk_force_percent: use of the disk at which expired files are reported missing, and at which
             the oldest file goes although it has not expired.
+        listen: HOST:PORT of the broker's main TCP port; the VIP port is two below. Port 0: any, and no VIP port.
+        nameserver_listen: HOST:PORT of the embedded name server.
+        nameservers: "HOST:PORT;HOST:PORT" to register with; then none is embedded.
+        advertise: HOST or HOST:PORT that routes hand out; "" hands out what the client itself reached.
+        bridges: processes that serve TCP connections.
+        insecure: listen beyond loopback without access control.
+        acl: path of a plain_acl.yml.
     """
 
     broker_name: str = DEFAULT_BROKER_NAME
@@ -73,6 +107,18 @@ class Options:
     unit_memory_bytes: int = 64 << 20
     populate_bytes: int = 16 << 20
     log_format: str = "text"
+    tcp: bool = True
+    listen: str = "127.0.0.1:10911"
+    nameserver_listen: str = "127.0.0.1:9876"
+    nameservers: str = ""
+    advertise: str = ""
+    cluster: str = "DefaultCluster"
+    bridges: int = 1
+    insecure: bool = False
+    acl: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_mode: str = "disabled"
 
     def __post_init__(self) -> None:
         check_broker_name(self.broker_name)
@@ -98,9 +144,29 @@ class Options:
                 f"disk_warn_percent {self.disk_warn_percent} and disk_force_percent {self.disk_force_percent} "
                 "have to rise and lie between 1 and 100"
             )
-        for name in ("runtime_dir", "store"):
+        self._check_network()
+        for name in ("runtime_dir", "store", "acl", "tls_cert", "tls_key"):
             if getattr(self, name) and not Path(getattr(self, name)).is_absolute():
                 raise UsageError(f"{name} is {getattr(self, name)!r}, an absolute path is needed")
+
+    def _check_network(self) -> None:
+        for name in ("listen", "nameserver_listen"):
+            parse_address(getattr(self, name), name=name)
+        for address in self.nameserver_addresses:
+            parse_address(address, name="nameservers")
+        if self.advertise:
+            parse_address(self.advertise, name="advertise", port=0)
+        if not _CLUSTER.fullmatch(self.cluster):
+            raise UsageError(f"cluster is {self.cluster!r}, 1 to 110 characters of A-Z a-z 0-9 _ - are needed")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise UsageError("tls_cert and tls_key belong together", hint="--tls-cert FILE --tls-key FILE")
+        if self.tls_mode != "disabled" and not self.tls_cert:
+            raise UsageError(f"tls_mode {self.tls_mode} needs a certificate", hint="--tls-cert FILE --tls-key FILE")
+
+    @property
+    def nameserver_addresses(self) -> list[str]:
+        """The name servers to register with, [] for the embedded one."""
+        return [part for part in self.nameservers.replace(",", ";").split(";") if part]
 
     @property
     def place(self) -> Place:

@@ -63,16 +63,18 @@ class Broker:
     """A broker of its own: `with Broker() as broker, broker.connect() as mq:`.
 
     Args:
+        tcp: serve RocketMQ's clients too, on free ports of loopback; see `name_server` and `broker_address`.
         settings: those of the daemon, as in its options: auto_create, default_queues, flush, segments, file_bytes, …
             They are added to `SMALL`, which keeps a test at a few dozen MiB; with small=False to those of `shmq serve`.
     """
 
-    def __init__(self, *, timeout: float = START_TIMEOUT, **settings: Any) -> None:
+    def __init__(self, *, timeout: float = START_TIMEOUT, tcp: bool = False, **settings: Any) -> None:
         self.name = f"test-{os.getpid()}-{next(_serial)}"
         self.directory = Path(tempfile.mkdtemp(prefix="shmq-test-"))
         self._timeout = timeout
         is_small = settings.pop("small", True)
-        self._settings = {**SMALL, **settings} if is_small else settings
+        network = {"tcp": tcp, "listen": "127.0.0.1:0", "nameserver_listen": "127.0.0.1:0"}
+        self._settings = {**network, **(SMALL if is_small else {}), **settings}
         self._process: subprocess.Popen[bytes] | None = None
         self._observer: Connection | None = None
         self._expecting: dict[str, PullConsumer] = {}
@@ -94,6 +96,16 @@ class Broker:
     def store(self) -> Path:
         """Its store directory."""
         return self.directory / "store"
+
+    @property
+    def name_server(self) -> str:
+        """Host and port of its name server; RocketMQ's clients are given this. Needs tcp=True."""
+        return self._address("nameserver")
+
+    @property
+    def broker_address(self) -> str:
+        """Host and port of the broker itself. Needs tcp=True."""
+        return self._address("broker")
 
     @property
     def log(self) -> str:
@@ -274,6 +286,14 @@ class Broker:
             log = self.log
             self.kill_daemon()
             raise BrokerNotRunning(f"the test broker did not start: {reason}\n{log}", hint=str(answer.get("hint", "")))
+
+    def _address(self, name: str) -> str:
+        from shmq.shm.addresses import read_addresses
+
+        address = read_addresses(self.place.addresses_path).get(name)
+        if address is None:
+            raise UsageError(f"{self!r} does not listen on TCP", hint="start it as Broker(tcp=True)")
+        return address
 
     def _instance(self) -> Instance | None:
         from shmq.errors import ShmqError

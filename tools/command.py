@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -42,6 +43,7 @@ class Call:
 
     url: str | None = None
     timeout: float | None = None
+    watch: float | None = None  # seconds between two runs
     style: Style = field(default_factory=Style)
 
     @property
@@ -98,6 +100,10 @@ def _set_global(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         call.timeout = value
     elif param.name in ("json", "jsonl") and value:
         call.style.form = param.name
+    elif param.name == "output" and value is not None:
+        call.style.form = "text" if value == "table" else value
+    elif param.name == "watch" and value is not None:
+        call.watch = value
     elif param.name == "quiet" and value:
         call.style.quiet = True
     elif param.name == "verbose":
@@ -116,6 +122,10 @@ def global_options(*, hidden: bool) -> list[click.Option]:
         option("-u", "--url", metavar="URL", help="Which broker: shmq://NAME or shmq:///runtime/dir.  [$SHMQ_URL]"),
         option("--json", is_flag=True, help="One JSON document on stdout; errors as JSON on stderr."),
         option("--jsonl", is_flag=True, help="One JSON object a line, for streams."),
+        option(
+            "-o", "--output", type=click.Choice(["table", "wide", "csv"]), help="Tables, with all columns, or as CSV."
+        ),
+        option("--watch", type=Duration(), metavar="TIME", help="Do it again every TIME until Ctrl-C."),
         option("-q", "--quiet", is_flag=True, help="No talk on stderr."),
         option("-v", "--verbose", count=True, help="More talk on stderr."),
         option("--no-color", is_flag=True, help="No colour, as with NO_COLOR set."),
@@ -129,7 +139,23 @@ class Command(click.Command):
     def __init__(self, *args: Any, **settings: Any) -> None:
         settings.setdefault("epilog", "Options of every command: shmq --help")
         super().__init__(*args, **settings)
-        self.params.extend(global_options(hidden=True))
+        taken = {name for param in self.params for name in param.opts}
+        for option in global_options(hidden=True):
+            option.opts = [name for name in option.opts if name not in taken]  # consume's -o is kcat's
+            self.params.append(option)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, and with --watch again and again."""
+        call = ctx.ensure_object(Call)
+        if call.watch is None:
+            return super().invoke(ctx)
+        if call.watch <= 0:
+            raise UsageError(f"--watch {call.watch:g} is no time to wait", hint="--watch 2s")
+        while True:
+            if call.terminal.on_terminal() and not call.terminal.structured:
+                click.clear()
+            super().invoke(ctx)
+            time.sleep(call.watch)
 
 
 @click.pass_context

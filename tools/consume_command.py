@@ -42,7 +42,7 @@ from shmq.tools.message_text import (
     render_pretty,
 )
 from shmq.tools.quantity import plural
-from shmq.tools.terminal import json_line
+from shmq.tools.terminal import csv_text, json_line
 
 if TYPE_CHECKING:
     from shmq.shm.core import Message
@@ -130,11 +130,25 @@ def _renderer(call: Call, wish: Wish) -> Render:
         return render_json_line
     if call.style.form == "json":
         return _DocumentRenderer(wish)
+    if call.style.form == "csv":
+        return _CsvRenderer()
     if wish.format is not None:
         return format_renderer(wish.format)
     if call.terminal.on_terminal() or call.style.verbose:
         return partial(render_pretty, escape=call.terminal.on_terminal())
     return render_body
+
+
+class _CsvRenderer:
+    """A line of CSV for each message; a body that is no UTF-8 stands in a column of its own."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+
+    def __call__(self, message: ReadMessage) -> bytes:
+        document, head = message_document(message), not self._names
+        self._names = self._names or [*dict.fromkeys([*document, "body_base64"])]
+        return csv_text(self._names, [document], head=head).encode()
 
 
 class _DocumentRenderer:

@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
@@ -39,11 +39,12 @@ def demo(call: Call, seconds: float) -> None:
         call.terminal.say(f"broker ready: {broker.url}")
         with _role("consume", broker.url) as consumer, _role("produce", broker.url) as producer:
             with open_memory(broker.url) as memory:
+                _wait_until(lambda: _figures(memory)[0] > 0, ROLE_TIMEOUT)  # two interpreters start meanwhile
                 started = time.monotonic()
                 _watch(call, memory, until=started + seconds)
                 sent = _end(producer)
                 took = time.monotonic() - started
-                _wait_until_read(memory, sent)
+                _wait_until(lambda: _figures(memory)[1] >= sent, DRAIN_TIMEOUT)
             received = _end(consumer)
     document = {
         "seconds": round(took, 3),
@@ -116,7 +117,7 @@ def _watch(call: Call, memory: Memory, *, until: float) -> None:
         sys.stderr.write("\n")
 
 
-def _wait_until_read(memory: Memory, sent: int) -> None:
-    deadline = time.monotonic() + DRAIN_TIMEOUT
-    while _figures(memory)[1] < sent and time.monotonic() < deadline:
+def _wait_until(condition: Callable[[], bool], timeout: float) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition() and time.monotonic() < deadline:
         time.sleep(0.01)

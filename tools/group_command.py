@@ -63,6 +63,7 @@ def list_(call: Call) -> None:
                 Column("readers", right=True),
                 Column("lag", right=True),
                 Column("last", right=True),
+                Column("reads", wide=True),
             ],
             [
                 [
@@ -71,6 +72,7 @@ def list_(call: Call) -> None:
                     str(len(row["readers"])),
                     count_text(row["lag"]),
                     _age_cell(row["updated_age_seconds"]),
+                    " ".join(row["topics"]) or "–",
                 ]
                 for row in documents
             ],

@@ -168,7 +168,7 @@ class Sender:
 
     def _report(self, receipts: Sequence[shmq.Receipt], batch: Sequence[bytes]) -> None:
         self.stored.add(receipts, batch)
-        if self._call.style.form == "jsonl":
+        if self._call.style.form in ("jsonl", "csv"):
             self._call.terminal.document(None, rows=map(receipt_document, receipts))
 
     def _send_once(self, batch: Sequence[bytes]) -> Sequence[shmq.Receipt]:

@@ -42,6 +42,18 @@ LINE_BYTES_MAX = 1 << 20
 @click.option("--segments", type=click.Choice(["posix", "sysv"]), help="sysv where /dev/shm is too small.")
 @click.option("--no-auto-create", is_flag=True, help="A topic must be created before it is used.")
 @click.option("--default-queues", type=click.IntRange(1, 1024), help="Queues of a topic created on first use.  [8]")
+@click.option("--no-tcp", is_flag=True, help="Serve processes of this host only.")
+@click.option("--listen", metavar="HOST:PORT", help="Where RocketMQ clients connect.  [127.0.0.1:10911]")
+@click.option("--nameserver-listen", metavar="HOST:PORT", help="Where they look topics up.  [127.0.0.1:9876]")
+@click.option("--nameserver", metavar="HOST:PORT;…", help="Register there instead of being one.")
+@click.option("--advertise", metavar="HOST[:PORT]", help="What clients are told to connect to.  [what they reached]")
+@click.option("--cluster", help="Name of the cluster.  [DefaultCluster]")
+@click.option("--bridges", type=click.IntRange(1, 64), help="Processes that serve TCP.  [1]")
+@click.option("--insecure", is_flag=True, help="Listen beyond loopback without access control.")
+@click.option("--acl", type=click.Path(dir_okay=False), metavar="FILE", help="plain_acl.yml: who may do what.")
+@click.option("--tls-cert", type=click.Path(dir_okay=False), metavar="FILE", help="Certificate, PEM.")
+@click.option("--tls-key", type=click.Path(dir_okay=False), metavar="FILE", help="Its key, PEM.")
+@click.option("--tls-mode", type=click.Choice(["disabled", "permissive", "enforcing"]), help="Who must use TLS.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Form of the events on stderr.")
 @click.option("--detach", is_flag=True, help="Start in the background, return when it is ready.")
 @click.option("--log-file", type=click.Path(dir_okay=False), help="Where a detached broker writes its events.")
@@ -76,10 +88,18 @@ def daemon_command(place: Place, **given: Any) -> list[str]:
     for option, name in (("file-bytes", "file_size"), *((name.replace("_", "-"), name) for name in _PASSED_ON)):
         if given[name] is not None:
             command += [f"--{option}", str(given[name])]
-    return [*command, "--no-auto-create"] if given["no_auto_create"] else command
+    for name in _FILES:
+        if given[name] is not None:
+            command += [f"--{name.replace('_', '-')}", str(Path(given[name]).absolute())]
+    return command + [f"--{name.replace('_', '-')}" for name in _FLAGS if given[name]]
 
 
-_PASSED_ON = ("flush", "segments", "default_queues", "log_format")
+_PASSED_ON = (
+    *("flush", "segments", "default_queues", "log_format", "listen", "nameserver_listen", "nameserver"),
+    *("advertise", "cluster", "bridges", "tls_mode"),
+)
+_FILES = ("acl", "tls_cert", "tls_key")
+_FLAGS = ("no_auto_create", "no_tcp", "insecure")
 
 
 def _place(call: Call, name: str, runtime_dir: str | None) -> Place:

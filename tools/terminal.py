@@ -1,11 +1,13 @@
 """Where a command's data and talk go: data to stdout, talk to stderr, never mixed.
 
-It does not know brokers or click. Three forms of data: text for people, one JSON document, JSON lines.
+It does not know brokers or click. Forms of data: text for people, one JSON document, JSON lines, CSV.
 
-    form     document(value, rows)             say, note, warn
-    text     the caller prints tables          stderr, unless -q
-    json     value, indented                   silent: stderr carries at most one JSON error object
-    jsonl    each row, or value, on one line   silent
+    form     document(value, rows)                       say, note, warn
+    text     the caller prints tables                    stderr, unless -q
+    wide     as text, tables with all their columns      stderr, unless -q
+    json     value, indented                             silent: stderr carries at most one JSON error object
+    jsonl    each row, or value, on one line             silent
+    csv      each row, or value, under one line of names stderr, unless -q
 
 Invariants:
 1. Nothing but data is ever written to stdout.
@@ -33,18 +35,20 @@ class ReaderGone(Exception):
 class Style:
     """How this call talks: set by the global options."""
 
-    form: str = "text"  # text, json or jsonl
+    form: str = "text"  # text, wide, json, jsonl or csv
     quiet: bool = False
     verbose: int = 0
     color: bool = True
+    csv_names: tuple[str, ...] = ()  # the names already written above the rows
 
 
 @dataclass(frozen=True)
 class Column:
-    """Head of one table column; numbers are set flush right."""
+    """Head of one table column; numbers are set flush right, `wide` ones appear only where they are asked for."""
 
     title: str
     right: bool = False
+    wide: bool = False
 
 
 class Terminal:
@@ -58,18 +62,30 @@ class Terminal:
 
     @property
     def structured(self) -> bool:
-        """Whether the caller asked for JSON in either form."""
-        return self.style.form != "text"
+        """Whether the caller asked for data that programs read."""
+        return self.style.form not in ("text", "wide")
+
+    @property
+    def _json(self) -> bool:
+        return self.style.form in ("json", "jsonl")
 
     def document(self, value: Any, rows: Iterable[Any] | None = None) -> None:
-        """Write `value` as one JSON document, or as lines: one for each of `rows` when given."""
-        if self.style.form == "jsonl":
+        """Write `value` as one JSON document, or as lines of JSON or CSV: one for each of `rows` when given."""
+        if self.style.form == "csv":
+            self._csv([value] if rows is None else list(rows))
+        elif self.style.form == "jsonl":
             lines = [value] if rows is None else rows
             self.data("".join(json_line(line) + "\n" for line in lines))
         else:
             import json
 
             self.data(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+    def _csv(self, rows: list[dict[str, Any]]) -> None:
+        if rows:
+            names, head = self.style.csv_names or tuple(rows[0]), not self.style.csv_names
+            self.style.csv_names = names
+            self.data(csv_text(names, rows, head=head))
 
     def data(self, text: str) -> None:
         """Write text to stdout; bytes that were no UTF-8 leave as they came."""
@@ -86,7 +102,9 @@ class Terminal:
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
         """Write aligned columns under upper-case titles; nothing is cut off."""
-        lines = [list(row) for row in rows]
+        kept = [index for index, column in enumerate(columns) if not column.wide or self.style.form == "wide"]
+        columns = [columns[index] for index in kept]
+        lines = [[row[index] for index in kept] for row in rows]
         widths = [
             max([len(column.title), *(len(line[index]) for line in lines)]) for index, column in enumerate(columns)
         ]
@@ -101,7 +119,7 @@ class Terminal:
 
     def say(self, text: str) -> None:
         """Talk on stderr, unless the caller wants quiet or JSON."""
-        if not self.style.quiet and not self.structured:
+        if not self.style.quiet and not self._json:
             self._talk(text)
 
     def note(self, text: str) -> None:
@@ -117,7 +135,7 @@ class Terminal:
         """Report the error that ends this call on stderr; return its exit status, or the one given."""
         status = int(exit_code_of(error)) if status is None else status
         hint = getattr(error, "hint", "") or ""
-        if self.structured:
+        if self._json:
             self._talk(json_line(error_document(error, status)))
             return status
         lines = [self._styled("error: ", "1;31", sys.stderr) + (str(error) or type(error).__name__)]
@@ -161,6 +179,28 @@ def json_line(value: Any) -> str:
     import json
 
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def csv_text(names: Sequence[str], rows: Iterable[dict[str, Any]], *, head: bool) -> str:
+    """Return rows as lines of CSV, under their names if `head`; fields without a name are left out."""
+    import csv
+    import io
+
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+    if head:
+        writer.writeheader()
+    writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    """A list of plain values becomes words; what is nested deeper stays JSON."""
+    if isinstance(value, list) and not any(isinstance(item, dict | list) for item in value):
+        return " ".join(map(str, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json_line(value) if isinstance(value, dict | list) else value
 
 
 def error_document(error: BaseException, status: int) -> dict[str, Any]:

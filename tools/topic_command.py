@@ -99,6 +99,8 @@ def _print_list(call: Call, documents: list[dict[str, Any]], *, rates: bool) -> 
         *rate_columns,
         Column("groups", right=True),
         Column("oldest", right=True),
+        Column("permission", wide=True),
+        Column("read by", wide=True),
     ]
     rows = [
         [
@@ -110,6 +112,8 @@ def _print_list(call: Call, documents: list[dict[str, Any]], *, rates: bool) -> 
             *(rate_text(row[side]) for side in ("in_per_second", "out_per_second") if rates),
             str(len(row["groups"])),
             "–" if row["oldest"] is None else age_text(row["oldest_age_seconds"]),
+            row["permission"],
+            " ".join(row["groups"]) or "–",
         ]
         for row in documents
     ]

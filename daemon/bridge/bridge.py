@@ -1,7 +1,10 @@
-"""The bridge between the control socket and the broker's logic, inside one event loop.
+"""The bridge between sockets and one logic, a broker's or a name server's, inside one event loop.
 
-Owns accepting, the clock and the carrying out of effects. It does not know what a request means, nor where the socket
+Owns accepting, the clock and the carrying out of effects. It does not know what a request means, nor where the sockets
 and the tables come from.
+
+    Unix listener    the peer is a process that the kernel vouches for; private requests are served
+    TCP listener     the peer is an address; what one listener refuses (the VIP port does) is not served there
 
 Invariants:
  1. Whatever one connection does or sends, the others are served; an unexpected error costs its connection only.
@@ -15,35 +18,50 @@ import asyncio
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from shmq.daemon.bridge.connection import BridgeConnection, Budget
 from shmq.daemon.bridge.limits import BridgeLimits
+from shmq.daemon.bridge.logic import Logic
 from shmq.daemon.bridge.peer import peer_of
-from shmq.daemon.broker.broker import Broker
+from shmq.daemon.bridge.tcp_listener import address_of, prepare_accepted
 from shmq.daemon.broker.effects import Close, Effect, Notify, Reply, Report
-from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables
 from shmq.errors import ShmqError
+from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
+from shmq.protocol.frame import Frame
+from shmq.protocol.header import decode_header
 
-Log = Callable[..., None]
+EventLog = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """One listening socket; the caller of `listen` keeps and closes it."""
+
+    socket: socket.socket
+    refused: frozenset[int]
+
+    @property
+    def is_local(self) -> bool:
+        return self.socket.family == socket.AF_UNIX
 
 
 class Bridge:
-    """Connections and the one broker behind them; lives inside one event loop."""
+    """Connections and the one logic behind them; lives inside one event loop."""
 
-    def __init__(self, tables: Tables, settings: BrokerSettings, log: Log, *, limits: BridgeLimits) -> None:
+    def __init__(self, logic: Logic, log: EventLog, *, limits: BridgeLimits) -> None:
         self.limits = limits
         self.budget = Budget(limits.in_flight_bytes_max)
+        self._logic = logic
         self._log = log
         self._log_lines = 0
         self._connections: dict[int, BridgeConnection] = {}
         self._connection_id = 0
-        self._broker = Broker(tables, settings, now_ms=self._now_ms())
         self._accepting: set[asyncio.Task[object]] = set()
-        self._listener: socket.socket | None = None
+        self._doors: list[_Door] = []
         self._is_closed = False
 
     def now(self) -> float:
@@ -55,54 +73,64 @@ class Bridge:
 
     # -- accepting
 
-    def listen(self, listener: socket.socket) -> None:
-        """Accept from a listening, non-blocking socket from now on; the caller keeps and closes it."""
-        self._listener = listener
-        asyncio.get_running_loop().add_reader(listener, self._accept)
+    def listen(self, listener: socket.socket, *, refused: Iterable[int] = ()) -> None:
+        """Accept from a listening, non-blocking socket from now on; the caller keeps and closes it.
 
-    def _accept(self) -> None:
-        assert self._listener is not None
+        Args:
+            refused: request codes that are answered as unknown to connections of this socket.
+        """
+        door = _Door(listener, frozenset(refused))
+        self._doors.append(door)
+        asyncio.get_running_loop().add_reader(listener, self._accept, door)
+
+    def _accept(self, door: _Door) -> None:
         for _ in range(self.limits.accepts_per_turn):
             try:
-                accepted, _address = self._listener.accept()
+                accepted, address = door.socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 # Out of descriptors or memory: the backlog waits until some are free again.
                 self.log("accept.failed", reason=str(error))
-                self._pause_accepting()
+                self._pause_accepting(door)
                 return
-            self._take(accepted)
+            self._take(door, accepted, address)
 
-    def _pause_accepting(self) -> None:
+    def _pause_accepting(self, door: _Door) -> None:
         loop = asyncio.get_running_loop()
-        listener = self._listener
-        if listener is not None:
-            loop.remove_reader(listener)
-            loop.call_later(self.limits.tick_interval, self._resume_accepting)
+        loop.remove_reader(door.socket)
+        loop.call_later(self.limits.tick_interval, self._resume_accepting, door)
 
-    def _resume_accepting(self) -> None:
-        if self._listener is not None:
-            self.listen(self._listener)
+    def _resume_accepting(self, door: _Door) -> None:
+        if not self._is_closed:
+            asyncio.get_running_loop().add_reader(door.socket, self._accept, door)
 
-    def _take(self, accepted: socket.socket) -> None:
+    def _take(self, door: _Door, accepted: socket.socket, address: object) -> None:
         if len(self._connections) + len(self._accepting) >= self.limits.connections_max:
             accepted.close()
             self.log("connection.refused", reason=f"{self.limits.connections_max} connections are open")
             return
+        self._connection_id += 1
         try:
             accepted.setblocking(False)
-            peer = peer_of(accepted)
+            connection = self._connection_of(door, accepted, address)
         except OSError as error:
             accepted.close()
             self.log("connection.refused", reason=str(error))
             return
-        self._connection_id += 1
-        connection = BridgeConnection(self, self._connection_id, peer)
         loop = asyncio.get_running_loop()
         task = loop.create_task(loop.connect_accepted_socket(lambda: connection, accepted))
         self._accepting.add(task)
         task.add_done_callback(self._accepted)
+
+    def _connection_of(self, door: _Door, accepted: socket.socket, address: object) -> BridgeConnection:
+        if door.is_local:
+            return BridgeConnection(self, self._connection_id, peer_of(accepted), refused=door.refused)
+        prepare_accepted(accepted)
+        local = address_of(accepted.getsockname())
+        return BridgeConnection(
+            self, self._connection_id, None, remote=address_of(address), local=local, refused=door.refused
+        )
 
     def _accepted(self, task: asyncio.Task[object]) -> None:
         self._accepting.discard(task)
@@ -114,40 +142,67 @@ class Bridge:
     def opened(self, connection: BridgeConnection) -> None:
         """The connection can be written to."""
         self._connections[connection.connection_id] = connection
-        self._broker.connected(connection.connection_id, connection.peer, self._now_ms())
+        self._logic.connected(
+            connection.connection_id,
+            connection.peer,
+            self._now_ms(),
+            remote=connection.remote,
+            local=connection.local,
+        )
 
-    def serve(self, connection: BridgeConnection, command: Command) -> None:
-        """Carry out one command of a connection."""
-        was_attached = self._broker.is_attached(connection.connection_id)
+    def serve(self, connection: BridgeConnection, frame: Frame) -> None:
+        """Carry out the command of one frame; raises ProtocolError when its header breaks the format."""
+        command = decode_header(frame)
+        if command.code in connection.refused and not command.is_reply:
+            self._refuse(connection, command)
+            return
+        is_unknown = connection.peer is not None and not self._logic.is_attached(connection.connection_id)
         try:
-            effects = self._broker.handle(connection.connection_id, command, self._now_ms())
+            effects = self._logic.handle(connection.connection_id, command, self._now_ms())
         except Exception:
             # The outermost loop of a request: a fault of ours must cost this connection only.
             self._report_fault(f"request {command.code}")
             if not command.is_oneway:
-                connection.reply(command, failure_reply(command, ShmqError("internal error; see the broker's log")))
+                connection.reply(failure_reply(command, ShmqError("internal error; see the broker's log")))
             connection.close("internal error")
             return
-        if not was_attached and self._broker.is_attached(connection.connection_id):
+        if is_unknown and self._logic.is_attached(connection.connection_id):
             connection.attached()
-        self._carry_out(effects, request=command)
+        self._carry_out(effects)
+
+    def _refuse(self, connection: BridgeConnection, command: Command) -> None:
+        if not command.is_oneway:
+            remark = f" request type {command.code} not supported"
+            connection.reply(command.reply(Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
 
     def lost(self, connection: BridgeConnection, reason: str) -> None:
         """The connection is gone: its client has left, unless it is the bridge that leaves."""
         if self._is_closed:
             return
         self._connections.pop(connection.connection_id, None)
-        if reason:
+        if reason and connection.peer is not None:
             self.log("connection.closed", pid=connection.peer.pid, uid=connection.peer.uid, reason=reason)
-        self._forget(connection.connection_id)
+        elif reason:
+            self.log("connection.closed", remote=connection.remote, reason=reason)
+        self._guarded("a connection's end", lambda: self._logic.disconnected(connection.connection_id, self._now_ms()))
 
-    def _forget(self, connection_id: int) -> None:
+    # -- called by whoever watches the log
+
+    def arrived(self, queues: Sequence[int]) -> None:
+        """Queues (by index) may have new visible messages."""
+        self._guarded("an arrival", lambda: self._logic.arrived(queues, self._now_ms()))
+
+    def flushed(self, durable_end: int) -> None:
+        """Everything below this log position is on disk."""
+        self._guarded("a flush", lambda: self._logic.flushed(durable_end, self._now_ms()))
+
+    def _guarded(self, where: str, action: Callable[[], Iterable[Effect]]) -> None:
         try:
-            self._carry_out(self._broker.disconnected(connection_id, self._now_ms()))
+            self._carry_out(action())
         except Exception:
-            self._report_fault("a connection's end")
+            self._report_fault(where)
 
-    def _carry_out(self, effects: Iterable[Effect], *, request: Command | None = None) -> None:
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Report):
                 self.log("broker", text=effect.text)
@@ -156,8 +211,7 @@ class Bridge:
             if connection is None:
                 continue
             if isinstance(effect, Reply):
-                assert request is not None
-                connection.reply(request, effect.command)
+                connection.reply(effect.command)
             elif isinstance(effect, Notify):
                 connection.notify(effect.command)
             elif isinstance(effect, Close):
@@ -172,15 +226,15 @@ class Bridge:
         for connection in list(self._connections.values()):
             connection.check_time(now)
         try:
-            self._carry_out(self._broker.tick(self._now_ms()))
+            self._carry_out(self._logic.tick(self._now_ms()))
         except ShmqError as error:
             self.log("tick.failed", reason=str(error))
 
     def close(self) -> None:
         """Stop accepting and cut every connection; client slots stay with their processes."""
-        if self._listener is not None:
-            asyncio.get_running_loop().remove_reader(self._listener)
-            self._listener = None
+        for door in self._doors:
+            asyncio.get_running_loop().remove_reader(door.socket)
+        self._doors.clear()
         self._is_closed = True
         for connection in list(self._connections.values()):
             connection.abort("the bridge stops")

@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from typing import Protocol, cast
 
 from shmq.daemon.bridge.limits import BridgeLimits
-from shmq.daemon.broker.requests import Peer
+from shmq.daemon.broker.requests import Address, Peer
 from shmq.errors import ProtocolError, ShmqError
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
-from shmq.protocol.header import CommandDecoder, encode_command
+from shmq.protocol.frame import Frame, FrameDecoder
+from shmq.protocol.header import encode_command
 
 
 @dataclass(slots=True)
@@ -47,21 +48,49 @@ class Host(Protocol):
     def opened(self, connection: BridgeConnection) -> None:
         """The connection can be written to."""
 
-    def serve(self, connection: BridgeConnection, command: Command) -> None:
-        """Carry out one command."""
+    def serve(self, connection: BridgeConnection, frame: Frame) -> None:
+        """Carry out the command of one frame.
+
+        Raises:
+            ProtocolError: its header breaks the format.
+        """
 
     def lost(self, connection: BridgeConnection, reason: str) -> None:
         """The connection is gone; `reason` is empty when the peer closed it."""
 
 
 class BridgeConnection(asyncio.Protocol):
-    """The face of one peer."""
+    """The face of one peer: a process of this host (`peer`), or the far end of a TCP connection (`remote`).
 
-    def __init__(self, host: Host, connection_id: int, peer: Peer) -> None:
+    A stock client never attaches, so a TCP connection has the limits of a client from its first byte.
+
+    Attributes:
+        refused: request codes that are not served where this connection was accepted.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        connection_id: int,
+        peer: Peer | None,
+        *,
+        remote: Address | None = None,
+        local: Address | None = None,
+        refused: frozenset[int] = frozenset(),
+    ) -> None:
         self.connection_id = connection_id
         self.peer = peer
+        self.remote = remote
+        self.local = local
+        self.refused = refused
         self._host = host
-        self._decoder = CommandDecoder(frame_bytes_max=host.limits.frame_bytes_max_unattached)
+        limits = host.limits
+        self._decoder = FrameDecoder(
+            frame_bytes_max=limits.frame_bytes_max_unattached if peer is not None else limits.frame_bytes_max
+        )
+        self._idle_timeout = limits.unattached_idle_timeout if peer is not None else limits.tcp_idle_timeout
+        self._replies: list[bytes] | None = None  # what one turn has to say, written at its end
+        self._replies_bytes = 0
         self._transport: asyncio.Transport | None = None
         self._is_attached = False
         self._reason = ""  # stays empty when the peer itself closes
@@ -72,7 +101,7 @@ class BridgeConnection(asyncio.Protocol):
         self._is_pump_due = False
         self._is_reading_paused = False
         self._closing_since: float | None = None
-        self._held_notices: dict[str, Command] = {}
+        self._held_notices: dict[tuple[int, str | int], Command] = {}
 
     # -- called by the event loop
 
@@ -110,28 +139,46 @@ class BridgeConnection(asyncio.Protocol):
     # -- called by the bridge
 
     def attached(self) -> None:
-        """The peer has said who it is: it may send what clients may send."""
+        """The local peer has said who it is: it may send what clients may send, and be silent for ever."""
         self._is_attached = True
-        self._decoder.frames.frame_bytes_max = self._host.limits.frame_bytes_max
+        self._decoder.frame_bytes_max = self._host.limits.frame_bytes_max
 
-    def reply(self, request: Command, command: Command) -> None:
-        """Send an answer; one that cannot be encoded is answered by saying so."""
+    def reply(self, command: Command) -> None:
+        """Send an answer, of now or of a request that was held; one that cannot be encoded says so."""
         try:
             data = encode_command(command)
         except ShmqError as error:
-            data = encode_command(failure_reply(request, error))
-        self._write(data)
+            data = encode_command(failure_reply(command, error))
+        self.write(data)
 
     def notify(self, command: Command) -> None:
         """Send a notice, later and folded if the peer does not keep up."""
         if self._is_writing_paused:
-            self._held_notices[command.ext.get("consumerGroup", "")] = command
+            # A question is answered one by one; two notices of one kind about one group say the same.
+            about = command.ext.get("consumerGroup", "") if command.is_oneway else command.opaque
+            if len(self._held_notices) < self._host.limits.held_notices_max:
+                self._held_notices[command.code, about] = command
         else:
-            self._write(encode_command(command))
+            self.write(encode_command(command))
+
+    def write(self, data: bytes) -> None:
+        """Send bytes; what one turn says goes out together."""
+        if self._transport is None or self._closing_since is not None:
+            return
+        if self._replies is None:
+            self._idle_since = self._host.now()
+            self._transport.write(data)
+            self._charge()
+            return
+        self._replies.append(data)
+        self._replies_bytes += len(data)
+        if self._replies_bytes > self._host.limits.write_bytes_high:
+            self._write_replies()
 
     def close(self, reason: str) -> None:
         """Send what is written, then close."""
         if self._closing_since is None and self._transport is not None:
+            self._write_replies()
             self._reason = reason
             self._closing_since = self._host.now()
             self._transport.close()
@@ -152,8 +199,8 @@ class BridgeConnection(asyncio.Protocol):
                 self.abort(self._reason)
         elif self._frame_is_owed and now - (self._frame_since or now) > limits.first_frame_timeout:
             self.abort(f"no complete frame within {limits.first_frame_timeout:g} s")
-        elif not self._is_attached and now - self._idle_since > limits.unattached_idle_timeout:
-            self.abort(f"idle for {limits.unattached_idle_timeout:g} s")
+        elif not self._is_attached and now - self._idle_since > self._idle_timeout:
+            self.abort(f"idle for {self._idle_timeout:g} s")
 
     @property
     def _frame_is_owed(self) -> bool:
@@ -163,27 +210,39 @@ class BridgeConnection(asyncio.Protocol):
     # -- inside
 
     def _pump(self) -> None:
-        """Serve what is complete, a turn at most."""
-        for _ in range(self._host.limits.commands_per_turn):
-            if self._is_writing_paused or self._closing_since is not None:
-                break
-            try:
-                command = self._decoder.take()
-            except ProtocolError as error:
-                self.abort(f"protocol error: {error}")
-                return
-            if command is None:
-                self._frame_since = self._frame_since if self._decoder.buffered_bytes else None
-                break
-            self._idle_since = self._host.now()
-            self._frame_since = self._idle_since if self._decoder.buffered_bytes else None
-            self._host.serve(self, command)
-        else:
-            if self._decoder.buffered_bytes and not self._is_pump_due:
-                self._is_pump_due = True
-                asyncio.get_running_loop().call_soon(self._pump_again)
+        """Serve what is complete, a turn at most, and send what it says."""
+        self._replies = []
+        try:
+            self._serve_turn()
+        except ProtocolError as error:
+            self._write_replies()
+            self.abort(f"protocol error: {error}")
+        finally:
+            self._write_replies()
+            self._replies = None
         self._charge()
         self._set_reading()
+
+    def _serve_turn(self) -> None:
+        for _ in range(self._host.limits.commands_per_turn):
+            if self._is_writing_paused or self._closing_since is not None:
+                return
+            frame = self._decoder.take()
+            if frame is None:
+                self._frame_since = self._frame_since if self._decoder.buffered_bytes else None
+                return
+            self._idle_since = self._host.now()
+            self._frame_since = self._idle_since if self._decoder.buffered_bytes else None
+            self._host.serve(self, frame)
+        if self._decoder.buffered_bytes and not self._is_pump_due:
+            self._is_pump_due = True
+            asyncio.get_running_loop().call_soon(self._pump_again)
+
+    def _write_replies(self) -> None:
+        replies = self._replies
+        if replies and self._transport is not None and self._closing_since is None:
+            self._replies, self._replies_bytes = [], 0
+            self._transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
 
     def _pump_again(self) -> None:
         self._is_pump_due = False
@@ -199,12 +258,6 @@ class BridgeConnection(asyncio.Protocol):
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
-
-    def _write(self, data: bytes) -> None:
-        if self._transport is None or self._closing_since is not None:
-            return
-        self._transport.write(data)
-        self._charge()
 
     def _charge(self) -> None:
         """Bring the budget up to date; whoever breaks it goes."""

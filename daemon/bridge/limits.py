@@ -21,7 +21,9 @@ class BridgeLimits:
     write_bytes_high: int = 256 << 10  # above it the connection's requests wait until it reads
     in_flight_bytes_max: int = 256 << 20  # unfinished frames and unread replies of all connections
     first_frame_timeout: float = 5.0  # also from the first byte of any frame to its last
-    unattached_idle_timeout: float = 120.0  # RocketMQ's; an attached client may be silent for ever
+    unattached_idle_timeout: float = 120.0  # of a local peer; an attached client may be silent for ever
+    tcp_idle_timeout: float = 120.0  # RocketMQ's: nothing read and nothing written; its clients beat every 30 s
+    held_notices_max: int = 1024  # of one connection that does not read
     close_timeout: float = 1.0  # to read the last reply before the connection is cut
     commands_per_turn: int = 32  # of one connection, before the others have theirs
     accepts_per_turn: int = 64

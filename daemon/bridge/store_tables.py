@@ -8,13 +8,14 @@ them stays true; topics are looked up each time, because an index costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from shmq.daemon.bridge.semaphore import prepare_semaphore
-from shmq.daemon.broker.tables import QueueBounds, Topic
-from shmq.errors import ShmqError
+from shmq.daemon.broker.tables import QueueBounds, StoreFacts, Topic
+from shmq.errors import ShmqError, StoreError
 from shmq.shm.access import Access
 from shmq.shm.core import Store, process_start
 from shmq.shm.instance import Instance
@@ -29,7 +30,9 @@ class StoreTables:
         self._store = store
         self._instance = instance
         self._access = access
-        self._slots: dict[tuple[int, int], int] = {(group, queue): slot for slot, group, queue, *_ in store.offsets()}
+        self._slots: dict[int, dict[int, int]] = {}
+        self._slots_known = 0
+        self._learn_slots()
         self._listed: list[Topic] = []
         self._listed_version = -1
 
@@ -73,15 +76,33 @@ class StoreTables:
     def group_delete(self, name: str) -> None:
         self._store.group_delete(name)
 
+    def group_settings(self, group: int) -> bytes:
+        return self._store.group_settings(group)
+
+    def group_set(self, group: int, settings: bytes) -> None:
+        self._store.group_set(group, settings)
+
+    def group_offsets(self, group: int) -> Mapping[int, int]:
+        self._learn_slots()
+        return self._slots.get(group, {})
+
     def offset_slot(self, group: int, queue: int) -> int | None:
-        return self._slots.get((group, queue))
+        return self._slots.get(group, {}).get(queue)
 
     def offset_put(self, group: int, queue: int) -> int:
-        slot = self._slots.get((group, queue))
+        slots = self._slots.setdefault(group, {})
+        slot = slots.get(queue)
         if slot is None:
-            slot = self._store.offset_put(group, queue)
-            self._slots[group, queue] = slot
+            slot = slots[queue] = self._store.offset_put(group, queue)
         return slot
+
+    def _learn_slots(self) -> None:
+        """Take note of places that others have made since the last look."""
+        counts = memoryview(self._store.offset_counts()).cast("Q")
+        for slot in range(self._slots_known, len(counts) // 2):
+            group, queue = divmod(counts[2 * slot + 1], 1 << 32)
+            self._slots.setdefault(group, {})[queue] = slot
+        self._slots_known = len(counts) // 2
 
     def committed(self, slot: int) -> int:
         return self._store.offset_get(slot)
@@ -95,6 +116,30 @@ class StoreTables:
 
     def search_time(self, queue: int, time_ms: int) -> int:
         return self._store.search_time(queue, time_ms)
+
+    def queue_counts(self) -> bytes:
+        return self._store.queue_counts()
+
+    def offset_counts(self) -> bytes:
+        return self._store.offset_counts()
+
+    def facts(self) -> StoreFacts:
+        store = self._store
+        stats = store.stats()
+        try:
+            disk = os.statvfs(self._instance.store_path)
+        except OSError as error:
+            raise StoreError(f"the store's disk cannot be asked for its room: {error.strerror}") from error
+        return StoreFacts(
+            log_begin=store.log_begin,
+            log_end=store.log_end,
+            durable_end=store.durable_end,
+            appended=stats["appended"],
+            appended_bytes=stats["appended_bytes"],
+            refused=stats["busy"],
+            disk_bytes=disk.f_blocks * disk.f_frsize,
+            disk_free_bytes=disk.f_bavail * disk.f_frsize,
+        )
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         slot = self._store.client_put(pid, start, role)
@@ -121,9 +166,7 @@ class StoreTables:
 
     def _clients(self) -> list[tuple[int, int, int]]:
         """(slot, pid, start) of every slot that is handed out."""
-        return [
-            (slot, pid, start) for slot, state, pid, start, *_ in self._store.clients() if state != _CLIENT_FREE
-        ]
+        return [(slot, pid, start) for slot, state, pid, start, *_ in self._store.clients() if state != _CLIENT_FREE]
 
 
 def _topic(entry: dict[str, Any]) -> Topic:

@@ -44,8 +44,7 @@ class AttachmentDesk:
 
     def _attach(self, call: Call) -> Answer:
         connection, ext = call.connection, call.ext
-        if connection.peer is None:
-            raise UsageError("only a process of the broker's host can attach", hint="send and receive over TCP")
+        assert connection.peer is not None  # the admission offers our own codes on the local socket only
         if connection.is_attached:
             raise ProtocolError(f"this connection is attached already, as {connection.client_id}")
         client_id = self._checked_client_id(text_of(ext, "clientId"))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from shmq.daemon.broker.admission import Admission
 from shmq.daemon.broker.asking import Asking
 from shmq.daemon.broker.attachment import AttachmentDesk
 from shmq.daemon.broker.effects import Close, Effect, Reply, Report
@@ -38,10 +39,13 @@ from shmq.protocol.failure import failure_reply
 class Broker:
     """One broker's logic; single-threaded."""
 
-    def __init__(self, tables: Tables, settings: BrokerSettings, *, now_ms: int) -> None:
+    def __init__(
+        self, tables: Tables, settings: BrokerSettings, *, now_ms: int, admission: Admission | None = None
+    ) -> None:
         self._connections: dict[int, Connection] = {}
         self._registry = GroupRegistry(settings)
         self._desk = AttachmentDesk(tables, settings)
+        self._admission = admission or Admission()
         self._asking = Asking()
         self._parts: list[Part] = []
         status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
@@ -69,6 +73,11 @@ class Broker:
         assert connection_id not in self._connections
         self._connections[connection_id] = Connection(connection_id, peer, now_ms, remote, local)
 
+    @property
+    def served_codes(self) -> frozenset[int]:
+        """The request codes that have a handler."""
+        return frozenset(self._handlers)
+
     def is_attached(self, connection_id: int) -> bool:
         """Say whether a connection has proven to be one of our own clients."""
         connection = self._connections.get(connection_id)
@@ -82,11 +91,12 @@ class Broker:
         if command.is_reply:
             return self._asking.answered(connection_id, command)
         handler = self._handlers.get(command.code)
-        if handler is None:
+        if handler is None or not self._admission.is_offered(connection, command.code):
             remark = f" request type {command.code} not supported"
             unknown = command.reply(Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
             return [] if command.is_oneway else [Reply(connection_id, unknown)]
         try:
+            self._admission.check(connection, command)
             answer = handler(Call(connection, command, now_ms))
         except ShmqError as error:
             return [] if command.is_oneway else [Reply(connection_id, failure_reply(command, error))]

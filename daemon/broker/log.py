@@ -28,6 +28,7 @@ class NewRecord:
         born_ms: 0 takes the time of storing.
         born_host: IPv4 (8 bytes) or IPv6 (20 bytes) address and port; the sysFlag bit for IPv6 is set by the log.
         tag_code: what the ConsumeQueue unit says instead of the hash of the tag (RocketMQ writes due times there).
+            `shmq.shm.core.UNIT_DELAY_BASE` + n becomes the store time + n milliseconds.
     """
 
     body: bytes

@@ -3,13 +3,15 @@
 Owns the interface only. It does not know segments: the bridge implements it over the store, tests over dictionaries.
 
 Invariants every implementation keeps:
- 1. Indexes and slots stay valid for the life of the segments: an entry is never given to another name.
+ 1. Indexes and slots stay valid for the life of the segments. Only when the group table has no unused entry left does
+    a deleted group's entry go to another name, with nothing of what it held.
  2. Calls that find nothing return None; calls that cannot do what is asked raise a ShmqError.
  3. No call blocks on a client.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 
@@ -30,6 +32,19 @@ class QueueBounds(NamedTuple):
 
     offset_min: int
     offset_max: int
+
+
+class StoreFacts(NamedTuple):
+    """How the store is doing: log positions, records and bytes since the segments were made, and its disk in bytes."""
+
+    log_begin: int
+    log_end: int
+    durable_end: int
+    appended: int
+    appended_bytes: int
+    refused: int
+    disk_bytes: int
+    disk_free_bytes: int
 
 
 class Tables(Protocol):
@@ -66,6 +81,15 @@ class Tables(Protocol):
     def group_delete(self, name: str) -> None:
         """Delete a group and its offsets."""
 
+    def group_settings(self, group: int) -> bytes:
+        """Return what a group (by index) is configured with, as `shmq.store.group_settings` writes it."""
+
+    def group_set(self, group: int, settings: bytes) -> None:
+        """Configure a group (by index)."""
+
+    def group_offsets(self, group: int) -> Mapping[int, int]:
+        """Return the places of a group's progress: queue index to slot."""
+
     def offset_slot(self, group: int, queue: int) -> int | None:
         """Return where a group's progress on a queue is kept, if it has a place."""
 
@@ -83,6 +107,17 @@ class Tables(Protocol):
 
     def search_time(self, queue: int, time_ms: int) -> int:
         """Return the first queue offset stored at or after a time."""
+
+    def queue_counts(self) -> bytes:
+        """Return the end and the bytes ever stored of every queue, in the order of their indexes: two native 64-bit
+        words each."""
+
+    def offset_counts(self) -> bytes:
+        """Return of every slot two native 64-bit words: the committed offset plus 1 (0: never set), and the group's
+        index << 32 | the queue's."""
+
+    def facts(self) -> StoreFacts:
+        """Return how the store is doing."""
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         """Hand out a client slot, its wake-up semaphore ready and at zero."""

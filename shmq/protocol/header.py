@@ -5,6 +5,10 @@ Owns the bytes of a header and the limits of its fields. It does not know what a
     JSON     {"code":105,"extFields":{"topic":"T"},"flag":0,"language":"JAVA","opaque":7,
               "serializeTypeCurrentRPC":"JSON","version":401}             "remark" only when there is one
 
+    Values of extFields are strings in RocketMQ's own clients. The C++ and the Node client also write bare numbers and
+    booleans, the C++ client a line end behind the object: both are read as RocketMQ's reader does, as the text that
+    stands there; null is a field that is absent. What we write are strings only, as Java's reader needs them.
+
     binary   byte 0      2          3         5        9      13
              +-----------+----------+---------+--------+------+---------------------------+--------------------------+
              | code      | language | version | opaque | flag | int bytes, remark (UTF-8) | int bytes, ext fields    |
@@ -58,7 +62,21 @@ class _JsonHeader(msgspec.Struct, omit_defaults=False):
     version: _Int32 = 0
 
 
+class _LooseJsonHeader(msgspec.Struct):
+    """A header whose field values may be anything scalar; read only when the strict form does not fit."""
+
+    code: _Int32 = 0
+    extFields: dict[str, msgspec.Raw] | None = None
+    flag: _Int32 = 0
+    language: str | int = Language.JAVA.name
+    opaque: _Int32 = 0
+    remark: str | None = None
+    version: _Int32 = 0
+
+
 _decoder = msgspec.json.Decoder(_JsonHeader)
+_loose_decoder = msgspec.json.Decoder(_LooseJsonHeader)
+_text_decoder = msgspec.json.Decoder(str)
 _encoder = msgspec.json.Encoder()
 
 
@@ -128,11 +146,16 @@ def _encode_json(command: Command) -> bytes:
 
 
 def _decode_json(header: bytes, body: bytes) -> Command:
+    fields: _JsonHeader | _LooseJsonHeader
     try:
-        fields = _decoder.decode(header)
+        try:
+            fields = _decoder.decode(header)
+            ext = fields.extFields or {}
+        except msgspec.ValidationError:
+            fields = _loose_decoder.decode(header)
+            ext = _texts(fields.extFields or {})
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ProtocolError(f"not a JSON header: {error}") from error
-    ext = fields.extFields or {}
     _check_ext(ext, ProtocolError)
     return Command(
         code=fields.code,
@@ -145,6 +168,22 @@ def _decode_json(header: bytes, body: bytes) -> Command:
         version=fields.version,
         codec=Codec.JSON,
     )
+
+
+def _texts(values: dict[str, msgspec.Raw]) -> dict[str, str]:
+    """Return scalar values as the text that stands on the wire; null is left out."""
+    if len(values) > EXT_FIELDS_MAX:
+        raise ProtocolError(f"{len(values)} ext fields; {EXT_FIELDS_MAX} are allowed")
+    ext: dict[str, str] = {}
+    for key, raw in values.items():
+        value = bytes(raw)
+        if value.startswith(b'"'):
+            ext[key] = _text_decoder.decode(value)
+        elif value.startswith((b"{", b"[")):
+            raise ProtocolError(f"the ext field {key[:EXT_KEY_BYTES_MAX]!a} is neither text nor a number")
+        elif value != b"null":
+            ext[key] = value.decode()
+    return ext
 
 
 def _encode_binary(command: Command) -> bytes:

@@ -49,6 +49,11 @@ class Place:
         """The description of the living (or last) segments."""
         return self.runtime_dir / "instance.json"
 
+    @property
+    def addresses_path(self) -> Path:
+        """Where the broker listens on TCP."""
+        return self.runtime_dir / "tcp.json"
+
 
 def check_broker_name(name: str) -> str:
     """Return `name` when it may name a broker.

@@ -81,21 +81,6 @@ class Tables:
     deleted: dict[str, int] = field(default_factory=dict)
 
 
-def new_group(name: str) -> dict[str, Any]:
-    """Return RocketMQ's SubscriptionGroupConfig with its defaults."""
-    return {
-        "brokerId": 0,
-        "consumeBroadcastEnable": True,
-        "consumeEnable": True,
-        "consumeFromMinEnable": True,
-        "groupName": name,
-        "notifyConsumerIdsChangedEnable": True,
-        "retryMaxTimes": 16,
-        "retryQueueNums": 1,
-        "whichBrokerWhenConsumeSlowly": 1,
-    }
-
-
 class ConfigFiles:
     """Reads and writes the config directory; one process writes it.
 

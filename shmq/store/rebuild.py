@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from shmq.store.config import Log
 from shmq.store.consumequeue import QUEUE_ID_MAX, ConsumeQueueFiles, Queue, is_pre_blank, pack_unit
 from shmq.store.damage import Damage, Record
+from shmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.store.layout import is_safe_name
 
 _TRANSACTION_MASK = 12
@@ -50,6 +51,7 @@ class QueueRebuild:
         dispatched: log position below which the files are trusted; 0 trusts nothing.
         born: topic -> log position of its present life's begin.
         deleted: topic -> log position of its deletion.
+        levels: delays of the schedule topic's queues, whose units say due times.
     """
 
     def __init__(
@@ -60,12 +62,14 @@ class QueueRebuild:
         born: dict[str, int],
         deleted: dict[str, int],
         log: Log,
+        levels: DelayLevels | None = None,
     ) -> None:
         self._files = files
         self._dispatched = dispatched
         self._born = born
         self._deleted = deleted
         self._log = log
+        self._levels = levels or DelayLevels()
         self._next: dict[Queue, int] = {}
         self._runs: dict[Queue, _Run] = {}
         self._damages: list[Damage] = []
@@ -81,7 +85,8 @@ class QueueRebuild:
                 continue
             queue = self._queue_of(topic, queue_id, position)
             if queue is not None:
-                self._place(queue, queue_offset, pack_unit(position, size, tag_hash))
+                code = self._levels.due_ms(queue_id, store_ms) if queue[0] == SCHEDULE_TOPIC else tag_hash
+                self._place(queue, queue_offset, pack_unit(position, size, code))
         self._write_runs()
 
     def add_damage(self, damage: Damage) -> None:

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shmq.shm.core import CoreError, Store
-from shmq.store.config import Log, OffsetTable, Tables, TopicRecord, new_group
+from shmq.store.config import Log, OffsetTable, Tables, TopicRecord
 from shmq.store.consumequeue import Queue
+from shmq.store.group_settings import encode_settings, stored_settings
 from shmq.store.rebuild import QueueBounds
 
 TOPIC_LIVE = 1  # enum shmq_topic_state
@@ -60,7 +61,10 @@ class LiveTables:
     def collect_groups(self, store: Store) -> dict[str, dict[str, Any]]:
         """Return the groups shared memory holds now, with the fields that only the files know."""
         known = self.tables.groups
-        return {name: known.get(name) or new_group(name) for _, name in store.groups()}
+        return {
+            name: stored_settings(name, known.get(name, {}), store.group_settings(index))
+            for index, name in store.groups()
+        }
 
     def find_unplaced(self, store: Store) -> None:
         """Note which offsets of the files have no place in shared memory."""
@@ -96,7 +100,7 @@ class LiveTables:
         index = store.group_find(name)
         if index < 0:
             index = store.group_put(name)
-            self.tables.groups.setdefault(name, new_group(name))
+            self.tables.groups.setdefault(name, {})
         return index
 
     def collect_offsets(self, store: Store) -> OffsetTable:
@@ -135,8 +139,8 @@ def fill_tables(
         SegmentFull: a table of the segments is too small for this store.
     """
     _fill_topics(store, tables, bounds, default_queues, log)
-    for name in tables.groups:
-        store.group_put(name)
+    for name, raw in tables.groups.items():
+        store.group_set(store.group_put(name), encode_settings(raw))
     return LiveTables(tables)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -287,6 +288,81 @@ def test_a_topic_has_its_queues_and_keeps_its_entry() -> None:
                 call()
         with raises_status(_core.NO_QUEUE):
             store.queue(SIZES["queue_max"])
+
+
+def test_the_settings_of_a_group_are_its_own_until_it_is_deleted() -> None:
+    with LiveStore() as live:
+        store, reader = live.store, live.attach(writable=False)
+        group, other = store.group_put("billing"), store.group_put("other")
+        assert store.group_settings(group) == b""
+        store.group_set(group, b"first")
+        store.group_set(group, b"x" * _core.GROUP_SETTINGS_BYTES_MAX)
+        assert reader.group_settings(group) == b"x" * _core.GROUP_SETTINGS_BYTES_MAX
+        store.group_set(group, b"second")
+        assert (reader.group_settings(group), reader.group_settings(other)) == (b"second", b"")
+        store.group_delete("billing")
+        assert store.group_put("billing") == group and store.group_settings(group) == b""
+        with raises_status(_core.BAD_ARGUMENT):
+            store.group_set(group, b"x" * (_core.GROUP_SETTINGS_BYTES_MAX + 1))
+        with raises_status(_core.BAD_ARGUMENT):
+            store.group_set(7, b"")
+        assert store.group_settings(7) == store.group_settings(1 << 32) == b""
+
+
+def test_a_late_member_of_a_deleted_group_cannot_move_its_offset() -> None:
+    with LiveStore() as live:
+        (queue, *_) = live.topic()
+        live.use_client()
+        store = live.store
+        slot = store.offset_put(store.group_put("billing"), queue)
+        assert store.offset_take(slot)
+        reader = _core.Reader(store)
+        reader.assign("orders", queue, 0, 0, slot)
+        live.producer().send("orders", b"x", queue_id=0)
+        (message,) = reader.poll()
+        store.group_delete("billing")
+        assert store.offset_put(store.group_put("billing"), queue) == slot
+        message.ack()
+        assert store.offset_get(slot) == -1 and store.offset_owner(slot) == -1
+        reader.close()
+
+
+def test_the_entry_of_a_deleted_group_goes_to_another_name_only_when_there_is_no_other() -> None:
+    with LiveStore(group_max=3) as live:
+        (queue, *_) = live.topic()
+        store = live.store
+        first = store.group_put("first")
+        slot = store.offset_put(first, queue)
+        store.offset_set(slot, 5)
+        store.group_delete("first")
+        assert store.group_put("second") != first
+        third = store.group_put("third")
+        assert third not in (first, store.group_find("second"))
+        store.offset_set(slot, 5)  # as a member did that looked before the group was deleted
+        assert store.group_put("fourth") == first
+        assert store.offset_put(first, queue) == slot and store.offset_get(slot) == -1
+        with raises_status(_core.TABLE_FULL):
+            store.group_put("fifth")
+
+
+def test_the_counts_of_all_queues_and_offsets_are_read_at_once() -> None:
+    with LiveStore() as live:
+        queues = live.topic(queues=3)
+        producer = live.producer()
+        for _ in range(5):
+            producer.send("orders", b"x", queue_id=1)
+        counts = struct.unpack("=6Q", live.store.queue_counts())
+        assert counts == (0, 0, 5, live.store.queue(queues[1])[5], 0, 0)
+        assert live.store.offset_counts() == b""
+        group = live.store.group_put("billing")
+        live.store.offset_put(group, queues[0])
+        live.store.offset_set(live.store.offset_put(group, queues[2]), 4)
+        assert struct.unpack("=4Q", live.store.offset_counts()) == (
+            0,
+            group << 32 | queues[0],
+            5,
+            group << 32 | queues[2],
+        )
 
 
 def test_groups_and_offsets_read_back() -> None:

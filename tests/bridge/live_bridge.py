@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from shmq.client.control import ControlClient
-from shmq.daemon.options import Options
+from shmq.daemon.options import Options, parse_address
 from shmq.errors import ConnectError
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
 from shmq.shm.access import access_rights
+from shmq.shm.addresses import read_addresses
 from shmq.shm.core import Store
 from shmq.shm.instance import write_instance
 from shmq.shm.place import Place
@@ -73,6 +74,7 @@ class LiveBridge:
         self.directory = Path(tempfile.mkdtemp(prefix="shmq-"))
         self.place = Place("test", self.directory)
         self.limits = limits or {}
+        options = {"tcp": False, "listen": "127.0.0.1:0", "nameserver_listen": "127.0.0.1:0", **options}
         self.options = Options(
             broker_name="test", runtime_dir=str(self.directory), store=str(self.directory / "store"), **options
         )
@@ -118,6 +120,11 @@ class LiveBridge:
         client = ControlClient.connect(self.place, client_id=name, role=role, timeout=timeout)
         self.clients.append(client)
         return client
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the TCP listener; needs tcp=True."""
+        return parse_address(read_addresses(self.place.addresses_path)["broker"])
 
     def spawn(self, name: str, group: str = "") -> tuple[subprocess.Popen[str], int]:
         """A client in a process of its own, registered for a group, and its slot."""
@@ -169,12 +176,15 @@ def running(**arguments: Any) -> LiveBridge:
 
 
 class RawPeer:
-    """A peer that writes whatever bytes it likes."""
+    """A peer that writes whatever bytes it likes, over the control socket or over TCP."""
 
-    def __init__(self, place: Place) -> None:
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(DEADLINE)
-        self.socket.connect(os.fspath(place.socket_path))
+    def __init__(self, place: Place | tuple[str, int]) -> None:
+        if isinstance(place, tuple):
+            self.socket = socket.create_connection(place, DEADLINE)
+        else:
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.settimeout(DEADLINE)
+            self.socket.connect(os.fspath(place.socket_path))
         self._decoder = CommandDecoder()
 
     def send(self, data: bytes) -> None:
@@ -203,9 +213,9 @@ class RawPeer:
 
 
 @contextlib.contextmanager
-def raw_peer(bridge: LiveBridge) -> Iterator[RawPeer]:
+def raw_peer(bridge: LiveBridge, *, tcp: bool = False) -> Iterator[RawPeer]:
     """A raw peer for the length of a with block."""
-    peer = RawPeer(bridge.place)
+    peer = RawPeer(bridge.address if tcp else bridge.place)
     try:
         yield peer
     finally:

@@ -18,6 +18,7 @@ import pytest
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.server import run_bridge
+from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.exit_code import DONE, TEMPORARY
 from shmq.daemon.options import Options
@@ -48,7 +49,7 @@ def attached(peer: RawPeer, name: str = "raw") -> None:
         struct.pack(">iI", 100, 0xFFFFFF),
         struct.pack(">iI", 100, 9 << 24 | 20),
         encode_frame(Codec.JSON, b"not json", b""),
-        encode_frame(Codec.JSON, b'{"extFields":{"a":1}}', b""),
+        encode_frame(Codec.JSON, b'{"extFields":{"a":[1]}}', b""),
         encode_frame(Codec.JSON, b'{"x":' + b"[" * 20000 + b"}", b""),
         encode_frame(Codec.BINARY, b"\xff" * 30, b""),
     ],
@@ -346,7 +347,8 @@ def test_a_fault_of_ours_costs_one_connection_and_one_log_line(tmp_path: Path) -
 
     async def scene() -> tuple[ShmqError | None, bool]:
         settings = BrokerSettings(broker_name="test", version="0", abi=1, generation=1, pid_namespace=1)
-        bridge = Bridge(BrokenTables(), settings, lambda event, **_: logged.append(event), limits=BridgeLimits())
+        broker = Broker(BrokenTables(), settings, now_ms=0)
+        bridge = Bridge(broker, lambda event, **_: logged.append(event), limits=BridgeLimits())
         with tempfile.TemporaryDirectory(prefix="shmq-") as directory, socket.socket(socket.AF_UNIX) as listener:
             listener.bind(f"{directory}/s")
             listener.listen()

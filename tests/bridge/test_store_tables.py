@@ -95,6 +95,31 @@ def test_a_later_bridge_finds_the_same_places(segments: tuple[Instance, Store], 
     assert [later.offset_slot(group, queue) for queue in topic.queues] == slots
 
 
+def test_places_that_another_bridge_made_are_found(segments: tuple[Instance, Store], tables: StoreTables) -> None:
+    instance, store = segments
+    put(tables, "orders")
+    topic = tables.topic("orders")
+    assert topic is not None
+    other = StoreTables(store, instance, ACCESS)
+    group = tables.group_put("g")
+    made = {queue: other.offset_put(group, queue) for queue in topic.queues}
+    assert tables.group_offsets(group) == made and tables.group_offsets(group + 1) == {}
+
+
+def test_settings_of_a_group_are_kept_as_they_are(tables: StoreTables) -> None:
+    group = tables.group_put("g")
+    version = tables.version
+    tables.group_set(group, b'{"retryMaxTimes":3}')
+    assert tables.group_settings(group) == b'{"retryMaxTimes":3}'
+    assert tables.version > version, "the keeper writes them down when the version moves"
+
+
+def test_the_store_tells_how_it_is_doing(tables: StoreTables) -> None:
+    facts = tables.facts()
+    assert facts.log_begin <= facts.durable_end <= facts.log_end
+    assert 0 <= facts.disk_free_bytes <= facts.disk_bytes
+
+
 def test_the_longest_names_fit_and_longer_ones_are_errors(tables: StoreTables) -> None:
     put(tables, "t" * TOPIC_BYTES_MAX, 1)
     tables.group_put("g" * GROUP_BYTES_MAX)

@@ -1,11 +1,12 @@
 """Tables in dictionaries, so that the broker's logic can be driven through hours without a segment."""
 
 import itertools
+from array import array
 
 import pytest
 
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import QueueBounds, Topic
+from shmq.daemon.broker.tables import QueueBounds, StoreFacts, Topic
 from shmq.errors import SegmentFull, TopicNotFound
 
 PID_NAMESPACE = 4026531836
@@ -25,7 +26,10 @@ class MemoryTables:
         self.clients: dict[int, tuple[int, int, int]] = {}
         self.dead: set[tuple[int, int]] = set()
         self.times: dict[int, list[int]] = {}
-        self._queues = itertools.count()
+        self.settings: dict[int, bytes] = {}
+        self.queue_bytes: dict[int, int] = {}
+        self.store_facts = StoreFacts(0, 0, 0, 0, 0, 0, 1 << 30, 1 << 29)
+        self.queue_count = 0
         self._groups = itertools.count()
         self._version = 0
 
@@ -46,7 +50,8 @@ class MemoryTables:
         before = self.all_topics.get(name)
         queues = before.queues if before else ()
         more = max(read_queues, write_queues) - len(queues)
-        queues += tuple(next(self._queues) for _ in range(more))
+        queues += tuple(range(self.queue_count, self.queue_count + max(0, more)))
+        self.queue_count += max(0, more)
         self.all_topics[name] = Topic(name, read_queues, write_queues, perm, flags, kind, queues)
         self._version += 1
 
@@ -74,6 +79,17 @@ class MemoryTables:
         for (owner, _), slot in self.slots.items():
             if owner == group:
                 self.progress.pop(slot, None)
+        self.settings.pop(group, None)
+
+    def group_settings(self, group: int) -> bytes:
+        return self.settings.get(group, b"")
+
+    def group_set(self, group: int, settings: bytes) -> None:
+        self.settings[group] = settings
+        self._version += 1
+
+    def group_offsets(self, group: int) -> dict[int, int]:
+        return {queue: slot for (owner, queue), slot in self.slots.items() if owner == group}
 
     def offset_slot(self, group: int, queue: int) -> int | None:
         return self.slots.get((group, queue))
@@ -92,6 +108,21 @@ class MemoryTables:
 
     def search_time(self, queue: int, time_ms: int) -> int:
         return sum(1 for stored_ms in self.times.get(queue, ()) if stored_ms < time_ms)
+
+    def queue_counts(self) -> bytes:
+        counts = array("Q")
+        for queue in range(self.queue_count):
+            counts.extend((self.queue_bounds(queue).offset_max, self.queue_bytes.get(queue, 0)))
+        return counts.tobytes()
+
+    def offset_counts(self) -> bytes:
+        counts = array("Q")
+        for (group, queue), slot in sorted(self.slots.items(), key=lambda item: item[1]):
+            counts.extend((self.committed(slot) + 1, group << 32 | queue))
+        return counts.tobytes()
+
+    def facts(self) -> StoreFacts:
+        return self.store_facts
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         free = [slot for slot in range(self.client_max) if slot not in self.clients]

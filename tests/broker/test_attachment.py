@@ -81,7 +81,7 @@ def test_a_client_without_a_role_gets_no_slot_and_may_live_anywhere(broker: Brok
         (peer(namespace=0), {"pidNamespace": "0"}, ForeignNamespace, "this client in 0"),
         (peer(0, namespace=0), {}, ForeignNamespace, "its pid here is 0"),
         (peer(start=0), {}, ConnectError, "process 100 ended"),
-        (None, {}, UsageError, "broker's host"),
+        (None, {}, RemoteError, "request type 30001 not supported"),
         (peer(), {"clientId": ""}, RemoteError, "clientId is missing"),
         (peer(), {"clientId": "x" * 256}, UsageError, "256 characters"),
         (peer(), {"clientId": "a\nb"}, UsageError, "characters"),

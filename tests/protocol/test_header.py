@@ -101,6 +101,26 @@ def test_a_client_that_leaves_fields_out_gets_rocketmqs_defaults() -> None:
     assert (go.language, go.version, go.opaque) == (Language.GO, 317, 3)
 
 
+def test_bare_numbers_and_booleans_are_read_as_the_text_that_stands_there() -> None:
+    # The C++ client's shape: its JSON writer ends with a line end and quotes neither numbers nor booleans.
+    header = (
+        b'{"code":310,"extFields":{"a":"g","d":4,"e":-1,"g":1700000000000123456,"k":false,"m":true,"x":1.50,"n":null},'
+        b'"flag":0,"language":"CPP","opaque":8,"version":99}\n'
+    )
+    command = decode_header(Frame(Codec.JSON, header, b"b"))
+    assert command.ext == {
+        "a": "g", "d": "4", "e": "-1", "g": "1700000000000123456", "k": "false", "m": "true", "x": "1.50",
+    }  # fmt: skip
+    assert (command.code, command.opaque, command.language, command.version) == (310, 8, Language.CPP, 99)
+    spaced = decode_header(Frame(Codec.JSON, b' {"extFields" : { "a" : 1 , "b" : "\\u00e4" } }\r\n ', b""))
+    assert spaced.ext == {"a": "1", "b": "ä"}
+
+
+def test_a_language_may_be_its_number() -> None:
+    assert decode_header(Frame(Codec.JSON, b'{"language":9}', b"")).language == Language.GO
+    assert decode_header(Frame(Codec.JSON, b'{"language":-1}', b"")).language == Language.OTHER
+
+
 def test_an_unknown_language_is_other() -> None:
     assert decode_header(Frame(Codec.JSON, b'{"language":"COBOL"}', b"")).language == Language.OTHER
     fixed = struct.pack(">hBhii", 30, 200, 409, 9, 1)
@@ -123,8 +143,17 @@ def test_an_unknown_language_is_other() -> None:
         b'{"code":2147483648}',
         b'{"opaque":-2147483649}',
         b'{"code":' + b"9" * 5000 + b"}",
-        b'{"extFields":{"a":1}}',
-        b'{"extFields":{"a":null}}',
+        b'{"extFields":{"a":1,"b":{}}}',
+        b'{"extFields":{"a":1,"b":[]}}',
+        b'{"extFields":{"a":1,"b":nul}}',
+        b'{"extFields":{"a":1,"b":01}}',
+        b'{"extFields":{"a":1,"b":NaN}}',
+        b'{"extFields":{"a":1,"b":"\\ud800"}}',
+        b'{"extFields":{"a":1,"b":"\xff"}}',
+        b'{"extFields":{"a":1,"":2}}',
+        b'{"language":1.5}',
+        b'{"extFields":{"a":' + b"9" * (EXT_VALUE_BYTES_MAX + 1) + b"}}",
+        json.dumps({"extFields": {f"k{n}": n for n in range(EXT_FIELDS_MAX + 1)}}).encode(),
         b'{"extFields":{"a":{"b":"c"}}}',
         b'{"extFields":[]}',
         b'{"extFields":{"":"x"}}',

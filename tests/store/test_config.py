@@ -8,7 +8,7 @@ import pytest
 
 from shmq.errors import CorruptionError
 from shmq.shm.access import Access
-from shmq.store.config import ConfigFiles, TopicRecord, new_group
+from shmq.store.config import ConfigFiles, TopicRecord
 from shmq.store.layout import StoreLayout
 
 
@@ -80,7 +80,7 @@ def test_what_rocketmq_has_no_field_for_is_in_our_own_file(directory: Directory)
 def test_groups_and_offsets_come_back_as_they_were(directory: Directory) -> None:
     config = directory.open()
     config.load()
-    groups = {"g": {**new_group("g"), "retryMaxTimes": 3}}
+    groups = {"g": {"groupName": "g", "retryMaxTimes": 3}}
     offsets = {("T", "g"): {0: 250, 7: 1}, ("%RETRY%g", "g"): {0: 3}}
     assert config.save_groups(groups)
     assert config.save_offsets(offsets)

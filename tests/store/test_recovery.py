@@ -14,6 +14,7 @@ from shmq.shm.core import Reader, record_encode
 from shmq.store.consumequeue import pack_unit
 from shmq.store.damage import HOLE_TOPIC
 from shmq.store.durable import DurableMark
+from shmq.store.group_settings import decode_settings, encode_settings
 from shmq.store.layout import StoreLayout, file_name
 
 OpenSession = Callable[..., Any]
@@ -314,6 +315,7 @@ def test_topics_keep_their_settings_and_groups_their_offsets(open_session: OpenS
     for _ in range(5):
         session.send("orders", b"x")
     group = session.store.group_put("billing")
+    session.store.group_set(group, encode_settings({"retryMaxTimes": 3, "consumeEnable": False}))
     queue = session.store.queue_index(session.store.topic_find("orders"), 0)
     session.store.offset_set(session.store.offset_put(group, queue), 3)
     born = session.store.topic(index)["born_position"]
@@ -325,6 +327,8 @@ def test_topics_keep_their_settings_and_groups_their_offsets(open_session: OpenS
     assert [
         (name, committed) for _, _, _, committed, _, _ in session.store.offsets() for _, name in session.store.groups()
     ] == [("billing", 3)]
+    settings = decode_settings(session.store.group_settings(session.store.group_find("billing")))
+    assert (settings["retryMaxTimes"], settings["consumeEnable"], settings["retryQueueNums"]) == (3, False, 1)
 
 
 def test_an_offset_above_the_queue_is_lowered_to_its_maximum(open_session: OpenSession) -> None:

@@ -52,7 +52,7 @@ class Served:
         self.store_path = store
         self.log = runtime.parent / f"{name}.{secrets.token_hex(3)}.log"
         settings = {"--name": name, "--runtime-dir": runtime, "--store": store, **SMALL}
-        flags = [str(part) for setting in settings.items() for part in setting]
+        flags = ["--no-tcp", *(str(part) for setting in settings.items() for part in setting)]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "shmq.daemon", "serve", "--json", *flags, *arguments],

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shmq.daemon.options import Options
+from shmq.daemon.options import Options, parse_address
 from shmq.errors import UsageError
 
 
@@ -32,6 +32,18 @@ def test_settings_travel_as_json_without_change() -> None:
         {"disk_warn_percent": 90, "disk_force_percent": 80},
         {"store": "relative"},
         {"runtime_dir": "./run"},
+        {"listen": "127.0.0.1"},
+        {"listen": "127.0.0.1:65536"},
+        {"listen": "::1:10911"},
+        {"listen": ":10911"},
+        {"nameservers": "a:1;b"},
+        {"advertise": "host:"},
+        {"cluster": "a b"},
+        {"bridges": 0},
+        {"tls_mode": "maybe"},
+        {"tls_mode": "enforcing"},
+        {"tls_cert": "/c"},
+        {"acl": "relative"},
     ],
 )
 def test_a_setting_that_cannot_be_is_named(setting: dict[str, Any]) -> None:
@@ -44,3 +56,16 @@ def test_a_setting_that_cannot_be_is_named(setting: dict[str, Any]) -> None:
 def test_text_that_holds_no_settings_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         Options.from_json(text)
+
+
+def test_an_address_is_host_and_port_and_a_port_may_be_left_to_a_default() -> None:
+    assert parse_address("localhost:0") == ("localhost", 0)
+    assert parse_address("[::1]:10911") == ("::1", 10911)
+    assert parse_address("host", port=10911) == ("host", 10911)
+    assert parse_address("[::1]", port=1) == ("::1", 1)
+    assert parse_address("host:5", port=1) == ("host", 5)
+
+
+def test_name_servers_are_separated_as_rocketmq_separates_them() -> None:
+    assert Options(nameservers="a:1;b:2").nameserver_addresses == ["a:1", "b:2"]
+    assert Options().nameserver_addresses == []

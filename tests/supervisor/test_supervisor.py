@@ -296,7 +296,7 @@ SMALL_SHM = """
     os.system("mount -t tmpfs -o size=16m tmpfs /dev/shm")
     root = sys.argv[1]
     result = subprocess.run([sys.executable, "-P", "-m", "shmq.daemon", "serve", "--name", "small", "--runtime-dir",
-                             root + "/run", "--store", root + "/store", "--file-bytes", "65536"],
+                             root + "/run", "--store", root + "/store", "--file-bytes", "65536", "--no-tcp"],
                             capture_output=True, text=True)
     print(result.returncode)
     print([line for line in result.stderr.splitlines() if line.startswith(("error", "  do"))])

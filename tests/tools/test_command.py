@@ -10,6 +10,7 @@ from shmq.errors import BrokerNotRunning, UsageError
 from shmq.tools import cli as root
 from shmq.tools.cli import COMMANDS, cli, main
 from shmq.tools.command import Call, Command, Duration, Size, pass_call
+from shmq.tools.terminal import Column
 
 
 @click.command(cls=Command)
@@ -32,7 +33,7 @@ def failing(how: str) -> None:
 
 @pytest.fixture(autouse=True)
 def commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    more = {"probe": probe, "failing": failing}
+    more = {"probe": probe, "failing": failing, "listing": listing}
     real = cli.get_command
     monkeypatch.setattr(cli, "get_command", lambda ctx, name: more.get(name) or real(ctx, name))
 
@@ -168,3 +169,52 @@ def test_usage_errors_carry_the_help_of_the_command(capfd: pytest.CaptureFixture
     assert main(["probe", "--nonsense"]) == 64
     assert "see shmq probe --help" in capfd.readouterr().err
     assert isinstance(root._usage_error(click.UsageError("x")), UsageError)
+
+
+@click.command(cls=Command)
+@pass_call
+def listing(call: Call) -> None:
+    rows = [{"name": "a, b", "on": True, "readers": ["x", "y"], "more": {"k": 1}}, {"name": "c", "on": False}]
+    if call.terminal.structured:
+        call.terminal.document({"rows": rows}, rows=rows)
+        return
+    call.terminal.table([Column("name"), Column("on", wide=True)], [[str(r["name"]), str(r["on"])] for r in rows])
+    call.terminal.say("two rows")
+
+
+def test_csv_names_its_columns_once_and_quotes_what_needs_it(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["listing", "-o", "csv"]) == 0
+    out, _ = capfd.readouterr()
+    assert out == 'name,on,readers,more\n"a, b",true,x y,"{""k"":1}"\nc,false,,\n'
+    assert main(["--output=csv", "probe", "-u", "shmq://a"]) == 0
+    assert capfd.readouterr().out.startswith("url,timeout,verbose\nshmq://a,,0\n")
+
+
+@pytest.mark.parametrize(("form", "titles"), [("table", ["NAME"]), ("wide", ["NAME", "ON"])])
+def test_some_columns_appear_only_in_wide_tables(
+    form: str, titles: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["listing", "-o", form]) == 0
+    out, err = capfd.readouterr()
+    assert (out.splitlines()[0].split(), err) == (titles, "two rows\n")
+
+
+def test_watch_runs_a_command_again_until_it_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("shmq.tools.command.time.sleep", pause)
+    assert main(["probe", "--jsonl", "--watch", "250ms"]) == 130
+    assert pauses == [0.25] * 3
+    assert len(capfd.readouterr().out.splitlines()) == 3
+
+
+def test_watching_without_a_pause_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["probe", "--watch", "0s"]) == 64
+    assert "--watch 2s" in capfd.readouterr().err

@@ -1,5 +1,7 @@
 """What `shmq consume` prints is what is stored, in the order of the log; what a group was given is settled after it."""
 
+import csv
+import io
 import json
 import os
 import pty
@@ -103,6 +105,16 @@ def test_a_format_decides_every_byte(shell: Shell, topic: str, shmq_shared_broke
         shell.ok("consume", topic, "-e", "-f", r"%t %k %g %S %s;") == f"{topic} 0 even 1 0;{topic} 1 odd 1 1;".encode()
     )
     shell.fails(64, "consume", topic, "-e", "-f", "%z")
+
+
+def test_csv_has_one_line_of_names_and_a_column_for_bodies_that_are_no_text(
+    shell: Shell, topic: str, shmq_shared_broker: SharedBroker
+) -> None:
+    with shmq_shared_broker.connect() as mq:
+        mq.send(topic, b'say "hi"', key="a")
+        mq.send(topic, b"\xff\xfe", key="b")
+    rows = list(csv.DictReader(io.StringIO(shell.ok("consume", topic, "-e", "--output", "csv").decode())))
+    assert [(row["key"], row["body"], row["body_base64"]) for row in rows] == [("a", 'say "hi"', ""), ("b", "", "//4=")]
 
 
 def test_after_what_is_stored_it_waits_for_more_until_ctrl_c(

@@ -16,7 +16,7 @@ from shmq.tools.stop_command import stop_process
 from tests.tools.json_schema import check
 from tests.tools.shell import TIMEOUT, Shell, until
 
-SMALL = ("--file-size", "4m")
+SMALL = ("--file-size", "4m", "--no-tcp")
 
 
 @pytest.fixture

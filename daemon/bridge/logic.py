@@ -1,0 +1,65 @@
+"""What the bridge hosts: any logic of connections and commands, a broker's or a name server's.
+
+Owns the interface only. It does not know sockets, nor what a command means.
+
+    connected -> handle* -> disconnected        tick about once a second, whatever happens
+                                                arrived, flushed when the log has moved
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from shmq.daemon.broker.effects import Effect
+from shmq.daemon.broker.requests import Address, Peer
+from shmq.protocol.command import Command
+
+
+class Logic(Protocol):
+    """Decisions behind connections; single-threaded, effects are carried out in order."""
+
+    def connected(
+        self,
+        connection_id: int,
+        peer: Peer | None,
+        now_ms: int,
+        *,
+        remote: Address | None = None,
+        local: Address | None = None,
+    ) -> None:
+        """Take note of a new connection; `peer` is None for TCP, `remote` and `local` are its ends then."""
+
+    def is_attached(self, connection_id: int) -> bool:
+        """Say whether a local connection has proven to be one of our own clients."""
+
+    def handle(self, connection_id: int, command: Command, now_ms: int) -> Iterable[Effect]:
+        """Serve one command of a connection."""
+
+    def arrived(self, queues: Sequence[int], now_ms: int) -> Iterable[Effect]:
+        """Serve who waited for messages in these queues (by index)."""
+
+    def flushed(self, durable_end: int, now_ms: int) -> Iterable[Effect]:
+        """Serve who waited for the log to be on disk up to a position."""
+
+    def disconnected(self, connection_id: int, now_ms: int) -> Iterable[Effect]:
+        """Forget a connection."""
+
+    def tick(self, now_ms: int) -> Iterable[Effect]:
+        """Do what is due."""
+
+
+class QuietLogic:
+    """What a logic may leave out: it attaches nobody and waits for nothing."""
+
+    def is_attached(self, connection_id: int) -> bool:
+        """Nobody is."""
+        return False
+
+    def arrived(self, queues: Sequence[int], now_ms: int) -> Iterable[Effect]:
+        """Nothing waits."""
+        return ()
+
+    def flushed(self, durable_end: int, now_ms: int) -> Iterable[Effect]:
+        """Nothing waits."""
+        return ()

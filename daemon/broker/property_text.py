@@ -1,0 +1,47 @@
+"""The property text of a stored message, as bytes: reading one value, changing some.
+
+Owns how a broker touches the properties of somebody else's message. It does not know what a property means.
+
+    key 0x01 value 0x02 key 0x01 value 0x02 ...      the last 0x02 may be missing
+
+Rules: (1) bytes that are no UTF-8 stay what they are; (2) a repeated key keeps its last value, a pair without key or
+value is dropped, as RocketMQ's own reader does; (3) the CRC of a stored record never gets into a copy of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_NAME_SEPARATOR = b"\x01"
+_PAIR_SEPARATOR = b"\x02"
+_RECORD_CRC = b"__CRC32#"
+
+
+def property_of(properties: bytes, key: str) -> str | None:
+    """Return the value of one property, None when it is not there."""
+    name = key.encode() + _NAME_SEPARATOR
+    if name not in properties:
+        return None
+    value = pairs_of(properties).get(key.encode())
+    return value.decode(errors="replace") if value is not None else None
+
+
+def pairs_of(properties: bytes) -> dict[bytes, bytes]:
+    """Return all properties but the record's CRC, in their order."""
+    pairs: dict[bytes, bytes] = {}
+    for pair in properties.split(_PAIR_SEPARATOR):
+        key, _, value = pair.partition(_NAME_SEPARATOR)
+        if key and value and key != _RECORD_CRC:
+            pairs[key] = value
+    return pairs
+
+
+def with_properties(properties: bytes, changes: Mapping[str, str | None]) -> bytes:
+    """Return the text with some properties set, and those removed whose value is None."""
+    pairs = pairs_of(properties)
+    for key, value in changes.items():
+        if value is None:
+            pairs.pop(key.encode(), None)
+        else:
+            pairs[key.encode()] = value.encode()
+    return b"".join(key + _NAME_SEPARATOR + value + _PAIR_SEPARATOR for key, value in pairs.items())

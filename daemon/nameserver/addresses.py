@@ -1,0 +1,41 @@
+"""Which address a client is given for a broker, and where a request comes from.
+
+Owns the meaning of an address without a host: the embedded broker is reached where the asking client reached us.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+
+from shmq.daemon.broker.requests import Address, Connection
+from shmq.daemon.nameserver.registry import Member
+
+_HERE = "127.0.0.1"
+
+
+def reached_address(member: Member, connection: Connection) -> str:
+    """Return host:port of a member for this client."""
+    if not member.address.startswith(":"):
+        return member.address
+    host = connection.local.host if connection.local and connection.local.host else _HERE
+    return str(Address(host, int(member.address[1:])))
+
+
+def peer_host(connection: Connection) -> str:
+    """Return the host a request comes from; empty for a process on the control socket."""
+    return connection.remote.host if connection.remote else ""
+
+
+def host_of(address: str) -> str:
+    """Return the host of host:port."""
+    return address.rpartition(":")[0].strip("[]")
+
+
+def is_this_host(host: str) -> bool:
+    """Say whether a peer is a process of this host."""
+    if not host:
+        return True
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,69 @@
+"""The name server's settings over the wire: a list of what may be changed, and nothing else.
+
+Owns the requests 318 and 319 and the switches they show. It does not know what a switch does.
+
+    orderMessageEnable=true                  Java .properties text, both ways
+
+RocketMQ refuses a few names and takes the rest, which let a request name files to be written (CVE-2023-37582). Here
+only these switches exist; paths, addresses and classes have no name. They live in memory and end with the process.
+
+Invariant: a change is taken as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+from shmq.daemon.broker.requests import Answer, Call, Handler
+from shmq.errors import PermissionDenied, ProtocolError, UsageError
+from shmq.protocol.codes import Request
+
+_LINES_MAX = 64
+_DEFAULTS = {
+    "orderMessageEnable": True,
+    "returnOrderTopicConfigToBroker": True,
+}
+_VALUES = {"true": True, "false": False}
+
+
+class ConfigRequests:
+    """Serves the switches."""
+
+    def __init__(self) -> None:
+        self._switches = dict(_DEFAULTS)
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {Request.UPDATE_NAMESRV_CONFIG: self._update, Request.GET_NAMESRV_CONFIG: self._get}
+
+    def is_on(self, name: str) -> bool:
+        """Return one switch."""
+        return self._switches[name]
+
+    def _get(self, call: Call) -> Answer:
+        lines = (f"{name}={'true' if is_on else 'false'}\n" for name, is_on in sorted(self._switches.items()))
+        return Answer(body="".join(lines).encode())
+
+    def _update(self, call: Call) -> Answer:
+        changed: dict[str, bool] = {}
+        for name, value in _properties(call.command.body):
+            if name not in self._switches:
+                raise PermissionDenied(
+                    f"Can not update config in black list. {name[:64]!a} is not one of {', '.join(_DEFAULTS)}",
+                    hint="start the name server with other options: shmq nameserver --help",
+                )
+            if value not in _VALUES:
+                raise UsageError(f"{name} is {value[:64]!a}; true or false is needed")
+            changed[name] = _VALUES[value]
+        self._switches |= changed
+        return Answer()
+
+
+def _properties(body: bytes) -> list[tuple[str, str]]:
+    """Return the names and values of a Java .properties text, without its escapes: no name here needs one."""
+    try:
+        lines = body.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise ProtocolError(f"the body is not UTF-8 at its byte {error.start}") from error
+    if len(lines) > _LINES_MAX:
+        raise ProtocolError(f"{len(lines)} lines; {_LINES_MAX} are allowed")
+    pairs = (line.partition("=") for line in map(str.strip, lines) if line and line[0] not in "#!")
+    return [(name.strip(), value.strip()) for name, _, value in pairs]

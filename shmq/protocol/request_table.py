@@ -1,0 +1,107 @@
+"""What is known about each request code, and the check of a request's header fields against it.
+
+Owns the form of that knowledge; the facts are in `request_rows`. It does not know who serves a code.
+
+Invariants:
+ 1. Every member of `Request` has exactly one row, and every row is a member.
+ 2. `check_fields` accepts what RocketMQ's own reader takes: a mandatory field may be empty, an optional number too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from shmq.errors import ProtocolError
+from shmq.protocol.codes import Request
+from shmq.protocol.request_rows import ADMIN_ROWS, CLIENT_ROWS, INTERNAL_ROWS
+
+_SHOWN_CHARACTERS_MAX = 32
+
+
+class RequestClass(Enum):
+    """Who may send a request."""
+
+    CLIENT = "client"
+    ADMIN = "admin"
+    INTERNAL = "internal"
+    REFUSED = "refused"
+
+
+class FieldKind(Enum):
+    """What the text of a header field has to be."""
+
+    TEXT = "text"
+    INT = "int"
+    LONG = "long"
+    BOOL = "bool"
+
+
+class HeaderField(NamedTuple):
+    """One header field of a request."""
+
+    name: str
+    kind: FieldKind
+    is_mandatory: bool
+
+
+class RequestSpec(NamedTuple):
+    """One row of the table. `asks` and `answers` are client, broker, slave, namesrv, controller or local."""
+
+    code: Request
+    asks: str
+    answers: str
+    request_class: RequestClass
+    fields: tuple[HeaderField, ...]
+
+
+_NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_BITS = {FieldKind.INT: 31, FieldKind.LONG: 63}
+_FIELD = re.compile(r"(?P<name>[A-Za-z0-9]+)(?P<mandatory>!?)(?::(?P<kind>int|long|bool))?")
+
+
+def _read(rows: str) -> Iterator[RequestSpec]:
+    folded = re.sub(r"\n+ ", " ", rows)
+    for line in folded.splitlines():
+        if not line.strip():
+            continue
+        code, way, request_class, *fields = line.split()
+        asks, answers = way.split(">")
+        yield RequestSpec(
+            Request(int(code)), asks, answers, RequestClass(request_class), tuple(_field(text) for text in fields)
+        )
+
+
+def _field(text: str) -> HeaderField:
+    match = _FIELD.fullmatch(text)
+    assert match is not None, f"no field: {text}"
+    return HeaderField(match["name"], FieldKind(match["kind"] or "text"), bool(match["mandatory"]))
+
+
+REQUESTS: Mapping[int, RequestSpec] = {
+    spec.code: spec for rows in (CLIENT_ROWS, ADMIN_ROWS, INTERNAL_ROWS) for spec in _read(rows)
+}
+
+
+def check_fields(code: int, ext: Mapping[str, str]) -> None:
+    """Hold the header fields of a request to its row; a code without one has nothing to hold.
+
+    Raises:
+        ProtocolError: a mandatory field is missing, or a number is none.
+    """
+    spec = REQUESTS.get(code)
+    if spec is None:
+        return
+    for name, kind, is_mandatory in spec.fields:
+        text = ext.get(name)
+        if text is None:
+            if is_mandatory:
+                raise ProtocolError(f"the custom field <{name}> is null")
+        elif kind in _BITS and (text or is_mandatory) and not _fits(text, _BITS[kind]):
+            raise ProtocolError(f"the field {name} is {text[:_SHOWN_CHARACTERS_MAX]!a}; an {kind.value} is needed")
+
+
+def _fits(text: str, bits: int) -> bool:
+    return _NUMBER.fullmatch(text) is not None and -(1 << bits) <= int(text) < 1 << bits

@@ -1,0 +1,42 @@
+"""tcp.json: where a broker and its name server listen, for whoever finds the runtime directory.
+
+It does not know sockets.
+
+    {"broker": "127.0.0.1:10911", "nameserver": "127.0.0.1:9876"}
+
+Rule: it is replaced as a whole, and removed by the process that wrote it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def read_addresses(path: Path) -> dict[str, str]:
+    """Return what tcp.json says, {} when it is not there or says nothing usable."""
+    try:
+        data: Any = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(data, dict):
+        return {}
+    return {name: value for name, value in data.items() if isinstance(name, str) and isinstance(value, str)}
+
+
+def write_addresses(path: Path, addresses: Mapping[str, str], *, mode: int, gid: int) -> None:
+    """Replace tcp.json at once; raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "w") as file:
+            os.fchown(file.fileno(), -1, gid)
+            os.fchmod(file.fileno(), mode)
+            json.dump(dict(addresses), file)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

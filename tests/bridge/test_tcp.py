@@ -1,0 +1,194 @@
+"""The same bridge over TCP: other limits, no private requests, ports that say who has them."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import struct
+from collections.abc import Iterable, Iterator
+
+import pytest
+
+from shmq.daemon.bridge.bridge import Bridge
+from shmq.daemon.bridge.limits import BridgeLimits
+from shmq.daemon.bridge.logic import QuietLogic
+from shmq.daemon.bridge.tcp_listener import TcpListener, listen_with_vip
+from shmq.daemon.broker.effects import Effect, Reply
+from shmq.daemon.broker.requests import Address, Peer
+from shmq.daemon.exit_code import DONE
+from shmq.errors import ConnectError, UsageError
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.command import Command
+from shmq.protocol.frame import FRAME_BYTES_MAX
+from shmq.protocol.header import encode_command
+from shmq.shm.addresses import read_addresses
+from tests.bridge.live_bridge import RawPeer, raw_peer, running, wait_until
+
+QUICK = {"tick_interval": 0.02, "first_frame_timeout": 0.5, "close_timeout": 0.1}
+
+
+def free_port() -> int:
+    """A port that nobody has, nor the one two below."""
+    for _ in range(100):
+        with contextlib.suppress(OSError), socket.socket() as main, socket.socket() as below:
+            main.bind(("127.0.0.1", 0))
+            port: int = main.getsockname()[1]
+            below.bind(("127.0.0.1", port - 2))
+            return port
+    raise AssertionError("no free pair of ports")
+
+
+def test_a_tcp_peer_is_served_what_is_rocketmqs_and_nothing_private() -> None:
+    with running(tcp=True) as bridge, raw_peer(bridge, tcp=True) as peer:
+        assert peer.ask(Request.GET_ALL_TOPIC_CONFIG).code == Response.SUCCESS
+        for code in (Request.ATTACH, Request.OFFSET_SLOTS, Request.STATUS, 30099):
+            reply = peer.ask(code, {"clientId": "a", "role": "0"})
+            assert reply.code == Response.REQUEST_CODE_NOT_SUPPORTED
+        assert peer.ask(Request.STATUS).remark == f" request type {int(Request.STATUS)} not supported"
+
+
+def test_a_tcp_peer_may_send_the_longest_frame_at_once_and_none_longer() -> None:
+    with running(tcp=True) as bridge, raw_peer(bridge, tcp=True) as peer:
+        head = len(encode_command(Command(code=9999, opaque=1))) - 4
+        assert peer.ask(9999, body=bytes(FRAME_BYTES_MAX - head)).code == Response.REQUEST_CODE_NOT_SUPPORTED
+        peer.send(struct.pack(">iI", FRAME_BYTES_MAX + 1, 20))
+        assert peer.take() is None
+
+
+def test_an_idle_tcp_peer_is_closed_and_one_that_talks_is_not() -> None:
+    with (
+        running(tcp=True, limits=QUICK | {"tcp_idle_timeout": 0.3}) as bridge,
+        raw_peer(bridge, tcp=True) as busy,
+        raw_peer(bridge, tcp=True) as idle,
+    ):
+        assert idle.ask(9999).code == Response.REQUEST_CODE_NOT_SUPPORTED
+        idle.socket.settimeout(0.02)
+        is_closed = False
+        while not is_closed:
+            assert busy.ask(9999).code == Response.REQUEST_CODE_NOT_SUPPORTED
+            with contextlib.suppress(TimeoutError):
+                is_closed = idle.take() is None
+        assert busy.ask(9999).code == Response.REQUEST_CODE_NOT_SUPPORTED
+
+
+def test_a_slow_tcp_peer_is_cut_off() -> None:
+    with running(tcp=True, limits=QUICK) as bridge, raw_peer(bridge, tcp=True) as slow:
+        slow.send(encode_command(Command(code=9999))[:10])
+        assert slow.take() is None
+
+
+def test_the_vip_port_serves_everything_but_pulls() -> None:
+    port = free_port()
+    with running(tcp=True, listen=f"127.0.0.1:{port}") as bridge:
+        assert bridge.address == ("127.0.0.1", port)
+        vip = RawPeer(("127.0.0.1", port - 2))
+        try:
+            assert vip.ask(Request.GET_ALL_TOPIC_CONFIG).code == Response.SUCCESS
+            for code in (Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE):
+                reply = vip.ask(code)
+                assert (reply.code, reply.remark) == (3, f" request type {int(code)} not supported")
+        finally:
+            vip.close()
+
+
+def test_the_addresses_are_written_for_others_and_removed_in_the_end() -> None:
+    with running(tcp=True) as bridge:
+        host, port = bridge.address
+        assert (host, port > 0) == ("127.0.0.1", True)
+        assert bridge.end()[0] == DONE
+        assert read_addresses(bridge.place.addresses_path) == {}
+
+
+def test_a_port_that_the_kernel_chose_is_taken_again_after_a_kill() -> None:
+    with running(tcp=True) as bridge:
+        before = bridge.address
+        bridge.end(signal.SIGKILL)
+        bridge.start()
+        assert bridge.address == before
+        with raw_peer(bridge, tcp=True) as peer:
+            assert peer.ask(9999).code == Response.REQUEST_CODE_NOT_SUPPORTED
+
+
+def test_a_taken_port_is_named_with_what_to_do_and_the_other_one_is_free_again() -> None:
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port - 2)):
+        with pytest.raises(ConnectError, match=f"port {port - 2} of 127.0.0.1 is in use") as caught:
+            listen_with_vip("127.0.0.1", port)
+        assert "--listen" in caught.value.hint and "--no-tcp" in caught.value.hint
+    for listener in listen_with_vip("127.0.0.1", port):
+        listener.close()
+
+
+def test_a_host_that_is_not_ours_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"192\.0\.2\.1"):
+        TcpListener("192.0.2.1", 0)
+
+
+class Echo(QuietLogic):
+    """Answers a request when the next one comes, or when the log moves, over whatever connection."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[Address | None, Address | None]] = []
+        self.held: list[Reply] = []
+
+    def connected(
+        self,
+        connection_id: int,
+        peer: Peer | None,
+        now_ms: int,
+        *,
+        remote: Address | None = None,
+        local: Address | None = None,
+    ) -> None:
+        self.ends.append((remote, local))
+
+    def handle(self, connection_id: int, command: Command, now_ms: int) -> Iterable[Effect]:
+        held, self.held = self.held, [Reply(connection_id, command.reply())]
+        return held
+
+    def disconnected(self, connection_id: int, now_ms: int) -> Iterable[Effect]:
+        return ()
+
+    def tick(self, now_ms: int) -> Iterable[Effect]:
+        return ()
+
+    def flushed(self, durable_end: int, now_ms: int) -> Iterable[Effect]:
+        held, self.held = self.held, []
+        return held
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[TcpListener]:
+    listener = TcpListener("127.0.0.1", 0)
+    try:
+        yield listener
+    finally:
+        listener.close()
+
+
+def test_any_logic_is_hosted_and_a_held_reply_reaches_its_own_connection() -> None:
+    logic = Echo()
+
+    def talk(bridge: Bridge, loop: asyncio.AbstractEventLoop, address: Address) -> None:
+        first, second = RawPeer(tuple(address)), RawPeer(tuple(address))
+        first.send(encode_command(Command(code=1, opaque=11)))
+        wait_until(lambda: logic.held, "the first request is held")
+        second.send(encode_command(Command(code=1, opaque=22)))
+        answer = first.take()
+        assert answer is not None and answer.opaque == 11
+        loop.call_soon_threadsafe(bridge.flushed, 0)
+        answer = second.take()
+        assert answer is not None and answer.opaque == 22
+        ours = [(Address(*peer.socket.getsockname()), address) for peer in (first, second)]
+        assert sorted(logic.ends, key=str) == sorted(ours, key=str)
+        first.close()
+        second.close()
+
+    async def scene(listener: TcpListener) -> None:
+        bridge = Bridge(logic, lambda *_, **__: None, limits=BridgeLimits())
+        bridge.listen(listener.socket)
+        await asyncio.to_thread(talk, bridge, asyncio.get_running_loop(), listener.address)
+        bridge.close()
+
+    with listening() as listener:
+        asyncio.run(scene(listener))
