@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from shmq.client.remote.channel import Channel
 from shmq.client.remote.place import Address, RemoteOptions
 from shmq.errors import BrokerNotRunning, PermissionDenied, ShmqError, UsageError
-from shmq.protocol.acl import signed
+from shmq.protocol.acl import sign
 from shmq.protocol.command import Command
 
 ResultT = TypeVar("ResultT")
@@ -154,6 +154,10 @@ class Network:
 
             logging.getLogger("shmq").error("a task of a remote connection failed", exc_info=error)
 
+    def connected(self) -> list[Address]:
+        """Return the addresses there is a channel to."""
+        return list(self._channels)
+
     async def request(self, address: Address, command: Command, timeout: float) -> Command:
         """Ask whoever listens at an address, and return the answer, whatever its code is.
 
@@ -189,12 +193,12 @@ class Network:
     def _signed(self, command: Command) -> Command:
         options = self._options
         if options.access_key:
-            command.ext = signed(
+            command.ext = sign(
                 command.ext,
                 command.body,
                 access_key=options.access_key,
                 secret_key=options.secret_key,
-                security_token=options.security_token,
+                token=options.security_token,
             )
         return command
 

@@ -17,12 +17,13 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from shmq.client.remote.compression import compress
-from shmq.client.remote.route import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUES
+from shmq.client.remote.route import DEFAULT_TOPIC_QUEUES
 from shmq.client.remote.unique_id import UniqueIds
 from shmq.errors import MessageTooLarge, UsageError
 from shmq.message import check_properties, check_topic, encode_properties
 from shmq.protocol.codes import Request
 from shmq.protocol.command import FLAG_ONEWAY, Command
+from shmq.protocol.route import DEFAULT_TOPIC
 from shmq.shm.core import BODY_BYTES_MAX
 
 DEFAULT_PRODUCER_GROUP: Final = "shmq_producer"
@@ -93,7 +94,9 @@ def _word(what: str, text: str, *, forbidden: str = "", blanks: bool = False) ->
     if not isinstance(text, str):
         raise TypeError(f"{what} must be str, not {type(text).__name__}")
     if not text or (not blanks and any(letter.isspace() for letter in text)) or any(f in text for f in forbidden):
-        raise UsageError(f"{what}={text!r} is empty, or holds a blank or {forbidden or 'blank'}", hint=f"another {what}")
+        raise UsageError(
+            f"{what}={text!r} is empty, or holds a blank or {forbidden or 'blank'}", hint=f"another {what}"
+        )
     return text
 
 

@@ -130,7 +130,13 @@ def remote_place(url: str) -> RemotePlace:
         UsageError: not such a URL, an address that is none, or an option that does not exist.
     """
     parts = urlsplit(url)
-    if parts.scheme != SCHEME or parts.path not in ("", "/") or parts.fragment or not parts.netloc or "@" in parts.netloc:
+    if (
+        parts.scheme != SCHEME
+        or parts.path not in ("", "/")
+        or parts.fragment
+        or not parts.netloc
+        or "@" in parts.netloc
+    ):
         raise UsageError(f"{_without_query(url)!r} does not name a RocketMQ cluster", hint=_HINT)
     servers = tuple(
         parse_address(unquote(text), default_port=NAME_SERVER_PORT) for text in parts.netloc.split(",") if text
@@ -157,10 +163,14 @@ def _options(given: dict[str, str]) -> RemoteOptions:
             values[name] = text
     options = RemoteOptions(**values)  # type: ignore[arg-type]
     if options.compression not in COMPRESSIONS:
-        raise UsageError(f"compression={options.compression!r} does not exist", hint=f"one of {', '.join(COMPRESSIONS)}")
+        raise UsageError(
+            f"compression={options.compression!r} does not exist", hint=f"one of {', '.join(COMPRESSIONS)}"
+        )
     if bool(options.access_key) != bool(options.secret_key):
         missing = "secret_key" if options.access_key else "access_key"
-        raise UsageError(f"requests cannot be signed without {missing}", hint=f"?{missing}=…, or $SHMQ_{missing.upper()}")
+        raise UsageError(
+            f"requests cannot be signed without {missing}", hint=f"?{missing}=…, or $SHMQ_{missing.upper()}"
+        )
     if bool(options.tls_key) and not options.tls_cert:
         raise UsageError("tls_key needs tls_cert", hint="?tls=true&tls_cert=client.pem&tls_key=client.key")
     return options

@@ -84,7 +84,12 @@ def pull_command(question: PullQuestion) -> Command:
 
 def read_pulled(reply: Command, question: PullQuestion, waited: float) -> Pulled:
     """Say what follows from an answer that took `waited` seconds."""
-    if reply.code not in (Response.SUCCESS, Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY, Response.PULL_OFFSET_MOVED):
+    if reply.code not in (
+        Response.SUCCESS,
+        Response.PULL_NOT_FOUND,
+        Response.PULL_RETRY_IMMEDIATELY,
+        Response.PULL_OFFSET_MOVED,
+    ):
         stale = reply.code in (Response.SUBSCRIPTION_NOT_EXIST, Response.SUBSCRIPTION_NOT_LATEST)
         return Pulled(next_offset=question.offset, register=stale, pause=ERROR_PAUSE, error=error_of(reply))
     try:

@@ -15,42 +15,19 @@ import threading
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import msgspec
-
 from shmq.client.remote.place import Address, parse_address
 from shmq.errors import ProtocolError, UsageError
-from shmq.message import QUEUES_MAX, RETRY_PREFIX
-from shmq.protocol.body import decode_body
+from shmq.message import QUEUES_MAX, RETRY_PREFIX, retry_topic
+from shmq.protocol import route as wire
 from shmq.protocol.dialect import MessageQueue
+from shmq.protocol.route import MASTER_ID
 
-MASTER_ID = 0
 PERM_READ, PERM_WRITE = 4, 2
-DEFAULT_TOPIC = "TBW102"
 DEFAULT_TOPIC_QUEUES = 4
-ROUTE_BODY_BYTES_MAX = 4 << 20
 
 _QUEUE_BITS = 16
 _RETRY_ORDINAL = 1 << 14
 _ORDINAL_MAX = _RETRY_ORDINAL - 1
-
-
-class _BrokerData(msgspec.Struct):
-    brokerName: str
-    brokerAddrs: dict[int, str] = {}
-    cluster: str = ""
-
-
-class _QueueData(msgspec.Struct):
-    brokerName: str
-    readQueueNums: int = 0
-    writeQueueNums: int = 0
-    perm: int = 0
-
-
-class _RouteData(msgspec.Struct):
-    brokerDatas: list[_BrokerData] = []
-    queueDatas: list[_QueueData] = []
-    orderTopicConf: str | None = None
 
 
 class Route(NamedTuple):
@@ -78,7 +55,7 @@ def decode_route(topic: str, body: bytes) -> Route:
     Raises:
         ProtocolError: not a route, or one with impossible numbers.
     """
-    data = decode_body(body, _RouteData, dialect_bytes_max=ROUTE_BODY_BYTES_MAX)
+    data = wire.decode_route(body)
     brokers = {broker.brokerName: _addresses(broker) for broker in data.brokerDatas}
     writable: list[MessageQueue] = []
     readable: list[MessageQueue] = []
@@ -96,7 +73,7 @@ def decode_route(topic: str, body: bytes) -> Route:
     return Route(topic, tuple(writable), tuple(readable), brokers)
 
 
-def _addresses(broker: _BrokerData) -> dict[int, Address]:
+def _addresses(broker: wire.BrokerData) -> dict[int, Address]:
     try:
         return {broker_id: parse_address(text) for broker_id, text in broker.brokerAddrs.items()}
     except UsageError as error:
@@ -104,7 +81,7 @@ def _addresses(broker: _BrokerData) -> dict[int, Address]:
 
 
 def route_of_default(topic: str, route: Route) -> Route:
-    """Return the route by which a topic that does not exist yet is created: the default topic's, with its few queues."""
+    """Return the route by which a topic that does not exist yet is created: the default topic's, with few queues."""
     writable = tuple(
         MessageQueue(queue.brokerName, queue.queueId, topic)
         for queue in route.writable
@@ -140,13 +117,15 @@ class QueueNumbers:
         """Return the number users see."""
         return self.base(queue) + queue.queueId
 
-    def queue(self, topic: str, number: int) -> MessageQueue:
-        """Return the queue of a number.
+    def queue(self, topic: str, number: int, *, group: str | None = None) -> MessageQueue:
+        """Return the queue of a number; one of the retry topic of `group`, if the number says so.
 
         Raises:
             UsageError: no broker has this ordinal.
         """
         ordinal, queue_id = divmod(number, 1 << _QUEUE_BITS)
+        if ordinal >= _RETRY_ORDINAL and group is not None:
+            topic, ordinal = retry_topic(group), ordinal - _RETRY_ORDINAL
         if not 0 <= ordinal < len(self._names):
             raise UsageError(f"topic {topic} has no queue {number}", hint="see PullConsumer.queues()")
         return MessageQueue(self._names[ordinal], queue_id, topic)

@@ -33,10 +33,9 @@ class UniqueIds:
     """Ids of one process on one host."""
 
     def __init__(self, host: str, *, pid: int | None = None, salt: int | None = None) -> None:
-        self._prefix = (
-            ipaddress.ip_address(host).packed
-            + _HEAD.pack((os.getpid() if pid is None else pid) & 0xFFFF, random.getrandbits(32) if salt is None else salt)
-        ).hex().upper()  # fmt: skip
+        process = (os.getpid() if pid is None else pid) & 0xFFFF
+        head = _HEAD.pack(process, random.getrandbits(32) if salt is None else salt)
+        self._prefix = (ipaddress.ip_address(host).packed + head).hex().upper()
         self._counter = itertools.count(random.getrandbits(16))
         self._month_ms = 0
         self._month_ends_ms = 0
@@ -54,7 +53,7 @@ def id_time_ms(message_id: str, now_ms: int) -> int | None:
     if len(message_id) not in (32, 56):
         return None
     try:
-        since, _ = _TAIL.unpack(bytes.fromhex(message_id)[-_TAIL.size :])
+        since = int.from_bytes(bytes.fromhex(message_id)[-_TAIL.size :][:4], "big")
     except ValueError:
         return None
     made = month_start_ms(now_ms) + since
