@@ -30,6 +30,11 @@ FOREIGN_ABI: Final[int]
 FOREIGN_NAMESPACE: Final[int]
 RETIRED: Final[int]
 ABI: Final[int]
+INDEX_DONE: Final[int]
+INDEX_NO_FILE: Final[int]
+INDEX_NO_ROOM: Final[int]
+INDEX_FULL: Final[int]
+INDEX_DAMAGE: Final[int]
 UNIT_BYTES: Final[int]
 UNIT_DELAY_BASE: Final[int]
 """A tag code of UNIT_DELAY_BASE + n becomes store time + n milliseconds in the unit."""
@@ -75,6 +80,21 @@ def record_encode(
 
 def record_decode(data: Any, position: int = 0, /) -> dict[str, Any]:
     """Fields of the record at `position`: names of struct shmq_view; raises CoreError CORRUPT/EMPTY."""
+
+def index_hash(topic: str, key: str, /) -> int:
+    """Hash of a topic's key, as index files have it."""
+
+def index_bytes(slots: int, entries: int, /) -> int:
+    """Size of an index file with so many slots, and entries numbered below `entries`."""
+
+def index_head(data: Any, slots: int, entries: int, /) -> tuple[int, int, int, int, int, int, int]:
+    """(begin_ms, end_ms, begin position, end position, slots used, next entry, position of the last entry's record);
+    CoreError CORRUPT when that cannot be."""
+
+def index_find(
+    data: Any, slots: int, entries: int, hash: int, *, begin_ms: int, end_ms: int, count: int, steps: int
+) -> list[int]:
+    """Log positions of at most `count` entries of a hash, the newest first, looking at `steps` entries at most."""
 
 def record_verify(data: Any, position: int = 0, /) -> bool:
     """Whether body CRC and record CRC hold."""
@@ -151,7 +171,7 @@ class Store:
     def dirty_queues(self, limit: int, start: int = 0, /) -> list[tuple[int, int, int]]:
         """(queue index, persisted, offset_max) of queues whose units are not all in files."""
     def units_read(self, queue: int, first: int, count: int, /) -> bytes:
-        """Units still in memory, 20 bytes each; may be shorter."""
+        """Units that are in memory, else those in their file, 20 bytes each; may be shorter."""
     def units_restore(self, queue: int, first: int, units: bytes, /) -> None: ...
     def set_persisted(self, queue: int, offset: int, /) -> None: ...
     def set_queue(self, queue: int, *, offset_min: int, offset_max: int, persisted: int) -> None:
@@ -168,6 +188,24 @@ class Store:
         Returns (next position, [(log_position, record_bytes, topic, queue_id, queue_offset, store_ms, tag_hash,
         sys_flag)], stop) where stop is "" (count reached or end), "blank-end" (no more file), "zero", or
         "corrupt: reason". BLANKs are stepped over.
+        """
+    def index_follow(
+        self,
+        position: int,
+        until: int,
+        end: int,
+        data: Any = None,
+        slots: int = 0,
+        entries: int = 0,
+        room: int = 0,
+    ) -> tuple[int, int, int, int, int]:
+        """Put the keys of records from `position` to `until` into an index file; nothing from `end` on is looked at.
+
+        Args:
+            data: writable buffer over the file; None stops at the first record with keys.
+            room: entries with a lower number have blocks reserved.
+
+        Returns (next position, INDEX_* reason to stop, store_ms of the last keys, records passed, with keys).
         """
     # -- tables
     def topic_put(
@@ -221,6 +259,32 @@ class Store:
     def search_time(self, queue: int, time_ms: int, /) -> int:
         """First queue offset whose record was stored at or after time_ms."""
     def wait_durable(self, position: int, timeout: float, /) -> None: ...
+    def pull(
+        self,
+        queue: int,
+        offset: int,
+        count_max: int,
+        bytes_max: int,
+        tags: Sequence[int] | None,
+        scan_max: int = 800,
+        /,
+    ) -> tuple[int, int, bytes]:
+        """(next offset, count, records): visible records of one queue from `offset` on, as they are in the log, back to
+        back; the first goes even if it is longer than bytes_max, 1024 at most. `tags` are hashes, compared with what
+        the units say; scan_max bounds the units looked at. Below the first offset left the answer is that one and
+        nothing. CoreError CORRUPT, with offset and position, when the first one looked at is damaged.
+        """
+    def record_bytes_at(self, position: int, size: int = 0, /) -> bytes | None:
+        """The visible record that starts at a log position, as it is in the log; None when none does, or when `size` is
+        given and it is not of that many bytes."""
+    def wait_queues(
+        self, queues: Sequence[int], offsets: Sequence[int], timeout: float, *, durable_end: int | None = None
+    ) -> bool:
+        """Sleep until queue index queues[i] has a visible message at or behind offsets[i], the durable end has reached
+        durable_end (only with sync flush does that wake anybody), or wake_self(); False after `timeout` seconds. It
+        may return True for nothing. Needs a client slot; one thread of a process calls it."""
+    def wake_self(self) -> None:
+        """End wait_queues() from another thread; if nobody is in it, the next one returns at once."""
 
 @final
 class Receipt:
@@ -289,6 +353,64 @@ class Producer:
     ) -> list[Receipt]:
         """All bodies into one queue, in order; at most BATCH_MAX records and 256 KiB are stored under one lock, so a
         reader sees each such part whole. keys, when given, holds one key a body."""
+    def append(
+        self,
+        topic: str,
+        body: Any,
+        properties: bytes = b"",
+        *,
+        queue_id: int,
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_ms: int = 0,
+        born_host: bytes = ...,
+        reconsume_times: int = 0,
+        prepared_position: int = 0,
+        tag_code: int | None = None,
+        timeout: float | None = None,
+    ) -> tuple[int, int, int, int]:
+        """Store one record with exactly these fields: (queue offset, log position, store_ms, end).
+
+        Property text is stored as it is, but for a record CRC in it. Any queue the topic has may be named, whatever its
+        permission: the broker that calls this has looked. born_ms 0 takes the time of storing; a born_host of 8 bytes
+        (IPv4 address, port) or 20 (IPv6) decides the sysFlag's bit for it, the default is the store's host. tag_code,
+        None or left out, is the hash of TAGS; UNIT_DELAY_BASE + n stands for the store time + n milliseconds. Records
+        with the sysFlag's bit 4 (prepared, rolled back) are in the log only: queue offset 0. Never waits for the disk.
+        """
+    def append_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        records: Sequence[tuple[bytes, bytes, int]],
+        *,
+        sys_flag: int = 0,
+        born_ms: int = 0,
+        born_host: bytes = ...,
+        reconsume_times: int = 0,
+        prepared_position: int = 0,
+        tag_code: int | None = None,
+        timeout: float | None = None,
+    ) -> list[tuple[int, int, int, int]]:
+        """Store (body, property text, flag) tuples in one queue, in order, each as append does. All are looked at
+        before one is stored; parts as of send_batch, so what went into the log before it ran full stays there.
+        Together they may take as much as the longest record."""
+    def append_encoded_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        batch_body: Any,
+        *,
+        properties_extra: bytes = b"",
+        sys_flag: int = 0,
+        born_ms: int = 0,
+        born_host: bytes = ...,
+        reconsume_times: int = 0,
+        prepared_position: int = 0,
+        tag_code: int | None = None,
+        timeout: float | None = None,
+    ) -> list[tuple[int, int, int, int]]:
+        """Store the messages in the body of a SEND_BATCH_MESSAGE request, as append_batch does; properties_extra comes
+        behind the properties of each. CoreError BAD_ARGUMENT names the record whose lengths are wrong."""
     def reserve(
         self,
         topic: str,

@@ -242,14 +242,15 @@ void shmq_publish(struct shmq_store *store, uint32_t queue, const struct shmq_pl
 #endif
 }
 
-/* Lock held: number, copy, patch and publish `count` encoded records that lie back to back in store->scratch. */
+/* Lock held: number, copy, patch and publish `count` encoded records that lie back to back in store->scratch; `units` is
+ * `count`, or 0 when they belong to no queue. */
 static enum shmq_status append_locked(struct shmq_store *store, uint32_t queue, const struct shmq_place *place,
                                       const struct shmq_patch *patches, const int64_t *tag_hashes, uint32_t count,
-                                      uint32_t bytes, uint64_t now_ms, struct shmq_appended *out)
+                                      uint32_t units, uint32_t bytes, uint64_t now_ms, struct shmq_appended *out)
 {
     uint64_t first = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_relaxed);
     uint64_t store_ms = shmq_store_time(store, now_ms);
-    shmq_intend(store, queue, place->log_position, bytes, first, count);
+    shmq_intend(store, queue, place->log_position, bytes, first, units);
 #ifdef SHMQ_MUTANT_END_FIRST
     atomic_store_explicit(&store->log->end, place->log_position + bytes, memory_order_release);
 #endif
@@ -260,14 +261,14 @@ static enum shmq_status append_locked(struct shmq_store *store, uint32_t queue, 
         struct shmq_unit unit = {.log_position = place->log_position + at,
                                  .record_bytes = patches[i].record_bytes,
                                  .tag_hash = shmq_unit_code(tag_hashes[i], store_ms)};
-        shmq_record_patch(record + at, &patches[i], first + i, unit.log_position, store_ms);
-        if (!shmq_unit_write(store, queue, first + i, &unit)) {
+        shmq_record_patch(record + at, &patches[i], units != 0 ? first + i : 0, unit.log_position, store_ms);
+        if (units != 0 && !shmq_unit_write(store, queue, first + i, &unit)) {
             shmq_intend_nothing(store);
             return SHMQ_CORRUPT;
         }
     }
-    shmq_publish(store, queue, place, bytes, first, count);
-    out->queue_offset = first;
+    shmq_publish(store, queue, place, bytes, first, units);
+    out->queue_offset = units != 0 ? first : 0;
     out->log_position = place->log_position;
     out->end = place->log_position + bytes;
     out->store_ms = store_ms;
@@ -280,35 +281,6 @@ static enum shmq_status check_spec(const struct shmq_spec *spec)
                    spec->topic_bytes > SHMQ_TOPIC_BYTES_MAX
                ? SHMQ_TOO_LARGE
                : SHMQ_OK;
-}
-
-/* A long record: copied outside the lock, under a claim. */
-static enum shmq_status append_claimed(struct shmq_store *store, uint32_t queue, const struct shmq_spec *spec,
-                                       int64_t tag_hash, uint64_t deadline_ns, struct shmq_appended *out)
-{
-    uint32_t record = shmq_record_bytes(spec);
-    struct shmq_spec in_place = *spec;
-    for (;;) {
-        struct shmq_claim_handle claim;
-        enum shmq_status status = shmq_claim_open(store, queue, spec->body_bytes,
-                                                  record - SHMQ_RECORD_BODY_AT - spec->body_bytes, deadline_ns, &claim);
-        if (status != SHMQ_OK) {
-            return status;
-        }
-        in_place.body = NULL;
-        in_place.body_crc_raw = shmq_crc32_copy_raw(UINT32_MAX, claim.body, spec->body, spec->body_bytes);
-        status = shmq_claim_commit(store, &claim, &in_place, tag_hash, deadline_ns, out);
-        if (status == SHMQ_OK) {
-            return SHMQ_OK;
-        }
-        shmq_claim_abort(store, &claim);
-        if (status != SHMQ_EVICTED) {
-            return status;
-        }
-        if (store->io->monotonic_ns() >= deadline_ns) {
-            return deadline_ns == 0 ? SHMQ_WOULD_BLOCK : SHMQ_BROKER_BUSY;
-        }
-    }
 }
 
 /* With many queues in use every word of a queue is a cache miss; asked for before the record is encoded, they arrive
@@ -345,7 +317,7 @@ enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const str
         return SHMQ_TOO_LARGE;
     }
     if (bytes > SHMQ_INLINE_BYTES_MAX) {
-        return append_claimed(store, queue, spec, tag_hash, deadline_ns, out);
+        return shmq_append_claimed(store, queue, spec, tag_hash, deadline_ns, out);
     }
     queue_prefetch(store, queue);
     uint64_t now_ms = now_ms_cached(store);
@@ -358,12 +330,13 @@ enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const str
         shmq_record_encode(store->scratch, spec, &patch);
     }
     unit_prefetch(store, queue);
+    const uint32_t units = shmq_is_queued(spec->sys_flag);
     struct shmq_place place;
-    status = shmq_enter(store, queue, bytes, 1, deadline_ns, &place);
+    status = shmq_enter(store, queue, bytes, units, deadline_ns, &place);
     if (status != SHMQ_OK) {
         return status;
     }
-    status = append_locked(store, queue, &place, &patch, &tag_hash, 1, bytes, now_ms, out);
+    status = append_locked(store, queue, &place, &patch, &tag_hash, 1, units, bytes, now_ms, out);
     shmq_unlock(store);
     return status;
 }
@@ -384,6 +357,9 @@ enum shmq_status shmq_append_batch(struct shmq_store *store, uint32_t queue, con
         if (record == 0 || record > SHMQ_BATCH_BYTES_MAX - bytes) {
             return SHMQ_TOO_LARGE;
         }
+        if (!shmq_is_queued(specs[i].sys_flag)) {
+            return SHMQ_BAD_ARGUMENT;
+        }
         struct shmq_spec spec = specs[i];
         spec.born_ms = spec.born_ms == 0 ? now_ms : spec.born_ms;
         shmq_record_encode(store->scratch + bytes, &spec, &patches[i]);
@@ -394,7 +370,7 @@ enum shmq_status shmq_append_batch(struct shmq_store *store, uint32_t queue, con
     if (status != SHMQ_OK) {
         return status;
     }
-    status = append_locked(store, queue, &place, patches, tag_hashes, count, bytes, now_ms, first);
+    status = append_locked(store, queue, &place, patches, tag_hashes, count, count, bytes, now_ms, first);
     shmq_unlock(store);
     return status;
 }

@@ -13,6 +13,9 @@
  * complete record that belongs to no queue (sysFlag rollback, topic SHMQ_HOLE_TOPIC), and the log goes on behind it. The
  * owner may still write into the hole's body, which nobody reads; its commit answers SHMQ_EVICTED and the body is
  * copied to a new place. Memory a living process may write into is never handed out again.
+ *
+ * The body of a record with an IPv6 host lies 12 bytes further on: its claim is opened for a body that much longer, which
+ * keeps the hole's tail behind everything the owner may write.
  */
 #include <string.h>
 
@@ -99,6 +102,7 @@ static enum shmq_status commit_locked(struct shmq_store *store, struct shmq_clai
 {
     uint8_t *record = handle->body - SHMQ_RECORD_BODY_AT;
     struct shmq_place place = {.mapping = handle->mapping, .log_position = handle->log_position};
+    const uint32_t units = shmq_is_queued(spec->sys_flag);
     uint64_t next = atomic_load_explicit(&store->queues[handle->queue].offset_max, memory_order_relaxed);
     uint64_t store_ms = shmq_store_time(store, now_ms);
     struct shmq_spec final = *spec;
@@ -106,20 +110,20 @@ static enum shmq_status commit_locked(struct shmq_store *store, struct shmq_clai
     struct shmq_patch patch;
     /* Only under the lock: until here an evictor may write the header of a hole at the same place. */
     shmq_record_encode(record, &final, &patch);
-    shmq_record_patch(record, &patch, next, handle->log_position, store_ms);
-    shmq_intend(store, handle->queue, handle->log_position, patch.record_bytes, next, 1);
+    shmq_record_patch(record, &patch, units != 0 ? next : 0, handle->log_position, store_ms);
+    shmq_intend(store, handle->queue, handle->log_position, patch.record_bytes, next, units);
     struct shmq_unit unit = {.log_position = handle->log_position,
                              .record_bytes = patch.record_bytes,
                              .tag_hash = shmq_unit_code(tag_hash, store_ms)};
-    if (!shmq_unit_write(store, handle->queue, next, &unit)) {
+    if (units != 0 && !shmq_unit_write(store, handle->queue, next, &unit)) {
         shmq_intend_nothing(store);
         return SHMQ_CORRUPT;
     }
     SHMQ_POINT("claim.commit");
-    shmq_publish(store, handle->queue, &place, patch.record_bytes, next, 1);
+    shmq_publish(store, handle->queue, &place, patch.record_bytes, next, units);
     SHMQ_POINT("claim.committed");
     claim_free(store);
-    out->queue_offset = next;
+    out->queue_offset = units != 0 ? next : 0;
     out->log_position = handle->log_position;
     out->end = handle->log_position + patch.record_bytes;
     out->store_ms = store_ms;
@@ -149,7 +153,9 @@ enum shmq_status shmq_claim_commit(struct shmq_store *store, struct shmq_claim_h
         }
         uint64_t next = atomic_load_explicit(&store->queues[handle->queue].offset_max, memory_order_relaxed);
         status = shmq_writable_check(store, handle->queue); /* as in shmq_enter */
-        status = status != SHMQ_OK ? status : shmq_frames_ensure(store, handle->queue, next, 1);
+        if (status == SHMQ_OK && shmq_is_queued(spec->sys_flag)) {
+            status = shmq_frames_ensure(store, handle->queue, next, 1);
+        }
         if (status == SHMQ_OK) {
             status = commit_locked(store, handle, spec, tag_hash, now_ms, out);
         }
@@ -191,6 +197,36 @@ void shmq_claim_abort(struct shmq_store *store, struct shmq_claim_handle *handle
     }
     shmq_mapping_release(handle->mapping);
     handle->mapping = NULL;
+}
+
+enum shmq_status shmq_append_claimed(struct shmq_store *store, uint32_t queue, const struct shmq_spec *spec,
+                                     int64_t tag_hash, uint64_t deadline_ns, struct shmq_appended *out)
+{
+    uint32_t record = shmq_record_bytes(spec), longer = shmq_record_body_at(spec) - SHMQ_RECORD_BODY_AT;
+    struct shmq_spec in_place = *spec;
+    for (;;) {
+        struct shmq_claim_handle claim;
+        enum shmq_status status = shmq_claim_open(store, queue, spec->body_bytes + longer,
+                                                  record - SHMQ_RECORD_BODY_AT - longer - spec->body_bytes,
+                                                  deadline_ns, &claim);
+        if (status != SHMQ_OK) {
+            return status;
+        }
+        in_place.body = NULL;
+        in_place.body_crc_raw = shmq_crc32_copy_raw(UINT32_MAX, claim.body + longer, spec->body,
+                                                    spec->body_bytes);
+        status = shmq_claim_commit(store, &claim, &in_place, tag_hash, deadline_ns, out);
+        if (status == SHMQ_OK) {
+            return SHMQ_OK;
+        }
+        shmq_claim_abort(store, &claim);
+        if (status != SHMQ_EVICTED) {
+            return status;
+        }
+        if (store->io->monotonic_ns() >= deadline_ns) {
+            return deadline_ns == 0 ? SHMQ_WOULD_BLOCK : SHMQ_BROKER_BUSY;
+        }
+    }
 }
 
 /* Lock held: turn the region of a living but slow owner into a hole and let the log go on behind it. */

@@ -88,6 +88,9 @@ enum shmq_status shmq_frame_take(struct shmq_store *store, uint32_t queue, uint3
 enum shmq_status shmq_frames_ensure(struct shmq_store *store, uint32_t queue, uint64_t queue_offset, uint32_t count);
 void shmq_frame_repair(struct shmq_store *store, uint32_t kind);
 /* claim.c */
+/* Append a long record: copied outside the lock, under a claim. */
+enum shmq_status shmq_append_claimed(struct shmq_store *store, uint32_t queue, const struct shmq_spec *spec,
+                                     int64_t tag_hash, uint64_t deadline_ns, struct shmq_appended *out);
 enum shmq_status shmq_claim_wait(struct shmq_store *store, uint64_t deadline_ns); /* lock not held */
 void shmq_claim_repair(struct shmq_store *store);                                  /* lock held */
 /* lock.c */
@@ -98,6 +101,8 @@ int shmq_robust_lock(const struct shmq_store *store, pthread_mutex_t *mutex, uin
 void shmq_table_repair(struct shmq_store *store);
 enum shmq_status shmq_table_enter(struct shmq_store *store); /* take the table lock; repairs after a dead holder */
 enum shmq_status shmq_table_leave(struct shmq_store *store, enum shmq_status status); /* returns `status` */
+/* crc.c: shmq_tag_hash of a text whose beginning has the hash given */
+uint32_t shmq_java_hash(uint32_t hash, const char *utf8, size_t bytes);
 /* mapping.c */
 struct shmq_mapping *shmq_mapping_cached(const struct shmq_store *store, uint64_t log_position);
 void shmq_mapping_populate(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes);

@@ -3,6 +3,7 @@
  * Multi-phase initialisation, no global state: everything lives in the module's state, so several interpreters may load
  * it. It relies on the GIL (see py_core.h), so a free-threaded interpreter is told to keep it.
  */
+#include "index.h"
 #include "py_core.h"
 
 static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **out)
@@ -36,6 +37,11 @@ static int add_constants(PyObject *module)
         {"FOREIGN_NAMESPACE", SHMQ_FOREIGN_NAMESPACE},
         {"RETIRED", SHMQ_RETIRED},
         {"ABI", SHMQ_ABI},
+        {"INDEX_DONE", SHMQ_INDEX_DONE},
+        {"INDEX_NO_FILE", SHMQ_INDEX_NO_FILE},
+        {"INDEX_NO_ROOM", SHMQ_INDEX_NO_ROOM},
+        {"INDEX_FULL", SHMQ_INDEX_FULL},
+        {"INDEX_DAMAGE", SHMQ_INDEX_DAMAGE},
         {"UNIT_BYTES", SHMQ_UNIT_BYTES},
         {"UNIT_DELAY_BASE", SHMQ_UNIT_DELAY_BASE},
         {"FRAME_UNITS", SHMQ_FRAME_UNITS},
@@ -70,6 +76,28 @@ static int intern_names(struct core_state *state)
     };
     for (int i = 0; i < CALL_COUNT; i++) {
         if (!(state->call_names[i] = PyUnicode_InternFromString(calls[i]))) {
+            return -1;
+        }
+    }
+    static const char *const appends[APPEND_COUNT] = {
+        [APPEND_TOPIC] = "topic",
+        [APPEND_BODY] = "body",
+        [APPEND_PROPERTIES] = "properties",
+        [APPEND_QUEUE_ID] = "queue_id",
+        [APPEND_FLAG] = "flag",
+        [APPEND_SYS_FLAG] = "sys_flag",
+        [APPEND_BORN] = "born_ms",
+        [APPEND_BORN_HOST] = "born_host",
+        [APPEND_RECONSUME] = "reconsume_times",
+        [APPEND_PREPARED] = "prepared_position",
+        [APPEND_TAG_CODE] = "tag_code",
+        [APPEND_TIMEOUT] = "timeout",
+        [APPEND_RECORDS] = "records",
+        [APPEND_BATCH_BODY] = "batch_body",
+        [APPEND_EXTRA] = "properties_extra",
+    };
+    for (int i = 0; i < APPEND_COUNT; i++) {
+        if (!(state->append_names[i] = PyUnicode_InternFromString(appends[i]))) {
             return -1;
         }
     }
@@ -118,7 +146,8 @@ static int module_exec(PyObject *module)
         return -1;
     }
     if (add_constants(module) < 0 || intern_names(state) < 0 || PyModule_AddFunctions(module, record_functions) < 0 ||
-        PyModule_AddFunctions(module, foreign_functions) < 0) {
+        PyModule_AddFunctions(module, foreign_functions) < 0 ||
+        PyModule_AddFunctions(module, index_functions) < 0) {
         return -1;
     }
     return PyModule_AddFunctions(module, module_functions);
@@ -163,6 +192,9 @@ static void module_free(void *module)
     message_free_list_clear(state);
     for (int i = 0; i < CALL_COUNT; i++) {
         Py_CLEAR(state->call_names[i]);
+    }
+    for (int i = 0; i < APPEND_COUNT; i++) {
+        Py_CLEAR(state->append_names[i]);
     }
     Py_CLEAR(state->name_bodies);
     Py_CLEAR(state->name_size);

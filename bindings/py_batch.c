@@ -1,9 +1,4 @@
-/* Producer.send_batch: many bodies into one queue, as few lock acquisitions as the limits of one batch allow.
- *
- * Bodies are taken in order. A part ends before the record that would break SHMQ_BATCH_MAX or SHMQ_BATCH_BYTES_MAX; a
- * record longer than SHMQ_INLINE_BYTES_MAX is a part of its own. What an earlier part stored stays stored when a later
- * one fails.
- */
+/* Producer.send_batch: many bodies into one queue, in order, as few lock acquisitions as py_part.c allows. */
 #include <string.h>
 
 #include "py_core.h"
@@ -25,11 +20,8 @@ struct batch {
     int64_t tag_hash;
     Py_ssize_t at;  /* first body not yet stored */
     uint64_t end;   /* log position behind the last stored record */
-    uint32_t count; /* of the part */
-    uint32_t bytes;
     struct batch_item items[SHMQ_BATCH_MAX];
-    struct shmq_spec specs[SHMQ_BATCH_MAX];
-    int64_t tag_hashes[SHMQ_BATCH_MAX];
+    struct batch_part part;
 };
 
 static void item_close(struct batch_item *item)
@@ -44,10 +36,10 @@ static void item_close(struct batch_item *item)
 
 static void part_clear(struct batch *batch)
 {
-    for (uint32_t i = 0; i < batch->count; i++) {
+    for (uint32_t i = 0; i < batch->part.count; i++) {
         item_close(&batch->items[i]);
     }
-    batch->count = batch->bytes = 0;
+    batch->part.count = batch->part.bytes = 0;
 }
 
 static bool item_text(struct batch *batch, PyObject *key, struct batch_item *item, struct shmq_spec *spec)
@@ -96,66 +88,31 @@ static bool item_open(struct batch *batch, Py_ssize_t index, struct batch_item *
 /* Gather the next part from `at`; false with an exception. */
 static bool part_fill(struct batch *batch)
 {
-    while (batch->at + batch->count < PyTuple_GET_SIZE(batch->bodies) && batch->count < SHMQ_BATCH_MAX) {
-        uint32_t i = batch->count;
+    struct batch_part *part = &batch->part;
+    while (batch->at + part->count < PyTuple_GET_SIZE(batch->bodies) && part->count < SHMQ_BATCH_MAX) {
+        uint32_t i = part->count;
         struct batch_item *item = &batch->items[i];
-        bool ok = item_open(batch, batch->at + i, item, &batch->specs[i]);
-        uint32_t bytes = ok ? shmq_record_bytes(&batch->specs[i]) : 0;
-        bool alone = bytes > SHMQ_INLINE_BYTES_MAX;
-        if (!ok || (i > 0 && (alone || bytes > SHMQ_BATCH_BYTES_MAX - batch->bytes))) {
+        bool ok = item_open(batch, batch->at + i, item, &part->specs[i]);
+        uint32_t bytes = ok ? shmq_record_bytes(&part->specs[i]) : 0;
+        if (!ok || !part_takes(part, bytes)) {
             item_close(item);
             return ok;
         }
-        batch->tag_hashes[i] = batch->tag_hash;
-        batch->bytes += bytes;
-        batch->count++;
-        if (alone) {
-            return true;
-        }
+        part_add(part, bytes, batch->tag_hash);
     }
     return true;
 }
 
-static enum shmq_status part_append(struct batch *batch, struct shmq_appended *first)
-{
-    PyStore *store = batch->producer->store;
-    struct call *call = &batch->call;
-    if (batch->count == 1) {
-        const struct batch_item *only = &batch->items[0];
-        bool constant = !only->body.held || only->body.buffer.readonly || only->copy;
-        return producer_append(batch->producer, call, &batch->specs[0], constant, batch->tag_hash, first);
-    }
-    enum shmq_status status =
-        shmq_append_batch(&store->core, call->queue, batch->specs, batch->tag_hashes, batch->count, 0, first);
-    if (status == SHMQ_WOULD_BLOCK) {
-        struct store_lane *lane = store_lane_take(store);
-        if (!lane) {
-            return FACE_ERROR;
-        }
-        uint64_t deadline = deadline_after(store, call->timeout);
-        Py_BEGIN_ALLOW_THREADS
-        status =
-            shmq_append_batch(&lane->core, call->queue, batch->specs, batch->tag_hashes, batch->count, deadline, first);
-        Py_END_ALLOW_THREADS
-        store_lane_give(store, lane);
-    }
-    if (status == SHMQ_OK) {
-        return status;
-    }
-    core_raise_append(store, status, call->route->name, call->queue_id, batch->bytes, call->timeout);
-    return FACE_ERROR;
-}
-
 static bool part_receipts(struct batch *batch, struct shmq_appended *appended)
 {
-    for (uint32_t i = 0; i < batch->count; i++) {
+    for (uint32_t i = 0; i < batch->part.count; i++) {
         PyObject *receipt = receipt_new(batch->producer, batch->call.route, batch->call.queue_id, appended);
         if (!receipt) {
             return false;
         }
         PyList_SET_ITEM(batch->receipts, batch->at + i, receipt);
         appended->queue_offset++;
-        appended->log_position += shmq_record_bytes(&batch->specs[i]); /* one part lies in one piece */
+        appended->log_position += shmq_record_bytes(&batch->part.specs[i]); /* one part lies in one piece */
     }
     return true;
 }
@@ -163,15 +120,20 @@ static bool part_receipts(struct batch *batch, struct shmq_appended *appended)
 static bool part_send(struct batch *batch)
 {
     struct shmq_appended appended;
-    if (!part_fill(batch) || part_append(batch, &appended) != SHMQ_OK) {
+    if (!part_fill(batch)) {
+        return false;
+    }
+    const struct batch_item *first = &batch->items[0];
+    bool constant = !first->body.held || first->body.buffer.readonly || first->copy;
+    if (part_append(batch->producer, &batch->call, &batch->part, constant, &appended) != SHMQ_OK) {
         return false;
     }
     batch->end = appended.end;
-    if (!producer_published(batch->producer, &batch->call, &appended, batch->count, appended.end, false) ||
+    if (!producer_published(batch->producer, &batch->call, &appended, batch->part.count, appended.end, false) ||
         !part_receipts(batch, &appended)) {
         return false;
     }
-    batch->at += batch->count;
+    batch->at += batch->part.count;
     part_clear(batch);
     return store_check(batch->producer->store);
 }
@@ -226,6 +188,7 @@ PyObject *producer_send_batch(PyProducer *self, PyObject *const *args, Py_ssize_
         return PyErr_NoMemory();
     }
     memset(batch, 0, offsetof(struct batch, items));
+    batch->part.count = batch->part.bytes = 0;
     batch->producer = self;
     batch->text.data = batch->text.fixed;
     bool ok = call_parse(self->state, "send_batch", self->state->name_bodies, BATCH_NAMES, args, nargs, kwnames,

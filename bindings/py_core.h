@@ -32,6 +32,13 @@ enum call_name {
     CALL_TIMEOUT, CALL_COUNT,
 };
 
+/* Arguments of append, append_batch and append_encoded_batch; the order of their `values`. */
+enum append_name {
+    APPEND_TOPIC, APPEND_BODY, APPEND_PROPERTIES, APPEND_QUEUE_ID, APPEND_FLAG, APPEND_SYS_FLAG, APPEND_BORN,
+    APPEND_BORN_HOST, APPEND_RECONSUME, APPEND_PREPARED, APPEND_TAG_CODE, APPEND_TIMEOUT, APPEND_RECORDS,
+    APPEND_BATCH_BODY, APPEND_EXTRA, APPEND_COUNT,
+};
+
 struct py_message;
 struct py_receipt;
 
@@ -40,6 +47,7 @@ struct core_state {
     PyObject *error_factory;   /* makes the exception from CoreError's arguments; NULL: CoreError itself */
     PyTypeObject *store_type, *receipt_type, *producer_type, *slot_type, *message_type, *reader_type;
     PyObject *call_names[CALL_COUNT]; /* interned; CALL_SECOND is "body" */
+    PyObject *append_names[APPEND_COUNT];
     PyObject *name_bodies, *name_size, *name_ack, *name_nack, *name_extend, *name_idle;
     struct py_message *message_free[FREE_LIST_MAX];
     struct py_receipt *receipt_free[FREE_LIST_MAX];
@@ -59,6 +67,7 @@ typedef struct {
     int units_fd;              /* our duplicate, or -1 */
     int users;                 /* calls that are inside without the GIL */
     uint32_t bell_seen;
+    uint32_t interrupts_seen;  /* by wait_queues */
     void *maps[3];             /* control, units, readers */
     size_t map_bytes[3];
 } PyStore;
@@ -81,7 +90,9 @@ struct route {                 /* what a producer knows of one topic */
     uint32_t name_bytes;
     uint32_t index;
     uint32_t version;          /* of the topic entry when it was read */
-    uint32_t write_queues;
+    uint32_t perm;
+    uint32_t write_queues;     /* what send() goes round; 0 when the topic takes no messages */
+    uint32_t queue_count;      /* what append() may name: all there are, to read or to write */
     uint32_t turn;
     uint32_t *queues;
 };
@@ -177,7 +188,8 @@ bool store_format(PyStore *self, PyObject *format); /* py_format.c: fill mapped,
 PyObject *store_stats(PyStore *self, PyObject *unused); /* py_attribute.c */
 void store_methods_join(void); /* before the type is made */
 extern PyType_Spec store_spec;
-extern PyMethodDef keeper_methods[], table_methods[], member_methods[], scan_methods[];
+extern PyMethodDef keeper_methods[], table_methods[], member_methods[], scan_methods[], pull_methods[],
+    index_methods[];
 extern PyGetSetDef store_getset[];
 
 /* ---- py_property.c: RocketMQ's property text ---- */
@@ -242,6 +254,40 @@ PyObject *producer_send_oneway(PyProducer *self, PyObject *const *args, Py_ssize
 PyObject *producer_send_batch(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 extern PyType_Spec producer_spec;
 
+/* ---- py_part.c: the records one acquisition of the lock stores ---- */
+struct batch_part {
+    uint32_t count, bytes;
+    struct shmq_spec specs[SHMQ_BATCH_MAX];
+    int64_t tag_hashes[SHMQ_BATCH_MAX];
+};
+/* Whether a record of that size still belongs to the part; its spec is put at specs[count] then, and added. */
+bool part_takes(const struct batch_part *part, uint32_t record_bytes);
+void part_add(struct batch_part *part, uint32_t record_bytes, int64_t tag_hash);
+/* `constant`: nobody writes to the body of a record that is alone. As producer_append. */
+enum shmq_status part_append(PyProducer *producer, struct call *call, const struct batch_part *part, bool constant,
+                             struct shmq_appended *first);
+
+/* ---- py_append.c, py_append_batch.c: records whose every field the caller decides ---- */
+struct append_form {           /* what one of the methods takes */
+    const char *method;
+    const enum append_name *positions;
+    int position_count;
+    uint32_t needed, allowed;  /* bits of append_name */
+};
+struct append_call {
+    struct call call;          /* route, queue and timeout; no values */
+    struct shmq_spec base;     /* every field but body and properties */
+    bool has_tag;
+    int64_t tag_code;          /* what the unit says instead of the tag's hash */
+};
+bool append_call_open(PyProducer *self, const struct append_form *form, PyObject *const *args, Py_ssize_t nargs,
+                      PyObject *kwnames, PyObject **values, struct append_call *call);
+int64_t text_tag_hash(const struct append_call *call, const struct shmq_text_facts *facts);
+PyObject *appended_tuple(const struct shmq_appended *appended); /* (queue offset, log position, store_ms, end) */
+PyObject *producer_append_record(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *producer_append_batch(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *producer_append_encoded_batch(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+
 /* ---- py_reserve.c, py_slot.c ---- */
 PyObject *producer_reserve(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 extern PyType_Spec slot_spec;
@@ -268,5 +314,8 @@ extern PyMethodDef foreign_functions[];
 
 /* ---- py_record.c: module functions on records ---- */
 extern PyMethodDef record_functions[];
+
+/* ---- py_index.c ---- */
+extern PyMethodDef index_functions[];
 
 #endif

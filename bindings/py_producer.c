@@ -9,6 +9,7 @@
 #include "py_core.h"
 
 #define ROUTE_READ_TRIES 1000
+#define PERM_WRITE 2u
 
 /* ---- routes ---------------------------------------------------------------------------------------- */
 static inline bool route_holds(const PyProducer *self, const struct route *route)
@@ -23,11 +24,12 @@ static bool route_read(PyProducer *self, struct route *route, uint32_t index)
 {
     struct shmq_store *core = &self->store->core;
     struct shmq_topic *entry = &core->topics[index];
-    uint32_t version, write_queues, perm;
+    uint32_t version, read_queues, write_queues, perm;
     bool same;
     int tries = 0;
     do {
         version = atomic_load_explicit(&entry->version, memory_order_acquire);
+        read_queues = entry->read_queues;
         write_queues = entry->write_queues;
         perm = entry->perm;
         same = atomic_load_explicit(&entry->state, memory_order_acquire) == SHMQ_TOPIC_LIVE &&
@@ -37,17 +39,18 @@ static bool route_read(PyProducer *self, struct route *route, uint32_t index)
     if (!same || tries == ROUTE_READ_TRIES) {
         return false;
     }
-    if (!write_queues || !(perm & 2) || write_queues > core->sizes.queue_max) {
-        core_raise(self->state, SHMQ_NO_QUEUE, "topic '%s' takes no messages: %u write queues, permission %u",
-                   route->name, write_queues, perm);
+    uint32_t queue_count = read_queues > write_queues ? read_queues : write_queues;
+    if (queue_count > core->sizes.queue_max) {
+        core_raise(self->state, SHMQ_CORRUPT, "topic '%s' has %u queues, the broker at most %u", route->name,
+                   queue_count, core->sizes.queue_max);
         return false;
     }
-    uint32_t *queues = PyMem_Malloc(write_queues * sizeof *queues);
+    uint32_t *queues = PyMem_Malloc((queue_count + 1u) * sizeof *queues);
     if (!queues) {
         PyErr_NoMemory();
         return false;
     }
-    for (uint32_t i = 0; i < write_queues; i++) {
+    for (uint32_t i = 0; i < queue_count; i++) {
         queues[i] = shmq_topic_queue(core, index, i);
         if (queues[i] == SHMQ_NONE) {
             PyMem_Free(queues);
@@ -58,7 +61,9 @@ static bool route_read(PyProducer *self, struct route *route, uint32_t index)
     route->queues = queues;
     route->index = index;
     route->version = version;
-    route->write_queues = write_queues;
+    route->perm = perm;
+    route->write_queues = perm & PERM_WRITE ? write_queues : 0;
+    route->queue_count = queue_count;
     return true;
 }
 
@@ -123,7 +128,7 @@ static struct route *route_new(PyProducer *self, PyObject *topic)
     route->name_bytes = (uint32_t)bytes;
     self->seed = self->seed * 1664525u + 1013904223u;
     if (route_resolve(self, route)) {
-        route->turn = (self->seed >> 8) % route->write_queues; /* producers that start together spread out */
+        route->turn = (self->seed >> 8) % (route->write_queues + 1u); /* producers that start together spread out */
         return route;
     }
     route_free(route);
@@ -197,6 +202,11 @@ bool call_route(PyProducer *self, struct call *call)
     }
     struct route *route = call->route = producer_route(self, call->values[CALL_TOPIC]);
     if (!route) {
+        return false;
+    }
+    if (!route->write_queues) {
+        core_raise(self->state, SHMQ_NO_QUEUE, "topic '%s' takes no messages: permission %u, %u queues", route->name,
+                   route->perm, route->queue_count);
         return false;
     }
     call->timeout = self->timeout;
@@ -301,6 +311,12 @@ static PyMethodDef producer_methods[] = {
      "As send, without a receipt and without waiting for durability."},
     {"send_batch", (PyCFunction)(void (*)(void))producer_send_batch, METH_FASTCALL | METH_KEYWORDS,
      "All bodies into one queue, in order."},
+    {"append", (PyCFunction)(void (*)(void))producer_append_record, METH_FASTCALL | METH_KEYWORDS,
+     "Store one record whose every field the caller decides."},
+    {"append_batch", (PyCFunction)(void (*)(void))producer_append_batch, METH_FASTCALL | METH_KEYWORDS,
+     "Store (body, properties, flag) tuples in one queue, in order."},
+    {"append_encoded_batch", (PyCFunction)(void (*)(void))producer_append_encoded_batch, METH_FASTCALL | METH_KEYWORDS,
+     "Store the messages in the body of a SEND_BATCH_MESSAGE request in one queue, in order."},
     {"reserve", (PyCFunction)(void (*)(void))producer_reserve, METH_FASTCALL | METH_KEYWORDS,
      "Room for a body inside the log itself."},
     {NULL},

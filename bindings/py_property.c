@@ -246,23 +246,21 @@ static bool put_property(struct core_state *state, PyObject *name, PyObject *val
            put_pair(state, text, pair[0].data, pair[0].bytes, &pair[1]);
 }
 
-/* Text that is encoded already, of a record that is stored again. The CRC of the old record is not carried over. */
+/* Text that is encoded already, of a record that is stored again. */
 static bool put_text(struct core_state *state, PyObject *raw, struct property_text *text, int64_t *tag_hash)
 {
     const char *data = PyBytes_AS_STRING(raw);
-    size_t bytes = (size_t)PyBytes_GET_SIZE(raw), value_bytes;
-    const char *crc = shmq_property_find(data, bytes, CRC_NAME, strlen(CRC_NAME), &value_bytes);
-    if (crc) {
-        bytes = (size_t)(crc - data) - strlen(CRC_NAME) - 1; /* it is always the last one */
-    }
-    const char *tag = shmq_property_find(data, bytes, "TAGS", 4, &value_bytes);
-    if (tag && tag_hash) {
-        *tag_hash = shmq_tag_hash(tag, value_bytes);
-    }
-    if (!text_put(state, text, data, bytes)) {
+    size_t bytes = (size_t)PyBytes_GET_SIZE(raw);
+    struct shmq_text_facts facts;
+    shmq_text_look(data, bytes, &facts);
+    if (!text_room(state, text, bytes - facts.crc_bytes)) {
         return false;
     }
-    return !bytes || data[bytes - 1] == VALUE_END || text_end(state, text, VALUE_END);
+    if (facts.tag_bytes && tag_hash) {
+        *tag_hash = shmq_tag_hash(facts.tag, facts.tag_bytes);
+    }
+    text->bytes += shmq_text_copy(text->data + text->bytes, data, bytes);
+    return !text->bytes || text->data[text->bytes - 1] == VALUE_END || text_end(state, text, VALUE_END);
 }
 
 static bool put_properties(struct core_state *state, PyObject *properties, struct property_text *text,

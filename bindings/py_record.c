@@ -111,13 +111,15 @@ static PyObject *core_record_encode(PyObject *module, PyObject *args, PyObject *
                                      &spec.reconsume_times, &numbers.prepared_position, &hosts[0], &hosts[1])) {
         return NULL;
     }
-    if ((hosts[0].obj && hosts[0].len != 8) || (hosts[1].obj && hosts[1].len != 8)) {
-        core_raise(state, SHMQ_BAD_ARGUMENT, "a host is 8 bytes: IPv4 address and port");
+    if ((hosts[0].obj && hosts[0].len != SHMQ_HOST_BYTES && hosts[0].len != SHMQ_HOST_BYTES_V6) ||
+        (hosts[1].obj && hosts[1].len != SHMQ_HOST_BYTES)) {
+        core_raise(state, SHMQ_BAD_ARGUMENT, "a host is 8 bytes, IPv4 address and port; a born host of IPv6 20");
     } else if (body.len > UINT32_MAX || topic.len > UINT32_MAX || properties.len > UINT32_MAX) {
         core_raise(state, SHMQ_TOO_LARGE, "a record holds at most %u bytes of body", SHMQ_BODY_BYTES_MAX);
     } else {
         if (hosts[0].obj) {
-            memcpy(spec.born_host, hosts[0].buf, 8);
+            memcpy(spec.born_host, hosts[0].buf, (size_t)hosts[0].len);
+            spec.born_host_bytes = (uint8_t)hosts[0].len;
         }
         if (hosts[1].obj) {
             memcpy(spec.store_host, hosts[1].buf, 8);

@@ -106,10 +106,12 @@ static enum shmq_status append_long(PyProducer *self, const struct call *call, c
 {
     PyStore *store = self->store;
     uint64_t deadline = deadline_after(store, call->timeout);
-    uint32_t tail_bytes = shmq_record_bytes(spec) - SHMQ_RECORD_BODY_AT - spec->body_bytes;
+    uint32_t longer = shmq_record_body_at(spec) - SHMQ_RECORD_BODY_AT; /* see claim.c */
+    uint32_t body_bytes = spec->body_bytes + longer;
+    uint32_t tail_bytes = shmq_record_bytes(spec) - SHMQ_RECORD_BODY_AT - body_bytes;
     for (;;) {
         struct shmq_claim_handle claim;
-        enum shmq_status status = claim_open(store, call->queue, spec->body_bytes, tail_bytes, deadline, &claim);
+        enum shmq_status status = claim_open(store, call->queue, body_bytes, tail_bytes, deadline, &claim);
         if (status != SHMQ_OK) {
             return status;
         }
@@ -117,10 +119,10 @@ static enum shmq_status append_long(PyProducer *self, const struct call *call, c
         in_place.body = NULL;
         if (spec->body_bytes > COPY_WITHOUT_GIL_BYTES) {
             Py_BEGIN_ALLOW_THREADS
-            in_place.body_crc_raw = claim_fill(claim.body, spec, body_constant);
+            in_place.body_crc_raw = claim_fill(claim.body + longer, spec, body_constant);
             Py_END_ALLOW_THREADS
         } else {
-            in_place.body_crc_raw = claim_fill(claim.body, spec, body_constant);
+            in_place.body_crc_raw = claim_fill(claim.body + longer, spec, body_constant);
         }
         status = claim_finish(store, &claim, &in_place, tag_hash, deadline, out);
         if (status == SHMQ_OK) {
@@ -140,7 +142,7 @@ enum shmq_status producer_append(PyProducer *self, struct call *call, const stru
                                  int64_t tag_hash, struct shmq_appended *out)
 {
     enum shmq_status status;
-    uint32_t bytes = spec->body_bytes + spec->properties_bytes + SHMQ_RECORD_BODY_AT + spec->topic_bytes;
+    uint32_t bytes = spec->body_bytes + spec->properties_bytes + shmq_record_body_at(spec) + spec->topic_bytes;
     if (bytes > SHMQ_INLINE_BYTES_MAX - 64 && shmq_record_bytes(spec) > SHMQ_INLINE_BYTES_MAX) {
         status = append_long(self, call, spec, body_constant, tag_hash, out);
     } else {

@@ -137,8 +137,8 @@ static struct shmq_mapping *mapping_of(struct shmq_reader *reader, uint64_t log_
     return mapping;
 }
 
-static enum shmq_status record_check(struct shmq_mapping *mapping, const struct shmq_unit *unit, uint64_t offset,
-                                     struct shmq_view *view)
+enum shmq_status shmq_unit_check(const struct shmq_mapping *mapping, const struct shmq_unit *unit, uint64_t queue_offset,
+                                 struct shmq_view *view)
 {
     uint64_t at = unit->log_position - mapping->base;
     if (at >= mapping->bytes || unit->record_bytes > mapping->bytes - at) {
@@ -148,7 +148,7 @@ static enum shmq_status record_check(struct shmq_mapping *mapping, const struct 
         return SHMQ_CORRUPT;
     }
     bool same = view->record_bytes == unit->record_bytes && view->log_position == unit->log_position &&
-                view->queue_offset == offset;
+                view->queue_offset == queue_offset;
     return same ? SHMQ_OK : SHMQ_CORRUPT;
 }
 
@@ -200,7 +200,7 @@ static enum shmq_status cursor_deliver(struct shmq_reader *reader, struct shmq_c
     }
     record_prefetch(cursor, mapping);
     shmq_mapping_populate_read(mapping, unit->log_position, unit->record_bytes);
-    enum shmq_status status = record_check(mapping, unit, offset, &out->view);
+    enum shmq_status status = shmq_unit_check(mapping, unit, offset, &out->view);
     out->queue = cursor->queue;
     out->queue_offset = offset;
     out->log_position = unit->log_position;
@@ -308,7 +308,7 @@ enum shmq_status shmq_reader_search_time(struct shmq_store *store, uint32_t queu
         if (!mapping) {
             return errno == ENOENT ? SHMQ_GONE : SHMQ_SYSTEM;
         }
-        if (record_check(mapping, &unit, middle, &view) != SHMQ_OK) {
+        if (shmq_unit_check(mapping, &unit, middle, &view) != SHMQ_OK) {
             return SHMQ_CORRUPT;
         }
         if (view.store_ms >= store_ms) {

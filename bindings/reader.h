@@ -97,6 +97,33 @@ void shmq_reader_waited(struct shmq_reader *reader, uint64_t nanoseconds);
 uint64_t shmq_reader_lag(const struct shmq_reader *reader);
 /* First queue offset whose record was stored at or after store_ms. */
 enum shmq_status shmq_reader_search_time(struct shmq_store *store, uint32_t queue, uint64_t store_ms, uint64_t *offset);
+/* Whether the record at a unit's place is the one it names; `view` is set when it decodes. */
+enum shmq_status shmq_unit_check(const struct shmq_mapping *mapping, const struct shmq_unit *unit, uint64_t queue_offset,
+                                 struct shmq_view *view);
+
+/* ---- pull.c: many records of one queue at once, for somebody else ---- */
+#define SHMQ_PULL_MAX 1024u
+struct shmq_span { const uint8_t *data; uint64_t bytes; struct shmq_mapping *mapping; bool holds; };
+struct shmq_pull {
+    uint32_t queue;
+    uint64_t offset;           /* the first one wanted */
+    uint32_t count_max;
+    uint64_t bytes_max;        /* the first record goes even if it is longer */
+    uint32_t scan_max;         /* units looked at */
+    const int64_t *tags;       /* hashes; NULL: all */
+    uint32_t tag_count;
+    uint64_t next_offset;      /* behind what was looked at; of the first left when `offset` is below it */
+    uint32_t count;
+    uint64_t bytes;
+    uint64_t log_position;     /* of SHMQ_CORRUPT and SHMQ_SYSTEM at next_offset; UINT64_MAX: its unit is nowhere */
+    uint32_t span_count;
+    struct shmq_span spans[SHMQ_PULL_MAX];
+};
+/* Choose records; their files stay mapped until shmq_pull_release, which must follow whatever the status is. */
+enum shmq_status shmq_pull_plan(struct shmq_store *store, struct shmq_pull *pull);
+void shmq_pull_copy(const struct shmq_pull *pull, uint8_t *out); /* pull->bytes; needs no store */
+void shmq_pull_release(struct shmq_pull *pull);
+
 static inline uint64_t shmq_queue_first(const struct shmq_store *store, uint32_t queue)
 {
     return atomic_load_explicit(&store->queues[queue].offset_min, memory_order_acquire);

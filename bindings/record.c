@@ -32,10 +32,8 @@ enum {
     SYS_FLAG_AT = 36,
     BORN_HOST_AT = 48,
     STORE_MS_AT = 56,
-    LATE_END = 64,              /* the patch works on the register after this many bytes */
+    LATE_END = 64,              /* the patch works on the register after this many bytes, + 12 with an IPv6 host */
     FIXED_BYTES = SHMQ_RECORD_BODY_AT + 1 + 2,
-    HOST_BYTES = 8,
-    HOST_BYTES_V6 = 20,
     SYS_FLAG_BORN_V6 = 16,
     SYS_FLAG_STORE_V6 = 32,
     LENGTH_MAX_V1 = 127,        /* Java reads signed numbers */
@@ -105,11 +103,11 @@ uint32_t shmq_record_bytes(const struct shmq_spec *spec)
         return 0;
     uint32_t properties_bytes = spec->properties_bytes + separator_bytes(spec) + SHMQ_RECORD_CRC_BYTES;
     uint32_t tail_bytes = topic_length_bytes(spec) + spec->topic_bytes + 2 + properties_bytes;
-    uint32_t record_bytes = SHMQ_RECORD_BODY_AT + spec->body_bytes + tail_bytes;
+    uint32_t record_bytes = shmq_record_body_at(spec) + spec->body_bytes + tail_bytes;
     return properties_bytes > SHMQ_PROPERTIES_BYTES_MAX || record_bytes > SHMQ_RECORD_BYTES_MAX ? 0 : record_bytes;
 }
 
-/* The 88 bytes before the body, with bodyCRC and the late fields zero. */
+/* The 88 or 100 bytes before the body, with bodyCRC and the late fields zero. */
 static inline void put_head(uint8_t *out, const struct shmq_spec *spec, uint32_t record_bytes)
 {
     out = put32(out, record_bytes);
@@ -119,11 +117,13 @@ static inline void put_head(uint8_t *out, const struct shmq_spec *spec, uint32_t
     out = put32(out, spec->flag);
     out = put64(out, 0);
     out = put64(out, 0);
-    out = put32(out, spec->sys_flag & ~(uint32_t)(SYS_FLAG_BORN_V6 | SYS_FLAG_STORE_V6)); /* a spec has IPv4 hosts */
+    const bool born_v6 = spec->born_host_bytes == SHMQ_HOST_BYTES_V6;
+    const uint32_t sys_flag = spec->sys_flag & ~(uint32_t)(SYS_FLAG_BORN_V6 | SYS_FLAG_STORE_V6);
+    out = put32(out, sys_flag | (born_v6 ? SYS_FLAG_BORN_V6 : 0)); /* the store host is an IPv4 one */
     out = put64(out, spec->born_ms);
-    out = put_bytes(out, spec->born_host, HOST_BYTES);
+    out = put_bytes(out, spec->born_host, born_v6 ? SHMQ_HOST_BYTES_V6 : SHMQ_HOST_BYTES);
     out = put64(out, 0);
-    out = put_bytes(out, spec->store_host, HOST_BYTES);
+    out = put_bytes(out, spec->store_host, SHMQ_HOST_BYTES);
     out = put32(out, spec->reconsume_times);
     out = put64(out, spec->prepared_position);
     put32(out, spec->body_bytes);
@@ -150,10 +150,11 @@ static inline size_t put_tail(uint8_t *tail, const struct shmq_spec *spec)
 void shmq_record_encode(uint8_t *out, const struct shmq_spec *spec, struct shmq_patch *patch)
 {
     const uint32_t record_bytes = shmq_record_bytes(spec), body_bytes = spec->body_bytes;
-    *patch = (struct shmq_patch){.record_bytes = record_bytes};
+    const uint32_t body_at = shmq_record_body_at(spec);
+    *patch = (struct shmq_patch){.record_bytes = record_bytes, .longer = body_at - SHMQ_RECORD_BODY_AT};
     if (record_bytes == 0)
         return;
-    uint8_t *body = out + SHMQ_RECORD_BODY_AT, *tail = body + body_bytes;
+    uint8_t *body = out + body_at, *tail = body + body_bytes;
     put_head(out, spec, record_bytes);
     const size_t tail_bytes = put_tail(tail, spec);
     uint32_t body_raw = START;
@@ -164,15 +165,15 @@ void shmq_record_encode(uint8_t *out, const struct shmq_spec *spec, struct shmq_
     const uint32_t body_crc = ~body_raw & CRC_MASK;
     /* Register after the body = body_raw, + what the head left in the register instead of START, + the body CRC that
      * was still zero when the head was read; each followed by the bytes behind it. */
-    const uint32_t head_raw = shmq_crc_engine.raw(START, out, SHMQ_RECORD_BODY_AT);
+    const uint32_t head_raw = shmq_crc_engine.raw(START, out, body_at);
     const uint64_t words[3] = {SHMQ_CRC_STATE(body_raw), SHMQ_CRC_STATE(head_raw ^ START),
                                SHMQ_CRC_STATE(crc_word32(body_crc))};
     const uint32_t multipliers[3] = {SHMQ_CRC_ONE, shmq_crc_engine.shift(body_bytes),
-                                     shmq_crc_engine.shift((uint64_t)body_bytes + SHMQ_RECORD_BODY_AT - BODY_CRC_AT)};
+                                     shmq_crc_engine.shift((uint64_t)body_bytes + body_at - BODY_CRC_AT)};
     const uint32_t before_tail = shmq_crc_engine.products(words, multipliers, SHMQ_CRC_ONE);
     put32(out + BODY_CRC_AT, body_crc);
     patch->crc_raw = shmq_crc_engine.raw(before_tail, tail, tail_bytes);
-    patch->shift = shmq_crc_engine.shift(record_bytes - SHMQ_RECORD_CRC_BYTES - LATE_END);
+    patch->shift = shmq_crc_engine.shift(record_bytes - SHMQ_RECORD_CRC_BYTES - LATE_END - patch->longer);
 }
 
 /* ---- late fields ---------------------------------------------------------------------------------- */
@@ -199,11 +200,11 @@ void shmq_record_patch(uint8_t *record, const struct shmq_patch *patch, uint64_t
         return;
     put64(record + QUEUE_OFFSET_AT, queue_offset);
     put64(record + LOG_POSITION_AT, log_position);
-    put64(record + STORE_MS_AT, store_ms);
-    /* A word that ends d bytes before LATE_END weighs x^(8d + 32), the power table's entry d + 4. */
+    put64(record + STORE_MS_AT + patch->longer, store_ms);
+    /* A word that ends d bytes before LATE_END (+ longer) weighs x^(8d + 32), the power table's entry d + 4. */
     const uint64_t words[3] = {crc_word64(queue_offset), crc_word64(log_position), crc_word64(store_ms)};
-    const uint32_t multipliers[3] = {shmq_crc_near[LATE_END - QUEUE_OFFSET_AT - 8 + 4],
-                                     shmq_crc_near[LATE_END - LOG_POSITION_AT - 8 + 4],
+    const uint32_t multipliers[3] = {shmq_crc_near[LATE_END - QUEUE_OFFSET_AT - 8 + 4 + patch->longer],
+                                     shmq_crc_near[LATE_END - LOG_POSITION_AT - 8 + 4 + patch->longer],
                                      shmq_crc_near[LATE_END - STORE_MS_AT - 8 + 4]};
     const uint32_t crc_raw = patch->crc_raw ^ shmq_crc_engine.products(words, multipliers, patch->shift);
     put_digits(record + patch->record_bytes - DIGITS - 1, ~crc_raw & CRC_MASK);
@@ -235,9 +236,9 @@ static inline uint64_t get64(const uint8_t *at)
 static inline const uint8_t *decode_head(const uint8_t *data, const uint8_t *end, struct shmq_view *view)
 {
     view->sys_flag = get32(data + SYS_FLAG_AT);
-    view->born_host_bytes = view->sys_flag & SYS_FLAG_BORN_V6 ? HOST_BYTES_V6 : HOST_BYTES;
-    view->store_host_bytes = view->sys_flag & SYS_FLAG_STORE_V6 ? HOST_BYTES_V6 : HOST_BYTES;
-    const size_t longer = view->born_host_bytes + view->store_host_bytes - 2 * HOST_BYTES;
+    view->born_host_bytes = view->sys_flag & SYS_FLAG_BORN_V6 ? SHMQ_HOST_BYTES_V6 : SHMQ_HOST_BYTES;
+    view->store_host_bytes = view->sys_flag & SYS_FLAG_STORE_V6 ? SHMQ_HOST_BYTES_V6 : SHMQ_HOST_BYTES;
+    const size_t longer = view->born_host_bytes + view->store_host_bytes - 2 * SHMQ_HOST_BYTES;
     if ((size_t)(end - data) < FIXED_BYTES + longer)
         return NULL;
     view->body_crc = get32(data + BODY_CRC_AT);

@@ -301,6 +301,9 @@ int32_t shmq_tag_hash(const char *utf8, size_t bytes);                    /* Jav
 #define SHMQ_RECORD_BYTES_MAX (SHMQ_BODY_BYTES_MAX + (64u << 10))
 #define SHMQ_SYS_FLAG_TRANSACTION 12u      /* mask; 4 prepared and 12 rollback are stored but belong to no queue */
 #define SHMQ_SYS_FLAG_ROLLBACK 12u
+#define SHMQ_HOST_BYTES 8u                 /* IPv4 address and port */
+#define SHMQ_HOST_BYTES_V6 20u
+#define SHMQ_HOST_LONGER (SHMQ_HOST_BYTES_V6 - SHMQ_HOST_BYTES)
 /* A unit says a hash of 32 bits, or in the schedule queues a due time. A caller that knows the delay but not the store
  * time passes SHMQ_UNIT_DELAY_BASE + delay; the append writes store time + delay. */
 #define SHMQ_UNIT_DELAY_BASE INT64_MIN
@@ -308,7 +311,7 @@ int32_t shmq_tag_hash(const char *utf8, size_t bytes);                    /* Jav
 #define SHMQ_HOLE_TOPIC "RMQ_SYS_SHMQ_HOLE" /* filler left by an evicted claim, sysFlag rollback: no reader dispatches it */
 
 struct shmq_spec {             /* what to store; pointers are borrowed for the call */
-    const void *body;          /* NULL: body_bytes are left to the caller, at SHMQ_RECORD_BODY_AT */
+    const void *body;          /* NULL: body_bytes are left to the caller, at shmq_record_body_at() */
     uint32_t body_bytes;
     uint32_t body_crc_raw;     /* with body == NULL: shmq_crc32_raw(0xFFFFFFFF, body) already computed */
     const char *topic;
@@ -321,16 +324,27 @@ struct shmq_spec {             /* what to store; pointers are borrowed for the c
     uint32_t reconsume_times;
     uint64_t born_ms;          /* 0: the time of storing */
     uint64_t prepared_position;
-    uint8_t born_host[8];
+    uint8_t born_host[SHMQ_HOST_BYTES_V6]; /* address and port; the sysFlag's bit follows born_host_bytes */
+    uint8_t born_host_bytes;   /* SHMQ_HOST_BYTES_V6, anything else: IPv4 */
     uint8_t store_host[8];
 };
 
 struct shmq_patch {            /* what must be kept to fill the last fields in under the lock */
     uint32_t record_bytes;
     uint32_t crc_raw;          /* over [0, record_bytes - 20) with queueOffset, physicalOffset, storeTimestamp zero */
-    uint32_t shift;            /* multiplier for the bytes from 64 to record_bytes - 20 */
+    uint32_t shift;            /* multiplier for the bytes from 64 (+ longer) to record_bytes - 20 */
+    uint32_t longer;           /* what the born host takes more than an IPv4 one: 0 or 12 */
 };
 
+static inline uint32_t shmq_record_body_at(const struct shmq_spec *spec)
+{
+    return SHMQ_RECORD_BODY_AT + (spec->born_host_bytes == SHMQ_HOST_BYTES_V6 ? SHMQ_HOST_LONGER : 0);
+}
+/* Prepared and rolled back messages of a transaction are in the log only: no unit, queue offset 0. */
+static inline bool shmq_is_queued(uint32_t sys_flag)
+{
+    return (sys_flag & 4u) == 0;
+}
 uint32_t shmq_record_bytes(const struct shmq_spec *spec);
 /* Write everything but the three late fields and the CRC digits; `out` has shmq_record_bytes() bytes. */
 void shmq_record_encode(uint8_t *out, const struct shmq_spec *spec, struct shmq_patch *patch);
@@ -364,6 +378,20 @@ enum shmq_status shmq_record_decode(const uint8_t *data, size_t bytes, struct sh
 enum shmq_status shmq_record_verify(const uint8_t *data, const struct shmq_view *view);
 /* Value of one property in RocketMQ text, or NULL. */
 const char *shmq_property_find(const char *properties, size_t bytes, const char *key, size_t key_bytes, size_t *value_bytes);
+
+/* ---- what clients send, batch.c ------------------------------------------------------------------------ */
+struct shmq_text_facts { const char *tag; size_t tag_bytes; size_t crc_bytes; }; /* crc_bytes: of record CRCs in it */
+void shmq_text_look(const char *text, size_t bytes, struct shmq_text_facts *out);
+/* Copy property text without record CRCs, which belong to the record it came from; returns bytes - crc_bytes. */
+size_t shmq_text_copy(char *out, const char *text, size_t bytes);
+struct shmq_batch_record {     /* one message of a batch; pointers into the caller's bytes */
+    uint32_t flag;
+    const uint8_t *body;    uint32_t body_bytes;
+    const char *properties; uint32_t properties_bytes;
+    const char *reason;        /* of SHMQ_BAD_ARGUMENT: what is wrong with it */
+};
+/* Read the message at *at and move on; SHMQ_EMPTY at the end. Reads no byte at or beyond data + bytes. */
+enum shmq_status shmq_batch_next(const uint8_t *data, size_t bytes, size_t *at, struct shmq_batch_record *out);
 
 /* ---- the attached store ------------------------------------------------------------------------------- */
 struct shmq_mapping {          /* one mapped CommitLog file; views keep it alive */
@@ -417,6 +445,7 @@ struct shmq_store {
     uint32_t wait_threads;
     bool wait_leader;
     uint64_t wait_round;              /* grows each time the leader comes back */
+    _Atomic uint32_t interrupts;      /* wake.c: grows with each shmq_interrupt */
     uint8_t *scratch;                 /* append.c: private encode buffer, SHMQ_BATCH_BYTES_MAX + slack */
     int consumequeue_fd;              /* reader.c: one cached ConsumeQueue file */
     char consumequeue_path[1400];
@@ -522,6 +551,19 @@ void shmq_wake_client(struct shmq_store *store, uint32_t slot);
 /* Sleep until one of the queues moves past its offset, or deadline. Sets the waiter bits, re-checks, sleeps. */
 enum shmq_status shmq_wait(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets, uint32_t count,
                            uint32_t spin_us, uint64_t deadline_ns);
+struct shmq_watch {            /* what a wait ends for */
+    const uint32_t *queues;    /* one of them has a visible message at or behind its offset */
+    const uint64_t *offsets;
+    uint32_t count;
+    uint64_t durable_end;      /* with sync flush: the durable end has reached it; UINT64_MAX: never mind */
+    bool interruptible;        /* shmq_interrupt was called more than `interrupts_seen` times */
+    uint32_t interrupts_seen;
+};
+/* As shmq_wait, for any of these. */
+enum shmq_status shmq_wait_for(struct shmq_store *store, const struct shmq_watch *watch, uint32_t spin_us,
+                               uint64_t deadline_ns);
+/* End the interruptible waits of this handle, from any thread: those that sleep, and the next to begin. */
+void shmq_interrupt(struct shmq_store *store);
 void shmq_ring_keeper(struct shmq_store *store);
 
 /* ---- test points: named places between protocol steps; nothing at all without SHMQ_TEST_POINTS -------- */

@@ -112,7 +112,14 @@ void shmq_wake_client(struct shmq_store *store, uint32_t slot)
     pthread_mutex_unlock(&store->wait_mutex);
 }
 
-static bool has_news(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets, uint32_t count)
+void shmq_interrupt(struct shmq_store *store)
+{
+    /* Counted before anybody is woken: a leader that becomes ASLEEP too late for that post sees the count. */
+    atomic_fetch_add_explicit(&store->interrupts, 1, memory_order_seq_cst);
+    shmq_wake_client(store, store->client_slot);
+}
+
+static bool queues_have_news(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         if (queues[i] >= store->sizes.queue_max ||
@@ -135,16 +142,25 @@ static bool has_news(struct shmq_store *store, const uint32_t *queues, const uin
     return false;
 }
 
-static bool spin_for_news(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets, uint32_t count,
-                          uint32_t spin_us)
+static bool has_news(struct shmq_store *store, const struct shmq_watch *watch)
+{
+    if (watch->interruptible &&
+        atomic_load_explicit(&store->interrupts, memory_order_acquire) != watch->interrupts_seen) {
+        return true;
+    }
+    return shmq_load_acquire(&store->log->durable_end) >= watch->durable_end ||
+           queues_have_news(store, watch->queues, watch->offsets, watch->count);
+}
+
+static bool spin_for_news(struct shmq_store *store, const struct shmq_watch *watch, uint32_t spin_us)
 {
     if (spin_us == 0 || store->processors < 2) {
-        return has_news(store, queues, offsets, count);
+        return has_news(store, watch);
     }
     uint64_t until = store->io->monotonic_ns() + (uint64_t)spin_us * 1000u;
     do {
         for (int i = 0; i < 16; i++) {
-            if (has_news(store, queues, offsets, count)) {
+            if (has_news(store, watch)) {
                 return true;
             }
             shmq_pause();
@@ -167,12 +183,12 @@ static void raise_hands(struct shmq_store *store, const uint32_t *queues, uint32
 }
 
 /* The leader's sleep; its state is ASLEEP already. SHMQ_TIMED_OUT only when nobody claimed our wake-up. */
-static enum shmq_status sleep_as_leader(struct shmq_store *store, sem_t *semaphore, const uint32_t *queues,
-                                        const uint64_t *offsets, uint32_t count, uint64_t deadline_ns)
+static enum shmq_status sleep_as_leader(struct shmq_store *store, sem_t *semaphore, const struct shmq_watch *watch,
+                                        uint64_t deadline_ns)
 {
     enum shmq_status status = SHMQ_OK;
-    raise_hands(store, queues, count);
-    if (!has_news(store, queues, offsets, count)) {
+    raise_hands(store, watch->queues, watch->count);
+    if (!has_news(store, watch)) {
         struct timespec until = shmq_timespec(deadline_ns);
         if (sem_clockwait(semaphore, CLOCK_MONOTONIC, &until) == 0) {
             return SHMQ_OK;
@@ -192,13 +208,13 @@ static enum shmq_status sleep_as_leader(struct shmq_store *store, sem_t *semapho
 
 /* Another thread of this process waits on the semaphore; sleep until it comes back. wait_mutex held, so the leader
  * is either still ASLEEP, and any writer that takes our bits posts it, or on its way back to us. */
-static enum shmq_status sleep_behind_leader(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets,
-                                            uint32_t count, uint64_t deadline_ns)
+static enum shmq_status sleep_behind_leader(struct shmq_store *store, const struct shmq_watch *watch,
+                                            uint64_t deadline_ns)
 {
     uint64_t round = store->wait_round;
     struct timespec until = shmq_timespec(deadline_ns);
-    raise_hands(store, queues, count);
-    if (has_news(store, queues, offsets, count)) {
+    raise_hands(store, watch->queues, watch->count);
+    if (has_news(store, watch)) {
         return SHMQ_OK;
     }
     while (store->wait_round == round) {
@@ -212,7 +228,14 @@ static enum shmq_status sleep_behind_leader(struct shmq_store *store, const uint
 enum shmq_status shmq_wait(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets, uint32_t count,
                            uint32_t spin_us, uint64_t deadline_ns)
 {
-    if (spin_for_news(store, queues, offsets, count, spin_us)) {
+    const struct shmq_watch watch = {.queues = queues, .offsets = offsets, .count = count, .durable_end = UINT64_MAX};
+    return shmq_wait_for(store, &watch, spin_us, deadline_ns);
+}
+
+enum shmq_status shmq_wait_for(struct shmq_store *store, const struct shmq_watch *watch, uint32_t spin_us,
+                               uint64_t deadline_ns)
+{
+    if (spin_for_news(store, watch, spin_us)) {
         return SHMQ_OK;
     }
     if (store->client_slot >= store->sizes.client_max) {
@@ -224,14 +247,14 @@ enum shmq_status shmq_wait(struct shmq_store *store, const uint32_t *queues, con
     }
     pthread_mutex_lock(&store->wait_mutex);
     if (store->wait_leader) {
-        enum shmq_status status = sleep_behind_leader(store, queues, offsets, count, deadline_ns);
+        enum shmq_status status = sleep_behind_leader(store, watch, deadline_ns);
         pthread_mutex_unlock(&store->wait_mutex);
         return status;
     }
     store->wait_leader = true;
     atomic_store_explicit(&store->clients[store->client_slot].state, SHMQ_CLIENT_ASLEEP, memory_order_seq_cst);
     pthread_mutex_unlock(&store->wait_mutex);
-    enum shmq_status status = sleep_as_leader(store, semaphore, queues, offsets, count, deadline_ns);
+    enum shmq_status status = sleep_as_leader(store, semaphore, watch, deadline_ns);
     pthread_mutex_lock(&store->wait_mutex);
     store->wait_leader = false;
     store->wait_round++;

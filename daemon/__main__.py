@@ -1,6 +1,7 @@
 """The daemon's processes, told apart by their first argument: `serve` for people, `keeper` and `bridge` for `serve`.
 
     python -m shmq.daemon serve [--name NAME] [--store DIRECTORY] …
+    python -m shmq.daemon nameserver [--listen HOST:PORT] [--kv FILE] …     a name server without a broker
 
 Only what a process needs is imported in it, because every process of an idle broker costs memory.
 """
@@ -55,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--options", dest="options_json", help="all settings as one JSON object")
     serve.add_argument("--json", action="store_true", help="say that the broker is ready, or why not, as JSON")
     serve.add_argument("--ready-fd", type=int, default=-1, help="say it as JSON on this descriptor")
+    _add_nameserver(roles.add_parser("nameserver", help="run a name server in the foreground"))
     for role in ("keeper", "bridge"):
         child = roles.add_parser(role)
         child.add_argument("--options", dest="options_json", required=True)
@@ -70,10 +72,30 @@ def _add_network(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--nameserver", dest="nameservers", metavar="HOST:PORT;HOST:PORT")
     serve.add_argument("--cluster")
     serve.add_argument("--bridges", type=int)
-    serve.add_argument("--insecure", action="store_true", default=None)
+    _add_security(serve)
+
+
+def _add_security(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--insecure", action="store_true", default=None)
     for name in ("acl", "tls-cert", "tls-key"):
-        serve.add_argument(f"--{name}", metavar="FILE")
-    serve.add_argument("--tls-mode", choices=("disabled", "permissive", "enforcing"))
+        parser.add_argument(f"--{name}", metavar="FILE")
+    parser.add_argument("--tls-mode", choices=("disabled", "permissive", "enforcing"))
+
+
+def _add_nameserver(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--listen", metavar="HOST:PORT", help="where clients and brokers connect (127.0.0.1:9876)")
+    parser.add_argument("--kv", metavar="FILE", help="keeps the KV configuration")
+    parser.add_argument("--match-addresses", action="store_true")
+    _add_security(parser)
+    parser.add_argument("--log-format", choices=("text", "json"))
+    parser.add_argument("--json", dest="as_json", action="store_true")
+
+
+def _run_nameserver(arguments: argparse.Namespace) -> int:
+    from shmq.daemon.nameserver.process import NameServerOptions, run_nameserver
+
+    given = {name: value for name, value in vars(arguments).items() if name != "role" and value is not None}
+    return run_nameserver(NameServerOptions(**given))
 
 
 def _options_of(arguments: argparse.Namespace) -> Options:
@@ -103,6 +125,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     if not __debug__:
         sys.exit("shmq's daemon does not run under -O: its assertions guard the store")
+    if arguments.role == "nameserver":
+        return _run_nameserver(arguments)
     try:
         options = _options_of(arguments)
     except ShmqError as error:

@@ -22,9 +22,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from shmq.daemon.bridge.connection import BridgeConnection, Budget
+from shmq.daemon.bridge.limited_log import LimitedLog
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.logic import Logic
 from shmq.daemon.bridge.peer import peer_of
+from shmq.daemon.bridge.reception import Reception
+from shmq.daemon.bridge.security import Security
 from shmq.daemon.bridge.tcp_listener import address_of, prepare_accepted
 from shmq.daemon.broker.effects import Close, Effect, Notify, Reply, Report
 from shmq.errors import ShmqError
@@ -52,17 +55,22 @@ class _Door:
 class Bridge:
     """Connections and the one logic behind them; lives inside one event loop."""
 
-    def __init__(self, logic: Logic, log: EventLog, *, limits: BridgeLimits) -> None:
+    def __init__(self, logic: Logic, log: EventLog, *, limits: BridgeLimits, security: Security | None = None) -> None:
         self.limits = limits
         self.budget = Budget(limits.in_flight_bytes_max)
+        self.unproven = Budget(limits.unproven_bytes_max)
+        self.security = security or Security()
+        self._reception = Reception(limits, self.security.tls)
         self._logic = logic
-        self._log = log
-        self._log_lines = 0
+        self.log = LimitedLog(log, lines_max=limits.log_lines_per_tick)
         self._connections: dict[int, BridgeConnection] = {}
         self._connection_id = 0
-        self._accepting: set[asyncio.Task[object]] = set()
+        self._accepting: set[asyncio.Task[None]] = set()
         self._doors: list[_Door] = []
         self._is_closed = False
+        self._settled: Callable[[], None] | None = None
+        self._version: Callable[[], int] = int
+        self._settled_version = 0
 
     def now(self) -> float:
         """Seconds on a clock that never goes back."""
@@ -106,22 +114,28 @@ class Bridge:
             asyncio.get_running_loop().add_reader(door.socket, self._accept, door)
 
     def _take(self, door: _Door, accepted: socket.socket, address: object) -> None:
-        if len(self._connections) + len(self._accepting) >= self.limits.connections_max:
-            accepted.close()
-            self.log("connection.refused", reason=f"{self.limits.connections_max} connections are open")
-            return
         self._connection_id += 1
+        host = None if door.is_local else address_of(address).host
+        if reason := self._reception.take(self._connection_id, host):
+            accepted.close()
+            self._turned_away(host, reason)
+            return
         try:
             accepted.setblocking(False)
             connection = self._connection_of(door, accepted, address)
         except OSError as error:
             accepted.close()
-            self.log("connection.refused", reason=str(error))
+            self._reception.leave(self._connection_id)
+            self._turned_away(host, str(error))
             return
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(loop.connect_accepted_socket(lambda: connection, accepted))
+        task = asyncio.get_running_loop().create_task(
+            self._reception.open(accepted, lambda: connection, is_local=door.is_local)
+        )
         self._accepting.add(task)
-        task.add_done_callback(self._accepted)
+        task.add_done_callback(lambda _: self._accepted(task, connection))
+
+    def _turned_away(self, host: str | None, reason: str) -> None:
+        self.log("connection.refused", about=host or "", remote=host or "local", reason=reason)
 
     def _connection_of(self, door: _Door, accepted: socket.socket, address: object) -> BridgeConnection:
         if door.is_local:
@@ -129,13 +143,22 @@ class Bridge:
         prepare_accepted(accepted)
         local = address_of(accepted.getsockname())
         return BridgeConnection(
-            self, self._connection_id, None, remote=address_of(address), local=local, refused=door.refused
+            self,
+            self._connection_id,
+            None,
+            remote=address_of(address),
+            local=local,
+            refused=door.refused,
+            is_proven=self.security.admission.rules is None,
         )
 
-    def _accepted(self, task: asyncio.Task[object]) -> None:
+    def _accepted(self, task: asyncio.Task[None], connection: BridgeConnection) -> None:
         self._accepting.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.log("connection.refused", reason=str(error))
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        self._reception.leave(connection.connection_id)
+        if str(error):
+            self._turned_away(connection.remote.host if connection.remote else None, str(error))
 
     # -- called by connections
 
@@ -156,7 +179,7 @@ class Bridge:
         if command.code in connection.refused and not command.is_reply:
             self._refuse(connection, command)
             return
-        is_unknown = connection.peer is not None and not self._logic.is_attached(connection.connection_id)
+        is_unknown = not connection.is_proven
         try:
             effects = self._logic.handle(connection.connection_id, command, self._now_ms())
         except Exception:
@@ -180,10 +203,12 @@ class Bridge:
         if self._is_closed:
             return
         self._connections.pop(connection.connection_id, None)
+        self._reception.leave(connection.connection_id)
         if reason and connection.peer is not None:
             self.log("connection.closed", pid=connection.peer.pid, uid=connection.peer.uid, reason=reason)
         elif reason:
-            self.log("connection.closed", remote=connection.remote, reason=reason)
+            host = connection.remote.host if connection.remote else ""
+            self.log("connection.closed", about=host, remote=connection.remote, reason=reason)
         self._guarded("a connection's end", lambda: self._logic.disconnected(connection.connection_id, self._now_ms()))
 
     # -- called by whoever watches the log
@@ -195,6 +220,16 @@ class Bridge:
     def flushed(self, durable_end: int) -> None:
         """Everything below this log position is on disk."""
         self._guarded("a flush", lambda: self._logic.flushed(durable_end, self._now_ms()))
+
+    def call_when_settled(self, action: Callable[[], None], *, version: Callable[[], int]) -> None:
+        """Have `action` called after whatever changed what the logic waits for, as `version` says."""
+        self._settled, self._version = action, version
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._settled is not None and (version := self._version()) != self._settled_version:
+            self._settled_version = version
+            self._settled()
 
     def _guarded(self, where: str, action: Callable[[], Iterable[Effect]]) -> None:
         try:
@@ -216,12 +251,14 @@ class Bridge:
                 connection.notify(effect.command)
             elif isinstance(effect, Close):
                 connection.close(effect.reason)
+        self._settle()
 
     # -- time
 
     def tick(self) -> None:
         """Look at the clock for everybody."""
-        self._log_lines = 0
+        self.log.tick()
+        self.security.tick(self.log)
         now = self.now()
         for connection in list(self._connections.values()):
             connection.check_time(now)
@@ -236,16 +273,10 @@ class Bridge:
             asyncio.get_running_loop().remove_reader(door.socket)
         self._doors.clear()
         self._is_closed = True
+        for task in self._accepting:
+            task.cancel()
         for connection in list(self._connections.values()):
             connection.abort("the bridge stops")
-
-    def log(self, event: str, **values: object) -> None:
-        """Write an event unless this second had too many: a hostile peer must not fill the log."""
-        self._log_lines += 1
-        if self._log_lines <= self.limits.log_lines_per_tick:
-            self._log(event, **values)
-        elif self._log_lines == self.limits.log_lines_per_tick + 1:
-            self._log("log.limited", lines=self.limits.log_lines_per_tick)
 
     def _report_fault(self, where: str) -> None:
         self.log("internal.error", where=where, trace=traceback.format_exc(limit=-4))

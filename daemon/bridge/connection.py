@@ -16,6 +16,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -41,6 +42,7 @@ class Host(Protocol):
 
     limits: BridgeLimits
     budget: Budget
+    unproven: Budget
 
     def now(self) -> float:
         """Seconds on a clock that never goes back."""
@@ -62,9 +64,11 @@ class Host(Protocol):
 class BridgeConnection(asyncio.Protocol):
     """The face of one peer: a process of this host (`peer`), or the far end of a TCP connection (`remote`).
 
-    A stock client never attaches, so a TCP connection has the limits of a client from its first byte.
+    A stock client never attaches and may begin with its longest message, so a TCP connection has the limits of a client
+    from its first byte; where accounts are needed, those that have shown none share a budget of their own.
 
     Attributes:
+        is_proven: whether the peer has said who it is.
         refused: request codes that are not served where this connection was accepted.
     """
 
@@ -77,12 +81,14 @@ class BridgeConnection(asyncio.Protocol):
         remote: Address | None = None,
         local: Address | None = None,
         refused: frozenset[int] = frozenset(),
+        is_proven: bool = False,
     ) -> None:
         self.connection_id = connection_id
         self.peer = peer
         self.remote = remote
         self.local = local
         self.refused = refused
+        self.is_proven = is_proven
         self._host = host
         limits = host.limits
         self._decoder = FrameDecoder(
@@ -92,7 +98,6 @@ class BridgeConnection(asyncio.Protocol):
         self._replies: list[bytes] | None = None  # what one turn has to say, written at its end
         self._replies_bytes = 0
         self._transport: asyncio.Transport | None = None
-        self._is_attached = False
         self._reason = ""  # stays empty when the peer itself closes
         self._charged_bytes = 0
         self._frame_since: float | None = host.now()  # since when a frame is owed
@@ -132,16 +137,21 @@ class BridgeConnection(asyncio.Protocol):
         if error is not None and self._closing_since is None:
             self._reason = str(error)
         self._transport = None
-        self._host.budget.held_bytes -= self._charged_bytes
+        for budget in self._budgets():
+            budget.held_bytes -= self._charged_bytes
         self._charged_bytes = 0
         self._host.lost(self, self._reason)
 
     # -- called by the bridge
 
     def attached(self) -> None:
-        """The local peer has said who it is: it may send what clients may send, and be silent for ever."""
-        self._is_attached = True
+        """The peer has said who it is: it may send what clients may send; a local one may be silent for ever."""
+        self.is_proven = True
         self._decoder.frame_bytes_max = self._host.limits.frame_bytes_max
+        if self.peer is not None:
+            self._idle_timeout = math.inf
+        else:
+            self._host.unproven.held_bytes -= self._charged_bytes
 
     def reply(self, command: Command) -> None:
         """Send an answer, of now or of a request that was held; one that cannot be encoded says so."""
@@ -199,7 +209,7 @@ class BridgeConnection(asyncio.Protocol):
                 self.abort(self._reason)
         elif self._frame_is_owed and now - (self._frame_since or now) > limits.first_frame_timeout:
             self.abort(f"no complete frame within {limits.first_frame_timeout:g} s")
-        elif not self._is_attached and now - self._idle_since > self._idle_timeout:
+        elif now - self._idle_since > self._idle_timeout:
             self.abort(f"idle for {self._idle_timeout:g} s")
 
     @property
@@ -263,13 +273,23 @@ class BridgeConnection(asyncio.Protocol):
         """Bring the budget up to date; whoever breaks it goes."""
         if self._transport is None:
             return
-        limits, budget = self._host.limits, self._host.budget
+        limits = self._host.limits
         unread_bytes = self._transport.get_write_buffer_size()
         held_bytes = self._decoder.buffered_bytes + unread_bytes
-        grows = held_bytes > self._charged_bytes
-        budget.held_bytes += held_bytes - self._charged_bytes
+        grown_bytes = held_bytes - self._charged_bytes
         self._charged_bytes = held_bytes
+        full: Budget | None = None
+        for budget in self._budgets():
+            budget.held_bytes += grown_bytes
+            if grown_bytes > 0 and budget.held_bytes > budget.bytes_max:
+                full = budget
         if unread_bytes > limits.write_bytes_max:
             self.abort(f"{unread_bytes} bytes of replies unread; {limits.write_bytes_max} are allowed")
-        elif grows and budget.held_bytes > budget.bytes_max:
-            self.abort(f"all connections hold {budget.held_bytes} bytes; {budget.bytes_max} are allowed")
+        elif full is not None:
+            self.abort(f"connections hold {full.held_bytes} bytes; {full.bytes_max} are allowed")
+
+    def _budgets(self) -> tuple[Budget, ...]:
+        """Whatever this connection holds counts in each of them."""
+        if self.is_proven or self.peer is not None:
+            return (self._host.budget,)
+        return self._host.budget, self._host.unproven

@@ -15,11 +15,15 @@ class BridgeLimits:
     """Bounds of the bridge; times in seconds."""
 
     connections_max: int = 1024
+    tcp_connections_max: int = 768  # the rest stays free for processes of this host
+    address_connections_max: int = 64  # of one remote address
+    loopback_connections_max: int = 512  # all programs of this host share one address
     frame_bytes_max: int = FRAME_BYTES_MAX
     frame_bytes_max_unattached: int = 1 << 20  # a heartbeat fits; whoever wants more says who he is first
     write_bytes_max: int = 8 << 20  # unread replies of one connection: twice the longest list
     write_bytes_high: int = 256 << 10  # above it the connection's requests wait until it reads
     in_flight_bytes_max: int = 256 << 20  # unfinished frames and unread replies of all connections
+    unproven_bytes_max: int = 32 << 20  # of all that have not yet shown an account, where one is needed
     first_frame_timeout: float = 5.0  # also from the first byte of any frame to its last
     unattached_idle_timeout: float = 120.0  # of a local peer; an attached client may be silent for ever
     tcp_idle_timeout: float = 120.0  # RocketMQ's: nothing read and nothing written; its clients beat every 30 s

@@ -14,7 +14,6 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from shmq.daemon.broker.admission import Admission
 from shmq.daemon.broker.effects import Effect, Reply, Report
@@ -22,9 +21,10 @@ from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handl
 from shmq.daemon.nameserver.admin_requests import AdminRequests
 from shmq.daemon.nameserver.broker_requests import BrokerRequests
 from shmq.daemon.nameserver.config_requests import ConfigRequests
+from shmq.daemon.nameserver.embedded import Embedded, EmbeddedBroker
 from shmq.daemon.nameserver.key_value_requests import KeyValueRequests
 from shmq.daemon.nameserver.key_values import Forgetful, Keeper, KeyValues
-from shmq.daemon.nameserver.registration import Claim, Identity, QueueEntry, Version
+from shmq.daemon.nameserver.registration import Claim, Identity, Version
 from shmq.daemon.nameserver.registry import EMBEDDED, Registry
 from shmq.daemon.nameserver.route_requests import RouteRequests
 from shmq.daemon.nameserver.settings import NameServerSettings
@@ -34,40 +34,32 @@ from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
 from shmq.protocol.route import MASTER_ID
 
-Topics = dict[str, QueueEntry]
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddedBroker:
-    """The broker in our own process.
-
-    Attributes:
-        address: host:port that routes hand out; "" hands out the host the asking client reached, and `port`.
-        version: grows with each change of the topics.
-        topics: all of them; what is missing is gone.
-    """
-
-    cluster: str
-    broker_name: str
-    address: str
-    port: int
-    version: int
-    topics: Topics = field(default_factory=dict)
-
 
 class NameServer:
     """One name server's logic; single-threaded.
 
     Args:
         keeper: keeps the KV configuration across restarts.
+        embedded: the broker of this process; it is looked at before every request, so that a topic is in the routes as
+            soon as it exists.
+        admission: shared with the broker beside it.
     """
 
-    def __init__(self, settings: NameServerSettings | None = None, keeper: Keeper | None = None) -> None:
+    def __init__(
+        self,
+        settings: NameServerSettings | None = None,
+        keeper: Keeper | None = None,
+        embedded: Embedded | None = None,
+        *,
+        admission: Admission | None = None,
+    ) -> None:
         self._settings = settings or NameServerSettings()
         self._connections: dict[int, Connection] = {}
         self._registry = Registry(self._settings)
-        self._admission = Admission()
+        self._admission = admission or Admission()
         self._scanned_ms: int | None = None
+        self._embedded = embedded
+        self._embedded_version: int | None = None
         key_values = KeyValues(keeper or Forgetful(), self._settings)
         config = ConfigRequests()
         self._handlers: dict[int, Handler] = {
@@ -112,25 +104,39 @@ class NameServer:
         return frozenset(self._handlers)
 
     def is_attached(self, connection_id: int) -> bool:
-        """Nobody attaches to a name server."""
-        return False
+        """Say whether a connection has shown an account; nobody attaches to a name server."""
+        connection = self._connections.get(connection_id)
+        return connection is not None and connection.has_account
 
     def handle(self, connection_id: int, command: Command, now_ms: int) -> list[Effect]:
         """Serve one command of a connection."""
         connection = self._connections.get(connection_id)
         if connection is None or command.is_reply:
             return []
+        news = self._look_at_embedded(now_ms)
         handler = self._handlers.get(command.code)
         if handler is None or not self._admission.is_offered(connection, command.code):
             remark = f" request type {command.code} not supported"
             unknown = command.reply(Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
-            return [] if command.is_oneway else [Reply(connection_id, unknown)]
+            return news if command.is_oneway else [Reply(connection_id, unknown), *news]
         try:
             self._admission.check(connection, command)
             answer = handler(Call(connection, command, now_ms))
         except ShmqError as error:
-            return [] if command.is_oneway else [Reply(connection_id, failure_reply(command, error))]
-        return _effects(connection_id, command, answer or Answer())
+            return news if command.is_oneway else [Reply(connection_id, failure_reply(command, error)), *news]
+        return [*_effects(connection_id, command, answer or Answer()), *news]
+
+    def _look_at_embedded(self, now_ms: int) -> list[Effect]:
+        """Register our own broker if it has changed; a refusal is told once for each change."""
+        if self._embedded is None or self._embedded.version == self._embedded_version:
+            return []
+        broker = self._embedded.broker()
+        self._embedded_version = broker.version
+        try:
+            self.register(broker, now_ms)
+        except ShmqError as error:
+            return [Report(f"the topics of broker {broker.broker_name} are not in the routes: {error}")]
+        return []
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> list[Effect]:
         """Nobody waits for messages here."""

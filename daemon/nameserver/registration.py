@@ -32,7 +32,7 @@ NAME_CHARACTERS_MAX = 255
 _FILTER_SERVER_VERSION = 37  # V3_0_11
 _TOPIC_FIELDS_MIN = 5
 _INT = Struct(">i")
-_CRC_MASK = 0x7FFFFFFF
+CRC_MASK = 0x7FFFFFFF
 
 # Visible ASCII, without what separates or encloses in JSON, in orderTopicConf and in the Go client's own reader.
 _NAME = re.compile(r"[!-~]{1,255}", re.ASCII)
@@ -179,7 +179,7 @@ def queue_entry(config: TopicConfig) -> QueueEntry:
 
 
 def _check_crc(body: bytes, expected: int) -> None:
-    if expected and zlib.crc32(body) & _CRC_MASK != expected:
+    if expected and zlib.crc32(body) & CRC_MASK != expected:
         raise ProtocolError("crc32 not match")
 
 

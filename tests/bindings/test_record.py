@@ -6,7 +6,7 @@ import ctypes
 import random
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given
@@ -20,6 +20,7 @@ START = 0xFFFFFFFF
 ENGINES = (b"portable", b"pclmul", b"vpclmul")
 U32, U64, POINTER = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
 HOST = bytes([10, 1, 2, 3]) + struct.pack(">I", 10911)
+HOST_V6 = bytes(range(1, 17)) + struct.pack(">I", 10911)
 STORE_HOST = bytes([127, 0, 0, 1]) + struct.pack(">I", 65535)
 
 
@@ -27,13 +28,13 @@ class Spec(ctypes.Structure):
     _fields_ = [
         ("body", POINTER), ("body_bytes", U32), ("body_crc_raw", U32), ("topic", POINTER), ("topic_bytes", U32),
         ("properties", POINTER), ("properties_bytes", U32), ("queue_id", U32), ("flag", U32), ("sys_flag", U32),
-        ("reconsume_times", U32), ("born_ms", U64), ("prepared_position", U64), ("born_host", ctypes.c_uint8 * 8),
-        ("store_host", ctypes.c_uint8 * 8),
+        ("reconsume_times", U32), ("born_ms", U64), ("prepared_position", U64), ("born_host", ctypes.c_uint8 * 20),
+        ("born_host_bytes", ctypes.c_uint8), ("store_host", ctypes.c_uint8 * 8),
     ]  # fmt: skip
 
 
 class Patch(ctypes.Structure):
-    _fields_ = [("record_bytes", U32), ("crc_raw", U32), ("shift", U32)]
+    _fields_ = [("record_bytes", U32), ("crc_raw", U32), ("shift", U32), ("longer", U32)]
 
 
 class View(ctypes.Structure):
@@ -101,7 +102,7 @@ def python_encode(
     return record
 
 
-def make_spec(wanted: Stored) -> tuple[Spec, list[object]]:
+def make_spec(wanted: Stored, host: bytes = HOST) -> tuple[Spec, list[object]]:
     """The C struct and the objects that keep its pointers alive."""
     kept = [ctypes.create_string_buffer(part, len(part)) for part in (wanted.body, wanted.topic, wanted.properties)]
     body, topic, properties = (ctypes.addressof(part) for part in kept)
@@ -110,17 +111,18 @@ def make_spec(wanted: Stored) -> tuple[Spec, list[object]]:
         properties_bytes=len(wanted.properties), queue_id=wanted.queue_id, flag=wanted.flag, sys_flag=wanted.sys_flag,
         reconsume_times=wanted.reconsume_times, born_ms=wanted.born_ms, prepared_position=wanted.prepared_position,
     )  # fmt: skip
-    spec.born_host[:] = HOST
+    spec.born_host[: len(host)] = host
+    spec.born_host_bytes = len(host)
     spec.store_host[:] = STORE_HOST
     return spec, list(kept)
 
 
-def c_encode(wanted: Stored, *, body_in_place: bool = False) -> bytes:
-    spec, _kept = make_spec(wanted)
+def c_encode(wanted: Stored, *, body_in_place: bool = False, host: bytes = HOST) -> bytes:
+    spec, _kept = make_spec(wanted, host)
     size = int(_core.shmq_record_bytes(ctypes.byref(spec)))
     out = ctypes.create_string_buffer(b"\xa5" * (size + 64), size + 64)
     if body_in_place:
-        ctypes.memmove(ctypes.addressof(out) + 88, wanted.body, len(wanted.body))
+        ctypes.memmove(ctypes.addressof(out) + 80 + len(host), wanted.body, len(wanted.body))
         spec.body_crc_raw = _core.shmq_crc32_raw(START, wanted.body, len(wanted.body))
         spec.body = None
     patch = Patch()
@@ -244,8 +246,18 @@ def test_a_second_patch_replaces_the_first() -> None:
     assert out.raw == python_encode(wanted)
 
 
-def test_flags_of_ipv6_hosts_are_not_stored_because_a_spec_has_ipv4_hosts() -> None:
+def test_the_flags_of_ipv6_hosts_say_what_the_hosts_are_not_what_the_caller_says() -> None:
     assert c_encode(Stored(sys_flag=1 | 16 | 32)) == python_encode(Stored(sys_flag=1))
+    expected = python_encode(Stored(sys_flag=1 | 16), hosts=(HOST_V6, STORE_HOST))
+    assert c_encode(Stored(sys_flag=1 | 32), host=HOST_V6) == expected
+
+
+@given(stored, st.booleans())
+def test_an_ipv6_born_host_makes_the_record_twelve_bytes_longer(wanted: Stored, body_in_place: bool) -> None:
+    flagged = replace(wanted, sys_flag=wanted.sys_flag | 16)
+    record = c_encode(wanted, body_in_place=body_in_place, host=HOST_V6)
+    assert record == python_encode(flagged, hosts=(HOST_V6, STORE_HOST))
+    assert len(record) == len(c_encode(wanted)) + 12
 
 
 def test_a_spec_that_cannot_be_stored_has_no_size_and_writes_nothing() -> None:

@@ -36,7 +36,7 @@ def test_no_wake_up_is_lost() -> None:
 @pytest.mark.parametrize(
     "edit",
     [
-        Edit("wake.c", "    raise_hands(store, queues, count);\n    if (!has", "    if (!has"),
+        Edit("wake.c", "    raise_hands(store, watch->queues, watch->count);\n    if (!has", "    if (!has"),
         Edit(
             "wake.c",
             "        for (uint32_t slot = (uint32_t)__builtin_ctzll(bits); slot < high; slot += 64) {\n",
@@ -70,10 +70,10 @@ def test_a_message_between_two_steps_of_falling_asleep_is_noticed() -> None:
 @pytest.mark.parametrize(
     "edit",
     [
-        Edit("wake.c", "    if (!has_news(store, queues, offsets, count)) {\n", "    if (count > 0) {\n"),
+        Edit("wake.c", "    if (!has_news(store, watch)) {\n", "    if (watch->count > 0) {\n"),
         Edit(
             "wake.c",
-            "    if (has_news(store, queues, offsets, count)) {\n        return SHMQ_OK;\n    }\n    while",
+            "    if (has_news(store, watch)) {\n        return SHMQ_OK;\n    }\n    while",
             "    while",
         ),
     ],

@@ -63,9 +63,10 @@ class Registration:
         found.update(dict.fromkeys(retry_topic(spec.group) for spec in self.specs if _retries(spec)))  # type: ignore[arg-type]
         return list(found)
 
-    def groups_of(self, topic: str) -> set[str]:
+    def groups_of(self, topic: str) -> list[str]:
         """Return the groups whose members read a topic, as itself or as their retry topic."""
-        return {spec.group for spec in self.specs if spec.group and topic in (spec.topic, retry_topic(spec.group))}
+        groups = (spec.group for spec in self.specs if spec.group and topic in (spec.topic, retry_topic(spec.group)))
+        return list(dict.fromkeys(groups))
 
     def data(self) -> HeartbeatData:
         """Return the body of a heartbeat."""

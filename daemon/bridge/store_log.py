@@ -1,0 +1,151 @@
+"""The broker's log as it is in shared memory.
+
+Owns the step from `Log` to the store's and the producer's calls. It does not know requests, nor when somebody is told
+that a message is there or on disk: the bridge waits for that.
+
+Invariants:
+ 1. Nothing here waits for the disk, and nothing waits longer than `timeout` for the append lock.
+ 2. A damaged record is reported and passed over, as for local readers; it is never handed out, never in silence.
+ 3. Errors are those of `shmq.errors`: the core makes them (see `shmq.shm.core`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from shmq.daemon.broker.log import LOCAL_HOST, NewRecord, Pulled, Stored
+from shmq.daemon.broker.tables import Topic
+from shmq.errors import CorruptionError, TopicNotFound
+from shmq.shm.core import Producer, Store
+
+APPEND_TIMEOUT = 1.0  # seconds; RocketMQ calls a store busy after as long
+
+
+class _Shared(NamedTuple):
+    """What the records of one call to the core have in common."""
+
+    sys_flag: int
+    born_ms: int
+    born_host: bytes
+    reconsume_times: int
+    prepared_position: int
+    tag_code: int | None
+
+
+class StoreLog:
+    """`shmq.daemon.broker.log.Log` over one generation of segments, which this process may append to."""
+
+    def __init__(self, store: Store, *, report: Callable[[str], None], timeout: float = APPEND_TIMEOUT) -> None:
+        """
+        Args:
+            report: gets a sentence about each damaged record that is passed over.
+            timeout: seconds an append may wait for other writers.
+        """
+        self._store = store
+        self._report = report
+        producer = Producer(store, resolve=self._resolve, timeout=timeout)
+        self._append = producer.append
+        self._append_batch = producer.append_batch
+        self._append_encoded_batch = producer.append_encoded_batch
+        self._pull = store.pull
+
+    def _resolve(self, topic: str) -> int:
+        index = self._store.topic_find(topic)
+        if index < 0:
+            raise TopicNotFound(f"topic {topic!r} does not exist", hint=f"shmq topic create {topic}")
+        return index
+
+    @property
+    def durable_end(self) -> int:
+        return self._store.durable_end
+
+    def append(self, topic: Topic, queue_id: int, record: NewRecord) -> Stored:
+        return Stored._make(
+            self._append(
+                topic.name,
+                record.body,
+                record.properties,
+                queue_id=queue_id,
+                flag=record.flag,
+                sys_flag=record.sys_flag,
+                born_ms=record.born_ms,
+                born_host=record.born_host,
+                reconsume_times=record.reconsume_times,
+                prepared_position=record.prepared_position,
+                tag_code=record.tag_code,
+            )
+        )
+
+    def append_batch(self, topic: Topic, queue_id: int, records: Sequence[NewRecord]) -> list[Stored]:
+        """Store messages in one queue, in order.
+
+        One lock is taken for at most 512 records and 256 KiB whose fields other than body, properties and flag are
+        equal; when the log runs full what is behind such a part is not stored, what is before it is.
+        """
+        return [stored for part in _parts(records) for stored in self._append_part(topic, queue_id, *part)]
+
+    def _append_part(self, topic: Topic, queue_id: int, shared: _Shared, records: list[NewRecord]) -> Iterator[Stored]:
+        if len(records) == 1:
+            return iter((self.append(topic, queue_id, records[0]),))
+        triples = [(record.body, record.properties, record.flag) for record in records]
+        return map(Stored._make, self._append_batch(topic.name, queue_id, triples, **shared._asdict()))
+
+    def append_encoded_batch(
+        self,
+        topic: Topic,
+        queue_id: int,
+        body: bytes,
+        *,
+        properties: bytes = b"",
+        sys_flag: int = 0,
+        born_ms: int = 0,
+        born_host: bytes = LOCAL_HOST,
+        reconsume_times: int = 0,
+    ) -> list[Stored]:
+        """Store the messages in the body of a SEND_BATCH_MESSAGE request, `properties` behind those of each.
+
+        Raises:
+            UsageError: a length in the body contradicts another; the message names the record, and nothing is stored.
+            BrokerBusy, SegmentFull and the other errors of a send.
+        """
+        stored = self._append_encoded_batch(
+            topic.name,
+            queue_id,
+            body,
+            properties_extra=properties,
+            sys_flag=sys_flag,
+            born_ms=born_ms,
+            born_host=born_host,
+            reconsume_times=reconsume_times,
+        )
+        return [Stored._make(each) for each in stored]
+
+    def read(
+        self, queue: int, queue_offset: int, *, count_max: int, bytes_max: int, tags: Sequence[int] | None = None
+    ) -> Pulled:
+        try:
+            return Pulled._make(self._pull(queue, queue_offset, count_max, bytes_max, tags))
+        except CorruptionError as error:
+            self._report(f"passed over: {error.reason}")
+            return Pulled(queue_offset + 1, 0, b"")
+
+    def record_at(self, log_position: int) -> bytes | None:
+        return self._store.record_bytes_at(log_position)
+
+
+def _parts(records: Sequence[NewRecord]) -> Iterator[tuple[_Shared, list[NewRecord]]]:
+    for shared, part in groupby(records, key=_shared):
+        yield shared, list(part)
+
+
+def _shared(record: NewRecord) -> _Shared:
+    return _Shared(
+        record.sys_flag,
+        record.born_ms,
+        record.born_host,
+        record.reconsume_times,
+        record.prepared_position,
+        record.tag_code,
+    )

@@ -1,0 +1,90 @@
+"""The broker of our own process, as a name server sees it.
+
+Owns which of its topics are announced and under which address. It does not know who asks.
+
+    --advertise HOST[:PORT]     that
+    listening at HOST           HOST, where the name server is elsewhere
+    embedded name server        the host the asking client reached us at
+
+A broker that creates topics on first use announces the default topic, whose route producers take for a topic that does
+not exist yet. It has no queues, so nothing of it is stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from shmq.daemon.broker.tables import Tables
+from shmq.daemon.nameserver.registration import QueueEntry
+from shmq.protocol.route import DEFAULT_TOPIC
+
+_PERM_DEFAULT_TOPIC = 7  # read, write, inherit
+
+Topics = dict[str, QueueEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedBroker:
+    """What the broker says about itself.
+
+    Attributes:
+        address: host:port that routes hand out; "" hands out the host the asking client reached, and `port`.
+        version: grows with each change of the topics.
+        topics: all of them; what is missing is gone.
+    """
+
+    cluster: str
+    broker_name: str
+    address: str
+    port: int
+    version: int
+    topics: Topics = field(default_factory=dict)
+
+
+class TopicSource:
+    """The broker's topics as they are now.
+
+    Args:
+        default_queues: queues of the default topic; 0 announces none.
+    """
+
+    def __init__(self, tables: Tables, *, cluster: str, broker_name: str, default_queues: int) -> None:
+        self.cluster = cluster
+        self.broker_name = broker_name
+        self._tables = tables
+        self._default_queues = default_queues
+
+    @property
+    def version(self) -> int:
+        """A number that changes when `topics` may have changed; cheap to ask for."""
+        return self._tables.version
+
+    def topics(self) -> Topics:
+        """Return every topic."""
+        found: Topics = {}
+        if self._default_queues:
+            found[DEFAULT_TOPIC] = QueueEntry(self._default_queues, self._default_queues, _PERM_DEFAULT_TOPIC, 0)
+        for topic in self._tables.topics():
+            found[topic.name] = QueueEntry(topic.read_queues, topic.write_queues, topic.perm, topic.flags)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """A topic source and where its broker is reached."""
+
+    source: TopicSource
+    address: str
+    port: int
+
+    @property
+    def version(self) -> int:
+        """A number that changes when `broker` may have changed."""
+        return self.source.version
+
+    def broker(self) -> EmbeddedBroker:
+        """Return what the broker says about itself now."""
+        # Read before the topics: a change in between makes them too new for their version, never too old.
+        version = self.source.version
+        source = self.source
+        return EmbeddedBroker(source.cluster, source.broker_name, self.address, self.port, version, source.topics())

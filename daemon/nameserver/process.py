@@ -1,0 +1,125 @@
+"""A name server in a process of its own.
+
+Owns its options, its start and its end. It does not know requests.
+
+    listen -> ready, said once -> serve -> SIGTERM, SIGINT -> connections cut -> end
+
+A failure is one line that says what and why, and a status that says what kind it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from shmq.daemon.bridge.event_loop import run_loop
+from shmq.daemon.bridge.limits import BridgeLimits
+from shmq.daemon.bridge.security import Security
+from shmq.daemon.event_log import EventLog
+from shmq.daemon.exit_code import DONE, exit_code_of
+from shmq.daemon.nameserver.face import NameServerFace, start_nameserver
+from shmq.daemon.nameserver.key_values import Forgetful
+from shmq.daemon.nameserver.kv_file import KeyValueFile
+from shmq.daemon.nameserver.settings import NameServerSettings
+from shmq.daemon.options import parse_address
+from shmq.errors import ShmqError
+from shmq.shm.access import access_rights
+from shmq.version import __version__
+
+DEFAULT_LISTEN = "127.0.0.1:9876"
+_UMASK = 0o077
+
+
+@dataclass(frozen=True, slots=True)
+class NameServerOptions:
+    """Settings of a name server.
+
+    Attributes:
+        kv: path of the file that keeps the KV configuration; "" keeps it in memory only.
+        match_addresses: a broker on another host may only register the address it is seen to come from.
+        insecure, acl, tls_cert, tls_key, tls_mode: as of a broker.
+        as_json: say that it is ready, or why not, as JSON.
+    """
+
+    listen: str = DEFAULT_LISTEN
+    kv: str = ""
+    match_addresses: bool = False
+    insecure: bool = False
+    acl: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_mode: str = "disabled"
+    log_format: str = "text"
+    as_json: bool = False
+
+
+def run_nameserver(options: NameServerOptions) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit status."""
+    log = EventLog("nameserver", options.log_format)
+    os.umask(_UMASK)
+    try:
+        return run_loop(_serve(options, log), log)
+    except ShmqError as error:
+        status = exit_code_of(error)
+        _say_failed(error, status, as_json=options.as_json)
+        return status
+
+
+async def _serve(options: NameServerOptions, log: EventLog) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    limits = BridgeLimits()
+    security = Security(acl=options.acl, tls_mode=options.tls_mode, tls_cert=options.tls_cert, tls_key=options.tls_key)
+    face = _start(options, log, limits, security)
+    with contextlib.closing(face):
+        _say_ready(str(face.address), options)
+        while not stop.is_set():
+            face.tick()
+            security.tick(log)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), limits.tick_interval)
+    log("nameserver.stopped")
+    return DONE
+
+
+def _start(options: NameServerOptions, log: EventLog, limits: BridgeLimits, security: Security) -> NameServerFace:
+    host, port = parse_address(options.listen, name="listen")
+    security.check_exposure([host], log, insecure=options.insecure)
+    settings = NameServerSettings(match_addresses=options.match_addresses)
+    keeper = KeyValueFile(Path(options.kv), access_rights()) if options.kv else Forgetful()
+    return start_nameserver(host, port, log, keeper=keeper, settings=settings, limits=limits, security=security)
+
+
+def _say_ready(address: str, options: NameServerOptions) -> None:
+    if options.as_json:
+        _print(json.dumps({"nameserver": address, "pid": os.getpid(), "kv": options.kv or None}))
+        return
+    _print(
+        f"shmq {__version__}  name server  pid {os.getpid()}\n"
+        f"  listens   {address}\n"
+        f"  keeps     {options.kv or 'nothing: the KV configuration ends with it (--kv FILE)'}\n"
+        f"ready – brokers: shmq serve --nameserver {address}    clients: namesrvAddr={address}"
+    )
+
+
+def _say_failed(error: ShmqError, status: int, *, as_json: bool) -> None:
+    if as_json:
+        document = {"code": error.code, "error": str(error), "hint": error.hint, "type": type(error).__name__}
+        text = json.dumps({**document, "retryable": error.retryable, "exit": status})
+    else:
+        text = f"error: {error}   [exit {status}]" + (f"\n  do    {error.hint}" if error.hint else "")
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def _print(text: str) -> None:
+    """A reader that went away must not end the name server."""
+    with contextlib.suppress(OSError):
+        print(text, flush=True)

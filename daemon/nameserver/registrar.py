@@ -1,0 +1,223 @@
+"""Being known to name servers elsewhere: what to tell which of them, and when.
+
+Owns the schedule and the requests. It does not know sockets or clocks; whoever does carries its effects out.
+
+    down ──Connect──▶ connecting ──connected──▶ up ──Send 103 at once, on every change, every 30 s──▶ …
+     ▲                    │                      │
+     └── after 1 … 30 s ──┴──── lost, or no answer in time: Cut ────┘           at the end: 104 to all that are up
+
+Invariants:
+ 1. Each name server has its own state: one that is dead, slow or refusing changes nothing for the others.
+ 2. At most one registration is under way to each; what changes meanwhile is told with the next one.
+ 3. A failure is reported once until the registration has succeeded again.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from shmq.daemon.broker.effects import Report
+from shmq.daemon.broker.requests import Address
+from shmq.daemon.nameserver.registration import CRC_MASK, QueueEntry, Version
+from shmq.protocol.body import TopicConfig
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.command import FLAG_ONEWAY, Command
+from shmq.protocol.route import MASTER_ID, RegisteredTopics, encode_registration
+
+CONNECT_TIMEOUT_MS = 3_000
+ANSWER_TIMEOUT_MS = 6_000  # RocketMQ's
+REGISTER_INTERVAL_MS = 30_000
+BACKOFF_MS = 1_000
+BACKOFF_MS_MAX = REGISTER_INTERVAL_MS
+
+# RocketMQ 5.3 takes a first registration of exactly one topic for a part of a longer one and refuses it.
+_PADDING = ("SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")  # system topics, announced without any permission
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open a connection to this name server; then say `connected` or `lost`."""
+
+    server: str
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a request over the connection to this name server."""
+
+    server: str
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Close the connection, or give up opening it; nothing need be said about it."""
+
+    server: str
+
+
+RegistrarEffect = Connect | Send | Cut | Report
+
+
+class _State(Enum):
+    DOWN = "down"
+    CONNECTING = "connecting"
+    UP = "up"
+
+
+@dataclass(slots=True)
+class _Server:
+    """One name server. `due_ms` ends the present state: when to connect, give up, register or lose patience."""
+
+    name: str
+    state: _State = _State.DOWN
+    due_ms: int = 0
+    backoff_ms: int = BACKOFF_MS
+    address: str = ""  # of the broker, as this name server is told
+    waiting_for: int | None = None  # opaque of the registration that is under way
+    told: Version | None = None
+    is_known: bool = False  # the last registration succeeded
+    complaint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredBroker:
+    """Who registers.
+
+    Attributes:
+        host: host that clients reach the broker at; "" takes our end of the connection to each name server.
+    """
+
+    cluster: str
+    broker_name: str
+    host: str
+    port: int
+
+
+class Registrar:
+    """The schedule for all name servers."""
+
+    def __init__(self, servers: Sequence[str], broker: RegisteredBroker) -> None:
+        self._broker = broker
+        self._servers = {name: _Server(name) for name in servers}
+        self._version = Version()
+        self._body = b""
+        self._opaque = 0
+
+    def announce(self, topics: Mapping[str, QueueEntry], version: Version, now_ms: int) -> list[RegistrarEffect]:
+        """Take the broker's topics; a version that differs from the last is told to everybody at once."""
+        self._version = version
+        self._body = _body(topics, version)
+        return self.tick(now_ms)
+
+    def connected(self, server: str, local_host: str, now_ms: int) -> list[RegistrarEffect]:
+        """The connection is open; `local_host` is our end of it."""
+        link = self._servers[server]
+        link.state, link.waiting_for, link.told = _State.UP, None, None
+        link.address = str(Address(self._broker.host or local_host, self._broker.port))
+        link.due_ms = now_ms
+        return self._look_at(link, now_ms)
+
+    def answered(self, server: str, reply: Command, now_ms: int) -> list[RegistrarEffect]:
+        """A command came from a name server; what answers no question of ours is left alone."""
+        link = self._servers[server]
+        if not reply.is_reply or link.state is not _State.UP or reply.opaque != link.waiting_for:
+            return []
+        link.waiting_for = None
+        link.due_ms = now_ms + REGISTER_INTERVAL_MS
+        effects: list[RegistrarEffect] = []
+        if reply.code == Response.SUCCESS:
+            link.backoff_ms, link.complaint = BACKOFF_MS, ""
+            if not link.is_known:
+                effects.append(Report(f"registered as {link.address} with name server {server}"))
+            link.is_known = True
+        else:
+            effects += self._complain(link, f"name server {server} refuses: {reply.code} {(reply.remark or '')[:200]}")
+        return effects + self._look_at(link, now_ms)
+
+    def lost(self, server: str, reason: str, now_ms: int) -> list[RegistrarEffect]:
+        """The connection is gone, or could not be opened."""
+        link = self._servers[server]
+        if link.state is _State.DOWN:
+            return []
+        return self._fail(link, f"name server {server} is not reached: {reason or 'it closed the connection'}", now_ms)
+
+    def tick(self, now_ms: int) -> list[RegistrarEffect]:
+        """Do what is due."""
+        return [effect for link in self._servers.values() for effect in self._look_at(link, now_ms)]
+
+    def stop(self) -> list[RegistrarEffect]:
+        """Take leave of everybody; nothing is due afterwards."""
+        effects: list[RegistrarEffect] = []
+        for link in self._servers.values():
+            if link.state is _State.UP:
+                leave = self._request(Request.UNREGISTER_BROKER, link, flag=FLAG_ONEWAY)
+                effects.append(Send(link.name, leave))
+            if link.state is not _State.DOWN:
+                effects.append(Cut(link.name))
+        self._servers.clear()
+        return effects
+
+    # -- inside
+
+    def _look_at(self, link: _Server, now_ms: int) -> list[RegistrarEffect]:
+        if link.state is _State.UP and link.waiting_for is None and link.told != self._version:
+            link.due_ms = now_ms
+        if now_ms < link.due_ms:
+            return []
+        if link.state is _State.DOWN:
+            link.state, link.due_ms = _State.CONNECTING, now_ms + CONNECT_TIMEOUT_MS
+            return [Connect(link.name)]
+        if link.state is _State.CONNECTING or link.waiting_for is not None:
+            what = "connection" if link.state is _State.CONNECTING else "answer"
+            return [Cut(link.name), *self._fail(link, f"name server {link.name}: no {what} in time", now_ms)]
+        return [Send(link.name, self._registration(link, now_ms))]
+
+    def _registration(self, link: _Server, now_ms: int) -> Command:
+        crc = zlib.crc32(self._body) & CRC_MASK
+        request = self._request(
+            Request.REGISTER_BROKER, link, {"compressed": "false", "bodyCrc32": str(crc)}, body=self._body
+        )
+        link.waiting_for, link.told = request.opaque, self._version
+        link.due_ms = now_ms + ANSWER_TIMEOUT_MS
+        return request
+
+    def _request(
+        self, code: int, link: _Server, ext: Mapping[str, str] | None = None, *, flag: int = 0, body: bytes = b""
+    ) -> Command:
+        self._opaque += 1
+        host, _, _ = link.address.rpartition(":")
+        fields = {
+            "brokerName": self._broker.broker_name,
+            "brokerAddr": link.address,
+            "clusterName": self._broker.cluster,
+            "brokerId": str(MASTER_ID),
+        }
+        if code == Request.REGISTER_BROKER:
+            # A mandatory field. Nobody replicates from here; a stock slave would knock at its own default port.
+            fields["haServerAddr"] = f"{host}:{self._broker.port + 1 if self._broker.port < 65535 else 1}"
+        return Command(code, opaque=self._opaque, flag=flag, ext={**fields, **(ext or {})}, body=body)
+
+    def _fail(self, link: _Server, reason: str, now_ms: int) -> list[RegistrarEffect]:
+        link.state, link.waiting_for = _State.DOWN, None
+        link.due_ms = now_ms + link.backoff_ms
+        link.backoff_ms = min(2 * link.backoff_ms, BACKOFF_MS_MAX)
+        return self._complain(link, reason)
+
+    def _complain(self, link: _Server, reason: str) -> list[RegistrarEffect]:
+        is_news = link.is_known or not link.complaint
+        link.is_known, link.complaint = False, reason
+        return [Report(f"{reason}; tried again for as long as the broker runs")] if is_news else []
+
+
+def _body(topics: Mapping[str, QueueEntry], version: Version) -> bytes:
+    table = {
+        name: TopicConfig(name, queue.read_queues, queue.write_queues, queue.perm, topicSysFlag=queue.flags)
+        for name, queue in topics.items()
+    }
+    if len(table) == 1:
+        table |= {name: TopicConfig(name, 1, 1, 0) for name in _PADDING if name not in table}
+    return encode_registration(RegisteredTopics(table, version.to_body()))

@@ -1,0 +1,170 @@
+"""The connections over which a broker registers with name servers elsewhere.
+
+Owns sockets and clocks for `Registrar`. It does not know what is sent, nor when.
+
+Invariant: nothing here waits: host names are resolved and connections opened beside everything else the loop does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import cast
+
+from shmq.daemon.bridge.tcp_listener import address_of
+from shmq.daemon.broker.effects import Report
+from shmq.daemon.nameserver.embedded import TopicSource
+from shmq.daemon.nameserver.registrar import Connect, Cut, Registrar, RegistrarEffect, Send
+from shmq.daemon.nameserver.registration import Version
+from shmq.daemon.options import parse_address
+from shmq.errors import ProtocolError, ShmqError
+from shmq.protocol.command import Command
+from shmq.protocol.header import CommandDecoder, encode_command
+
+_REPLY_BYTES_MAX = 4 << 20  # the order configuration of all topics
+
+Log = Callable[..., None]
+
+
+class RegistrarLinks:
+    """Carries out what a registrar wants; lives inside one event loop."""
+
+    def __init__(self, registrar: Registrar, source: TopicSource, log: Log) -> None:
+        self._registrar = registrar
+        self._source = source
+        self._log = log
+        self._version: int | None = None
+        self._links: dict[str, _Link] = {}
+        self._opening: dict[str, asyncio.Task[None]] = {}
+        self._is_closed = False
+
+    def tick(self) -> None:
+        """Look at the topics and at the clock; call it about once a second."""
+        version = self._source.version
+        if version == self._version:
+            self._carry_out(self._registrar.tick(_now_ms()))
+            return
+        self._version = version
+        # A broker counts from the start with every generation of segments; the time tells the counts apart.
+        mark = Version(timestamp=time.time_ns() // 1_000_000, counter=version)
+        self._carry_out(self._registrar.announce(self._source.topics(), mark, _now_ms()))
+
+    def close(self) -> None:
+        """Take leave and close every connection."""
+        self._carry_out(self._registrar.stop())
+        self._is_closed = True
+
+    # -- called by links
+
+    def received(self, server: str, command: Command) -> None:
+        """A command came."""
+        if not self._is_closed:
+            self._carry_out(self._registrar.answered(server, command, _now_ms()))
+
+    def lost(self, link: _Link, reason: str) -> None:
+        """A connection is gone."""
+        if self._links.get(link.server) is link:
+            del self._links[link.server]
+            self._lost(link.server, reason)
+
+    # -- inside
+
+    def _lost(self, server: str, reason: str) -> None:
+        if not self._is_closed:
+            self._carry_out(self._registrar.lost(server, reason, _now_ms()))
+
+    def _carry_out(self, effects: Iterable[RegistrarEffect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Report):
+                self._log("nameserver", text=effect.text)
+            elif isinstance(effect, Connect):
+                task = asyncio.get_running_loop().create_task(self._open(effect.server))
+                self._opening[effect.server] = task
+            elif isinstance(effect, Cut):
+                self._cut(effect.server)
+            elif isinstance(effect, Send) and (link := self._links.get(effect.server)) is not None:
+                self._send(link, effect.command)
+
+    def _send(self, link: _Link, command: Command) -> None:
+        try:
+            link.send(encode_command(command))
+        except ShmqError as error:
+            self._log("nameserver", text=f"a registration cannot be sent: {error}")
+
+    async def _open(self, server: str) -> None:
+        host, port = parse_address(server, name="nameserver")
+        link = _Link(self, server)
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: link, host, port)
+        except (OSError, UnicodeError) as error:
+            del self._opening[server]
+            self._lost(server, getattr(error, "strerror", None) or str(error))
+            return
+        except asyncio.CancelledError:
+            link.close()  # it may have been opened in the same turn
+            raise
+        del self._opening[server]
+        if not link.is_open:
+            self._lost(server, "")
+            return
+        self._links[server] = link
+        self._carry_out(self._registrar.connected(server, link.local_host, _now_ms()))
+
+    def _cut(self, server: str) -> None:
+        if (task := self._opening.pop(server, None)) is not None:
+            task.cancel()
+        if (link := self._links.pop(server, None)) is not None:
+            link.close()
+
+
+class _Link(asyncio.Protocol):
+    """One connection; `lost` is said once, and not after `close`."""
+
+    def __init__(self, owner: RegistrarLinks, server: str) -> None:
+        self.server = server
+        self._owner = owner
+        self._decoder = CommandDecoder(frame_bytes_max=_REPLY_BYTES_MAX)
+        self._transport: asyncio.Transport | None = None
+        self._reason = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything can be sent."""
+        return self._transport is not None
+
+    @property
+    def local_host(self) -> str:
+        """Our end of the connection."""
+        return address_of(self._transport.get_extra_info("sockname")).host if self._transport is not None else ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._decoder.feed(data)
+        try:
+            while (command := self._decoder.take()) is not None:
+                self._owner.received(self.server, command)
+        except ProtocolError as error:
+            self._reason = f"protocol error: {error}"
+            if self._transport is not None:
+                self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._owner.lost(self, self._reason or (str(error) if error is not None else ""))
+
+    def send(self, data: bytes) -> None:
+        """Send the bytes of a command."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close once what was sent is out."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

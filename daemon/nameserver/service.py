@@ -1,0 +1,116 @@
+"""The name service of one broker: an embedded name server, or registration with others.
+
+Owns the choice between the two and what each is told about the broker. It does not know requests or sockets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from shmq.daemon.bridge.security import Security, is_loopback
+from shmq.daemon.broker.requests import Address
+from shmq.daemon.broker.tables import Tables
+from shmq.daemon.nameserver.embedded import Embedded, TopicSource
+from shmq.daemon.nameserver.face import NameServerFace, start_nameserver
+from shmq.daemon.nameserver.kv_file import KeyValueFile
+from shmq.daemon.nameserver.registrar import RegisteredBroker, Registrar
+from shmq.daemon.nameserver.registrar_links import RegistrarLinks
+from shmq.daemon.options import Options, parse_address
+from shmq.errors import ConnectError, UsageError
+from shmq.shm.access import access_rights
+
+KV_FILE = Path("config", "namesrv", "kvConfig.json")  # below the store directory
+
+_EVERY_ADDRESS = ("0.0.0.0", "::")
+
+Log = Callable[..., None]
+
+
+class NameService:
+    """What makes the broker known; lives inside the bridge's event loop."""
+
+    def __init__(self, face: NameServerFace | None, links: RegistrarLinks | None) -> None:
+        self._face = face
+        self._links = links
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """What tcp.json says about it."""
+        return {"nameserver": str(self._face.address)} if self._face is not None else {}
+
+    def tick(self) -> None:
+        """Do what is due; call it about once a second."""
+        if self._face is not None:
+            self._face.tick()
+        if self._links is not None:
+            self._links.tick()
+
+    def close(self) -> None:
+        """Leave."""
+        if self._links is not None:
+            self._links.close()
+        if self._face is not None:
+            self._face.close()
+
+
+def start_name_service(
+    options: Options,
+    tables: Tables,
+    log: Log,
+    *,
+    broker: Address,
+    address_before: str = "",
+    security: Security | None = None,
+) -> NameService:
+    """Make the broker that listens at `broker` known, inside the running event loop.
+
+    Args:
+        address_before: where the embedded name server listened before this process was started again; the port is
+            taken once more where the options leave it open.
+        security: what protects the broker's own port.
+
+    Raises:
+        ShmqError: the embedded name server cannot start.
+    """
+    source = TopicSource(
+        tables,
+        cluster=options.cluster,
+        broker_name=options.broker_name,
+        default_queues=options.default_queues if options.auto_create else 0,
+    )
+    if options.nameserver_addresses:
+        return NameService(None, _start_links(options, source, log, broker=broker))
+    advertised = str(_advertised(options, broker.port)) if options.advertise else ""
+    embedded = Embedded(source, advertised, broker.port)
+    return NameService(_start_face(options, embedded, log, security, address_before), None)
+
+
+def _start_face(
+    options: Options, embedded: Embedded, log: Log, security: Security | None, address_before: str
+) -> NameServerFace:
+    host, port = parse_address(options.nameserver_listen, name="nameserver_listen")
+    keeper = KeyValueFile(options.store_path / KV_FILE, access_rights())
+    if port == 0 and address_before:
+        with contextlib.suppress(ConnectError, UsageError):
+            before = parse_address(address_before)[1]
+            return start_nameserver(host, before, log, keeper=keeper, embedded=embedded, security=security)
+    return start_nameserver(host, port, log, keeper=keeper, embedded=embedded, security=security)
+
+
+def _start_links(options: Options, source: TopicSource, log: Log, *, broker: Address) -> RegistrarLinks:
+    # A name server learns one address: the advertised one, the one we listen at, or else the one it sees us come from.
+    address = _advertised(options, broker.port) if options.advertise else broker
+    host = "" if address.host in _EVERY_ADDRESS else address.host
+    who = RegisteredBroker(options.cluster, options.broker_name, host, address.port)
+    links = RegistrarLinks(Registrar(list(dict.fromkeys(options.nameserver_addresses)), who), source, log)
+    if host and is_loopback(host):
+        log("nameserver", text=f"registers as {address}, which other hosts cannot reach: --listen or --advertise")
+    links.tick()
+    return links
+
+
+def _advertised(options: Options, port: int) -> Address:
+    """Return what --advertise says, its port being the broker's own unless it is said."""
+    return Address(*parse_address(options.advertise, name="advertise", port=port))

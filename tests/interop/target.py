@@ -1,0 +1,48 @@
+"""Owns which brokers a test runs against: ours, and the stock ones as proof that the test itself is right."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from shmq.errors import UsageError
+from shmq.testing import Broker
+
+OURS = "ours"
+STOCK_4 = "stock-4"
+STOCK_5 = "stock-5"
+
+
+class Target(NamedTuple):
+    """A broker to test: which, and where; addresses are "127.0.0.1:port"."""
+
+    kind: str
+    name_server: str
+    broker_address: str
+    broker_name: str
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is shmq."""
+        return self.kind == OURS
+
+
+def has_tcp() -> bool:
+    """Whether this tree's broker serves TCP."""
+    return "tcp" in inspect.signature(Broker.__init__).parameters
+
+
+TARGETS = (OURS, STOCK_4, STOCK_5) if has_tcp() else (STOCK_4, STOCK_5)
+
+
+@contextlib.contextmanager
+def start_ours(**settings: Any) -> Iterator[Target]:
+    """Start shmq with TCP on free ports."""
+    with Broker(tcp=True, **settings) as broker:
+        try:
+            name_server = broker.name_server
+        except UsageError:
+            name_server = ""  # this tree has no name server yet
+        yield Target(OURS, name_server, broker.broker_address, broker.name)

@@ -1,0 +1,184 @@
+"""What is told to which name server, and when, hours in milliseconds."""
+
+from __future__ import annotations
+
+import json
+import zlib
+
+from shmq.daemon.broker.effects import Reply, Report
+from shmq.daemon.broker.requests import Address
+from shmq.daemon.nameserver.registrar import (
+    ANSWER_TIMEOUT_MS,
+    BACKOFF_MS_MAX,
+    CONNECT_TIMEOUT_MS,
+    REGISTER_INTERVAL_MS,
+    Connect,
+    Cut,
+    RegisteredBroker,
+    Registrar,
+    RegistrarEffect,
+    Send,
+)
+from shmq.daemon.nameserver.registration import QueueEntry, Version
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.command import Command
+from tests.nameserver.desk import Desk
+
+QUEUES = QueueEntry(4, 4, 6, 0)
+TOPICS = {"orders": QUEUES, "bills": QUEUES}
+FIRST = Version(timestamp=1700000000000, counter=1)
+SECOND = Version(timestamp=1700000001000, counter=2)
+
+
+def new_registrar(*servers: str, host: str = "10.0.0.1") -> Registrar:
+    return Registrar(servers or ("ns:9876",), RegisteredBroker("DefaultCluster", "broker-a", host, 10911))
+
+
+def sent(effects: list[RegistrarEffect]) -> list[Command]:
+    return [effect.command for effect in effects if isinstance(effect, Send)]
+
+
+def reports(effects: list[RegistrarEffect]) -> list[str]:
+    return [effect.text for effect in effects if isinstance(effect, Report)]
+
+
+def accept(registrar: Registrar, request: Command, now_ms: int, server: str = "ns:9876") -> list[RegistrarEffect]:
+    return registrar.answered(server, request.reply(), now_ms)
+
+
+def test_it_registers_at_once_and_every_thirty_seconds() -> None:
+    registrar = new_registrar()
+    assert registrar.announce(TOPICS, FIRST, 0) == [Connect("ns:9876")]
+    (request,) = sent(registrar.connected("ns:9876", "192.168.0.9", 10))
+    assert request.code == Request.REGISTER_BROKER and not request.is_oneway
+    assert request.ext == {
+        "brokerName": "broker-a",
+        "brokerAddr": "10.0.0.1:10911",
+        "clusterName": "DefaultCluster",
+        "brokerId": "0",
+        "haServerAddr": "10.0.0.1:10912",
+        "compressed": "false",
+        "bodyCrc32": str(zlib.crc32(request.body) & 0x7FFFFFFF),
+    }
+    wrapper = json.loads(request.body)["topicConfigSerializeWrapper"]
+    assert wrapper["dataVersion"] == {"counter": 1, "timestamp": 1700000000000}
+    assert wrapper["topicConfigTable"].keys() == {"orders", "bills"}
+    assert reports(accept(registrar, request, 20)) == ["registered as 10.0.0.1:10911 with name server ns:9876"]
+    assert registrar.tick(20 + REGISTER_INTERVAL_MS - 1) == []
+    (again,) = sent(registrar.tick(20 + REGISTER_INTERVAL_MS))
+    assert again.body == request.body and again.opaque != request.opaque
+    assert accept(registrar, again, 30 + REGISTER_INTERVAL_MS) == []
+
+
+def test_a_change_is_told_at_once_and_one_during_a_registration_with_the_next() -> None:
+    registrar = new_registrar()
+    registrar.announce(TOPICS, FIRST, 0)
+    (first,) = sent(registrar.connected("ns:9876", "", 0))
+    assert registrar.announce(TOPICS, SECOND, 5) == []
+    (second,) = sent(accept(registrar, first, 10))
+    assert b'"counter":2' in second.body
+    accept(registrar, second, 20)
+    (third,) = sent(registrar.announce(TOPICS, FIRST, 30))
+    assert b'"counter":1' in third.body
+
+
+def test_without_a_host_each_name_server_is_told_the_address_it_sees() -> None:
+    registrar = new_registrar("a:1", "b:1", host="")
+    registrar.announce(TOPICS, FIRST, 0)
+    for server, host, expected in (("a:1", "10.1.0.1", "10.1.0.1:10911"), ("b:1", "fd00::1", "[fd00::1]:10911")):
+        (request,) = sent(registrar.connected(server, host, 0))
+        assert request.ext["brokerAddr"] == expected
+        assert request.ext["haServerAddr"] == expected.replace("10911", "10912")
+
+
+def test_one_topic_alone_is_padded_with_some_nobody_may_use() -> None:
+    registrar = new_registrar()
+    registrar.announce({"TBW102": QUEUES}, FIRST, 0)
+    (request,) = sent(registrar.connected("ns:9876", "", 0))
+    table = json.loads(request.body)["topicConfigSerializeWrapper"]["topicConfigTable"]
+    assert len(table) > 1
+    assert {name for name, topic in table.items() if topic["perm"]} == {"TBW102"}
+
+
+def test_a_dead_name_server_is_tried_ever_more_slowly_and_reported_once() -> None:
+    registrar = new_registrar()
+    now_ms, waits, told = 0, [], []
+    effects = registrar.announce(TOPICS, FIRST, now_ms)
+    for _ in range(8):
+        assert effects == [Connect("ns:9876")]
+        told += reports(registrar.lost("ns:9876", "Connection refused", now_ms))
+        began_ms = now_ms
+        while not (effects := registrar.tick(now_ms)):
+            now_ms += 100
+        waits.append(now_ms - began_ms)
+    assert waits == [1000, 2000, 4000, 8000, 16000, BACKOFF_MS_MAX, BACKOFF_MS_MAX, BACKOFF_MS_MAX]
+    assert len(told) == 1 and "ns:9876 is not reached: Connection refused" in told[0]
+
+
+def test_a_dead_name_server_delays_nobody() -> None:
+    registrar = new_registrar("dead:1", "ns:9876")
+    assert registrar.announce(TOPICS, FIRST, 0) == [Connect("dead:1"), Connect("ns:9876")]
+    (request,) = sent(registrar.connected("ns:9876", "", 1))
+    accept(registrar, request, 2)
+    effects = registrar.tick(CONNECT_TIMEOUT_MS)
+    assert effects[0] == Cut("dead:1") and "no connection in time" in reports(effects)[0]
+    assert len(sent(registrar.announce(TOPICS, SECOND, CONNECT_TIMEOUT_MS + 1))) == 1
+
+
+def test_a_silent_name_server_is_cut_off_and_tried_again() -> None:
+    registrar = new_registrar()
+    registrar.announce(TOPICS, FIRST, 0)
+    (request,) = sent(registrar.connected("ns:9876", "", 0))
+    assert registrar.tick(ANSWER_TIMEOUT_MS - 1) == []
+    effects = registrar.tick(ANSWER_TIMEOUT_MS)
+    assert effects[0] == Cut("ns:9876") and "no answer in time" in reports(effects)[0]
+    assert accept(registrar, request, ANSWER_TIMEOUT_MS + 1) == []
+    assert registrar.tick(ANSWER_TIMEOUT_MS + 1000) == [Connect("ns:9876")]
+    (again,) = sent(registrar.connected("ns:9876", "", ANSWER_TIMEOUT_MS + 1001))
+    assert reports(accept(registrar, again, ANSWER_TIMEOUT_MS + 1002)) != []
+
+
+def test_a_refusal_is_reported_once_and_tried_again_in_thirty_seconds() -> None:
+    registrar = new_registrar()
+    registrar.announce(TOPICS, FIRST, 0)
+    (request,) = sent(registrar.connected("ns:9876", "", 0))
+    refusal = request.reply(Response.SYSTEM_ERROR, remark="register broker failed")
+    effects = registrar.answered("ns:9876", refusal, 10)
+    assert len(effects) == 1 and "refuses: 1 register broker failed" in reports(effects)[0]
+    (again,) = sent(registrar.tick(10 + REGISTER_INTERVAL_MS))
+    assert registrar.answered("ns:9876", again.reply(Response.SYSTEM_ERROR), 20 + REGISTER_INTERVAL_MS) == []
+
+
+def test_what_answers_no_question_is_left_alone() -> None:
+    registrar = new_registrar()
+    registrar.announce(TOPICS, FIRST, 0)
+    (request,) = sent(registrar.connected("ns:9876", "", 0))
+    stranger = Command(0, opaque=request.opaque + 1, flag=1)
+    assert registrar.answered("ns:9876", stranger, 1) == []
+    assert registrar.answered("ns:9876", Command(40, opaque=request.opaque), 1) == []
+
+
+def test_it_takes_leave_of_who_is_reached() -> None:
+    registrar = new_registrar("a:1", "b:1", "c:1")
+    registrar.announce(TOPICS, FIRST, 0)
+    registrar.connected("a:1", "", 0)
+    registrar.lost("c:1", "", 0)
+    effects = registrar.stop()
+    (leave,) = sent(effects)
+    assert (leave.code, leave.is_oneway, leave.ext["brokerAddr"]) == (104, True, "10.0.0.1:10911")
+    assert [effect for effect in effects if isinstance(effect, Cut)] == [Cut("a:1"), Cut("b:1")]
+    assert registrar.tick(10**9) == []
+
+
+def test_our_own_name_server_understands_it(desk: Desk) -> None:
+    registrar = new_registrar()
+    registrar.announce(TOPICS, FIRST, 0)
+    (request,) = sent(registrar.connected("ns:9876", "", 0))
+    desk.server.connected(99, None, 0, remote=Address("10.0.0.1", 1), local=Address("10.0.0.9", 9876))
+    effects = desk.server.handle(99, request, 0)
+    assert isinstance(effects[0], Reply) and effects[0].command.code == Response.SUCCESS
+    assert json.loads(desk.route(desk.connect(), "bills").body)["brokerDatas"][0]["brokerAddrs"] == {
+        "0": "10.0.0.1:10911"
+    }
+    desk.server.handle(99, sent(registrar.stop())[0], 0)
+    assert desk.route(desk.connect(), "bills").code == Response.TOPIC_NOT_EXIST

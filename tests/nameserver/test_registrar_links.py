@@ -1,0 +1,62 @@
+"""A broker that registers with name servers elsewhere, over real sockets."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from contextlib import ExitStack
+
+from shmq.daemon.exit_code import DONE
+from shmq.shm.addresses import read_addresses
+from tests.bridge.live_bridge import running, wait_until
+from tests.nameserver.live_nameserver import LiveNameServer, name_server
+
+QUICK = {"tick_interval": 0.05}
+
+
+def dead_port() -> int:
+    """A port at which nobody listens."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port: int = closed.getsockname()[1]
+        return port
+
+
+def wait_for_route(server: LiveNameServer, expected: dict[str, dict[str, str]]) -> None:
+    wait_until(lambda: server.brokers_of("orders") == expected, f"{expected} at {server.address}")
+
+
+def test_a_broker_is_known_to_every_name_server_that_lives_and_leaves_them_when_it_stops() -> None:
+    with ExitStack() as stack:
+        servers = [stack.enter_context(name_server()) for _ in range(2)]
+        # The one in the middle is dead; the broker neither waits for it nor fails because of it.
+        named = f"{servers[0].address};127.0.0.1:{dead_port()};{servers[1].address}"
+        bridge = stack.enter_context(running(tcp=True, nameservers=named, limits=QUICK))
+        assert "nameserver" not in read_addresses(bridge.place.addresses_path)
+        host, port = bridge.address
+        client = bridge.connect("local")
+        client.create_topic("orders", queues=2)
+        for server in servers:
+            wait_for_route(server, {"test": {"0": f"{host}:{port}"}})
+        status, log = bridge.end()
+        assert status == DONE and log.count("is not reached") == 1 and log.count("registered as") == 2
+        for server in servers:
+            wait_for_route(server, {})
+            assert "its connection closed" not in server.end()[1]
+
+
+def test_a_name_server_that_comes_back_is_told_again() -> None:
+    with name_server() as first, running(tcp=True, nameservers=first.address, limits=QUICK) as bridge:
+        bridge.connect("local").create_topic("orders", queues=2)
+        expected = {"test": {"0": "{}:{}".format(*bridge.address)}}
+        wait_for_route(first, expected)
+        first.end(signal.SIGKILL)
+        with name_server(listen=first.address) as second:
+            wait_for_route(second, expected)
+
+
+def test_listening_at_every_address_each_name_server_is_told_the_one_it_sees() -> None:
+    options = {"listen": "0.0.0.0:0", "insecure": True}
+    with name_server() as server, running(tcp=True, nameservers=server.address, limits=QUICK, **options) as bridge:
+        bridge.connect("local").create_topic("orders", queues=2)
+        wait_for_route(server, {"test": {"0": f"127.0.0.1:{bridge.address[1]}"}})
