@@ -71,7 +71,7 @@ class GroupReader(RemoteReader):
     async def _pull_once(self, queue: ProcessQueue) -> float:
         generation = queue.generation
         with self.changed:
-            commit = queue.committed if self.commits else None
+            commit = queue.committed if self.commits and queue.committed != queue.stored_offset else None
         question = PullQuestion(
             self.spec.group or ANONYMOUS_GROUP,
             queue.queue,
@@ -82,6 +82,8 @@ class GroupReader(RemoteReader):
         )
         pulled = await self.session.pull(question, queue.broker_id, question.hold + pulling.ANSWER_MARGIN)
         queue.last_pull_ms = self.session.now_ms()
+        if commit is not None and pulled.error is None:
+            queue.stored_offset = commit
         if pulled.register:
             await self.session.registration.beat()
         if pulled.error is not None:

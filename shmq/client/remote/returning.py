@@ -114,11 +114,12 @@ async def _hand_back(
 
 
 async def release(session: RemoteSession, spec: ConsumerSpec, ends: Mapping[MessageQueue, int]) -> None:
-    """Commit where the reading of queues ended, and give up their locks."""
+    """Commit where the reading of queues ended (-1: where it began), and give up their locks."""
     assert spec.group is not None
     for queue, offset in ends.items():
         try:
-            await session.queues.commit(spec.group, queue, offset, session.timeout)
+            if offset >= 0:
+                await session.queues.commit(spec.group, queue, offset, session.timeout)
             if spec.ordered:
                 await session.queues.unlock(spec.group, session.client_id, [queue], session.timeout)
         except ShmqError as error:

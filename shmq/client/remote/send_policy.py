@@ -44,7 +44,9 @@ def send_error(reply: Command) -> ShmqError | None:
         return None
     remark = reply.remark or f"code {reply.code}"
     if reply.code in _STORED_LATE:
-        return errors.SendTimeout(f"the message is stored, but was not safe in time: {remark}", hint="do not resend")
+        late = errors.SendTimeout(f"the message is stored, but was not safe in time: {remark}", hint="do not resend")
+        late.code = reply.code
+        return late
     made = error_of(reply)
     kind = _KINDS.get(reply.code)
     if kind is None or (made is not None and not isinstance(made, RemoteError) and made.hint):

@@ -229,7 +229,8 @@ class RemoteSession:
         """Commit the offsets of queues that were left, and give up their locks, in the background."""
         if spec.group is None or spec.model != "clustering":
             return
-        ends = {queue.queue: queue.committed for queue in queues}
+        # Only progress is written: a member that had a queue for a moment must not undo what another one wrote since.
+        ends = {queue.queue: queue.committed if queue.committed != queue.stored_offset else -1 for queue in queues}
         future = self.network.submit(returning.release(self, spec, ends))
         self._leaving.add(future)
         future.add_done_callback(self._leaving.discard)

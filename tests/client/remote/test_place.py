@@ -21,7 +21,9 @@ def test_a_url_names_name_servers_in_order_without_doubles() -> None:
 
 
 def test_options_are_read_by_their_type() -> None:
-    options = remote_place("rocketmq://h?tls=true&tls_ca=%2Fca.pem&tls_verify=off&compression=zstd&avoid_slow=0").options
+    options = remote_place(
+        "rocketmq://h?tls=true&tls_ca=%2Fca.pem&tls_verify=off&compression=zstd&avoid_slow=0"
+    ).options
     assert (options.tls, options.tls_ca, options.tls_verify, options.compression, options.avoid_slow) == (
         True,
         "/ca.pem",
