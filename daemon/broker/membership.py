@@ -13,8 +13,9 @@ from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.tag_filter import TAG
 from shmq.errors import ProtocolError, RemoteError, UsageError
 from shmq.message import check_topic, retry_topic
-from shmq.protocol.body import ClientConfig, ConsumerData, ConsumerList, HeartbeatData, decode_body, encode_body
+from shmq.protocol.body import ClientConfig, ConsumerData, ConsumerList, decode_body, encode_body
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.heartbeat import decode_heartbeat
 
 _RETRY_PERM = 6
 _UNIT_RETRY_FLAG = 2
@@ -39,7 +40,7 @@ class Membership:
 
     def _heartbeat(self, call: Call) -> Answer:
         connection = call.connection
-        beat = decode_body(call.command.body, HeartbeatData)
+        beat = decode_heartbeat(call.command.body)
         if not beat.clientID:
             raise ProtocolError("a heartbeat without a client id")
         if connection.is_local:
