@@ -186,6 +186,11 @@ class Registry:
         """Return every broker by name."""
         return self._brokers
 
+    @property
+    def route_count(self) -> int:
+        """Pairs of topic and broker."""
+        return self._routes
+
     def topics(self) -> Mapping[str, Mapping[str, QueueEntry]]:
         """Return every topic's queues by broker name."""
         return self._topics
