@@ -1,26 +1,24 @@
 """Owns the command `python -m benchmarks.local`: choose figures, measure them one after the other, print lines.
 
-It does not know what a figure means (figures.py) nor how a line is computed (workload.py).
+It does not know what a figure means (figures.py), how a line is computed (workload.py) or printed (report.py).
 The exit code is 1 when a must does not hold.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatch
 
 from benchmarks.figures import workloads
 from benchmarks.peers import installed
-from benchmarks.workload import Line, Workload, measure
+from benchmarks.report import show, show_headings
+from benchmarks.workload import Workload, measure
 
 RUNS = 5
 QUICK_RUNS = 1
 QUICK_EFFORT = 0.02
-HEADINGS = ("figure", "ours", "peer", "value", "unit", "ratio", "must", "holds", "min … max of ours")
-WIDTHS = (26, 11, 17, 11, 7, 8, 9, 6, 0)
 
 
 def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
@@ -46,28 +44,6 @@ def _chosen(names: Sequence[str] | None) -> list[Workload]:
     return chosen
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.3g}" if abs(value) < 100 else f"{value:,.1f}"
-
-
-def _row(cells: Sequence[str]) -> str:
-    return " ".join(cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True)).rstrip()
-
-
-def _cells(line: Line) -> tuple[str, ...]:
-    holds = {None: "", True: "yes", False: "NO"}[line.holds]
-    spread = f"{_number(line.min)} … {_number(line.max)}"
-    ratio = "-" if line.ratio is None else f"{line.ratio:.2f}"
-    value = (line.figure, _number(line.ours), line.peer, _number(line.peer_value), line.unit)
-    return (*value, ratio, line.must or "", holds, spread)
-
-
-def _show(line: Line, *, as_json: bool) -> None:
-    print(json.dumps(line.as_json()) if as_json else _row(_cells(line)), flush=True)
-
-
 def main(given: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; returns the exit code."""
     arguments = _arguments(given)
@@ -85,7 +61,7 @@ def main(given: Sequence[str] | None = None) -> int:
     for sentence in skipped:
         print(sentence, file=sys.stderr)
     if not arguments.json:
-        print(_row(HEADINGS))
+        show_headings()
     broken = 0
     for workload in chosen:
         if arguments.peers_only and not workload.peers:
@@ -93,7 +69,7 @@ def main(given: Sequence[str] | None = None) -> int:
         results = measure(workload, list(peers), runs, effort, with_ours=not arguments.peers_only)
         for figure in workload.figures:
             for line in results.lines(figure):
-                _show(line, as_json=arguments.json)
+                show(line, as_json=arguments.json)
                 broken += line.holds is False
     return 1 if broken else 0
 

@@ -30,6 +30,11 @@ FOREIGN_ABI: Final[int]
 FOREIGN_NAMESPACE: Final[int]
 RETIRED: Final[int]
 ABI: Final[int]
+INDEX_DONE: Final[int]
+INDEX_NO_FILE: Final[int]
+INDEX_NO_ROOM: Final[int]
+INDEX_FULL: Final[int]
+INDEX_DAMAGE: Final[int]
 UNIT_BYTES: Final[int]
 UNIT_DELAY_BASE: Final[int]
 """A tag code of UNIT_DELAY_BASE + n becomes store time + n milliseconds in the unit."""
@@ -75,6 +80,21 @@ def record_encode(
 
 def record_decode(data: Any, position: int = 0, /) -> dict[str, Any]:
     """Fields of the record at `position`: names of struct shmq_view; raises CoreError CORRUPT/EMPTY."""
+
+def index_hash(topic: str, key: str, /) -> int:
+    """Hash of a topic's key, as index files have it."""
+
+def index_bytes(slots: int, entries: int, /) -> int:
+    """Size of an index file with so many slots, and entries numbered below `entries`."""
+
+def index_head(data: Any, slots: int, entries: int, /) -> tuple[int, int, int, int, int, int, int]:
+    """(begin_ms, end_ms, begin position, end position, slots used, next entry, position of the last entry's record);
+    CoreError CORRUPT when that cannot be."""
+
+def index_find(
+    data: Any, slots: int, entries: int, hash: int, *, begin_ms: int, end_ms: int, count: int, steps: int
+) -> list[int]:
+    """Log positions of at most `count` entries of a hash, the newest first, looking at `steps` entries at most."""
 
 def record_verify(data: Any, position: int = 0, /) -> bool:
     """Whether body CRC and record CRC hold."""
@@ -134,7 +154,7 @@ class Store:
     def dirty_queues(self, limit: int, start: int = 0, /) -> list[tuple[int, int, int]]:
         """(queue index, persisted, offset_max) of queues whose units are not all in files."""
     def units_read(self, queue: int, first: int, count: int, /) -> bytes:
-        """Units still in memory, 20 bytes each; may be shorter."""
+        """Units that are in memory, else those in their file, 20 bytes each; may be shorter."""
     def units_restore(self, queue: int, first: int, units: bytes, /) -> None: ...
     def set_persisted(self, queue: int, offset: int, /) -> None: ...
     def set_queue(self, queue: int, *, offset_min: int, offset_max: int, persisted: int) -> None:
@@ -151,6 +171,24 @@ class Store:
         Returns (next position, [(log_position, record_bytes, topic, queue_id, queue_offset, store_ms, tag_hash,
         sys_flag)], stop) where stop is "" (count reached or end), "blank-end" (no more file), "zero", or
         "corrupt: reason". BLANKs are stepped over.
+        """
+    def index_follow(
+        self,
+        position: int,
+        until: int,
+        end: int,
+        data: Any = None,
+        slots: int = 0,
+        entries: int = 0,
+        room: int = 0,
+    ) -> tuple[int, int, int, int, int]:
+        """Put the keys of records from `position` to `until` into an index file; nothing from `end` on is looked at.
+
+        Args:
+            data: writable buffer over the file; None stops at the first record with keys.
+            room: entries with a lower number have blocks reserved.
+
+        Returns (next position, INDEX_* reason to stop, store_ms of the last keys, records passed, with keys).
         """
     # -- tables
     def topic_put(

@@ -215,10 +215,9 @@ static size_t utf8_decode(const uint8_t *text, size_t bytes, uint32_t *character
     return length;
 }
 
-int32_t shmq_tag_hash(const char *utf8, size_t bytes)
+uint32_t shmq_java_hash(uint32_t hash, const char *utf8, size_t bytes)
 {
     const uint8_t *text = (const uint8_t *)utf8;
-    uint32_t hash = 0;
     for (size_t at = 0; at < bytes;) {
         uint32_t character;
         at += utf8_decode(text + at, bytes - at, &character);
@@ -229,5 +228,10 @@ int32_t shmq_tag_hash(const char *utf8, size_t bytes)
         }
         hash = hash * 31 + character;
     }
-    return (int32_t)hash;
+    return hash;
+}
+
+int32_t shmq_tag_hash(const char *utf8, size_t bytes)
+{
+    return (int32_t)shmq_java_hash(0, utf8, bytes);
 }

@@ -101,6 +101,8 @@ int shmq_robust_lock(const struct shmq_store *store, pthread_mutex_t *mutex, uin
 void shmq_table_repair(struct shmq_store *store);
 enum shmq_status shmq_table_enter(struct shmq_store *store); /* take the table lock; repairs after a dead holder */
 enum shmq_status shmq_table_leave(struct shmq_store *store, enum shmq_status status); /* returns `status` */
+/* crc.c: shmq_tag_hash of a text whose beginning has the hash given */
+uint32_t shmq_java_hash(uint32_t hash, const char *utf8, size_t bytes);
 /* mapping.c */
 struct shmq_mapping *shmq_mapping_cached(const struct shmq_store *store, uint64_t log_position);
 void shmq_mapping_populate(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes);

@@ -3,6 +3,7 @@
  * Multi-phase initialisation, no global state: everything lives in the module's state, so several interpreters may load
  * it. It relies on the GIL (see py_core.h), so a free-threaded interpreter is told to keep it.
  */
+#include "index.h"
 #include "py_core.h"
 
 static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **out)
@@ -36,6 +37,11 @@ static int add_constants(PyObject *module)
         {"FOREIGN_NAMESPACE", SHMQ_FOREIGN_NAMESPACE},
         {"RETIRED", SHMQ_RETIRED},
         {"ABI", SHMQ_ABI},
+        {"INDEX_DONE", SHMQ_INDEX_DONE},
+        {"INDEX_NO_FILE", SHMQ_INDEX_NO_FILE},
+        {"INDEX_NO_ROOM", SHMQ_INDEX_NO_ROOM},
+        {"INDEX_FULL", SHMQ_INDEX_FULL},
+        {"INDEX_DAMAGE", SHMQ_INDEX_DAMAGE},
         {"UNIT_BYTES", SHMQ_UNIT_BYTES},
         {"UNIT_DELAY_BASE", SHMQ_UNIT_DELAY_BASE},
         {"FRAME_UNITS", SHMQ_FRAME_UNITS},
@@ -136,7 +142,8 @@ static int module_exec(PyObject *module)
         add_type(module, &reader_spec, &state->reader_type) < 0) {
         return -1;
     }
-    if (add_constants(module) < 0 || intern_names(state) < 0 || PyModule_AddFunctions(module, record_functions) < 0) {
+    if (add_constants(module) < 0 || intern_names(state) < 0 || PyModule_AddFunctions(module, record_functions) < 0 ||
+        PyModule_AddFunctions(module, index_functions) < 0) {
         return -1;
     }
     return PyModule_AddFunctions(module, module_functions);

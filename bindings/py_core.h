@@ -185,7 +185,8 @@ bool store_format(PyStore *self, PyObject *format); /* py_format.c: fill mapped,
 PyObject *store_stats(PyStore *self, PyObject *unused); /* py_attribute.c */
 void store_methods_join(void); /* before the type is made */
 extern PyType_Spec store_spec;
-extern PyMethodDef keeper_methods[], table_methods[], member_methods[], scan_methods[], pull_methods[];
+extern PyMethodDef keeper_methods[], table_methods[], member_methods[], scan_methods[], pull_methods[],
+    index_methods[];
 extern PyGetSetDef store_getset[];
 
 /* ---- py_property.c: RocketMQ's property text ---- */
@@ -306,5 +307,8 @@ extern PyType_Spec reader_spec;
 
 /* ---- py_record.c: module functions on records ---- */
 extern PyMethodDef record_functions[];
+
+/* ---- py_index.c ---- */
+extern PyMethodDef index_functions[];
 
 #endif

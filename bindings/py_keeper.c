@@ -221,6 +221,9 @@ static PyObject *keeper_units_read(PyStore *self, PyObject *args)
         return NULL;
     }
     uint32_t got = shmq_units_read(&self->core, queue, first, count, (uint8_t *)PyBytes_AS_STRING(out));
+    if (got == 0) {
+        got = shmq_units_read_file(&self->core, queue, first, count, (uint8_t *)PyBytes_AS_STRING(out));
+    }
     _PyBytes_Resize(&out, (Py_ssize_t)got * SHMQ_UNIT_BYTES);
     return out;
 }
@@ -360,7 +363,7 @@ PyMethodDef keeper_methods[] = {
     {"dirty_queues", (PyCFunction)keeper_dirty_queues, METH_VARARGS,
      "(queue index, persisted, offset_max) of queues whose units are not all in files."},
     {"units_read", (PyCFunction)keeper_units_read, METH_VARARGS,
-     "Units still in memory, 20 bytes each; may be shorter."},
+     "Units in memory, else in their file, 20 bytes each; may be shorter."},
     {"units_restore", (PyCFunction)keeper_units_restore, METH_VARARGS, "Put units back after a restart."},
     {"set_persisted", (PyCFunction)keeper_set_persisted, METH_VARARGS, "Units below it are in the ConsumeQueue files."},
     {"set_queue", (PyCFunction)(void (*)(void))keeper_set_queue, METH_VARARGS | METH_KEYWORDS,

@@ -68,6 +68,9 @@ class Bridge:
         self._accepting: set[asyncio.Task[None]] = set()
         self._doors: list[_Door] = []
         self._is_closed = False
+        self._settled: Callable[[], None] | None = None
+        self._version: Callable[[], int] = int
+        self._settled_version = 0
 
     def now(self) -> float:
         """Seconds on a clock that never goes back."""
@@ -218,6 +221,16 @@ class Bridge:
         """Everything below this log position is on disk."""
         self._guarded("a flush", lambda: self._logic.flushed(durable_end, self._now_ms()))
 
+    def call_when_settled(self, action: Callable[[], None], *, version: Callable[[], int]) -> None:
+        """Have `action` called after whatever changed what the logic waits for, as `version` says."""
+        self._settled, self._version = action, version
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._settled is not None and (version := self._version()) != self._settled_version:
+            self._settled_version = version
+            self._settled()
+
     def _guarded(self, where: str, action: Callable[[], Iterable[Effect]]) -> None:
         try:
             self._carry_out(action())
@@ -238,6 +251,7 @@ class Bridge:
                 connection.notify(effect.command)
             elif isinstance(effect, Close):
                 connection.close(effect.reason)
+        self._settle()
 
     # -- time
 

@@ -3,24 +3,27 @@
 Owns the step from `Tables` to the store's calls and the translation of their errors. It does not know requests.
 
 The bridge is the only process that makes groups, offset places and client slots at run time, so what it has seen of
-them stays true; topics are looked up each time, because an index costs nothing.
+them stays true; topics are kept until the tables change.
 """
 
 from __future__ import annotations
 
 import os
+import struct
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from shmq.daemon.bridge.semaphore import prepare_semaphore
-from shmq.daemon.broker.tables import QueueBounds, StoreFacts, Topic
+from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic, Unit
 from shmq.errors import ShmqError, StoreError
 from shmq.shm.access import Access
 from shmq.shm.core import Store, process_start
 from shmq.shm.instance import Instance
 
 _CLIENT_FREE = 0  # enum shmq_client_state
+_UNIT = struct.Struct(">QIq")
 
 
 class StoreTables:
@@ -33,6 +36,8 @@ class StoreTables:
         self._slots: dict[int, dict[int, int]] = {}
         self._slots_known = 0
         self._learn_slots()
+        self._known: dict[str, Topic] = {}
+        self._known_version = -1
         self._listed: list[Topic] = []
         self._listed_version = -1
 
@@ -40,9 +45,23 @@ class StoreTables:
     def version(self) -> int:
         return self._store.table_version
 
+    @property
+    def clock_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
     def topic(self, name: str) -> Topic | None:
-        index = self._store.topic_find(name)
-        return _topic(self._store.topic(index)) if index >= 0 else None
+        # Read before the topic: a change in between makes what is kept too new, never too old.
+        version = self._store.table_version
+        if version != self._known_version:
+            self._known.clear()
+            self._known_version = version
+        topic = self._known.get(name)
+        if topic is None:
+            index = self._store.topic_find(name)
+            if index < 0:
+                return None  # not kept: names that do not exist have no end
+            topic = self._known[name] = _topic(self._store.topic(index))
+        return topic
 
     def topics(self) -> list[Topic]:
         # Read before the list: a change in between makes the list too new, never too old.
@@ -117,6 +136,23 @@ class StoreTables:
     def search_time(self, queue: int, time_ms: int) -> int:
         return self._store.search_time(queue, time_ms)
 
+    def units(self, queue: int, queue_offset: int, count: int) -> list[Unit]:
+        offset_min, offset_max = self.queue_bounds(queue)
+        if not offset_min <= queue_offset < offset_max:
+            return []
+        return [Unit(*fields) for fields in _UNIT.iter_unpack(self._store.units_read(queue, queue_offset, count))]
+
+    def store_ms(self, queue: int, queue_offset: int) -> int:
+        for unit in self.units(queue, queue_offset, 1):
+            with suppress(ShmqError):
+                return self._store.message_at(unit.log_position, unit.record_bytes).store_ms
+        return -1
+
+    def earliest_ms(self) -> int:
+        with suppress(ShmqError):
+            return self._store.message_at(self._store.log_begin).store_ms
+        return -1
+
     def queue_counts(self) -> bytes:
         return self._store.queue_counts()
 
@@ -126,10 +162,6 @@ class StoreTables:
     def facts(self) -> StoreFacts:
         store = self._store
         stats = store.stats()
-        try:
-            disk = os.statvfs(self._instance.store_path)
-        except OSError as error:
-            raise StoreError(f"the store's disk cannot be asked for its room: {error.strerror}") from error
         return StoreFacts(
             log_begin=store.log_begin,
             log_end=store.log_end,
@@ -137,9 +169,14 @@ class StoreTables:
             appended=stats["appended"],
             appended_bytes=stats["appended_bytes"],
             refused=stats["busy"],
-            disk_bytes=disk.f_blocks * disk.f_frsize,
-            disk_free_bytes=disk.f_bavail * disk.f_frsize,
         )
+
+    def disk(self) -> DiskRoom:
+        try:
+            disk = os.statvfs(self._instance.store_path)
+        except OSError as error:
+            raise StoreError(f"the store's disk cannot be asked for its room: {error.strerror}") from error
+        return DiskRoom(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         slot = self._store.client_put(pid, start, role)

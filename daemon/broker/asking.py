@@ -31,9 +31,9 @@ class Asking:
         self._opaque = 0
         self._open: dict[tuple[int, int], _Open] = {}
 
-    def notice(self, connection_id: int, code: int, ext: Mapping[str, str]) -> Notify:
+    def notice(self, connection_id: int, code: int, ext: Mapping[str, str], body: bytes = b"") -> Notify:
         """Return a oneway notice to a client."""
-        return Notify(connection_id, oneway(code, ext, opaque=self._next()))
+        return Notify(connection_id, oneway(code, ext, opaque=self._next(), body=body))
 
     def ask(self, ask: Ask, now_ms: int) -> Notify:
         """Return the request to a client; its answer is awaited from now on."""

@@ -17,19 +17,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from shmq.daemon.broker.administration import administration
 from shmq.daemon.broker.admission import Admission
 from shmq.daemon.broker.asking import Asking
 from shmq.daemon.broker.attachment import AttachmentDesk
 from shmq.daemon.broker.effects import Close, Effect, Reply, Report
-from shmq.daemon.broker.group_requests import GroupRequests
+from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.groups import GroupRegistry
+from shmq.daemon.broker.log import Log, Wanted
 from shmq.daemon.broker.membership import Membership
 from shmq.daemon.broker.offset_requests import OffsetRequests
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer
+from shmq.daemon.broker.send import Sending
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
-from shmq.daemon.broker.topic_requests import TopicRequests
+from shmq.daemon.broker.topic_creation import make_system_topics
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
@@ -40,25 +43,38 @@ class Broker:
     """One broker's logic; single-threaded."""
 
     def __init__(
-        self, tables: Tables, settings: BrokerSettings, *, now_ms: int, admission: Admission | None = None
+        self,
+        tables: Tables,
+        settings: BrokerSettings,
+        *,
+        now_ms: int,
+        log: Log | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self._connections: dict[int, Connection] = {}
         self._registry = GroupRegistry(settings)
         self._desk = AttachmentDesk(tables, settings)
         self._admission = admission or Admission()
         self._asking = Asking()
-        self._parts: list[Part] = []
+        groups = GroupSettings(tables)
+        self._parts: list[Part] = [
+            *administration(tables, self._registry, groups, self._connections, settings, log=log, now_ms=now_ms)
+        ]
+        self._sending: Sending | None = None
+        if log is not None:
+            self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
+            self._parts.append(self._sending)
+        self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
         status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
         self._handlers: dict[int, Handler] = {
             **self._desk.handlers(),
             **Membership(tables, self._registry).handlers(),
-            **TopicRequests(tables, self._registry, settings).handlers(),
-            **GroupRequests(tables, self._registry).handlers(),
             **OffsetRequests(tables, settings).handlers(),
             **status.handlers(),
         }
         for part in self._parts:
             self._handlers |= part.handlers()
+        self._arrival_parts = [part for part in self._parts if type(part).arrived is not Part.arrived]
 
     def connected(
         self,
@@ -104,10 +120,11 @@ class Broker:
 
     def _effects(self, connection: Connection, command: Command, answer: Answer, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
-        if not command.is_oneway:
+        if not command.is_oneway and not answer.held:
             reply = command.reply(answer.code, ext=answer.ext, body=answer.body, remark=answer.remark)
             effects.append(Reply(connection.connection_id, reply))
         effects += self._notices(answer.changed_groups, but=connection)
+        effects += [self._asking.notice(*notice) for notice in answer.notices]
         for close in answer.closes:
             effects += [close, *self.disconnected(close.connection_id, now_ms)]
         effects += map(Report, answer.reports)
@@ -117,11 +134,21 @@ class Broker:
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> list[Effect]:
         """Serve who waited for messages in these queues (by index)."""
-        return [effect for part in self._parts for effect in part.arrived(queues, now_ms)]
+        return [effect for part in self._arrival_parts for effect in part.arrived(queues, now_ms)]
 
     def flushed(self, durable_end: int, now_ms: int) -> list[Effect]:
         """Serve who waited for the log to be on disk up to a position."""
         return [effect for part in self._parts for effect in part.flushed(durable_end, now_ms)]
+
+    @property
+    def wanted(self) -> Wanted:
+        """What has to happen to the log for somebody here."""
+        return Wanted({}, self._sending.wanted_end if self._sending else None)
+
+    @property
+    def wanted_version(self) -> int:
+        """A number that changes with `wanted`."""
+        return self._sending.wanted_end or 0 if self._sending else 0
 
     def _notices(self, groups: Iterable[str], *, but: Connection | None = None) -> list[Effect]:
         """Tell the members of groups to share their queues anew.
@@ -153,7 +180,8 @@ class Broker:
 
     def tick(self, now_ms: int) -> list[Effect]:
         """End what time has ended: silent TCP clients, and connections and slots of dead processes."""
-        effects: list[Effect] = []
+        reports, self._reports = self._reports, []
+        effects: list[Effect] = [*map(Report, reports)]
         for connection in self._desk.collect_dead():
             pid = connection.peer.pid if connection.peer else 0
             effects += self._end(connection.connection_id, f"process {pid} has died", now_ms)

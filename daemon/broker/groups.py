@@ -22,7 +22,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from shmq.daemon.broker.settings import BrokerSettings
@@ -64,6 +64,7 @@ class ConsumerGroup:
     table: dict[str, SubscriptionData] = field(default_factory=dict)
     agreement: GroupAgreement = field(default_factory=GroupAgreement)
     conflicts: int = 0
+    consume_from: str = "CONSUME_FROM_LAST_OFFSET"
 
     @property
     def is_local(self) -> bool:
@@ -171,6 +172,7 @@ class GroupRegistry:
             self._consumers[data.groupName] = group
         # The last heartbeat decides, as in RocketMQ; a local member that would change the model was refused before.
         group.model, group.consume_type = data.messageModel, data.consumeType
+        group.consume_from = data.consumeFromWhere
         before = group.members.get(beat.clientID)
         if beat.withoutSub and before is not None:
             wanted = before.subscription
@@ -294,6 +296,14 @@ class GroupRegistry:
         """Return the consumer and the producer groups of a connection, sorted."""
         held = sorted(self._by_connection.get(connection_id, ()))
         return [name for consumes, name, _ in held if consumes], [name for consumes, name, _ in held if not consumes]
+
+    def consumer_group(self, name: str) -> ConsumerGroup | None:
+        """Return a consumer group that has members; the caller reads and changes nothing."""
+        return self._consumers.get(name)
+
+    def producers(self) -> Mapping[str, Mapping[str, Member]]:
+        """Return the members of each producer group by client id; the caller reads and changes nothing."""
+        return self._producers
 
     def consumer_groups(self) -> list[ConsumerGroup]:
         """Return all consumer groups with members; the caller reads and changes nothing."""

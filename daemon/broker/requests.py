@@ -91,6 +91,15 @@ class Ask:
     timeout_ms: int = 10_000
 
 
+class Notice(NamedTuple):
+    """A oneway request of ours to a client."""
+
+    connection_id: int
+    code: int
+    ext: Mapping[str, str]
+    body: bytes = b""
+
+
 @dataclass(slots=True)
 class Answer:
     """An answer, and what else follows from the request. `code` other than SUCCESS is not a failure of ours: it is
@@ -103,7 +112,9 @@ class Answer:
     changed_groups: Sequence[str] = ()  # their members are told to share the queues anew
     reports: Sequence[str] = ()
     closes: Sequence[Close] = ()
+    notices: Sequence[Notice] = ()
     asks: Sequence[Ask] = ()
+    held: bool = False  # no reply now: the answers to `asks` make it, with `later`
     effects: Sequence[Effect] = ()  # carried out after the reply
 
 

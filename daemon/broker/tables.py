@@ -34,8 +34,16 @@ class QueueBounds(NamedTuple):
     offset_max: int
 
 
+class Unit(NamedTuple):
+    """Where the record of a queue offset lies; `tag_code` is the hash of its tag."""
+
+    log_position: int
+    record_bytes: int
+    tag_code: int
+
+
 class StoreFacts(NamedTuple):
-    """How the store is doing: log positions, records and bytes since the segments were made, and its disk in bytes."""
+    """How the store is doing: log positions, and records and bytes since the segments were made."""
 
     log_begin: int
     log_end: int
@@ -43,8 +51,13 @@ class StoreFacts(NamedTuple):
     appended: int
     appended_bytes: int
     refused: int
-    disk_bytes: int
-    disk_free_bytes: int
+
+
+class DiskRoom(NamedTuple):
+    """The disk that holds the store, in bytes."""
+
+    size: int
+    free: int
 
 
 class Tables(Protocol):
@@ -53,6 +66,10 @@ class Tables(Protocol):
     @property
     def version(self) -> int:
         """A number that grows with each change of topics or groups."""
+
+    @property
+    def clock_ms(self) -> int:
+        """The time on the clock that stamps records, in milliseconds since the epoch."""
 
     def topic(self, name: str) -> Topic | None:
         """Return a live topic."""
@@ -108,6 +125,15 @@ class Tables(Protocol):
     def search_time(self, queue: int, time_ms: int) -> int:
         """Return the first queue offset stored at or after a time."""
 
+    def units(self, queue: int, queue_offset: int, count: int) -> list[Unit]:
+        """Return where the records from a queue offset on lie; may be shorter."""
+
+    def store_ms(self, queue: int, queue_offset: int) -> int:
+        """Return when the record at a queue offset was stored; -1 when there is none."""
+
+    def earliest_ms(self) -> int:
+        """Return when the oldest record of the log was stored; -1 when there is none."""
+
     def queue_counts(self) -> bytes:
         """Return the end and the bytes ever stored of every queue, in the order of their indexes: two native 64-bit
         words each."""
@@ -118,6 +144,9 @@ class Tables(Protocol):
 
     def facts(self) -> StoreFacts:
         """Return how the store is doing."""
+
+    def disk(self) -> DiskRoom:
+        """Return how much room the store's disk has."""
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         """Hand out a client slot, its wake-up semaphore ready and at zero."""

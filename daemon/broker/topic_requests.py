@@ -1,6 +1,9 @@
 """Administration of topics: create or change, delete, list.
 
-Owns the requests 17, 215 and 21. It does not know how a topic is stored.
+Owns the requests 17, 18, 215, 21 and 351. It does not know how a topic is stored.
+
+`defaultTopic`, `topicFilterType`, `order` and `force` of RocketMQ's request mean nothing, as in RocketMQ itself. A
+change that says no attributes leaves the topic's kind as it is.
 
 A private header field `onlyIfMissing` makes 17 harmless for a topic that exists, so that two producers that create a
 topic on first use cannot change what an administrator created in between. The answer's field `created` says what was.
@@ -10,12 +13,22 @@ from __future__ import annotations
 
 from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.groups import GroupRegistry
-from shmq.daemon.broker.requests import Answer, Call, Handler
+from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
-from shmq.errors import TopicNotFound, UsageError
-from shmq.message import QUEUES_MAX, check_topic, is_system_topic, nearest
-from shmq.protocol.body import DataVersion, TopicConfig, TopicTable, encode_body, kind_attributes, parse_kind
+from shmq.errors import FlowControl, InvalidName, RemoteError, TopicNotFound, UsageError
+from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, check_topic, is_system_topic, nearest
+from shmq.protocol.admin_body import TopicConfigList
+from shmq.protocol.body import (
+    DataVersion,
+    TopicConfig,
+    TopicTable,
+    decode_body,
+    encode_body,
+    kind_attributes,
+    parse_kind,
+    topic_kind,
+)
 from shmq.protocol.codes import Request, Response, TopicKind
 
 _PERM_READ_WRITE = 6
@@ -39,7 +52,7 @@ def find_topic(tables: Tables, name: str, *, broker_name: str) -> Topic:
     )
 
 
-class TopicRequests:
+class TopicRequests(Part):
     """Serves the administration of topics."""
 
     def __init__(self, tables: Tables, registry: GroupRegistry, settings: BrokerSettings) -> None:
@@ -51,8 +64,10 @@ class TopicRequests:
         """Return what is served here, by request code."""
         return {
             Request.UPDATE_AND_CREATE_TOPIC: self._put,
+            Request.UPDATE_AND_CREATE_TOPIC_LIST: self._put_list,
             Request.DELETE_TOPIC_IN_BROKER: self._delete,
             Request.GET_ALL_TOPIC_CONFIG: self._list,
+            Request.GET_TOPIC_CONFIG: self._get,
         }
 
     def _put(self, call: Call) -> Answer:
@@ -63,20 +78,56 @@ class TopicRequests:
         read_queues = _queues(number_of(ext, "readQueueNums", most=INT32_MAX, default=write_queues))
         perm = number_of(ext, "perm", most=_PERM_MOST, default=_PERM_READ_WRITE)
         flags = number_of(ext, "topicSysFlag", most=INT32_MAX, default=0)
-        kind = parse_kind(ext.get("attributes", ""))
-        exists = self._tables.topic(name) is not None
-        if exists and flag_of(ext, "onlyIfMissing"):
+        known = self._tables.topic(name)
+        kind: int = parse_kind(ext.get("attributes", ""))
+        if known is not None and flag_of(ext, "onlyIfMissing"):
             return Answer(ext={"created": "false"})
+        if known is not None and not call.connection.is_local and not ext.get("attributes"):
+            kind = known.kind
         self._tables.topic_put(
             name, read_queues=read_queues, write_queues=write_queues, perm=perm, flags=flags, kind=kind
         )
-        return Answer(ext={"created": "false" if exists else "true"}, changed_groups=self._registry.subscribers(name))
+        created = {"created": "false" if known else "true"} if call.connection.is_local else {}
+        return Answer(ext=created, changed_groups=self._registry.subscribers(name))
+
+    def _put_list(self, call: Call) -> Answer:
+        configs = decode_body(call.command.body, TopicConfigList).topicConfigList
+        most = self._settings.list_entries_max
+        if len(configs) > most:
+            raise FlowControl(f"{len(configs)} topics in one request; {most} are allowed")
+        changed: dict[str, None] = {}
+        for config in configs:  # all are looked at before any is made
+            _own_topic(config.topicName)
+            _queues(config.writeQueueNums)
+            _queues(config.readQueueNums)
+            if not 0 <= config.perm <= _PERM_MOST or not 0 <= config.topicSysFlag <= INT32_MAX:
+                raise UsageError(f'topic "{config.topicName}": perm={config.perm} topicSysFlag={config.topicSysFlag}')
+        for config in configs:
+            self._tables.topic_put(
+                config.topicName,
+                read_queues=config.readQueueNums,
+                write_queues=config.writeQueueNums,
+                perm=config.perm,
+                flags=config.topicSysFlag,
+                kind=topic_kind(config),
+            )
+            changed |= dict.fromkeys(self._registry.subscribers(config.topicName))
+        return Answer(changed_groups=tuple(changed))
 
     def _delete(self, call: Call) -> Answer:
         name = _own_topic(text_of(call.ext, "topic"))
+        if not call.connection.is_local and self._tables.topic(name) is None:
+            return Answer()  # RocketMQ finds nothing wrong with it
         find_topic(self._tables, name, broker_name=self._settings.broker_name)
         self._tables.topic_delete(name)
         return Answer(changed_groups=self._registry.subscribers(name))
+
+    def _get(self, call: Call) -> Answer:
+        topic = self._tables.topic(text_of(call.ext, "topic"))
+        if topic is None:
+            name = call.ext["topic"][:TOPIC_BYTES_MAX]
+            raise RemoteError(Response.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
+        return Answer(body=encode_body(_config(topic)))
 
     def _list(self, call: Call) -> Answer:
         table = {topic.name: _config(topic) for topic in self._tables.topics()}
@@ -84,11 +135,15 @@ class TopicRequests:
 
 
 def _own_topic(name: str) -> str:
-    check_topic(name)
-    if is_system_topic(name):
-        error = UsageError(f"The topic[{name}] is conflict with system topic.", hint="choose another name")
+    try:
+        check_topic(name)
+    except InvalidName as error:
         error.code = Response.SYSTEM_ERROR  # as RocketMQ answers
-        raise error
+        raise
+    if is_system_topic(name):
+        conflict = UsageError(f"The topic[{name}] is conflict with system topic.", hint="choose another name")
+        conflict.code = Response.SYSTEM_ERROR
+        raise conflict
     return name
 
 

@@ -1,9 +1,9 @@
 """The store keeper: what happens when, and in which order it stops.
 
-It owns no rule of its own; the parts do: space (files), units, marks, catalog (tables), flusher, watchdog.
+It owns no rule of its own; the parts do: space (files), units, index, marks, catalog (tables), flusher, watchdog.
 
-    round   spare file · pages · units · frames · marks · tables · lock        every 5 to 200 ms
-    stop    retire · last units · last flush · mark · tables · abort removed   only after everything before it worked
+    round   spare file · pages · units · frames · index · marks · tables · lock      every 5 to 200 ms
+    stop    retire · last units · last flush · mark · index · tables · abort removed, if everything before it worked
 
 Rules: (1) `abort` goes last, and only if nothing failed, so that a stock broker knows what to expect;
 (2) a keeper whose supervisor died leaves everything as it is: clients go on, the next keeper attaches again.
@@ -19,6 +19,7 @@ from shmq.daemon.keeper.attach import Attached
 from shmq.daemon.keeper.catalog import Catalog
 from shmq.daemon.keeper.flusher import Flusher
 from shmq.daemon.keeper.frames import FrameKeeper
+from shmq.daemon.keeper.index import IndexKeeper
 from shmq.daemon.keeper.marks import MarkKeeper
 from shmq.daemon.keeper.space import LogSpace
 from shmq.daemon.keeper.units import UnitWriter
@@ -53,7 +54,8 @@ class Keeper:
             born={name: record.born for name, record in attached.tables.tables.topics.items()},
             log=log,
         )
-        self._space = LogSpace(store, files.commitlog, options, on_begin_moved=self._units.begin_moved, log=log)
+        self._index = IndexKeeper(store, files, warm=attached.report is None, log=log)
+        self._space = LogSpace(store, files.commitlog, options, on_begin_moved=self._begin_moved, log=log)
         self._flusher = Flusher(store, options, on_bell=self._wake.set, log=log)
         self._marks = MarkKeeper(store, files, self._units, self._flusher, log)
         self._catalog = Catalog(store, files.config, attached.tables, self._units, self._frames, log)
@@ -98,6 +100,7 @@ class Keeper:
         self._space.round(now, time.time())
         busy |= self._units.round()
         self._frames.round()
+        busy |= self._index.round(now)
         if now >= self._mark_at:
             self._mark_at = now + _MARK_SECONDS
             self._marks.begin()
@@ -108,6 +111,10 @@ class Keeper:
             self._watchdog.round(now)
             self._tell_read_only()
         return busy or self._marks.is_syncing
+
+    def _begin_moved(self, log_begin: int) -> None:
+        self._units.begin_moved(log_begin)
+        self._index.begin_moved(log_begin)
 
     def _tell_read_only(self) -> None:
         reason = self._store.read_only
@@ -124,6 +131,7 @@ class Keeper:
             self._log("lock.busy", reason="an append was not finished when the broker stopped")
         saved = self._flusher.stop(_FLUSH_STOP_SECONDS) and self._flusher.flush()
         saved &= self._marks.finish()
+        saved &= self._index.finish()
         saved &= self._catalog.save_tables()
         saved &= self._catalog.save_offsets()
         layout = self._attached.files.layout
@@ -155,5 +163,6 @@ class Keeper:
 
     def close(self) -> None:
         """Let go of segments and files and leave them as they are."""
+        self._index.close()
         self._attached.files.close()
         self._store.close()

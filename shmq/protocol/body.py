@@ -86,7 +86,7 @@ class TopicConfig(msgspec.Struct, omit_defaults=False):
     topicFilterType: str = "SINGLE_TAG"
     topicSysFlag: int = 0
     order: bool = False
-    attributes: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    attributes: dict[str, str] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class TopicTable(msgspec.Struct):
@@ -97,7 +97,7 @@ class TopicTable(msgspec.Struct):
 
 
 class SubscriptionGroupConfig(msgspec.Struct):
-    """One consumer group, with RocketMQ's defaults."""
+    """One consumer group, with RocketMQ's defaults. What is UNSET is RocketMQ 5's; left out unless said."""
 
     groupName: str
     brokerId: int = 0
@@ -108,6 +108,12 @@ class SubscriptionGroupConfig(msgspec.Struct):
     retryMaxTimes: int = 16
     retryQueueNums: int = 1
     whichBrokerWhenConsumeSlowly: int = 1
+    consumeMessageOrderly: bool | msgspec.UnsetType = msgspec.UNSET
+    consumeTimeoutMinute: int | msgspec.UnsetType = msgspec.UNSET
+    groupSysFlag: int | msgspec.UnsetType = msgspec.UNSET
+    groupRetryPolicy: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+    subscriptionDataSet: list[dict[str, Any]] | msgspec.UnsetType | None = msgspec.UNSET
+    attributes: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class SubscriptionGroupTable(msgspec.Struct):

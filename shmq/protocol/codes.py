@@ -12,6 +12,7 @@ from enum import IntEnum
 # Position of V4_9_8 in RocketMQ's table of versions. Clients read it from replies to decide what they may ask for,
 # so it must not claim more than is served.
 PROTOCOL_VERSION = 409
+PROTOCOL_VERSION_NAME = "V4_9_8"
 
 
 class Codec(IntEnum):

@@ -4,9 +4,11 @@ It does not know what is inside the files.
 
     <root>/commitlog/<20 digits>                          the log, files named by the position of their first byte
     <root>/consumequeue/<topic>/<queue id>/<20 digits>    units, files named by the byte position of their first unit
+    <root>/index/<17 digits>                              key index, files named by the time of their creation
     <root>/config/*.json, *.json.bak                      tables
     <root>/checkpoint  abort  lock                        RocketMQ's own
     <root>/shmq.durable                                   the durable mark (durable.py); RocketMQ ignores it
+    <root>/shmq.index                                     how far the index goes (index_mark.py); likewise
 
 Rule: a name that came from the log or a JSON file becomes part of a path only through `is_safe_name`.
 """
@@ -43,6 +45,11 @@ class StoreLayout:
         return self.root / "consumequeue"
 
     @property
+    def index(self) -> Path:
+        """Directory of the index files; made with the first of them."""
+        return self.root / "index"
+
+    @property
     def config(self) -> Path:
         """Directory of the tables."""
         return self.root / "config"
@@ -66,6 +73,11 @@ class StoreLayout:
     def durable_mark(self) -> Path:
         """The durable mark."""
         return self.root / "shmq.durable"
+
+    @property
+    def index_mark(self) -> Path:
+        """The index mark."""
+        return self.root / "shmq.index"
 
     def prepare(self) -> None:
         """Create the directories that are missing, whatever the umask.

@@ -6,8 +6,9 @@ from array import array
 import pytest
 
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import QueueBounds, StoreFacts, Topic
+from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic, Unit
 from shmq.errors import SegmentFull, TopicNotFound
+from tests.broker.memory_log import MemoryLog
 
 PID_NAMESPACE = 4026531836
 
@@ -28,8 +29,9 @@ class MemoryTables:
         self.times: dict[int, list[int]] = {}
         self.settings: dict[int, bytes] = {}
         self.queue_bytes: dict[int, int] = {}
-        self.store_facts = StoreFacts(0, 0, 0, 0, 0, 0, 1 << 30, 1 << 29)
+        self.store_facts = StoreFacts(0, 0, 0, 0, 0, 0)
         self.queue_count = 0
+        self.clock = 1_700_000_000_000
         self._groups = itertools.count()
         self._version = 0
 
@@ -109,6 +111,22 @@ class MemoryTables:
     def search_time(self, queue: int, time_ms: int) -> int:
         return sum(1 for stored_ms in self.times.get(queue, ()) if stored_ms < time_ms)
 
+    @property
+    def clock_ms(self) -> int:
+        return self.clock
+
+    def units(self, queue: int, queue_offset: int, count: int) -> list[Unit]:
+        bounds = self.queue_bounds(queue)
+        first, end = max(queue_offset, bounds.offset_min), min(queue_offset + count, bounds.offset_max)
+        return [Unit(1000 * offset, 100, 65) for offset in range(first, end)]
+
+    def store_ms(self, queue: int, queue_offset: int) -> int:
+        times = self.times.get(queue, ())
+        return times[queue_offset] if 0 <= queue_offset < len(times) else -1
+
+    def earliest_ms(self) -> int:
+        return min((times[0] for times in self.times.values() if times), default=-1)
+
     def queue_counts(self) -> bytes:
         counts = array("Q")
         for queue in range(self.queue_count):
@@ -123,6 +141,9 @@ class MemoryTables:
 
     def facts(self) -> StoreFacts:
         return self.store_facts
+
+    def disk(self) -> DiskRoom:
+        return DiskRoom(1 << 30, 1 << 29)
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         free = [slot for slot in range(self.client_max) if slot not in self.clients]
@@ -150,6 +171,11 @@ def new_tables() -> type[MemoryTables]:
 @pytest.fixture
 def tables() -> MemoryTables:
     return MemoryTables()
+
+
+@pytest.fixture
+def log(tables: MemoryTables) -> MemoryLog:
+    return MemoryLog(tables)
 
 
 @pytest.fixture

@@ -169,10 +169,50 @@ def test_a_group_is_created_listed_and_deleted(admin: Admin) -> None:
     assert table.subscriptionGroupTable == {}
 
 
-def test_a_group_setting_that_could_not_be_kept_is_refused(admin: Admin) -> None:
-    config = encode_body(SubscriptionGroupConfig("billing", retryMaxTimes=3))
-    refused = admin.fail(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, config)
-    assert "retryMaxTimes=3 (kept: 16)" in str(refused)
+def test_the_settings_of_a_group_are_kept_and_listed(admin: Admin) -> None:
+    config = SubscriptionGroupConfig("billing", retryMaxTimes=3, consumeEnable=False, consumeTimeoutMinute=30)
+    admin.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, encode_body(config))
+    table = decode_body(admin.ask(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body, SubscriptionGroupTable)
+    assert table.subscriptionGroupTable == {"billing": config}
+    got = decode_body(admin.ask(Request.GET_SUBSCRIPTIONGROUP_CONFIG, group="billing").body, SubscriptionGroupConfig)
+    assert got == config
+    admin.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, encode_body(SubscriptionGroupConfig("billing")))
+    table = decode_body(admin.ask(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body, SubscriptionGroupTable)
+    assert table.subscriptionGroupTable == {"billing": SubscriptionGroupConfig("billing")}
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b'{"groupName":"g","retryQueueNums":9999}', "retryQueueNums=9999"),
+        (b'{"groupName":"g","retryMaxTimes":"x"}', "retryMaxTimes"),
+        (b'{"groupName":"g","groupRetryPolicy":{"type":"EXPONENTIAL"}}', "groupRetryPolicy"),
+        (b'{"groupName":"g","attributes":{"a":"b"}}', "attributes"),
+        (b'{"groupName":"g","subscriptionDataSet":[{"topic":"t"}]}', "subscriptionDataSet"),
+        (b'{"groupName":"a b"}', "a b"),
+        (b"{", "JSON"),
+        (b"", ""),
+    ],
+)
+def test_a_group_setting_that_could_not_be_honoured_is_refused(admin: Admin, body: bytes, text: str) -> None:
+    assert text in str(admin.fail(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body))
+    many = b'{"groupConfigList":[{"groupName":"first"},' + (body or b"x") + b"]}"
+    assert text in str(admin.fail(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, many))
+    table = decode_body(admin.ask(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body, SubscriptionGroupTable)
+    assert table.subscriptionGroupTable == {}, "nothing of a request that fails is done"
+
+
+def test_what_rocketmq_5_says_by_default_is_taken(admin: Admin) -> None:
+    body = (
+        b'{"attributes":{},"brokerId":0,"consumeBroadcastEnable":true,"consumeEnable":true,"consumeFromMinEnable":true,'
+        b'"consumeMessageOrderly":false,"consumeTimeoutMinute":15,"groupName":"g","groupRetryPolicy":{"type":"CUSTOMIZED"},'
+        b'"groupSysFlag":0,"notifyConsumerIdsChangedEnable":true,"retryMaxTimes":16,"retryQueueNums":1,'
+        b'"whichBrokerWhenConsumeSlowly":1}'
+    )
+    admin.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+    admin.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, b'{"groupConfigList":[' + body + b"]}")
+    table = decode_body(admin.ask(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body, SubscriptionGroupTable)
+    assert table.subscriptionGroupTable == {"g": SubscriptionGroupConfig("g")}
 
 
 def test_a_group_with_members_is_not_deleted(admin: Admin, tables: Any) -> None:

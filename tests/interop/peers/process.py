@@ -21,7 +21,7 @@ from typing import Any, Self
 
 STOP_TIMEOUT = 5.0
 PR_SET_PDEATHSIG = 1
-LOG_TAIL = 2000
+LOG_TAIL = 4000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

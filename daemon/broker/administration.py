@@ -1,0 +1,56 @@
+"""The parts of the broker that serve administrators.
+
+Owns their list and what they share: names of queues, statistics. It does not know requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shmq.daemon.broker.client_questions import ClientQuestions
+from shmq.daemon.broker.connection_requests import ConnectionRequests
+from shmq.daemon.broker.group_requests import GroupRequests
+from shmq.daemon.broker.group_settings import GroupSettings
+from shmq.daemon.broker.groups import GroupRegistry
+from shmq.daemon.broker.log import Log
+from shmq.daemon.broker.progress_requests import ProgressRequests
+from shmq.daemon.broker.queue_index import QueueIndex
+from shmq.daemon.broker.requests import Connection, Part
+from shmq.daemon.broker.reset_requests import ResetRequests
+from shmq.daemon.broker.runtime_requests import RuntimeRequests
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.statistics import Statistics
+from shmq.daemon.broker.statistics_requests import StatisticsRequests
+from shmq.daemon.broker.subscription_requests import SubscriptionRequests
+from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.topic_requests import TopicRequests
+from shmq.daemon.broker.traffic import Traffic
+from shmq.daemon.broker.upkeep_requests import UpkeepRequests
+
+
+def administration(
+    tables: Tables,
+    registry: GroupRegistry,
+    groups: GroupSettings,
+    connections: Mapping[int, Connection],
+    settings: BrokerSettings,
+    *,
+    log: Log | None,
+    now_ms: int,
+) -> list[Part]:
+    """Return the parts, in no order that matters."""
+    queues = QueueIndex(tables)
+    statistics = Statistics()
+    traffic = Traffic(tables, queues, statistics, cluster=settings.cluster)
+    return [
+        TopicRequests(tables, registry, settings),
+        GroupRequests(tables, registry, groups, settings),
+        ConnectionRequests(tables, registry, connections),
+        ProgressRequests(tables, registry, queues, statistics, settings),
+        SubscriptionRequests(tables, registry, queues),
+        ResetRequests(tables, registry, queues, settings),
+        ClientQuestions(registry, log, settings),
+        StatisticsRequests(statistics, traffic),
+        RuntimeRequests(tables, traffic, settings, since_ms=now_ms),
+        UpkeepRequests(tables, settings),
+    ]

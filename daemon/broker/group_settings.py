@@ -1,0 +1,66 @@
+"""What consumer groups are configured with, as the parts of the broker ask for it.
+
+Owns the step from the text in the tables to a SubscriptionGroupConfig. It does not know requests, nor who honours what.
+
+The text is looked at on each call, because another bridge or a restart may have changed it; a group that does not exist
+has RocketMQ's defaults, as one that was told nothing.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from shmq.daemon.broker.tables import Tables
+from shmq.errors import UsageError
+from shmq.protocol.body import SubscriptionGroupConfig
+from shmq.store.group_settings import decode_settings, encode_settings, settings_fault
+
+_KNOWN_TEXTS = 1024  # distinct texts kept decoded; groups that are told the same share one
+
+
+class GroupSettings:
+    """The settings of every group."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def of(self, name: str) -> SubscriptionGroupConfig:
+        """Return a group's settings; the caller changes nothing in them. `groupName` is empty."""
+        group = self._tables.group(name)
+        return _decoded(b"" if group is None else self._tables.group_settings(group))
+
+    def named(self, name: str) -> SubscriptionGroupConfig:
+        """Return a group's settings with its name, as replies carry them."""
+        return msgspec.structs.replace(self.of(name), groupName=name)
+
+    def check(self, config: SubscriptionGroupConfig) -> None:
+        """Say whether `put` would take it.
+
+        Raises:
+            UsageError: a setting is out of its bounds.
+        """
+        if fault := settings_fault(_said(config)):
+            raise UsageError(f'group "{config.groupName}": {fault}')
+
+    def put(self, config: SubscriptionGroupConfig) -> None:
+        """Create the group unless it exists, and configure it; call `check` first.
+
+        Raises:
+            SegmentFull: no room for another group.
+        """
+        group = self._tables.group_put(config.groupName)
+        text = encode_settings(_said(config))
+        if self._tables.group_settings(group) != text:
+            self._tables.group_set(group, text)
+
+
+def _said(config: SubscriptionGroupConfig) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.structs.asdict(config).items() if value is not msgspec.UNSET}
+
+
+@lru_cache(_KNOWN_TEXTS)
+def _decoded(text: bytes) -> SubscriptionGroupConfig:
+    return SubscriptionGroupConfig("", **decode_settings(text))

@@ -1,0 +1,143 @@
+"""What goes through the broker, seen from the tables: local clients send and receive without asking anybody.
+
+Owns the derivation of RocketMQ's statistics from how the ends and bytes of queues and the committed offsets of groups
+have moved since the last look. It does not know requests.
+
+    a queue's end grew by n, its bytes by b     TOPIC_PUT_NUMS[topic] n, TOPIC_PUT_SIZE[topic] b, BROKER_PUT_NUMS n
+    a group's offset grew by n                  GROUP_GET_NUMS[topic@group] n, GROUP_GET_SIZE b', BROKER_GET_NUMS n
+
+b' is exact for up to `_UNITS_READ` messages of a look, and their average times n beyond that. What a group reads twice,
+or reads without committing (broadcast, pull at will), is not seen.
+
+A look compares whole blocks of words first, so a broker where little happens looks for next to nothing; where more than
+`_BUSY_WORDS` moved, the next look comes after ten seconds instead of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from shmq.daemon.broker.queue_index import QueueIndex
+from shmq.daemon.broker.statistics import Rates, Statistics
+from shmq.daemon.broker.tables import Tables
+
+_BLOCK_BYTES = 4096
+_PAIR_BYTES = 16
+_LOOK_MS = 1000
+_BUSY_LOOK_MS = 10_000
+_BUSY_WORDS = 2000
+_UNITS_READ = 32
+
+
+class DayTotals:
+    """A total that only grows: its value now, at midnight today and at midnight the day before."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.today_morning = 0
+        self.yesterday_morning = 0
+        self._day = 0
+
+    def see(self, total: int, day: int) -> None:
+        """Take note of the total on a day (a number that grows by one at midnight)."""
+        if self._day and day > self._day:
+            self.yesterday_morning, self.today_morning = self.today_morning, self.now
+        self._day = max(self._day, day)
+        self.now = total
+
+
+class Traffic:
+    """Puts and gets of topics and groups."""
+
+    def __init__(self, tables: Tables, queues: QueueIndex, statistics: Statistics, *, cluster: str) -> None:
+        self._tables = tables
+        self._queues = queues
+        self._statistics = statistics
+        self._cluster = cluster
+        self._queue_counts: bytes | None = None
+        self._offset_counts: bytes | None = None
+        self._look_ms = 0
+        self._group_names: dict[int, str] = {}
+        self.put_rates, self.get_rates = Rates(), Rates()
+        self.put_totals, self.get_totals = DayTotals(), DayTotals()
+        self._got = 0
+
+    def tick(self, now_ms: int) -> None:
+        """Look, if it is time; the first look only remembers."""
+        if now_ms < self._look_ms:
+            return
+        moved = self._look_at_queues(now_ms) + self._look_at_offsets(now_ms)
+        self._look_ms = now_ms + (_BUSY_LOOK_MS if moved > _BUSY_WORDS else _LOOK_MS)
+        put = self._tables.facts().appended
+        self.put_rates.sample(now_ms, put)
+        self.get_rates.sample(now_ms, self._got)
+        day = datetime.fromtimestamp(self._tables.clock_ms / 1000).toordinal()
+        self.put_totals.see(put, day)
+        self.get_totals.see(self._got, day)
+
+    def _look_at_queues(self, now_ms: int) -> int:
+        counts = self._tables.queue_counts()
+        before, self._queue_counts = self._queue_counts, counts
+        moved = 0
+        for queue, was, now in _moved_pairs(before if before is not None else counts, counts):
+            moved += 1
+            name = self._queues.names().get(queue)
+            sent, size = now[0] - was[0], now[1] - was[1]
+            if name is not None and sent > 0:
+                self._statistics.add("TOPIC_PUT_NUMS", name.topic, sent, now_ms, times=sent)
+                self._statistics.add("TOPIC_PUT_SIZE", name.topic, max(0, size), now_ms, times=sent)
+                self._statistics.add("BROKER_PUT_NUMS", self._cluster, sent, now_ms, times=sent)
+        return moved
+
+    def _look_at_offsets(self, now_ms: int) -> int:
+        counts = self._tables.offset_counts()
+        before, self._offset_counts = self._offset_counts, counts
+        moved = 0
+        for _, was, now in _moved_pairs(before if before is not None else counts, counts):
+            moved += 1
+            group, queue = divmod(now[1], 1 << 32)
+            got = now[0] - was[0]
+            # 0 is "never": whoever writes a start down has read nothing yet.
+            if was[0] == 0 or was[1] != now[1] or got <= 0:
+                continue
+            name, group_name = self._queues.names().get(queue), self._group_name(group)
+            if name is None or not group_name:
+                continue
+            key = f"{name.topic}@{group_name}"
+            size = self._bytes_of(queue, was[0] - 1, got)
+            self._statistics.add("GROUP_GET_NUMS", key, got, now_ms, times=got)
+            self._statistics.add("GROUP_GET_SIZE", key, size, now_ms, times=got)
+            self._statistics.add("BROKER_GET_NUMS", self._cluster, got, now_ms, times=got)
+            self._got += got
+        return moved
+
+    def _group_name(self, group: int) -> str:
+        name = self._group_names.get(group, "")
+        if not name or self._tables.group(name) != group:
+            self._group_names = {
+                index: name for name in self._tables.groups() if (index := self._tables.group(name)) is not None
+            }
+            name = self._group_names.get(group, "")
+        return name
+
+    def _bytes_of(self, queue: int, first: int, count: int) -> int:
+        units = self._tables.units(queue, first, min(count, _UNITS_READ))
+        return sum(unit.record_bytes for unit in units) * count // len(units) if units else 0
+
+
+_Pair = tuple[int, int]
+
+
+def _moved_pairs(before: bytes, now: bytes) -> Iterator[tuple[int, _Pair, _Pair]]:
+    """Yield (index, old pair, new pair) of every pair of words that is not what it was; new ones were zero."""
+    before += bytes(max(0, len(now) - len(before)))
+    for start in range(0, len(now), _BLOCK_BYTES):
+        old, new = before[start : start + _BLOCK_BYTES], now[start : start + _BLOCK_BYTES]
+        if old == new:
+            continue
+        old_words, new_words = memoryview(old).cast("Q"), memoryview(new).cast("Q")
+        for at in range(0, len(new_words), 2):
+            was, is_now = (old_words[at], old_words[at + 1]), (new_words[at], new_words[at + 1])
+            if was != is_now:
+                yield start // _PAIR_BYTES + at // 2, was, is_now

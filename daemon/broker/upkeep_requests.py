@@ -1,0 +1,40 @@
+"""What tools ask a broker to clean up, and which topics are its own.
+
+Owns the requests 305, 306, 316 and 329. It does not know files: the keeper removes what is expired as soon as it is, so
+a request to do so finds it done.
+"""
+
+from __future__ import annotations
+
+from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import Tables
+from shmq.message import SYSTEM_TOPICS, is_system_topic
+from shmq.protocol.admin_body import TopicList
+from shmq.protocol.body import encode_body
+from shmq.protocol.codes import Request
+
+
+class UpkeepRequests(Part):
+    """Serves cleaning and the list of system topics."""
+
+    def __init__(self, tables: Tables, settings: BrokerSettings) -> None:
+        self._tables = tables
+        self._settings = settings
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {
+            Request.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system_topics,
+            Request.CLEAN_EXPIRED_CONSUMEQUEUE: self._done,
+            Request.CLEAN_UNUSED_TOPIC: self._done,
+            Request.DELETE_EXPIRED_COMMITLOG: self._done,
+        }
+
+    def _system_topics(self, call: Call) -> Answer:
+        own = {self._settings.cluster, self._settings.broker_name, *SYSTEM_TOPICS}
+        own.update(name for name in self._tables.topic_names() if is_system_topic(name))
+        return Answer(body=encode_body(TopicList(sorted(own))))
+
+    def _done(self, call: Call) -> Answer:
+        return Answer()

@@ -1,0 +1,287 @@
+"""The index directory: RocketMQ's hash files from a message's keys to its place in the log.
+
+Owns the names, sizes and life of the files. It does not know records; bindings/index.c fills and searches one file.
+
+    index/20260131235959999       named by local time of creation; names rise. 420,000,040 bytes, mostly holes:
+                                  blocks are reserved for head and slots (20 MB), then for entries, a step at a time
+    <root>/.index.<name>.tmp      one that is being made
+
+Rules: (1) a file gets its name when it has its size and the blocks of its slots; (2) blocks are reserved before they
+are written to, so that a full disk is an error here and never a SIGBUS; (3) a searched file is mapped read-only and may
+be unlinked meanwhile; (4) the head of a file is input.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from shmq.errors import SegmentFull, ShmqError, StoreError
+from shmq.shm.core import Store, index_bytes, index_find, index_hash, index_head
+from shmq.store.atomic import sync_directory
+from shmq.store.layout import StoreLayout
+
+_HEAD_BYTES = 40  # SHMQ_INDEX_HEAD_BYTES
+_ENTRY_BYTES = 20
+_ROOM_STEP = 8 << 20
+_NAME_DIGITS = 17
+_STEPS_MAX = 200_000  # of one search in one file; bounds what an overused key can cost
+_TEMPORARY = ".index."
+
+
+@dataclass(frozen=True)
+class IndexShape:
+    """How many slots and entries a file has; RocketMQ's maxHashSlotNum and maxIndexNum."""
+
+    slots: int = 5_000_000
+    entries: int = 20_000_000
+
+    @property
+    def file_bytes(self) -> int:
+        """Size of a file."""
+        return index_bytes(self.slots, self.entries)
+
+    @property
+    def entries_at(self) -> int:
+        """Where entry 0 would begin."""
+        return _HEAD_BYTES + 4 * self.slots
+
+
+@dataclass(frozen=True)
+class IndexHead:
+    """What a file says about itself; times in ms of the wall clock, positions in the log."""
+
+    begin_ms: int
+    end_ms: int
+    begin_position: int
+    end_position: int
+    slots_used: int
+    next_entry: int
+    last_position: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it holds no entry."""
+        return self.next_entry <= 1
+
+
+class IndexFile:
+    """One file, mapped. Raises OSError, or ShmqError for a file of another shape."""
+
+    def __init__(self, path: Path, shape: IndexShape, *, writable: bool) -> None:
+        self.path = path
+        self.shape = shape
+        flags = os.O_RDWR if writable else os.O_RDONLY
+        self._descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            size = os.fstat(self._descriptor).st_size
+            if size != shape.file_bytes:
+                raise StoreError(f"{path} has {size} bytes, an index file has {shape.file_bytes}")
+            access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+            self.data = mmap.mmap(self._descriptor, size, access=access)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        self.data.madvise(mmap.MADV_RANDOM)
+        self.room = 0  # entries with a lower number have blocks
+
+    @property
+    def name(self) -> str:
+        """Its name, which is its age."""
+        return self.path.name
+
+    def head(self) -> IndexHead:
+        """Read the head.
+
+        Raises:
+            CorruptionError: the numbers in it cannot be.
+        """
+        return IndexHead(*index_head(self.data, self.shape.slots, self.shape.entries))
+
+    def reserve(self, entries: int) -> None:
+        """Reserve blocks for that many entries and a step more. Raises SegmentFull, StoreError."""
+        at = self.shape.entries_at + self.room * _ENTRY_BYTES
+        end = min(self.shape.entries_at + entries * _ENTRY_BYTES + _ROOM_STEP, self.shape.file_bytes)
+        _reserve(self._descriptor, self.path, at, end - at)
+        self.room = (end - self.shape.entries_at) // _ENTRY_BYTES
+
+    def follow(self, store: Store, position: int, until: int, end: int) -> tuple[int, int, int, int, int]:
+        """As `Store.index_follow`."""
+        return store.index_follow(position, until, end, self.data, self.shape.slots, self.shape.entries, self.room)
+
+    def find(self, hash_code: int, *, begin_ms: int, end_ms: int, count: int) -> list[int]:
+        """Return log positions of entries with a hash, the newest first."""
+        return index_find(
+            self.data,
+            self.shape.slots,
+            self.shape.entries,
+            hash_code,
+            begin_ms=begin_ms,
+            end_ms=end_ms,
+            count=count,
+            steps=_STEPS_MAX,
+        )
+
+    def sync(self) -> None:
+        """Bring it to disk; raises OSError."""
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        """Unmap it; twice is harmless."""
+        if not self.data.closed:
+            self.data.close()
+            os.close(self._descriptor)
+
+
+class IndexFiles:
+    """The directory; one process makes and removes files."""
+
+    def __init__(self, layout: StoreLayout, shape: IndexShape | None = None) -> None:
+        self._layout = layout
+        self.shape = shape or IndexShape()
+
+    @property
+    def directory(self) -> Path:
+        """Where the files are."""
+        return self._layout.index
+
+    def names(self) -> list[str]:
+        """Names of the files there are, the oldest first."""
+        try:
+            found = os.listdir(self.directory)
+        except FileNotFoundError:
+            return []
+        return sorted(name for name in found if len(name) == _NAME_DIGITS and name.isascii() and name.isdigit())
+
+    def open(self, name: str, *, writable: bool = False) -> IndexFile:
+        """Map a file. Raises OSError, ShmqError."""
+        return IndexFile(self.directory / name, self.shape, writable=writable)
+
+    def create(self, *, after: str = "") -> IndexFile:
+        """Make the next file, named later than `after`, and map it.
+
+        Raises:
+            SegmentFull: the disk has no room.
+            StoreError: any other refusal of the file system.
+        """
+        now = time.time()
+        stamp = time.strftime("%Y%m%d%H%M%S", time.localtime(now)) + f"{int(now * 1000) % 1000:03d}"
+        name = f"{max(int(stamp), int(after or 0) + 1):0{_NAME_DIGITS}d}"
+        temporary = self._layout.root / f"{_TEMPORARY}{name}.tmp"
+        path = self.directory / name
+        try:
+            self._make_directory()
+            self._fill(temporary)
+            os.rename(temporary, path)
+            sync_directory(self.directory)
+            return self.open(name, writable=True)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise StoreError(f"the index file {path} cannot be made: {error.strerror}") from error
+
+    def _fill(self, temporary: Path) -> None:
+        access = self._layout.access
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            os.ftruncate(descriptor, self.shape.file_bytes)
+            _reserve(descriptor, temporary, 0, self.shape.entries_at)
+            os.fchown(descriptor, -1, access.gid)
+            os.fchmod(descriptor, access.read_mode)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _make_directory(self) -> None:
+        if not self.directory.is_dir():
+            self.directory.mkdir(exist_ok=True)
+            os.chown(self.directory, -1, self._layout.access.gid)
+            os.chmod(self.directory, self._layout.access.directory_mode)
+            sync_directory(self.directory.parent)
+
+    def remove(self, name: str) -> None:
+        """Unlink a file; who has it mapped goes on reading. Raises OSError."""
+        (self.directory / name).unlink(missing_ok=True)
+        sync_directory(self.directory)
+
+    def remove_temporaries(self) -> None:
+        """Remove files whose creation was interrupted."""
+        for path in self._layout.root.glob(f"{_TEMPORARY}*.tmp"):
+            path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class IndexAnswer:
+    """What a search found: log positions, and how far the index goes."""
+
+    positions: list[int]
+    last_ms: int
+    last_position: int
+
+
+class IndexReader:
+    """Searches the index of a store that another process fills.
+
+    Not for more than one thread at a time.
+    """
+
+    def __init__(self, files: IndexFiles) -> None:
+        self._files = files
+        self._open: dict[tuple[str, int], IndexFile] = {}
+
+    def find(self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int) -> IndexAnswer:
+        """Return where records with a key may be, as RocketMQ searches: whole seconds, the newest files first.
+
+        Two keys may have the same hash: the caller looks at the records.
+        """
+        hash_code = index_hash(topic, key)
+        positions: list[int] = []
+        last_ms = last_position = 0
+        for number, file in enumerate(self._newest_first()):
+            try:
+                head = file.head()
+            except ShmqError:
+                continue  # its filler says so in the log, and builds it anew
+            if not number:
+                last_ms, last_position = head.end_ms, head.end_position
+            if head.is_empty:
+                continue
+            if begin_ms <= head.end_ms and end_ms >= head.begin_ms:
+                positions += file.find(hash_code, begin_ms=begin_ms, end_ms=end_ms, count=count - len(positions))
+            if head.begin_ms < begin_ms or len(positions) >= count:
+                break
+        return IndexAnswer(positions, last_ms, last_position)
+
+    def _newest_first(self) -> Iterator[IndexFile]:
+        known, self._open = self._open, {}
+        try:
+            for name in reversed(self._files.names()):
+                with suppress(OSError, ShmqError):  # removed, or about to be
+                    key = name, (self._files.directory / name).stat().st_ino
+                    self._open[key] = known.pop(key) if key in known else self._files.open(name)
+        finally:
+            for file in known.values():
+                file.close()
+        return iter(list(self._open.values()))
+
+    def close(self) -> None:
+        """Unmap everything."""
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+
+def _reserve(descriptor: int, path: Path, at: int, size: int) -> None:
+    try:
+        if size > 0:
+            os.posix_fallocate(descriptor, at, size)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise SegmentFull(f"no room for the index file {path}", hint="free disk space") from error
+        raise StoreError(f"the blocks of the index file {path} cannot be reserved: {error.strerror}") from error

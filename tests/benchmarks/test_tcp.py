@@ -1,0 +1,36 @@
+"""Rules of benchmarks.tcp: which figures it promises, and what they must reach."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.rocketmq import Arena
+from benchmarks.tcp import PEER, main, workloads
+
+
+def test_every_figure_that_was_promised_has_its_must() -> None:
+    with Arena() as arena:
+        musts = {figure.name: figure.musts[PEER] for each in workloads(arena) for figure in each.figures}
+    assert musts == {
+        "sync_1_128b": 1.4,
+        "sync_1_1kib": 1.4,
+        "sync_64_128b": 2.0,
+        "memory_64_128b": 0.3,
+        "sync_64_1kib": 2.0,
+        "memory_64_1kib": 0.3,
+        "batches_of_32": 1.2,
+        "catch_up": 1.0,
+    }
+
+
+def test_a_list_starts_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "--figure", "sync_64*"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "sync_64_128b: sync_64_128b memory_64_128b",
+        "sync_64_1kib: sync_64_1kib memory_64_1kib",
+    ]
+
+
+def test_a_name_that_no_workload_has_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--figure", "nothing"]) == 2
+    assert "no workload is called nothing" in capsys.readouterr().err
