@@ -56,6 +56,31 @@ def test_a_plain_body_is_read() -> None:
     assert (claim.ha_address, claim.filter_servers, claim.skipped) == ("10.0.0.1:10912", (), 0)
 
 
+# Captured: the first REGISTER_BROKER of a stock 4.9.7 broker with compressedRegister=true, and its bodyCrc32.
+CAPTURED = bytes.fromhex(
+    "78da63606050af564ace2fcd2b492d52b232d0512ac9cc4d2d2e49cc2d50b23234b734353433b33030343536ad656060e00062b560670f57"
+    "97501fd7f810ff004fe7f808205030b400213385604f3f77908ca33b50a5b64b6a5a62694e89734e6931d0f4f820d7009f48882e05432044"
+    "53aee2949a979c919b58941d02748082a1819109844053a7ecefe616ec1a12efeb1fe6ea12ef1ae6ea1782cd38c9a4a2fcecd422dd44b0a4"
+    "39aaa478885338d06c050b204493520876f5718b0f710d0ec1ed5445549f29189a81109a414cd1b100283a5969"
+)
+CAPTURED_CRC = "535601240"
+
+
+def test_the_compressed_body_of_a_stock_broker_is_read() -> None:
+    claim = claim_of(CAPTURED, version=407, compressed="true", bodyCrc32=CAPTURED_CRC)
+    assert claim.topics == {
+        "SCHEDULE_TOPIC_XXXX": QueueEntry(18, 18, 6, 0),
+        "SELF_TEST_TOPIC": QueueEntry(1, 1, 6, 0),
+        "DefaultCluster": QueueEntry(16, 16, 7, 0),
+        "DefaultCluster_REPLY_TOPIC": QueueEntry(1, 1, 6, 0),
+        "broker-a": QueueEntry(1, 1, 7, 0),
+        "TBW102": QueueEntry(8, 8, 7, 0),
+        "BenchmarkTest": QueueEntry(1024, 1024, 6, 0),
+        "OFFSET_MOVED_EVENT": QueueEntry(1, 1, 6, 0),
+    }
+    assert (claim.version.counter, claim.filter_servers) == (0, ())
+
+
 def test_a_body_of_rocketmq_5_is_read() -> None:
     topic = {**topic_config("orders"), "attributes": {"message.type": "FIFO"}}
     wrapper = {

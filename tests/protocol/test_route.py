@@ -1,4 +1,8 @@
-"""Bodies of the name service in both forms; golden bytes captured from a 4.9.7 name server with a stock broker in it."""
+"""Bodies of the name service in both forms.
+
+Captured from a stock 4.9.7 name server with a stock 4.9.7 broker in it, over a bare socket: the answers to 105 for
+TBW102 with request version 409, then 400, and to 106.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +27,32 @@ from shmq.protocol.route import (
 )
 
 ROUTE = TopicRoute(
-    [BrokerData("broker-a", {0: "127.0.0.1:10911"}, "DefaultCluster")], [QueueData("broker-a", 8, 8, 7, 0)]
+    [BrokerData("broker-a", {0: "127.0.0.1:43997"}, "DefaultCluster")], [QueueData("broker-a", 8, 8, 7, 0)]
 )
-# 105 for TBW102: request version 409, then 400.
 STANDARD = (
-    b'{"brokerDatas":[{"brokerAddrs":{"0":"127.0.0.1:10911"},"brokerName":"broker-a","cluster":"DefaultCluster"}],'
+    b'{"brokerDatas":[{"brokerAddrs":{"0":"127.0.0.1:43997"},"brokerName":"broker-a","cluster":"DefaultCluster"}],'
     b'"filterServerTable":{},"queueDatas":[{"brokerName":"broker-a","perm":7,"readQueueNums":8,"topicSysFlag":0,'
     b'"writeQueueNums":8}]}'
 )
-UNQUOTED = STANDARD.replace(b'"0"', b"0")
+UNQUOTED = (
+    b'{"brokerDatas":[{"brokerAddrs":{0:"127.0.0.1:43997"},"brokerName":"broker-a","cluster":"DefaultCluster"}],'
+    b'"filterServerTable":{},"queueDatas":[{"brokerName":"broker-a","perm":7,"readQueueNums":8,"topicSysFlag":0,'
+    b'"writeQueueNums":8}]}'
+)
+CLUSTERS = (
+    b'{"brokerAddrTable":{"broker-a":{"brokerAddrs":{0:"127.0.0.1:43997"},"brokerName":"broker-a",'
+    b'"cluster":"DefaultCluster"}},"clusterAddrTable":{"DefaultCluster":["broker-a"]}}'
+)
 
 
 def test_a_route_has_the_bytes_of_a_stock_name_server() -> None:
     assert encode_route(ROUTE, standard=True) == STANDARD
     assert encode_route(ROUTE, standard=False) == UNQUOTED
+
+
+def test_a_cluster_info_has_the_bytes_of_a_stock_name_server() -> None:
+    info = ClusterInfo({"broker-a": ROUTE.brokerDatas[0]}, {"DefaultCluster": ["broker-a"]})
+    assert encode_unquoted(info) == CLUSTERS
 
 
 def test_both_forms_are_read() -> None:
@@ -76,7 +92,7 @@ def test_the_reader_decides_the_form() -> None:
         assert wants_standard_json(Command(105, ext=ext, version=version)) is expected
 
 
-def test_a_registration_has_the_bytes_of_a_stock_broker() -> None:
+def test_a_registration_has_the_form_of_a_stock_brokers() -> None:
     topics = RegisteredTopics({"T": TopicConfig("T", 4, 4)}, BrokerVersion(counter=1, timestamp=1700000000000))
     assert encode_registration(topics) == (
         b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{"counter":1,"timestamp":1700000000000},'
