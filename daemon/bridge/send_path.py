@@ -41,7 +41,7 @@ class Served(NamedTuple):
     """What became of some bytes: `end` is where the first frame begins that was not served."""
 
     end: int
-    count: int
+    frame_count: int
     answers: bytes
     queues: tuple[int, ...]
 

@@ -60,10 +60,13 @@ from shmq.bindings._core import (
     index_hash,
     index_head,
     layout_bytes,
+    message_reopen,
     process_start,
+    receipt_make,
     record_decode,
     record_encode,
     record_verify,
+    records_read,
     tag_hash,
 )
 
@@ -98,11 +101,14 @@ __all__ = [
     "index_hash",
     "index_head",
     "layout_bytes",
+    "message_reopen",
     "process_start",
     "public_error",
+    "receipt_make",
     "record_decode",
     "record_encode",
     "record_verify",
+    "records_read",
     "tag_hash",
 ]
 

@@ -125,10 +125,10 @@ class Side:
     def fast(self, frame: bytes) -> bytes | None:
         """What the short way answers; None when it does not take the frame."""
         served = self.path.serve(frame, self.origin, frame_bytes_max=FRAME_BYTES_MAX)
-        if served.count == 0:
+        if served.frame_count == 0:
             assert (served.end, served.answers, served.queues) == (0, b"", ())
             return None
-        assert (served.end, served.count) == (len(frame), 1)
+        assert (served.end, served.frame_count) == (len(frame), 1)
         return served.answers
 
     def record(self, position: int) -> dict[str, Any]:
@@ -405,8 +405,8 @@ def test_frames_are_served_until_one_is_not_whole_or_not_plain(pair: Pair) -> No
 def test_a_frame_longer_than_allowed_is_not_looked_at(pair: Pair) -> None:
     frame = Request().frame()
     side = pair.one
-    assert side.path.serve(frame, side.origin, frame_bytes_max=len(frame) - 5).count == 0
-    assert side.path.serve(frame, side.origin, frame_bytes_max=len(frame) - 4).count == 1
+    assert side.path.serve(frame, side.origin, frame_bytes_max=len(frame) - 5).frame_count == 0
+    assert side.path.serve(frame, side.origin, frame_bytes_max=len(frame) - 4).frame_count == 1
     pair.other.slow(frame)
 
 
@@ -458,7 +458,7 @@ def test_an_ipv6_client_is_stored_and_answered_with_its_addresses(tmp_path: Path
     origin = side.path.origin(Address("fe80::1", 5), Address("::1", 10_911))
     end = side.store.log_end
     served = side.path.serve(Request().frame(), origin, frame_bytes_max=FRAME_BYTES_MAX)
-    assert served.count == 1
+    assert served.frame_count == 1
     assert b'"msgId":"%s00002A9F%016X"' % (b"0" * 31 + b"1", end) in served.answers
     assert len(side.record(end)["born_host"]) == 20
     side.close()
