@@ -29,7 +29,7 @@ from shmq.daemon.bridge.peer import peer_of
 from shmq.daemon.bridge.reception import Reception
 from shmq.daemon.bridge.security import Security
 from shmq.daemon.bridge.tcp_listener import address_of, prepare_accepted
-from shmq.daemon.broker.effects import Close, Effect, Notify, Reply, Report
+from shmq.daemon.broker.effects import Close, Effect, Notify, Reply, Report, Wake
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
@@ -68,6 +68,9 @@ class Bridge:
         self._accepting: set[asyncio.Task[None]] = set()
         self._doors: list[_Door] = []
         self._is_closed = False
+        self._settled: Callable[[], None] | None = None
+        self._version: Callable[[], int] = int
+        self._settled_version = 0
 
     def now(self) -> float:
         """Seconds on a clock that never goes back."""
@@ -218,6 +221,16 @@ class Bridge:
         """Everything below this log position is on disk."""
         self._guarded("a flush", lambda: self._logic.flushed(durable_end, self._now_ms()))
 
+    def call_when_settled(self, action: Callable[[], None], *, version: Callable[[], int]) -> None:
+        """Have `action` called after whatever changed what the logic waits for, as `version` says."""
+        self._settled, self._version = action, version
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._settled is not None and (version := self._version()) != self._settled_version:
+            self._settled_version = version
+            self._settled()
+
     def _guarded(self, where: str, action: Callable[[], Iterable[Effect]]) -> None:
         try:
             self._carry_out(action())
@@ -229,6 +242,9 @@ class Bridge:
             if isinstance(effect, Report):
                 self.log("broker", text=effect.text)
                 continue
+            if isinstance(effect, Wake):
+                asyncio.get_running_loop().call_later(effect.after_ms / 1000, self._woken)
+                continue
             connection = self._connections.get(effect.connection_id)
             if connection is None:
                 continue
@@ -238,6 +254,7 @@ class Bridge:
                 connection.notify(effect.command)
             elif isinstance(effect, Close):
                 connection.close(effect.reason)
+        self._settle()
 
     # -- time
 
@@ -252,6 +269,10 @@ class Bridge:
             self._carry_out(self._logic.tick(self._now_ms()))
         except ShmqError as error:
             self.log("tick.failed", reason=str(error))
+
+    def _woken(self) -> None:
+        if not self._is_closed:
+            self._guarded("a wake-up", lambda: self._logic.woken(self._now_ms()))
 
     def close(self) -> None:
         """Stop accepting and cut every connection; client slots stay with their processes."""

@@ -3,7 +3,7 @@
 Owns the step from `Tables` to the store's calls and the translation of their errors. It does not know requests.
 
 The bridge is the only process that makes groups, offset places and client slots at run time, so what it has seen of
-them stays true; topics are looked up each time, because an index costs nothing.
+them stays true; topics are kept until the tables change.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class StoreTables:
         self._slots: dict[int, dict[int, int]] = {}
         self._slots_known = 0
         self._learn_slots()
+        self._known: dict[str, Topic] = {}
+        self._known_version = -1
         self._listed: list[Topic] = []
         self._listed_version = -1
 
@@ -48,8 +50,18 @@ class StoreTables:
         return time.time_ns() // 1_000_000
 
     def topic(self, name: str) -> Topic | None:
-        index = self._store.topic_find(name)
-        return _topic(self._store.topic(index)) if index >= 0 else None
+        # Read before the topic: a change in between makes what is kept too new, never too old.
+        version = self._store.table_version
+        if version != self._known_version:
+            self._known.clear()
+            self._known_version = version
+        topic = self._known.get(name)
+        if topic is None:
+            index = self._store.topic_find(name)
+            if index < 0:
+                return None  # not kept: names that do not exist have no end
+            topic = self._known[name] = _topic(self._store.topic(index))
+        return topic
 
     def topics(self) -> list[Topic]:
         # Read before the list: a change in between makes the list too new, never too old.

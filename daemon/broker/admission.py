@@ -16,10 +16,13 @@ from __future__ import annotations
 
 from shmq.daemon.broker.access_rules import AccessRules
 from shmq.daemon.broker.requests import Connection
+from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.request_table import REQUESTS, RequestClass, check_fields
 
 _LOCAL = "local"
+# RocketMQ reads these headers without looking for what is missing, and says then what it lacks.
+_CHECKED_BY_HANDLER = frozenset({Request.SEND_MESSAGE_V2, Request.SEND_BATCH_MESSAGE})
 
 
 class Admission:
@@ -47,4 +50,5 @@ class Admission:
         if self.rules is not None:
             self.rules.check(command, connection.remote.host if connection.remote else "")
             connection.has_account = True
-        check_fields(command.code, command.ext)
+        if command.code not in _CHECKED_BY_HANDLER:
+            check_fields(command.code, command.ext)

@@ -21,20 +21,26 @@ from shmq.daemon.broker.administration import administration
 from shmq.daemon.broker.admission import Admission
 from shmq.daemon.broker.asking import Asking
 from shmq.daemon.broker.attachment import AttachmentDesk
+from shmq.daemon.broker.delay import DelayService
 from shmq.daemon.broker.effects import Close, Effect, Reply, Report
 from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.groups import GroupRegistry
-from shmq.daemon.broker.log import Log
+from shmq.daemon.broker.log import KeyIndex, Log, Wanted
 from shmq.daemon.broker.membership import Membership
 from shmq.daemon.broker.offset_requests import OffsetRequests
+from shmq.daemon.broker.query import QueryRequests
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer
+from shmq.daemon.broker.send import Sending
+from shmq.daemon.broker.send_back import SendBack
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.topic_creation import make_system_topics
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
+from shmq.store.delay_levels import DelayLevels
 
 
 class Broker:
@@ -47,6 +53,7 @@ class Broker:
         *,
         now_ms: int,
         log: Log | None = None,
+        index: KeyIndex | None = None,
         admission: Admission | None = None,
     ) -> None:
         self._connections: dict[int, Connection] = {}
@@ -58,6 +65,18 @@ class Broker:
         self._parts: list[Part] = [
             *administration(tables, self._registry, groups, self._connections, settings, log=log, now_ms=now_ms)
         ]
+        self._sending: Sending | None = None
+        if log is not None:
+            self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
+            levels = DelayLevels()
+            self._parts += [
+                self._sending,
+                DelayService(tables, log, levels, arrived=self.arrived),
+                SendBack(tables, log, groups, levels, arrived=self.arrived),
+            ]
+            if index is not None:
+                self._parts.append(QueryRequests(log, index))
+        self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
         status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
         self._handlers: dict[int, Handler] = {
             **self._desk.handlers(),
@@ -67,6 +86,7 @@ class Broker:
         }
         for part in self._parts:
             self._handlers |= part.handlers()
+        self._arrival_parts = [part for part in self._parts if type(part).arrived is not Part.arrived]
 
     def connected(
         self,
@@ -126,11 +146,25 @@ class Broker:
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> list[Effect]:
         """Serve who waited for messages in these queues (by index)."""
-        return [effect for part in self._parts for effect in part.arrived(queues, now_ms)]
+        return [effect for part in self._arrival_parts for effect in part.arrived(queues, now_ms)]
+
+    def woken(self, now_ms: int) -> list[Effect]:
+        """Do what some part asked to be woken for."""
+        return [effect for part in self._parts for effect in part.woken(now_ms)]
 
     def flushed(self, durable_end: int, now_ms: int) -> list[Effect]:
         """Serve who waited for the log to be on disk up to a position."""
         return [effect for part in self._parts for effect in part.flushed(durable_end, now_ms)]
+
+    @property
+    def wanted(self) -> Wanted:
+        """What has to happen to the log for somebody here."""
+        return Wanted({}, self._sending.wanted_end if self._sending else None)
+
+    @property
+    def wanted_version(self) -> int:
+        """A number that changes with `wanted`."""
+        return self._sending.wanted_end or 0 if self._sending else 0
 
     def _notices(self, groups: Iterable[str], *, but: Connection | None = None) -> list[Effect]:
         """Tell the members of groups to share their queues anew.
@@ -162,7 +196,8 @@ class Broker:
 
     def tick(self, now_ms: int) -> list[Effect]:
         """End what time has ended: silent TCP clients, and connections and slots of dead processes."""
-        effects: list[Effect] = []
+        reports, self._reports = self._reports, []
+        effects: list[Effect] = [*map(Report, reports)]
         for connection in self._desk.collect_dead():
             pid = connection.peer.pid if connection.peer else 0
             effects += self._end(connection.connection_id, f"process {pid} has died", now_ms)

@@ -103,8 +103,10 @@ class DelayService(Part):
 
     def woken(self, now_ms: int) -> Sequence[Effect]:
         """The time that was asked for has come."""
-        if self._wake_at_ms is None or now_ms < self._wake_at_ms:
+        if self._wake_at_ms is None:
             return ()
+        if now_ms < self._wake_at_ms:
+            return (Wake(self._wake_at_ms - now_ms),)
         self._wake_at_ms = None
         return self._run(now_ms)
 

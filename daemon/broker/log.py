@@ -10,8 +10,9 @@ Invariants every implementation keeps:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from shmq.daemon.broker.tables import Topic
@@ -62,6 +63,16 @@ class Pulled(NamedTuple):
     body: bytes
 
 
+class Wanted(NamedTuple):
+    """What somebody waits for: queue index -> queue offset, and a log position to be durable."""
+
+    queues: Mapping[int, int] = MappingProxyType({})
+    durable_end: int | None = None
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nobody waits."""
+        return not self.queues and self.durable_end is None
 class Found(NamedTuple):
     """What the key index knows of a key: log positions of records that may have it, and how far the index goes."""
 
@@ -96,6 +107,24 @@ class Log(Protocol):
 
     def append_batch(self, topic: Topic, queue_id: int, records: Sequence[NewRecord]) -> list[Stored]:
         """Store messages in one queue, in order, without others between those of one lock."""
+
+    def append_encoded_batch(
+        self,
+        topic: Topic,
+        queue_id: int,
+        body: bytes,
+        *,
+        properties: bytes = b"",
+        sys_flag: int = 0,
+        born_ms: int = 0,
+        born_host: bytes = LOCAL_HOST,
+        reconsume_times: int = 0,
+    ) -> list[Stored]:
+        """Store the messages in the body of a SEND_BATCH_MESSAGE request, `properties` behind those of each.
+
+        Raises:
+            UsageError: a length in the body contradicts another; nothing is stored.
+        """
 
     def read(
         self, queue: int, queue_offset: int, *, count_max: int, bytes_max: int, tags: Sequence[int] | None = None

@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shmq.daemon.broker.requests import Address
+from shmq.message import PROPERTIES_BYTES_MAX
+
 DEFAULT_QUEUES = 8
 
 
@@ -26,6 +29,11 @@ class BrokerSettings:
     default_queues: int = DEFAULT_QUEUES
     wait_durable: bool = False
     cluster: str = "DefaultCluster"
+    serves_tcp: bool = False  # RocketMQ's own topics exist then
+    advertised: Address | None = None  # what message ids say; None says what the client reached
+    message_bytes_max: int = 4 << 20  # RocketMQ's maxMessageSize
+    properties_bytes_max: int = PROPERTIES_BYTES_MAX
+    flush_timeout_ms: int = 5000  # RocketMQ's syncFlushTimeout
     subscription_grace_ms: int = 600_000  # long enough to replace the members of a group one by one
     member_expiry_ms: int = 120_000  # RocketMQ's; its clients send a heartbeat every 30 s
     groups_per_client_max: int = 256

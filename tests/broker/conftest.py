@@ -8,6 +8,7 @@ import pytest
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic, Unit
 from shmq.errors import SegmentFull, TopicNotFound
+from tests.broker.memory_log import MemoryLog
 
 PID_NAMESPACE = 4026531836
 
@@ -170,6 +171,11 @@ def new_tables() -> type[MemoryTables]:
 @pytest.fixture
 def tables() -> MemoryTables:
     return MemoryTables()
+
+
+@pytest.fixture
+def log(tables: MemoryTables) -> MemoryLog:
+    return MemoryLog(tables)
 
 
 @pytest.fixture

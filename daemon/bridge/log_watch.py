@@ -1,0 +1,104 @@
+"""A thread that sleeps on the log for the event loop: others append, and the keeper flushes, without asking us.
+
+Owns that thread. It does not know who waits for a message, nor why.
+
+    loop: publish(what is waited for) -> thread: Store.wait_queues -> loop: news(queues) -> loop: publish(...) -> ...
+
+Invariants:
+ 1. The thread sleeps on what was published last, and reports news once for each publication.
+ 2. Nothing that became visible between two publications is missed: the core looks before it sleeps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+
+from shmq.daemon.broker.log import Wanted
+from shmq.errors import ShmqError
+from shmq.shm.core import Store
+
+_SLICE_SECONDS = 1.0
+_STOP_SECONDS = 5.0
+
+
+class LogWatch:
+    """Wakes the loop of the thread that makes it.
+
+    Args:
+        news: called in the loop with the queues (by index) that may have new visible messages; the durable end may have
+            risen too. It has to end with `publish`.
+        failed: called in the loop when the store can no longer be waited on.
+    """
+
+    def __init__(
+        self, store: Store, *, news: Callable[[Sequence[int]], None], failed: Callable[[ShmqError], None]
+    ) -> None:
+        self._store = store
+        self._news = news
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._changed = threading.Condition()
+        self._wanted = Wanted()
+        self._version = 0
+        self._is_waiting = False
+        self._is_stopped = False
+        self._thread = threading.Thread(target=self._run, name="log-watch", daemon=True)
+        self._thread.start()
+
+    def publish(self, wanted: Wanted) -> None:
+        """Sleep on this from now on."""
+        with self._changed:
+            self._wanted = wanted
+            self._version += 1
+            self._changed.notify()
+            is_waiting = self._is_waiting
+        if is_waiting:
+            self._store.wake_self()
+
+    def close(self) -> None:
+        """End the thread; no news after it."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify()
+        self._store.wake_self()
+        self._thread.join(_STOP_SECONDS)
+
+    def _run(self) -> None:
+        seen = 0
+        while (taken := self._take(seen)) is not None:
+            seen, wanted = taken
+            try:
+                queues = self._sleep(seen, wanted)
+                if queues is not None:
+                    self._tell(self._news, queues)
+            except ShmqError as error:
+                self._tell(self._failed, error)
+                return
+
+    def _take(self, seen: int) -> tuple[int, Wanted] | None:
+        """The next publication that there is something to wait for in; None at the end."""
+        with self._changed:
+            self._is_waiting = False
+            while not self._is_stopped and (self._version == seen or self._wanted.is_nothing):
+                self._changed.wait()
+            self._is_waiting = True
+            return None if self._is_stopped else (self._version, self._wanted)
+
+    def _sleep(self, seen: int, wanted: Wanted) -> list[int] | None:
+        """The queues with news; None when something else is waited for by now."""
+        queues, offsets = list(wanted.queues), list(wanted.queues.values())
+        while not self._is_stopped and self._version == seen:
+            if self._store.wait_queues(queues, offsets, _SLICE_SECONDS, durable_end=wanted.durable_end):
+                risen = [queue for queue, offset in wanted.queues.items() if self._store.queue(queue)[1] > offset]
+                if risen or (wanted.durable_end is not None and self._store.durable_end >= wanted.durable_end):
+                    return risen
+        return None
+
+    def _tell(self, action: Callable[..., None], *values: object) -> None:
+        if not self._is_stopped:
+            try:
+                self._loop.call_soon_threadsafe(action, *values)
+            except RuntimeError:
+                return  # the loop has ended

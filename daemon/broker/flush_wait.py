@@ -1,0 +1,66 @@
+"""Replies that wait until what they acknowledge is on disk.
+
+Owns the order and the patience. It does not know what is acknowledged, nor who flushes.
+
+Invariants:
+ 1. A reply goes out when its log position is durable, or says FLUSH_DISK_TIMEOUT when it was not in time; once.
+ 2. Replies of one connection go out in the order of their log positions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from shmq.daemon.broker.effects import Effect
+from shmq.daemon.broker.requests import Answer, Call, later
+from shmq.protocol.codes import Response
+
+
+class _Held(NamedTuple):
+    end: int
+    until_ms: int
+    call: Call
+    answer: Answer
+
+
+class FlushWait:
+    """Answers that are ready but for the disk."""
+
+    def __init__(self, *, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        self._held: deque[_Held] = deque()  # ends rise: the log has one end, and this is the only one to hold
+
+    @property
+    def wanted_end(self) -> int | None:
+        """The log position that lets the first reply go; None when none waits."""
+        return self._held[0].end if self._held else None
+
+    def hold(self, call: Call, answer: Answer, end: int) -> None:
+        """Keep an answer until everything below a log position is durable."""
+        self._held.append(_Held(end, call.now_ms + self._timeout_ms, call, answer))
+
+    def flushed(self, durable_end: int) -> list[Effect]:
+        """Send what is durable now."""
+        effects: list[Effect] = []
+        while self._held and self._held[0].end <= durable_end:
+            held = self._held.popleft()
+            effects += later(held.call, held.answer)
+        return effects
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Tell those who waited too long that they did; their messages are stored all the same."""
+        effects: list[Effect] = []
+        while self._held and self._held[0].until_ms <= now_ms:
+            held = self._held.popleft()
+            effects += later(held.call, replace(held.answer, code=Response.FLUSH_DISK_TIMEOUT))
+        return effects
+
+    def forget(self, connection_id: int) -> Sequence[Effect]:
+        """Drop what a gone connection waited for; carry out what follows from its messages."""
+        gone = [held for held in self._held if held.call.connection.connection_id == connection_id]
+        if gone:
+            self._held = deque(held for held in self._held if held not in gone)
+        return [effect for held in gone for effect in held.answer.effects]

@@ -1,0 +1,41 @@
+"""RocketMQ's offset message id: which broker has a message, and where in its log.
+
+Owns its form. It does not know messages.
+
+    hexadecimal, upper case:   IPv4 4 bytes | port 4 | log position 8        IPv6 16 bytes | port 4 | log position 8
+"""
+
+from __future__ import annotations
+
+import socket
+from functools import lru_cache
+from struct import Struct
+
+from shmq.daemon.broker.requests import Address
+
+_PORT = Struct(">i")
+_UNKNOWN = bytes((127, 0, 0, 1))
+
+
+@lru_cache(4096)
+def host_bytes(address: Address) -> bytes:
+    """Return an address as records and message ids carry it: 8 bytes for IPv4, 20 for IPv6.
+
+    A host that is a name, which only --advertise can bring, counts as 127.0.0.1: an id has no room for names.
+    """
+    host, port = address
+    try:
+        packed = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.partition("%")[0])
+    except OSError:
+        packed = _UNKNOWN
+    return packed + _PORT.pack(port)
+
+
+@lru_cache(64)
+def _host_text(address: Address) -> str:
+    return host_bytes(address).hex().upper()
+
+
+def offset_message_id(address: Address, log_position: int) -> str:
+    """Return the id of the message at a log position of the broker at an address."""
+    return f"{_host_text(address)}{log_position:016X}"

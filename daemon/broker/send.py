@@ -1,0 +1,309 @@
+"""Sends: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320).
+
+Owns the checks of a send in RocketMQ's order, what is stored for it and what is answered. It does not know bytes on the
+wire, nor how a message gets into the log.
+
+    topic name · forbidden topic · topic exists or is created · queue id · retries used up · transaction · log
+
+Every answer, an error too, carries MSG_REGION and TRACE_ON, because RocketMQ's clients read them unasked.
+
+Under synchronous flush the answer is held until the message is on disk, unless it says WAIT=false.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from shmq.daemon.broker.effects import Effect
+from shmq.daemon.broker.flush_wait import FlushWait
+from shmq.daemon.broker.group_settings import GroupSettings
+from shmq.daemon.broker.log import Log, NewRecord, Stored
+from shmq.daemon.broker.message_id import host_bytes, offset_message_id
+from shmq.daemon.broker.property_text import property_of, with_properties
+from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part
+from shmq.daemon.broker.schedule import DELAY, route_of
+from shmq.daemon.broker.send_header import SendHeader
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.topic_creation import create_by_send, ensure_topic
+from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, ShmqError, StoreError
+from shmq.message import RETRY_PREFIX, check_group, check_topic, dead_letter_topic
+from shmq.protocol.codes import Request, Response
+from shmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
+
+_ANSWER_EXT = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+_FORBIDDEN = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+_ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+_V3_4_9 = 121  # from here on a client says itself after how many tries it gives up
+_DEAD_LETTER_QUEUES = 1
+_WAIT, _CLUSTER, _CRC, _TRANSACTION = "WAIT", "CLUSTER", "__CRC32#", "TRAN_MSG"
+_REWRITTEN = tuple(f"{key}\x01".encode() for key in (_WAIT, _CLUSTER, _CRC))
+_UNKNOWN_HOST = Address("127.0.0.1", 0)
+
+
+class _Refusal(Exception):
+    """A send that is answered with a code."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        self.answer = Answer(code=code, remark=remark, ext=dict(_ANSWER_EXT))
+
+
+@dataclass(slots=True)
+class _Target:
+    """Where a message goes, and the topic the client is told about."""
+
+    topic: Topic
+    queue_id: int
+
+
+class Sending(Part):
+    """Serves sends.
+
+    Args:
+        arrived: tells those who wait for messages in queues; its effects follow the reply.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        log: Log,
+        groups: GroupSettings,
+        settings: BrokerSettings,
+        *,
+        arrived: Callable[[Sequence[int], int], Sequence[Effect]],
+    ) -> None:
+        self._tables = tables
+        self._log = log
+        self._groups = groups
+        self._settings = settings
+        self._arrived = arrived
+        self._levels = DelayLevels()
+        self._cluster = f"{_CLUSTER}\x01{settings.cluster}\x02".encode()
+        self._flush_wait = FlushWait(timeout_ms=settings.flush_timeout_ms)
+        self._random = random.Random()
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {
+            Request.SEND_MESSAGE: self.send,
+            Request.SEND_MESSAGE_V2: self.send,
+            Request.SEND_BATCH_MESSAGE: self.send,
+        }
+
+    @property
+    def wanted_end(self) -> int | None:
+        """The log position somebody waits for to be durable."""
+        return self._flush_wait.wanted_end
+
+    def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
+        """Answer those whose messages are on disk."""
+        return self._flush_wait.flushed(durable_end)
+
+    def tick(self, now_ms: int) -> Sequence[Effect]:
+        """Answer those who waited too long for the disk."""
+        return self._flush_wait.tick(now_ms)
+
+    def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
+        """Nobody waits for these answers any more."""
+        return self._flush_wait.forget(connection.connection_id)
+
+    def send(self, call: Call) -> Answer | None:
+        """Store the message, or the batch, of a request."""
+        header = SendHeader(call.command.code, call.ext)
+        try:
+            target = self._target(call, header)
+            return self._send_batch(call, header, target) if header.is_batch else self._send_one(call, header, target)
+        except _Refusal as refusal:
+            return refusal.answer
+        except ShmqError as error:
+            return self._failed(error)
+
+    # -- checks, in RocketMQ's order
+
+    def _target(self, call: Call, header: SendHeader) -> _Target:
+        topic = self._tables.topic(header.topic)
+        if topic is None or topic.name in _FORBIDDEN:
+            topic = self._checked_topic(call, header)
+        queue_id, queues = header.queue_id, max(topic.read_queues, topic.write_queues)
+        if queue_id >= queues:
+            raise _Refusal(
+                Response.SYSTEM_ERROR,
+                f"request queueId[{queue_id}] is illegal, {_shown(topic)} Producer: {call.connection.remote}",
+            )
+        if queue_id < 0:
+            queue_id = self._random.randrange(max(1, topic.write_queues))
+        return _Target(topic, queue_id)
+
+    def _checked_topic(self, call: Call, header: SendHeader) -> Topic:
+        """The slow way of topics that do not exist, or may not be sent to."""
+        name = header.topic
+        if not name.strip():
+            raise _Refusal(Response.SYSTEM_ERROR, "The specified topic is blank.")
+        try:
+            check_topic(name)
+        except InvalidName as error:
+            what = (
+                "is longer than topic max length."
+                if "characters, " in str(error)
+                else "contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+            )
+            raise _Refusal(Response.SYSTEM_ERROR, f"The specified topic {what}") from error
+        if name in _FORBIDDEN:
+            raise _Refusal(Response.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        topic = create_by_send(
+            self._tables, name, header.default_topic, header.default_queues, is_unit_mode=header.is_unit_mode
+        )
+        if topic is None:
+            raise _Refusal(Response.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{_ADVICE}")
+        return topic
+
+    def _given_up(self, call: Call, header: SendHeader, target: _Target) -> bool:
+        """Whether a message for a retry topic has used its tries up; it goes to the dead letters then."""
+        if not target.topic.name.startswith(RETRY_PREFIX):
+            return False
+        group = target.topic.name[len(RETRY_PREFIX) :]
+        try:
+            self._tables.group_put(check_group(group))
+        except InvalidName as error:
+            remark = f"subscription group not exist, {group} {_ADVICE}"
+            raise _Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark) from error
+        most = header.max_reconsume_times if call.command.version >= _V3_4_9 else None
+        if header.reconsume_times < (self._groups.of(group).retryMaxTimes if most is None else most):
+            return False
+        target.topic = ensure_topic(self._tables, dead_letter_topic(group), queues=_DEAD_LETTER_QUEUES)
+        target.queue_id = 0
+        return True
+
+    def _refuse_transaction(self, call: Call, properties: bytes) -> None:
+        if b"TRAN_MSG\x01" in properties and (property_of(properties, _TRANSACTION) or "").lower() == "true":
+            host = self._address(call).host
+            raise _Refusal(Response.NO_PERMISSION, f"the broker[{host}] sending transaction message is forbidden")
+
+    # -- storing
+
+    def _send_one(self, call: Call, header: SendHeader, target: _Target) -> Answer | None:
+        properties = header.properties
+        waits = self._settings.wait_durable and property_of(properties, _WAIT) != "false"
+        record = NewRecord(
+            call.command.body,
+            self._stored_properties(properties),
+            header.flag,
+            header.sys_flag,
+            header.born_ms,
+            host_bytes(call.connection.remote or _UNKNOWN_HOST),
+            header.reconsume_times,
+        )
+        asked = target.queue_id
+        if self._given_up(call, header, target):
+            record.properties = with_properties(record.properties, {DELAY: "0"})
+            asked = target.queue_id
+        self._refuse_transaction(call, properties)
+        self._check_size(len(record.body), len(properties))
+        topic, queue_id = target.topic, target.queue_id
+        if b"DELAY\x01" in record.properties:
+            route = route_of(record, topic.name, queue_id, self._levels)
+            if route.is_delayed:
+                topic = ensure_topic(self._tables, route.topic, queues=self._levels.count)
+                queue_id, record = route.queue_id, route.record
+        stored = self._log.append(topic, queue_id, record)
+        return self._stored(call, topic.queues[queue_id], asked, [stored], waits=waits)
+
+    def _send_batch(self, call: Call, header: SendHeader, target: _Target) -> Answer | None:
+        properties = header.properties
+        if target.topic.name.startswith(RETRY_PREFIX) or (property_of(properties, DELAY) or "0") != "0":
+            raise self._illegal()
+        self._refuse_transaction(call, properties)
+        self._check_size(len(call.command.body), len(properties))
+        stored = self._log.append_encoded_batch(
+            target.topic,
+            target.queue_id,
+            call.command.body,
+            properties=self._stored_properties(properties),
+            sys_flag=header.sys_flag,
+            born_ms=header.born_ms,
+            born_host=host_bytes(call.connection.remote or _UNKNOWN_HOST),
+            reconsume_times=header.reconsume_times,
+        )
+        waits = self._settings.wait_durable and property_of(properties, _WAIT) != "false"
+        return self._stored(call, target.topic.queues[target.queue_id], target.queue_id, stored, waits=waits)
+
+    def _stored_properties(self, properties: bytes) -> bytes:
+        """What is stored of them: without WAIT, which is for us, and with the name of the cluster."""
+        if any(key in properties for key in _REWRITTEN):
+            properties = with_properties(properties, {_WAIT: None, _CLUSTER: None})
+        elif properties and not properties.endswith(b"\x02"):
+            properties += b"\x02"
+        return properties + self._cluster
+
+    def _stored(self, call: Call, queue: int, queue_id: int, stored: Sequence[Stored], *, waits: bool) -> Answer | None:
+        address = self._address(call)
+        ids = (offset_message_id(address, each.log_position) for each in stored)
+        answer = Answer(
+            ext={
+                **_ANSWER_EXT,
+                "msgId": ",".join(ids),
+                "queueId": str(queue_id),
+                "queueOffset": str(stored[0].queue_offset) if stored else "0",
+            }
+        )
+        end = stored[-1].end if stored else 0
+        if waits and end > self._log.durable_end:
+            self._flush_wait.hold(call, answer, end)
+            return None
+        answer.effects = self._arrived((queue,), call.now_ms)
+        return answer
+
+    def _address(self, call: Call) -> Address:
+        return self._settings.advertised or call.connection.local or _UNKNOWN_HOST
+
+    # -- what goes wrong
+
+    def _check_size(self, body_bytes: int, properties_bytes: int) -> None:
+        if body_bytes > self._settings.message_bytes_max or properties_bytes > self._settings.properties_bytes_max:
+            raise self._illegal()
+
+    def _illegal(self) -> _Refusal:
+        return _Refusal(
+            Response.MESSAGE_ILLEGAL,
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"msg body length limit {self._settings.message_bytes_max}B, msg properties length limit 32KB.",
+        )
+
+    def _failed(self, error: ShmqError) -> Answer:
+        """The answer for what the log, or a field, refused."""
+        if isinstance(error, MessageTooLarge):
+            return self._illegal().answer
+        if isinstance(error, BrokerBusy):
+            remark = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+            return Answer(code=Response.SYSTEM_ERROR, remark=remark, ext=dict(_ANSWER_EXT))
+        if isinstance(error, (SegmentFull, StoreError)) or error.code == Response.SERVICE_NOT_AVAILABLE:
+            remark = f"service not available now. {error}"
+            return Answer(code=Response.SERVICE_NOT_AVAILABLE, remark=remark, ext=dict(_ANSWER_EXT))
+        code = error.code if error.code == Response.TOPIC_NOT_EXIST else Response.SYSTEM_ERROR
+        return Answer(code=code, remark=str(error), ext=dict(_ANSWER_EXT))
+
+
+def _shown(topic: Topic) -> str:
+    """A topic as RocketMQ prints its configuration."""
+    perm = "".join(letter if topic.perm & bit else "-" for bit, letter in ((4, "R"), (2, "W"), (1, "X")))
+    fields: Iterable[tuple[str, object]] = (
+        ("topicName", topic.name),
+        ("readQueueNums", topic.read_queues),
+        ("writeQueueNums", topic.write_queues),
+        ("perm", perm),
+        ("topicFilterType", "SINGLE_TAG"),
+        ("topicSysFlag", topic.flags),
+        ("order", "false"),
+    )
+    return f"TopicConfig [{', '.join(f'{name}={value}' for name, value in fields)}]"

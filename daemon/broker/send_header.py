@@ -1,0 +1,135 @@
+"""The header of a send, under its long names (10) and its short ones (310, 320).
+
+Owns names, types and defaults of its fields. It does not know what is done with a message.
+
+    long     producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag bornTimestamp flag properties
+             reconsumeTimes unitMode maxReconsumeTimes batch
+    short    a             b     c            d                     e       f       g             h    i
+             j              k        l                 m
+
+A field that is missing under a short name is found missing when it is used, as in RocketMQ: the topic, which is looked
+at first, is then called blank.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from shmq.errors import ProtocolError
+from shmq.protocol.codes import Request
+
+_INT32 = range(-(1 << 31), 1 << 31)
+_INT64 = range(-(1 << 63), 1 << 63)
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)  # as Java's parseInt reads it
+_TRUE = ("true", "1")  # the C++ client writes 1
+
+
+class _Names(NamedTuple):
+    topic: str
+    default_topic: str
+    default_queues: str
+    queue_id: str
+    sys_flag: str
+    born: str
+    flag: str
+    properties: str
+    reconsume_times: str
+    unit_mode: str
+    max_reconsume_times: str
+    batch: str
+
+
+_LONG = _Names(
+    "topic",
+    "defaultTopic",
+    "defaultTopicQueueNums",
+    "queueId",
+    "sysFlag",
+    "bornTimestamp",
+    "flag",
+    "properties",
+    "reconsumeTimes",
+    "unitMode",
+    "maxReconsumeTimes",
+    "batch",
+)
+_SHORT = _Names(*"bcdefghijklm")
+
+
+class SendHeader:
+    """Fields of one send; a number is read, and judged, when it is asked for."""
+
+    __slots__ = ("_ext", "_names", "is_batch", "topic")
+
+    def __init__(self, code: int, ext: Mapping[str, str]) -> None:
+        self._ext = ext
+        self._names = names = _LONG if code == Request.SEND_MESSAGE else _SHORT
+        self.topic = ext.get(names.topic, "")
+        self.is_batch = code == Request.SEND_BATCH_MESSAGE or ext.get(names.batch, "").lower() in _TRUE
+
+    @property
+    def default_topic(self) -> str:
+        """The topic whose settings a topic that does not exist is made with."""
+        return self._ext.get(self._names.default_topic, "")
+
+    @property
+    def default_queues(self) -> int:
+        """How many queues the client wants then."""
+        return self._number(self._names.default_queues)
+
+    @property
+    def queue_id(self) -> int:
+        """Negative: any."""
+        return self._number(self._names.queue_id)
+
+    @property
+    def sys_flag(self) -> int:
+        """Compression, transaction state."""
+        return self._number(self._names.sys_flag)
+
+    @property
+    def born_ms(self) -> int:
+        """When the client made the message."""
+        return self._number(self._names.born, _INT64)
+
+    @property
+    def flag(self) -> int:
+        """The application's own."""
+        return self._number(self._names.flag)
+
+    @property
+    def properties(self) -> bytes:
+        """Property text as the client wrote it."""
+        return self._ext.get(self._names.properties, "").encode(errors="replace")
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often the message was tried; 0 when it is not said."""
+        return self._number(self._names.reconsume_times, missing=0)
+
+    @property
+    def max_reconsume_times(self) -> int | None:
+        """After how many tries it is given up; None leaves it to the group."""
+        name = self._names.max_reconsume_times
+        return self._number(name) if self._ext.get(name) else None
+
+    @property
+    def is_unit_mode(self) -> bool:
+        """Whether the client belongs to a deployment unit."""
+        return self._ext.get(self._names.unit_mode, "").lower() in _TRUE
+
+    def _number(self, name: str, bounds: range = _INT32, *, missing: int | None = None) -> int:
+        text = self._ext.get(name)
+        if not text:
+            if missing is None:
+                raise ProtocolError(f"the field {name} is missing")
+            return missing
+        try:
+            value = int(text) if len(text) <= 20 and _NUMBER.fullmatch(text) else None
+        except ValueError:
+            value = None
+        if value is None or value not in bounds:
+            raise ProtocolError(f"the field {name} is {text[:32]!a}; a number is needed")
+        return value

@@ -1,0 +1,96 @@
+"""Topics that come into being without an administrator: RocketMQ's own, and those that are sent to.
+
+Owns which topics a broker has from its start, and by which rule a send creates one. It does not know messages.
+
+A topic that does not exist is made in the image of the default topic the client names, TBW102: only if that has the
+inherit permission, with its permissions but that one, and with as many queues as the client wants and it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import Tables, Topic
+from shmq.errors import ShmqError
+from shmq.message import QUEUES_MAX, RETRY_PREFIX, check_topic
+
+AUTO_CREATE_TOPIC = "TBW102"
+PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
+_PERM_READ_WRITE = PERM_READ | PERM_WRITE
+_UNIT_FLAG, _UNIT_RETRY_FLAG = 1, 2
+_RETRY_QUEUES = 1
+
+
+class _SystemTopic(NamedTuple):
+    name: str
+    queues: int
+    perm: int
+
+
+def _system_topics(settings: BrokerSettings) -> Iterator[_SystemTopic]:
+    yield _SystemTopic("SELF_TEST_TOPIC", 1, _PERM_READ_WRITE)
+    if settings.auto_create:
+        yield _SystemTopic(AUTO_CREATE_TOPIC, settings.default_queues, _PERM_READ_WRITE | PERM_INHERIT)
+    yield _SystemTopic("BenchmarkTest", QUEUES_MAX, _PERM_READ_WRITE)
+    yield _SystemTopic(settings.cluster, 16, _PERM_READ_WRITE | PERM_INHERIT)
+    yield _SystemTopic(settings.broker_name, 1, _PERM_READ_WRITE | PERM_INHERIT)
+    yield _SystemTopic("OFFSET_MOVED_EVENT", 1, _PERM_READ_WRITE)
+    yield _SystemTopic(f"{settings.cluster}_REPLY_TOPIC", 1, _PERM_READ_WRITE)
+
+
+def make_system_topics(tables: Tables, settings: BrokerSettings) -> list[str]:
+    """Create the topics a RocketMQ broker has from its start; return a sentence for each that could not be.
+
+    One that exists is left as an administrator made it; but TBW102 always has the permission that auto-creation needs,
+    and none to inherit when that is off.
+    """
+    reports: list[str] = []
+    for wanted in _system_topics(settings):
+        topic = tables.topic(wanted.name)
+        if topic is not None and (wanted.name != AUTO_CREATE_TOPIC or topic.perm == wanted.perm):
+            continue
+        try:
+            check_topic(wanted.name)
+            _put(tables, wanted.name, wanted.queues, wanted.perm, 0)
+        except ShmqError as error:
+            # A broker name may hold a dot, and tables may be small; neither keeps anybody from working.
+            reports.append(f"the topic {wanted.name} was not made: {error}")
+    forbidden = tables.topic(AUTO_CREATE_TOPIC)
+    if forbidden is not None and not settings.auto_create and forbidden.perm & PERM_INHERIT:
+        _put(tables, AUTO_CREATE_TOPIC, forbidden.write_queues, _PERM_READ_WRITE, forbidden.flags)
+    return reports
+
+
+def create_by_send(
+    tables: Tables, name: str, default_topic: str, queues_wanted: int, *, is_unit_mode: bool
+) -> Topic | None:
+    """Return the topic a send to a missing one creates, None when it may not be created.
+
+    Raises:
+        SegmentFull: no room for another topic.
+    """
+    is_retry = name.startswith(RETRY_PREFIX)
+    flags = (_UNIT_RETRY_FLAG if is_retry else _UNIT_FLAG) if is_unit_mode else 0
+    image = tables.topic(default_topic)
+    if image is not None and image.perm & PERM_INHERIT:
+        queues = max(1, min(queues_wanted, image.write_queues))
+        return _put(tables, name, queues, image.perm & ~PERM_INHERIT, flags)
+    return _put(tables, name, _RETRY_QUEUES, _PERM_READ_WRITE, flags) if is_retry else None
+
+
+def ensure_topic(tables: Tables, name: str, *, queues: int) -> Topic:
+    """Return a topic of the broker's own making, created if it is not there.
+
+    Raises:
+        SegmentFull: no room for another topic.
+    """
+    return tables.topic(name) or _put(tables, name, queues, _PERM_READ_WRITE, 0)
+
+
+def _put(tables: Tables, name: str, queues: int, perm: int, flags: int) -> Topic:
+    tables.topic_put(name, read_queues=queues, write_queues=queues, perm=perm, flags=flags, kind=0)
+    topic = tables.topic(name)
+    assert topic is not None
+    return topic
