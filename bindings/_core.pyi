@@ -171,7 +171,9 @@ class Store:
     def dirty_queues(self, limit: int, start: int = 0, /) -> list[tuple[int, int, int]]:
         """(queue index, persisted, offset_max) of queues whose units are not all in files."""
     def units_read(self, queue: int, first: int, count: int, /) -> bytes:
-        """Units that are in memory, else those in their file, 20 bytes each; may be shorter."""
+        """Units still in memory, 20 bytes each; may be shorter."""
+    def units_stored(self, queue: int, first: int, count: int, /) -> bytes:
+        """Units in memory, else in their file, 20 bytes each; may be shorter."""
     def units_restore(self, queue: int, first: int, units: bytes, /) -> None: ...
     def set_persisted(self, queue: int, offset: int, /) -> None: ...
     def set_queue(self, queue: int, *, offset_min: int, offset_max: int, persisted: int) -> None:

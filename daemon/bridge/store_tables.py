@@ -140,7 +140,7 @@ class StoreTables:
         offset_min, offset_max = self.queue_bounds(queue)
         if not offset_min <= queue_offset < offset_max:
             return []
-        return [Unit(*fields) for fields in _UNIT.iter_unpack(self._store.units_read(queue, queue_offset, count))]
+        return [Unit(*fields) for fields in _UNIT.iter_unpack(self._store.units_stored(queue, queue_offset, count))]
 
     def store_ms(self, queue: int, queue_offset: int) -> int:
         for unit in self.units(queue, queue_offset, 1):

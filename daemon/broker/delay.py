@@ -8,8 +8,8 @@ shared memory and which the keeper writes as RocketMQ's delayOffset.json.
                                    ^ committed offset, moved behind each copy
 
 Invariants:
- 1. Nothing is delivered before its due time on the clock that stamps records. If that clock was set back, a message goes
-    out when its delay has passed since we saw it, on a clock that is never set: no message waits for years.
+ 1. Nothing is delivered before its due time on the clock that stamps records. If that clock was set back, a message
+    goes out when its delay has passed since we saw it, on a clock that is never set: no message waits for years.
  2. A level's messages are delivered in their order; one that cannot be stored now stops its level only, for a second.
  3. Killed anywhere: what was copied is delivered once, but for the one copy whose offset was not moved yet.
 """

@@ -73,6 +73,8 @@ class Wanted(NamedTuple):
     def is_nothing(self) -> bool:
         """Whether nobody waits."""
         return not self.queues and self.durable_end is None
+
+
 class Found(NamedTuple):
     """What the key index knows of a key: log positions of records that may have it, and how far the index goes."""
 

@@ -1,7 +1,7 @@
 """Messages a consumer gives back: CONSUMER_SEND_MSG_BACK (36).
 
-Owns the way of a message into the retries of its group, and out of them to the dead letters. It does not know who failed,
-nor when a retry is due.
+Owns the way of a message into the retries of its group, and out of them to the dead letters. It does not know who
+failed, nor when a retry is due.
 
     tries of the message (reconsumeTimes)   delayLevel      stored as
     below the group's maximum               0               %RETRY%group, DELAY 3 + tries: through the schedule topic
@@ -9,8 +9,8 @@ nor when a retry is due.
     the maximum, or more                    any             %DLQ%group, queue 0, DELAY 0
     any                                     below 0         %DLQ%group, queue 0, DELAY 0
 
-The copy keeps body, flag, sysFlag, birth and properties; it has one try more, remembers its first topic (RETRY_TOPIC) and
-its first id (ORIGIN_MESSAGE_ID), and nobody waits for the disk for it (WAIT=false). As in RocketMQ 4.9.
+The copy keeps body, flag, sysFlag, birth and properties; it has one try more, remembers its first topic (RETRY_TOPIC)
+and its first id (ORIGIN_MESSAGE_ID), and nobody waits for the disk for it (WAIT=false). As in RocketMQ 4.9.
 """
 
 from __future__ import annotations
