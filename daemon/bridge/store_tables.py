@@ -176,7 +176,8 @@ class StoreTables:
             disk = os.statvfs(self._instance.store_path)
         except OSError as error:
             raise StoreError(f"the store's disk cannot be asked for its room: {error.strerror}") from error
-        return DiskRoom(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
+        used_blocks = disk.f_blocks - disk.f_bfree
+        return DiskRoom(disk.f_blocks * disk.f_frsize, used_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         slot = self._store.client_put(pid, start, role)

@@ -54,9 +54,10 @@ class StoreFacts(NamedTuple):
 
 
 class DiskRoom(NamedTuple):
-    """The disk that holds the store, in bytes."""
+    """The disk that holds the store, in bytes; what is neither used nor free is kept for the superuser."""
 
     size: int
+    used: int
     free: int
 
 

@@ -143,7 +143,7 @@ class MemoryTables:
         return self.store_facts
 
     def disk(self) -> DiskRoom:
-        return DiskRoom(1 << 30, 1 << 29)
+        return DiskRoom(1 << 30, 1 << 28, 3 << 28)
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         free = [slot for slot in range(self.client_max) if slot not in self.clients]
