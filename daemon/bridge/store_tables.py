@@ -129,6 +129,9 @@ class StoreTables:
     def set_committed(self, slot: int, queue_offset: int) -> None:
         self._store.offset_set(slot, queue_offset)
 
+    def offset_free(self, slot: int) -> None:
+        self._store.offset_free(slot)
+
     def queue_bounds(self, queue: int) -> QueueBounds:
         offset_min, offset_max, *_ = self._store.queue(queue)
         return QueueBounds(offset_min, offset_max)

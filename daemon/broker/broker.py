@@ -56,7 +56,7 @@ class Broker:
         self._desk = AttachmentDesk(tables, settings)
         self._admission = admission or Admission()
         self._asking = Asking()
-        groups = GroupSettings(tables)
+        self._groups = groups = GroupSettings(tables)
         self._parts: list[Part] = [
             *administration(tables, self._registry, groups, self._connections, settings, log=log, now_ms=now_ms)
         ]
@@ -68,8 +68,8 @@ class Broker:
         status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
         self._handlers: dict[int, Handler] = {
             **self._desk.handlers(),
-            **Membership(tables, self._registry).handlers(),
-            **OffsetRequests(tables, settings).handlers(),
+            **Membership(tables, self._registry, groups).handlers(),
+            **OffsetRequests(tables, groups, settings).handlers(),
             **status.handlers(),
         }
         for part in self._parts:
@@ -157,9 +157,12 @@ class Broker:
         """
         effects: list[Effect] = []
         for group in dict.fromkeys(groups):
+            tells_all = self._groups.of(group).notifyConsumerIdsChangedEnable
             for origin in self._registry.origins(group):
                 if but is not None and but.is_local and origin.connection_id == but.connection_id:
                     continue
+                if not origin.is_local and not tells_all:
+                    continue  # RocketMQ's clients look every 20 s by themselves
                 effects.append(
                     self._asking.notice(
                         origin.connection_id, Request.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}

@@ -65,7 +65,7 @@ class ConfigRequests(Part):
     def __init__(self, tables: Tables, settings: BrokerSettings) -> None:
         self._tables = tables
         self._settings = settings
-        self._version = DataVersion(timestamp=tables.clock_ms)
+        self._version = DataVersion()
 
     def handlers(self) -> dict[int, Handler]:
         """Return what is served here, by request code."""

@@ -6,6 +6,7 @@ Owns the requests 34, 35 and 38. It does not know how members are told of a chan
 from __future__ import annotations
 
 from shmq.daemon.broker.fields import text_of
+from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.groups import GroupRegistry, Origin
 from shmq.daemon.broker.requests import Answer, Call, Handler
 from shmq.daemon.broker.tables import Tables
@@ -14,16 +15,16 @@ from shmq.message import check_topic, retry_topic
 from shmq.protocol.body import ConsumerData, ConsumerList, HeartbeatData, decode_body, encode_body
 from shmq.protocol.codes import Request, Response
 
-_RETRY_QUEUES = 1  # RocketMQ's retryQueueNums
 _RETRY_PERM = 6
 
 
 class Membership:
     """Serves what members say about themselves."""
 
-    def __init__(self, tables: Tables, registry: GroupRegistry) -> None:
+    def __init__(self, tables: Tables, registry: GroupRegistry, groups: GroupSettings) -> None:
         self._tables = tables
         self._registry = registry
+        self._groups = groups
 
     def handlers(self) -> dict[int, Handler]:
         """Return what is served here, by request code."""
@@ -55,10 +56,9 @@ class Membership:
 
     def _make_retry_topic(self, group: str) -> None:
         name = check_topic(retry_topic(group))
-        if self._tables.topic(name) is None:
-            self._tables.topic_put(
-                name, read_queues=_RETRY_QUEUES, write_queues=_RETRY_QUEUES, perm=_RETRY_PERM, flags=0, kind=0
-            )
+        queues = self._groups.of(group).retryQueueNums
+        if queues > 0 and self._tables.topic(name) is None:
+            self._tables.topic_put(name, read_queues=queues, write_queues=queues, perm=_RETRY_PERM, flags=0, kind=0)
 
     def _unregister(self, call: Call) -> Answer:
         change = self._registry.unregister(

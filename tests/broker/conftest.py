@@ -31,6 +31,7 @@ class MemoryTables:
         self.queue_bytes: dict[int, int] = {}
         self.store_facts = StoreFacts(0, 0, 0, 0, 0, 0)
         self.queue_count = 0
+        self.freed: list[int] = []
         self.clock = 1_700_000_000_000
         self._groups = itertools.count()
         self._version = 0
@@ -104,6 +105,9 @@ class MemoryTables:
 
     def set_committed(self, slot: int, queue_offset: int) -> None:
         self.progress[slot] = queue_offset
+
+    def offset_free(self, slot: int) -> None:
+        self.freed.append(slot)
 
     def queue_bounds(self, queue: int) -> QueueBounds:
         return self.bounds.get(queue, QueueBounds(0, 0))
