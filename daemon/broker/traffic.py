@@ -58,7 +58,7 @@ class Traffic:
         self._queue_counts: bytes | None = None
         self._offset_counts: bytes | None = None
         self._look_ms = 0
-        self._seen_ms = 0
+        self._seen_ms: int | None = None
         self._group_names: dict[int, str] = {}
         self.put_rates, self.get_rates = Rates(), Rates()
         self.put_totals, self.get_totals = DayTotals(), DayTotals()
@@ -69,7 +69,7 @@ class Traffic:
         if now_ms < self._look_ms:
             return
         # What moved, moved since the last look: a counter that begins now begins there.
-        since_ms, self._seen_ms = self._seen_ms or now_ms, now_ms
+        since_ms, self._seen_ms = now_ms if self._seen_ms is None else self._seen_ms, now_ms
         moved = self._look_at_queues(since_ms) + self._look_at_offsets(since_ms)
         self._look_ms = now_ms + (_BUSY_LOOK_MS if moved > _BUSY_WORDS else _LOOK_MS)
         put = self._tables.facts().appended
