@@ -132,6 +132,9 @@ class StoreTables:
     def offset_free(self, slot: int) -> None:
         self._store.offset_free(slot)
 
+    def offset_owned(self, slot: int) -> bool:
+        return self._store.offset_owner(slot) >= 0
+
     def queue_bounds(self, queue: int) -> QueueBounds:
         offset_min, offset_max, *_ = self._store.queue(queue)
         return QueueBounds(offset_min, offset_max)

@@ -23,6 +23,7 @@ class MemoryTables:
         self.all_groups: dict[str, int] = {}
         self.slots: dict[tuple[int, int], int] = {}
         self.progress: dict[int, int] = {}
+        self.owned: set[int] = set()
         self.bounds: dict[int, QueueBounds] = {}
         self.clients: dict[int, tuple[int, int, int]] = {}
         self.dead: set[tuple[int, int]] = set()
@@ -108,6 +109,9 @@ class MemoryTables:
 
     def offset_free(self, slot: int) -> None:
         self.freed.append(slot)
+
+    def offset_owned(self, slot: int) -> bool:
+        return slot in self.owned
 
     def queue_bounds(self, queue: int) -> QueueBounds:
         return self.bounds.get(queue, QueueBounds(0, 0))
