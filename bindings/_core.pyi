@@ -244,6 +244,8 @@ class Store:
         """Become the owner if nobody live is (our client slot); True when it is ours."""
     def offset_leave(self, slot: int, /) -> None:
         """Give the queue up if it is ours."""
+    def offset_free(self, slot: int, /) -> None:
+        """Take the queue away from whoever owns it; its acknowledgements do not move the offset from here on."""
     def offsets(self) -> list[tuple[int, int, int, int, int, int]]:
         """(slot, group, queue, committed or -1, owner client slot or -1, updated_ms)."""
     def offset_counts(self) -> bytes:

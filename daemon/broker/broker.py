@@ -63,7 +63,7 @@ class Broker:
         self._desk = AttachmentDesk(tables, settings)
         self._admission = admission or Admission()
         self._asking = Asking()
-        groups = GroupSettings(tables)
+        self._groups = groups = GroupSettings(tables)
         self._parts: list[Part] = [
             *administration(tables, self._registry, groups, self._connections, settings, log=log, now_ms=now_ms)
         ]
@@ -88,7 +88,7 @@ class Broker:
         self._handlers: dict[int, Handler] = {
             **self._desk.handlers(),
             **Membership(tables, self._registry, groups).handlers(),
-            **OffsetRequests(tables, settings).handlers(),
+            **OffsetRequests(tables, groups, settings).handlers(),
             **status.handlers(),
         }
         for part in self._parts:
@@ -187,7 +187,7 @@ class Broker:
             tells_all = self._groups.of(group).notifyConsumerIdsChangedEnable
             for origin in self._registry.origins(group):
                 if not origin.is_local and not tells_all:
-                    continue
+                    continue  # RocketMQ's clients look every 20 s by themselves
                 if but is not None and but.is_local and origin.connection_id == but.connection_id:
                     continue
                 effects.append(
