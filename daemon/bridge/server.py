@@ -27,6 +27,7 @@ from shmq.daemon.bridge.listener import Listener
 from shmq.daemon.bridge.log_watch import LogWatch
 from shmq.daemon.bridge.security import Security
 from shmq.daemon.bridge.send_path import SendPath
+from shmq.daemon.bridge.store_index import StoreIndex
 from shmq.daemon.bridge.store_log import StoreLog
 from shmq.daemon.bridge.store_tables import StoreTables
 from shmq.daemon.bridge.tcp_listener import TcpListener, listen_with_vip
@@ -111,11 +112,14 @@ def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: E
         tables = StoreTables(store, instance, access_rights())
         settings = _settings(options, instance, store, listeners)
         store_log = StoreLog(store, report=lambda text: log("log.damaged", text=text))
+        index = StoreIndex(store, access_rights())
+        open_things.callback(index.close)
         broker = Broker(
             tables,
             settings,
             now_ms=time.monotonic_ns() // 1_000_000,
             log=store_log,
+            index=index,
             admission=security.admission,
         )
         sends = None if settings.wait_durable else SendPath(store_log, settings)
