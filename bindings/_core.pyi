@@ -99,6 +99,23 @@ def index_find(
 def record_verify(data: Any, position: int = 0, /) -> bool:
     """Whether body CRC and record CRC hold."""
 
+def records_read(
+    data: bytes, *, owner: Any = None, codec: Callable[[bytes], Any] | None = None, queue_base: int = 0
+) -> list[Message]:
+    """Messages of a pull reply's body, which they keep alive; CoreError CORRUPT when a record is not whole.
+
+    `owner` is asked to settle: `_ack(message)`, `_nack(message, after)`, `_extend(message, seconds)`. `queue_base` is
+    added to every queue id. A message out of a retry topic shows the topic it was sent to.
+    """
+
+def message_reopen(message: Message, /) -> None:
+    """Let a settled message of `records_read` be delivered and settled again."""
+
+def receipt_make(
+    topic: str, queue_id: int, offset: int, log_position: int, store_ms: int, message_id: str, /
+) -> Receipt:
+    """A receipt of what another host has stored."""
+
 @final
 class Store:
     """The segments of one broker, mapped. Segments are file descriptors (posix) or SysV ids (sysv=True)."""

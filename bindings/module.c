@@ -103,11 +103,14 @@ static int intern_names(struct core_state *state)
     }
     state->name_bodies = PyUnicode_InternFromString("bodies");
     state->name_size = PyUnicode_InternFromString("size");
+    state->name_ack = PyUnicode_InternFromString("_ack");
     state->name_nack = PyUnicode_InternFromString("_nack");
     state->name_extend = PyUnicode_InternFromString("_extend");
     state->name_idle = PyUnicode_InternFromString("_idle");
-    return state->name_bodies && state->name_size && state->name_nack && state->name_extend && state->name_idle ? 0
-                                                                                                                : -1;
+    return state->name_bodies && state->name_size && state->name_ack && state->name_nack && state->name_extend &&
+                   state->name_idle
+               ? 0
+               : -1;
 }
 
 static PyObject *module_set_error_factory(PyObject *module, PyObject *factory)
@@ -143,6 +146,7 @@ static int module_exec(PyObject *module)
         return -1;
     }
     if (add_constants(module) < 0 || intern_names(state) < 0 || PyModule_AddFunctions(module, record_functions) < 0 ||
+        PyModule_AddFunctions(module, foreign_functions) < 0 ||
         PyModule_AddFunctions(module, index_functions) < 0) {
         return -1;
     }
@@ -194,6 +198,7 @@ static void module_free(void *module)
     }
     Py_CLEAR(state->name_bodies);
     Py_CLEAR(state->name_size);
+    Py_CLEAR(state->name_ack);
     Py_CLEAR(state->name_nack);
     Py_CLEAR(state->name_extend);
     Py_CLEAR(state->name_idle);

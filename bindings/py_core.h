@@ -48,7 +48,7 @@ struct core_state {
     PyTypeObject *store_type, *receipt_type, *producer_type, *slot_type, *message_type, *reader_type;
     PyObject *call_names[CALL_COUNT]; /* interned; CALL_SECOND is "body" */
     PyObject *append_names[APPEND_COUNT];
-    PyObject *name_bodies, *name_size, *name_nack, *name_extend, *name_idle;
+    PyObject *name_bodies, *name_size, *name_ack, *name_nack, *name_extend, *name_idle;
     struct py_message *message_free[FREE_LIST_MAX];
     struct py_receipt *receipt_free[FREE_LIST_MAX];
     int message_free_count, receipt_free_count;
@@ -76,6 +76,7 @@ typedef struct py_receipt {
     PyObject_HEAD
     struct core_state *state;
     PyObject *topic;
+    PyObject *message_id;      /* text of another host, or NULL: made from store_host */
     uint32_t queue_id;
     uint64_t queue_offset;
     uint64_t log_position;
@@ -152,7 +153,9 @@ typedef struct py_message {
     PyObject_HEAD
     struct core_state *state;
     PyReader *reader;          /* or NULL */
-    struct shmq_mapping *mapping;
+    struct shmq_mapping *mapping; /* or NULL: the record lies in `holder` */
+    PyObject *holder, *owner, *codec; /* py_foreign.c; NULL for a message of the log */
+    const uint8_t *record;     /* in `holder` */
     struct shmq_view view;
     uint64_t serial;
     uint32_t cursor;
@@ -210,6 +213,7 @@ PyObject *property_dict(const char *properties, size_t bytes);
 /* ---- py_receipt.c ---- */
 PyObject *receipt_new(PyProducer *producer, const struct route *route, uint32_t queue_id,
                       const struct shmq_appended *appended);
+PyReceipt *receipt_blank(struct core_state *state); /* everything but hosts and numbers is NULL */
 PyObject *message_id_text(const uint8_t *host, uint32_t host_bytes, uint64_t log_position);
 extern PyType_Spec receipt_spec;
 
@@ -304,6 +308,9 @@ bool reader_acknowledge(PyReader *self, const PyMessage *message); /* false with
 PyObject *reader_poll(PyReader *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *reader_iternext(PyReader *self);
 extern PyType_Spec reader_spec;
+
+/* ---- py_foreign.c: module functions on what came from another host ---- */
+extern PyMethodDef foreign_functions[];
 
 /* ---- py_record.c: module functions on records ---- */
 extern PyMethodDef record_functions[];

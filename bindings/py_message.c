@@ -24,7 +24,9 @@ PyObject *message_new(struct core_state *state, PyReader *reader, const struct s
     }
     self->state = state;
     self->reader = (PyReader *)Py_XNewRef(reader);
-    self->mapping = shmq_mapping_hold(mapping);
+    self->mapping = mapping ? shmq_mapping_hold(mapping) : NULL;
+    self->holder = self->owner = self->codec = NULL;
+    self->record = NULL;
     self->view = *view;
     self->serial = serial;
     self->cursor = cursor;
@@ -39,6 +41,8 @@ static int message_traverse(PyMessage *self, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(self->reader);
+    Py_VISIT(self->owner);
+    Py_VISIT(self->codec);
     Py_VISIT(self->properties);
     Py_VISIT(self->value);
     return 0;
@@ -47,6 +51,8 @@ static int message_traverse(PyMessage *self, visitproc visit, void *arg)
 static int message_clear(PyMessage *self)
 {
     Py_CLEAR(self->reader);
+    Py_CLEAR(self->owner);
+    Py_CLEAR(self->codec);
     Py_CLEAR(self->body);
     Py_CLEAR(self->properties);
     Py_CLEAR(self->value);
@@ -59,7 +65,10 @@ static void message_dealloc(PyMessage *self)
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
     message_clear(self);
-    shmq_mapping_release(self->mapping);
+    if (self->mapping) {
+        shmq_mapping_release(self->mapping);
+    }
+    Py_CLEAR(self->holder);
     if (state->message_free_count < FREE_LIST_MAX) {
         state->message_free[state->message_free_count++] = self;
     } else {
@@ -195,11 +204,11 @@ static PyObject *get_value(PyMessage *self, void *closure)
     if (self->value) {
         return Py_NewRef(self->value);
     }
-    if (!self->reader || !self->reader->codec) {
+    PyObject *codec = Py_XNewRef(self->reader ? self->reader->codec : self->codec);
+    if (!codec) {
         PyErr_SetString(PyExc_AttributeError, "this message was read without a codec; use body or view");
         return NULL;
     }
-    PyObject *codec = Py_NewRef(self->reader->codec);
     PyObject *body = message_body(self, NULL);
     PyObject *value = body ? PyObject_CallOneArg(codec, body) : NULL;
     Py_XDECREF(body);
@@ -208,13 +217,29 @@ static PyObject *get_value(PyMessage *self, void *closure)
     return value;
 }
 
+/* owner.<method>(message[, argument]); `argument` may be NULL */
+static bool ask_owner(PyMessage *self, PyObject *method, PyObject *argument)
+{
+    PyObject *owner = Py_XNewRef(self->reader ? self->reader->owner : self->owner);
+    if (!owner) {
+        core_raise(self->state, SHMQ_BAD_ARGUMENT,
+                   "this message was read without a group; there is nobody to give it back to");
+        return false;
+    }
+    PyObject *result = PyObject_CallMethodObjArgs(owner, method, self, argument, NULL);
+    Py_DECREF(owner);
+    Py_XDECREF(result);
+    return result != NULL;
+}
+
 /* ---- settling -------------------------------------------------------------------------------------- */
 bool message_acknowledge(PyMessage *self)
 {
     if (self->settled) {
         return true;
     }
-    if (self->reader && !reader_acknowledge(self->reader, self)) {
+    if (self->reader ? !reader_acknowledge(self->reader, self)
+                     : self->owner && !ask_owner(self, self->state->name_ack, NULL)) {
         return false;
     }
     self->settled = true;
@@ -225,21 +250,6 @@ static PyObject *message_ack(PyMessage *self, PyObject *unused)
 {
     (void)unused;
     return message_acknowledge(self) ? Py_NewRef(Py_None) : NULL;
-}
-
-/* owner.<method>(message, argument) */
-static bool ask_owner(PyMessage *self, PyObject *method, PyObject *argument)
-{
-    PyObject *owner = self->reader ? Py_XNewRef(self->reader->owner) : NULL;
-    if (!owner) {
-        core_raise(self->state, SHMQ_BAD_ARGUMENT,
-                   "this message was read without a group; there is nobody to give it back to");
-        return false;
-    }
-    PyObject *result = PyObject_CallMethodObjArgs(owner, method, self, argument, NULL);
-    Py_DECREF(owner);
-    Py_XDECREF(result);
-    return result != NULL;
 }
 
 static bool give_back(PyMessage *self, PyObject *after)
@@ -277,7 +287,8 @@ static PyObject *message_extend(PyMessage *self, PyObject *seconds)
 static PyObject *message_verify(PyMessage *self, PyObject *unused)
 {
     (void)unused;
-    const uint8_t *record = self->mapping->data + (self->view.log_position - self->mapping->base);
+    const uint8_t *record =
+        self->mapping ? self->mapping->data + (self->view.log_position - self->mapping->base) : self->record;
     return PyBool_FromLong(shmq_record_verify(record, &self->view) == SHMQ_OK);
 }
 

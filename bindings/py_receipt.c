@@ -22,10 +22,8 @@ PyObject *message_id_text(const uint8_t *host, uint32_t host_bytes, uint64_t log
     return PyUnicode_FromStringAndSize(text, 2 * (host_bytes + 8));
 }
 
-PyObject *receipt_new(PyProducer *producer, const struct route *route, uint32_t queue_id,
-                      const struct shmq_appended *appended)
+PyReceipt *receipt_blank(struct core_state *state)
 {
-    struct core_state *state = producer->state;
     PyReceipt *self;
     if (state->receipt_free_count) {
         self = (PyReceipt *)PyObject_Init((PyObject *)state->receipt_free[--state->receipt_free_count],
@@ -33,10 +31,20 @@ PyObject *receipt_new(PyProducer *producer, const struct route *route, uint32_t 
     } else {
         self = PyObject_New(PyReceipt, state->receipt_type);
     }
+    if (self) {
+        self->state = state;
+        self->topic = self->message_id = NULL;
+    }
+    return self;
+}
+
+PyObject *receipt_new(PyProducer *producer, const struct route *route, uint32_t queue_id,
+                      const struct shmq_appended *appended)
+{
+    PyReceipt *self = receipt_blank(producer->state);
     if (!self) {
         return NULL;
     }
-    self->state = state;
     self->topic = Py_NewRef(route->topic);
     self->queue_id = queue_id;
     self->queue_offset = appended->queue_offset;
@@ -51,6 +59,7 @@ static void receipt_dealloc(PyReceipt *self)
     struct core_state *state = self->state;
     PyTypeObject *type = Py_TYPE(self);
     Py_CLEAR(self->topic);
+    Py_CLEAR(self->message_id);
     if (state->receipt_free_count < FREE_LIST_MAX) {
         state->receipt_free[state->receipt_free_count++] = self;
     } else {
@@ -79,6 +88,9 @@ static PyObject *receipt_queue_id(PyReceipt *self, void *closure)
 static PyObject *receipt_message_id(PyReceipt *self, void *closure)
 {
     (void)closure;
+    if (self->message_id) {
+        return Py_NewRef(self->message_id);
+    }
     return message_id_text(self->store_host, sizeof self->store_host, self->log_position);
 }
 

@@ -308,7 +308,7 @@ class Broker:
         from shmq.client.link import Link
 
         live = [link for link in live_connections() if isinstance(link, Link)]
-        return [link for link in live if not link.closed and link.place.runtime_dir == self.place.runtime_dir]
+        return [link for link in live if not link.closed and link.place == self.place]
 
     def _watch(self) -> Connection:
         if self._observer is None:

@@ -26,9 +26,11 @@ from shmq.client.connection import Connection as SyncConnection
 from shmq.client.connection import Decode, consumer_spec
 from shmq.client.consumer import Model
 from shmq.client.position import PositionLike
+from shmq.client.remote.place import RemotePlace
+from shmq.client.transport import locate
 from shmq.errors import UsageError
 from shmq.shm.core import Receipt
-from shmq.shm.place import Place, place_of
+from shmq.shm.place import Place
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 ValueT = TypeVar("ValueT")
@@ -41,13 +43,13 @@ def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT)
         >>> async with connect() as mq:                                        # doctest: +SKIP
         ...     await mq.send("orders", b"42 apples", tag="fruit")
     """
-    return Connection(place_of(url), timeout=timeout)
+    return Connection(locate(url), timeout=timeout)
 
 
 class Connection(Face[SyncConnection]):
     """Everything a process does with one broker, from an event loop. Made by `shmq.aio.connect()`."""
 
-    def __init__(self, place: Place, *, timeout: float = options.CONNECT_TIMEOUT) -> None:
+    def __init__(self, place: Place | RemotePlace, *, timeout: float = options.CONNECT_TIMEOUT) -> None:
         super().__init__(self._connect)
         self.place = place
         self._timeout = timeout
@@ -77,7 +79,7 @@ class Connection(Face[SyncConnection]):
     @property
     def url(self) -> str:
         """The URL that leads to this broker."""
-        return f"shmq://{self.place.runtime_dir}"
+        return self.place.url
 
     @property
     def broker_name(self) -> str:

@@ -38,7 +38,7 @@ class Listener:
             raise UsageError(f"threads={threads} is not possible", hint=f"1 to {options.LISTENER_THREADS_MAX}")
         if not inspect.iscoroutinefunction(function):
             raise UsageError(f"{function!r} is no coroutine function", hint="async def, or use shmq.connect()")
-        self.spec = spec
+        self.spec = spec._replace(ordered=ordered)
         self.function = function
         self._task_max = threads
         self._lanes = Lanes(ordered=ordered)

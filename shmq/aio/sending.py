@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from shmq.aio.message import Slot
 from shmq.aio.offload import offload
+from shmq.client.session import Session
 from shmq.errors import BrokerBusy, SegmentFull
 from shmq.shm.core import BATCH_MAX
 
 if TYPE_CHECKING:
     from shmq.client.link import Link
     from shmq.client.producer import Sender
-    from shmq.client.session import Session
     from shmq.shm.core import Producer as CoreProducer
     from shmq.shm.core import Receipt
 
@@ -126,7 +126,7 @@ class Sending:
     def _fast_for(self, topic: str) -> CoreProducer | None:
         """A producer that never waits, once the topic is known: looking it up may ask the broker."""
         session = self._link._session
-        if session is None or topic not in self._known:
+        if session is None or topic not in self._known or not isinstance(session, Session):
             return None
         if session is not self._session:
             self._session = session

@@ -132,7 +132,7 @@ class Admin:
         check_topic(name)
         if kind not in KINDS:
             raise UsageError(f"kind={kind!r} does not exist", hint=f"one of {', '.join(KINDS)}")
-        session = self._connection._live()
+        session = self._connection._local()
         count = session.control.attachment.default_queues if queues is None else queues
         if count < 1:
             raise UsageError(f"a topic cannot have {count} queues", hint="queues is at least 1")
@@ -145,7 +145,7 @@ class Admin:
         Raises:
             TopicNotFound: there is none of this name.
         """
-        session = self._connection._live()
+        session = self._connection._local()
         if session.store.topic_find(name) < 0:
             raise session.topic_not_found(name)
         session.control.delete_topic(name)
@@ -153,7 +153,7 @@ class Admin:
     @property
     def topics(self) -> dict[str, TopicInfo]:
         """All topics by name, those of the broker itself included (`is_system`)."""
-        store = self._connection._live().store
+        store = self._connection._local().store
         found = [_topic_info(store, entry) for entry in store.topics()]
         return {info.name: info for info in sorted(found)}
 
@@ -167,7 +167,7 @@ class Admin:
         topic = dead_letter_topic(check_group(group))
         if not 1 <= limit <= DEAD_LETTERS_MAX:
             raise UsageError(f"limit={limit} is not possible", hint=f"1 to {DEAD_LETTERS_MAX}")
-        if self._connection._live().store.topic_find(topic) < 0:
+        if self._connection._local().store.topic_find(topic) < 0:
             return []
         with self._connection.pull_consumer(topic) as consumer:
             letters: list[DeadLetter] = []
@@ -177,7 +177,7 @@ class Admin:
 
     def status(self) -> dict[str, Any]:
         """Return what the broker says about itself: processes, members, version."""
-        return dict(self._connection._live().control.status())
+        return dict(self._connection._local().control.status())
 
     def health(self) -> Health:
         """Look at the broker and say whether it is well: OK, WARNING or CRITICAL, with figures."""

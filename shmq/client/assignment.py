@@ -10,11 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shmq.client import options
-from shmq.errors import ShmqError
 
 if TYPE_CHECKING:
     from shmq.client.consumer import Consumer
-    from shmq.client.share import Share
+    from shmq.client.transport import QueueShare
 
 
 class AssignmentWatch:
@@ -26,7 +25,7 @@ class AssignmentWatch:
         self._since: float | None = None
         self._warned = False
 
-    def look(self, share: Share) -> None:
+    def look(self, share: QueueShare) -> None:
         """See what the consumer holds now; the caller holds its lock."""
         if share.held:
             self._since = None
@@ -51,25 +50,7 @@ class AssignmentWatch:
             self._reason(share),
         )
 
-    def _reason(self, share: Share) -> str:
+    def _reason(self, share: QueueShare) -> str:
         consumer = self._consumer
         link = consumer._connection
-        session = link._live()
-        if not session.control.alive:
-            return "the broker's control plane does not answer; see `shmq health`"
-        try:
-            slots = consumer._queue_slots()
-            members = session.control.members(consumer.group, consumer.topic) if consumer.group else []
-        except ShmqError as error:
-            return f"the broker could not say who is in the group: {error}"
-        if not slots:
-            return "the topic has no queue that may be read"
-        if consumer._spec.model == "clustering" and link.client_id not in members:
-            return "the broker does not list this client as a member of the group"
-        if share.missing:
-            owners = sorted({session.store.offset_owner(slot.offset_slot) for slot in share.missing})
-            return f"its queues are still read by client slot {', '.join(map(str, owners))}, which has not left them"
-        return (
-            f"the group has {len(members)} members for {len(slots)} queues; "
-            f"more queues: shmq topic update {consumer.topic} --queues {len(members)}"
-        )
+        return link._live().why_unassigned(consumer._spec, share, link.client_id)

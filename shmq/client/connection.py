@@ -17,9 +17,9 @@ from shmq.client.producer import Producer
 from shmq.client.pull import PullConsumer
 from shmq.client.simple import SimpleConsumer
 from shmq.client.subscription import Subscription
+from shmq.client.transport import locate
 from shmq.errors import ConnectError, UsageError
 from shmq.message import check_group, check_topic
-from shmq.shm.place import place_of
 
 if TYPE_CHECKING:
     from shmq.client.admin import Admin
@@ -33,10 +33,12 @@ Decode = Callable[[bytes], Any]
 
 
 def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT) -> Connection:
-    """Connect to a broker on this host.
+    """Connect to a broker on this host, or to any RocketMQ cluster.
 
     Args:
-        url: `shmq://NAME` or `shmq:///absolute/runtime/directory`; None takes $SHMQ_URL, else the broker "default".
+        url: `shmq://NAME` or `shmq:///absolute/runtime/directory` of this host; `rocketmq://HOST:9876,HOST:9876` names
+            the name servers of a cluster (options for TLS and keys: docs/reference/remote.md). None takes $SHMQ_URL,
+            else the broker "default".
         timeout: seconds to wait for the broker, and the default timeout of every send.
 
     Raises:
@@ -47,7 +49,7 @@ def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT)
         >>> with connect() as mq:                                          # doctest: +SKIP
         ...     mq.send("orders", b"42 apples", tag="fruit", key="order-42")
     """
-    return Connection(place_of(url), timeout=timeout)
+    return Connection(locate(url), timeout=timeout)
 
 
 def parse_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -265,7 +267,7 @@ class Connection(Link):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Handed to a spawned process it opens anew there, as a forked child does.
-        return _reconnect, (self.url, self._timeout)
+        return _reconnect, (self.place.secret_url, self._timeout)
 
 
 def _reconnect(url: str, timeout: float) -> Connection:

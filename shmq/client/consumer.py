@@ -21,18 +21,15 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
-from shmq.client import dead_letter, options
-from shmq.client.allocation import allocate
+from shmq.client import options
 from shmq.client.assignment import AssignmentWatch
 from shmq.client.position import BEGIN, Position
 from shmq.client.returns import Returns
-from shmq.client.share import QueueSlot, Share
 from shmq.errors import ConsumeError, UsageError
-from shmq.shm.core import Reader
 
 if TYPE_CHECKING:
     from shmq.client.link import Link
-    from shmq.client.session import Session
+    from shmq.client.transport import MessageReader, QueueShare, Session
     from shmq.shm.core import Message
 
 Model: TypeAlias = Literal["clustering", "broadcasting"]
@@ -49,6 +46,8 @@ class ConsumerSpec(NamedTuple):
     auto_ack: bool = False
     codec: Callable[[bytes], Any] | None = None
     attempts_max: int = options.ATTEMPTS_MAX
+    ordered: bool = False
+    function: Callable[[Any], Any] | None = None  # the listener, for whom a broker asks to try a message
 
 
 class _Owner:
@@ -85,8 +84,8 @@ class Consumer:
         self._lock = threading.RLock()
         self._renewed = threading.Condition(self._lock)
         self._owner: _Owner | None = None
-        self._reader: Reader | None = None
-        self._share: Share | None = None
+        self._reader: MessageReader | None = None
+        self._share: QueueShare | None = None
         self._step_scheduled = False
         self._watch = AssignmentWatch(self)
         self._returns = Returns(
@@ -94,6 +93,7 @@ class Consumer:
             attempts_max=self._spec.attempts_max,
             deliver=self._deliver_again,
             bury=self._bury,
+            hand_back=self._hand_back,
         )
 
     # -- what users see
@@ -164,9 +164,9 @@ class Consumer:
         # `chain` is C: between the application and the core's __next__ there is no Python frame.
         return chain.from_iterable(self._readers())
 
-    def _readers(self) -> Iterator[Reader]:
+    def _readers(self) -> Iterator[MessageReader]:
         """Every reader this consumer will have; the next one is asked for when the core ended the one before."""
-        done: Reader | None = None
+        done: MessageReader | None = None
         while not self._stopped:
             reader = self._live_reader()
             if reader is done:
@@ -205,7 +205,7 @@ class Consumer:
             if not self._stopped:
                 self._renewed.wait(seconds)
 
-    def _live_reader(self) -> Reader:
+    def _live_reader(self) -> MessageReader:
         reader = self._reader
         if reader is not None:
             return reader
@@ -224,18 +224,8 @@ class Consumer:
         spec = self._spec
         session.resolve(spec.topic)
         self._owner = _Owner(self)
-        self._reader = Reader(
-            session.store,
-            owner=self._owner,
-            auto_ack=spec.auto_ack,
-            tags=spec.tags or None,
-            codec=spec.codec,
-            spin_us=options.SPIN_US,
-            slice=options.ITERATION_SLICE,
-        )
-        self._share = Share(
-            store=session.store, reader=self._reader, topic=spec.topic, start=spec.start, on_left=self._queue_left
-        )
+        self._reader = session.reader(self._owner, spec)
+        self._share = session.share(self._reader, spec, self._queue_left)
         self._rebalance()
 
     def _leave(self) -> None:
@@ -285,13 +275,8 @@ class Consumer:
         if share is None or self._closed:
             return
         # Asked before the lock is taken: `close()` must not have to wait for a broker that does not answer.
-        slots = self._queue_slots()
-        wanted = slots
-        if self._spec.model == "clustering":
-            assert self._spec.group is not None
-            connection = self._connection
-            members = connection._live().control.members(self._spec.group, self.topic)
-            wanted = allocate(members, connection.client_id, slots)
+        connection = self._connection
+        wanted, slots = connection._live().assignment(self._spec, connection.client_id)
         with self._lock:
             if self._share is not share or self._closed:
                 return
@@ -309,7 +294,7 @@ class Consumer:
             if not pending:
                 return
             self._step_scheduled = True
-        self._connection._coordinator.call_after(options.TAKE_INTERVAL, self._scheduled_step)
+        self._connection._coordinator.call_after(share.step_interval, self._scheduled_step)
 
     def _scheduled_step(self) -> None:
         with self._lock:
@@ -322,15 +307,6 @@ class Consumer:
         with self._lock:
             if self._share is not None and not self._closed:
                 self._share.retake()
-
-    def _queue_slots(self) -> list[QueueSlot]:
-        session = self._connection._live()
-        if self._spec.model == "clustering":
-            assert self._spec.group is not None
-            return sorted(QueueSlot(*entry) for entry in session.control.offset_slots(self._spec.group, self.topic))
-        index = session.resolve(self.topic)
-        topic = session.store.topic(index)
-        return [QueueSlot(queue_id, queue) for queue_id, queue in enumerate(topic["queues"][: topic["read_queues"]])]
 
     def _queue_left(self, queue_id: int) -> None:
         self._returns.forget(queue_id)
@@ -354,11 +330,15 @@ class Consumer:
     def _bury(self, message: Message, reason: str) -> None:
         if self.group is None:
             raise ConsumeError(f"a consumer without a group has no dead-letter topic: {reason}")
+        self._connection._live().bury(message, self.group, reason)
+
+    def _hand_back(self, message: Message, after: float | None, *, bury: bool) -> bool:
+        """Let the broker deliver or bury a message, where that is its work."""
         session = self._connection._live()
-        dead_letter.bury(session, session.internal_producer, message, self.group, reason)
+        return session.hand_back(self._spec, message, after, bury=bury, failed=self._returns.keep)
 
 
-def _cut_off(owner: _Owner | None, reader: Reader | None) -> None:
+def _cut_off(owner: _Owner | None, reader: MessageReader | None) -> None:
     """Let a reader deliver nothing and move no offset any more, without telling anybody.
 
     Not `stop()`, which wakes waiting threads through a lock: in a forked child another thread may hold it for ever. An

@@ -82,12 +82,12 @@ class Group:
     @property
     def offsets(self) -> list[QueueLag]:
         """Every queue the group has an offset for, by topic and queue."""
-        return queue_lags(self._link._live().store, self.name)
+        return queue_lags(self._link._local().store, self.name)
 
     @property
     def lag(self) -> GroupLag:
         """How far the group is behind: in all, queue by queue, and how old the oldest waiting message is."""
-        store = self._link._live().store
+        store = self._link._local().store
         offsets = queue_lags(store, self.name)
         oldest_ms = _oldest_ms(store, offsets)
         age = max(0.0, time.time() - oldest_ms / 1000) if oldest_ms else 0.0
@@ -96,7 +96,7 @@ class Group:
     @property
     def members(self) -> list[str]:
         """Client ids of the members the broker knows, local and remote."""
-        return sorted(self._link._live().control.members(self.name))
+        return sorted(self._link._local().control.members(self.name))
 
     def reset(self, topic: str, *, to: PositionLike, dry_run: bool = False) -> list[ResetStep]:
         """Move the group's offsets on a topic, and return what that does to each queue.
@@ -109,7 +109,7 @@ class Group:
             ConsumeError: a member reads the topic now; stop the members first.
             TopicNotFound: there is no such topic.
         """
-        session = self._link._live()
+        session = self._link._local()
         position = parse_position(to)
         store = session.store
         if store.topic_find(topic) < 0:
@@ -134,7 +134,7 @@ class Group:
             raise ConsumeError(
                 f'group "{self.name}" has {len(members)} members: {", ".join(members[:5])}', hint="stop them first"
             )
-        self._link._live().control.delete_group(self.name)
+        self._link._local().control.delete_group(self.name)
 
     def _apply(self, store: Store, topic: str, slots: list[int], steps: list[ResetStep]) -> None:
         taken: list[int] = []
@@ -165,15 +165,15 @@ class Groups(Mapping[str, Group]):
         self._link = link
 
     def __getitem__(self, name: str) -> Group:
-        if self._link._live().store.group_find(name) < 0:
+        if self._link._local().store.group_find(name) < 0:
             raise KeyError(f'group "{name}" does not exist on broker "{self._link.broker_name}"')
         return Group(self._link, name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(name for _, name in self._link._live().store.groups()))
+        return iter(sorted(name for _, name in self._link._local().store.groups()))
 
     def __len__(self) -> int:
-        return len(self._link._live().store.groups())
+        return len(self._link._local().store.groups())
 
 
 def queue_lags(store: Store, group: str) -> list[QueueLag]:

@@ -43,7 +43,7 @@ class Health(NamedTuple):
 
 def examine(link: Link) -> Health:
     """Look at the broker a connection belongs to."""
-    session = link._live()
+    session = link._local()
     store = session.store
     alive = session.control.alive
     plane = "the control plane answers" if alive else "the control plane is gone; sending and receiving go on"

@@ -34,8 +34,9 @@ from shmq.client.consumer import Consumer
 from shmq.client.coordinator import Coordinator
 from shmq.client.producer import Producer, Sender
 from shmq.client.pull import PullConsumer
-from shmq.client.registration import consumer_data
-from shmq.client.session import Session
+from shmq.client.remote.place import RemotePlace
+from shmq.client.session import Session as LocalSession
+from shmq.client.transport import Session, open_session
 from shmq.errors import ConnectError, RequestTimeout, ShmqError, UsageError
 from shmq.shm.place import Place
 
@@ -72,7 +73,9 @@ class Link(Sender):
         "place",
     )
 
-    def __init__(self, place: Place, *, timeout: float = options.CONNECT_TIMEOUT, clock: Clock | None = None) -> None:
+    def __init__(
+        self, place: Place | RemotePlace, *, timeout: float = options.CONNECT_TIMEOUT, clock: Clock | None = None
+    ) -> None:
         self.place = place
         self.client_id = ""
         self._timeout = timeout
@@ -95,8 +98,8 @@ class Link(Sender):
 
     @property
     def url(self) -> str:
-        """The URL that leads to this broker, whatever the environment says."""
-        return f"shmq://{self.place.runtime_dir}"
+        """The URL that leads to this broker, whatever the environment says; without the secrets in it."""
+        return self.place.url
 
     @property
     def broker_name(self) -> str:
@@ -158,9 +161,20 @@ class Link(Sender):
             assert self._session is not None
             return self._session
 
+    def _local(self) -> LocalSession:
+        """Return the session of a connection to this host's shared memory.
+
+        Raises:
+            UsageError: the broker is reached over TCP.
+        """
+        session = self._live()
+        if not isinstance(session, LocalSession):
+            raise UsageError(f"{self.url} is not in this host's memory", hint="connect with shmq://NAME on its host")
+        return session
+
     def _open_session(self) -> None:
         self.client_id = new_client_id()
-        session = Session(self.place, client_id=self.client_id, timeout=self._timeout)
+        session = open_session(self.place, client_id=self.client_id, timeout=self._timeout)
         # Weak: a connection that nobody holds any more must not be kept by its own control thread.
         link = weakref.ref(self)
         session.watch(
@@ -177,7 +191,7 @@ class Link(Sender):
             self._schedule_periodic()
 
     def _attach(self, session: Session) -> None:
-        self._bind(session.core_producer(self._timeout))
+        self._bind(session.sender(self._timeout))
         for producer in list(self._producers):
             producer._attach(session)
 
@@ -261,7 +275,7 @@ class Link(Sender):
             if still_there:
                 self._register()
             else:
-                session.control.unregister(group)
+                session.unregister(group)
 
     def _forget_producer(self, producer: Producer) -> None:
         with self._lock:
@@ -275,7 +289,7 @@ class Link(Sender):
         with self._lock:
             producers = sorted({producer.group for producer in self._producers if producer.group})
             specs = [consumer._spec for consumer in self._consumers if isinstance(consumer, Consumer)]
-        session.control.heartbeat(producers, consumer_data(specs))
+        session.register(producers, specs)
 
     def _schedule_periodic(self) -> None:
         with self._lock:
@@ -289,7 +303,7 @@ class Link(Sender):
             self._periodic_scheduled = False
             if not self._consumers or self._session is None:
                 return
-            alive = self._session.control.alive
+            alive = self._session.alive
         self._schedule_periodic()
         if alive:
             self._rebalance(None, register=True)

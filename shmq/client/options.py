@@ -69,6 +69,9 @@ RETRY_DELAYS: Final = (
 DEAD_LETTER_RETRY: Final = 1.0
 """Pause before another try when the dead-letter topic could not be written."""
 
+HAND_BACK_RETRY: Final = 5.0
+"""Pause before a message is delivered again that a remote broker would not take back (RocketMQ's 5 s)."""
+
 PRUNE_INTERVAL: Final = 1.0
 """How often acknowledged messages are dropped from the list of those whose invisible time runs."""
 

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from shmq.client.link import Link
     from shmq.client.nowait import NowaitQueue
-    from shmq.client.session import Session
-    from shmq.shm.core import Producer as CoreProducer
+    from shmq.client.transport import MessageSender, Session
     from shmq.shm.core import Receipt, Slot
 
 HOT: Final = ("send", "send_oneway", "send_batch", "reserve")
@@ -125,7 +124,7 @@ class Sender:
     else:
         __slots__ = _DOCUMENTATION
 
-    def _bind(self, core: CoreProducer) -> None:
+    def _bind(self, core: MessageSender) -> None:
         """Let the hot names be the core's bound methods."""
         for name in HOT:
             setattr(self, name, getattr(core, name))
@@ -208,7 +207,7 @@ class Producer(Sender):
 
     def _attach(self, session: Session) -> None:
         if not self._closed:
-            self._bind(session.core_producer(self._timeout))
+            self._bind(session.sender(self._timeout, group=self.group))
 
     def _detach(self, prepare: Callable[[], None]) -> None:
         """In a forked child: call `prepare` at the first use."""

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from shmq.client import options
 from shmq.client.position import Position, PositionLike, parse_position, parse_time
-from shmq.client.share import start_offset
+from shmq.client.transport import QueueSlot
 from shmq.errors import OffsetOutOfRange, UsageError
-from shmq.shm.core import Reader
 
 if TYPE_CHECKING:
     from shmq.client.link import Link
-    from shmq.client.session import Session
+    from shmq.client.transport import MessageReader, Session
     from shmq.shm.core import Message
 
 
@@ -60,17 +59,17 @@ class PullConsumer:
         self._closed = False
         self._positions: dict[int, int] = {}
         self._lock = threading.Lock()
-        self._reader: Reader | None = None
-        self._indexes: dict[int, int] = {}
+        self._reader: MessageReader | None = None
+        self._queues: dict[int, QueueSlot] = {}
 
     def queues(self) -> list[int]:
         """Return the queue ids of the topic; new ones are read from their first message."""
         reader = self._live_reader()
-        known = set(self._indexes)
+        known = set(self._queues)
         self._assign(self._connection._live(), reader, new_from_start=False)
-        if set(self._indexes) != known:
+        if set(self._queues) != known:
             reader.wake()
-        return sorted(self._indexes)
+        return sorted(self._queues)
 
     def seek(
         self,
@@ -96,17 +95,17 @@ class PullConsumer:
                 f"seek needs one place, not {len(given)}", hint='seek(q, "begin"), seek(q, offset=…), seek(q, time=…)'
             )
         reader = self._live_reader()
-        index = self._index_of(queue)
-        store = self._connection._live().store
+        slot = self._slot_of(queue)
+        session = self._connection._live()
         wanted = parse_time(time) if time is not None else parse_position(given[0])
-        target = start_offset(store, index, wanted)
+        target = session.place_in(self.topic, slot, wanted)
         if offset is not None and target != offset:
-            offset_min, offset_max = store.queue(index)[:2]
+            offset_min, offset_max = session.bounds(self.topic, slot)
             raise OffsetOutOfRange(
                 f"queue {queue} of {self.topic} holds offsets {offset_min} to {offset_max - 1}, not {offset}",
                 hint=f"seek to {offset_min} … {offset_max}",
             )
-        reader.seek(index, target)
+        reader.seek(slot.queue_index, target)
         return target
 
     def poll(self, max: int = options.RECEIVE_MAX, wait: float = 0.0) -> list[Message]:
@@ -127,10 +126,8 @@ class PullConsumer:
 
     def committed(self, group: str | None = None) -> dict[int, int]:
         """Return {queue: the group's committed offset}, without queues it never committed."""
-        session = self._connection._live()
-        slots = session.control.offset_slots(self._group(group), self.topic)
-        offsets = {queue_id: session.store.offset_get(slot) for queue_id, _, slot in slots}
-        return {queue_id: offset for queue_id, offset in sorted(offsets.items()) if offset >= 0}
+        offsets = self._connection._live().committed(self._group(group), self.topic)
+        return dict(sorted(offsets.items()))
 
     def commit(self, group: str | None = None, *, offsets: dict[int, int] | None = None) -> dict[int, int]:
         """Write positions down as the offsets of a group, and return them.
@@ -140,22 +137,20 @@ class PullConsumer:
             offsets: {queue: offset} instead of the positions.
         """
         wanted = self.positions() if offsets is None else offsets
-        session = self._connection._live()
-        slots = {entry[0]: entry[2] for entry in session.control.offset_slots(self._group(group), self.topic)}
+        self._live_reader()
         for queue_id, offset in wanted.items():
-            if queue_id not in slots or offset < 0:
+            if queue_id not in self._queues or offset < 0:
                 raise UsageError(f"queue {queue_id} of {self.topic} cannot have offset {offset}", hint="see queues()")
-        for queue_id, offset in wanted.items():
-            session.store.offset_set(slots[queue_id], offset)
+        self._connection._live().commit(self._group(group), self.topic, wanted)
         return dict(wanted)
 
     def lag(self) -> dict[int, int]:
         """Return {queue: messages behind the newest one}."""
         reader = self._live_reader()
-        store = self._connection._live().store
+        session = self._connection._live()
         return {
-            queue_id: max(0, store.queue(index)[1] - position)
-            for _, index, queue_id, position, _ in sorted(reader.assigned(), key=lambda entry: entry[2])
+            queue_id: max(0, session.bounds(self.topic, self._slot_of(queue_id))[1] - position)
+            for _, _, queue_id, position, _ in sorted(reader.assigned(), key=lambda entry: entry[2])
         }
 
     def close(self) -> None:
@@ -185,13 +180,13 @@ class PullConsumer:
             raise UsageError("offsets belong to a group, and none is given", hint='commit(group="audit")')
         return wanted
 
-    def _index_of(self, queue: int) -> int:
-        index = self._indexes.get(queue)
-        if index is None:
-            raise UsageError(f"topic {self.topic} has no queue {queue}", hint=f"its queues are {sorted(self._indexes)}")
-        return index
+    def _slot_of(self, queue: int) -> QueueSlot:
+        slot = self._queues.get(queue)
+        if slot is None:
+            raise UsageError(f"topic {self.topic} has no queue {queue}", hint=f"its queues are {sorted(self._queues)}")
+        return slot
 
-    def _live_reader(self) -> Reader:
+    def _live_reader(self) -> MessageReader:
         reader = self._reader
         if reader is not None:
             return reader
@@ -200,30 +195,25 @@ class PullConsumer:
         session = self._connection._live()
         with self._lock:
             if self._reader is None:
-                reader = Reader(
-                    session.store,
-                    tags=self._tags or None,
-                    codec=self._codec,
-                    spin_us=options.SPIN_US,
-                    slice=options.ITERATION_SLICE,
-                )
-                self._indexes = {}
+                reader = session.pull_reader(self._tags, self._codec)
+                self._queues = {}
                 self._assign(session, reader, new_from_start=True)
                 self._reader = reader
             return self._reader
 
-    def _assign(self, session: Session, reader: Reader, *, new_from_start: bool) -> None:
-        topic = session.store.topic(session.resolve(self.topic))
+    def _assign(self, session: Session, reader: MessageReader, *, new_from_start: bool) -> None:
+        queues = session.read_queues(self.topic)
         committed = self.committed() if self.group is not None and new_from_start else {}
-        for queue_id, index in enumerate(topic["queues"][: topic["read_queues"]]):
-            if queue_id in self._indexes:
+        for slot in queues:
+            if slot.queue_id in self._queues:
                 continue
-            offset_min, offset_max = session.store.queue(index)[:2]
-            known = self._positions.get(queue_id, committed.get(queue_id))
+            offset_min, offset_max = session.bounds(self.topic, slot)
+            known = self._positions.get(slot.queue_id, committed.get(slot.queue_id))
             if known is None:
-                known = start_offset(session.store, index, self._start) if new_from_start else offset_min
-            reader.assign(self.topic, index, queue_id, known if offset_min <= known <= offset_max else offset_min)
-            self._indexes[queue_id] = index
+                known = session.place_in(self.topic, slot, self._start) if new_from_start else offset_min
+            offset = known if offset_min <= known <= offset_max else offset_min
+            reader.assign(self.topic, slot.queue_index, slot.queue_id, offset)
+            self._queues[slot.queue_id] = slot
 
     def _poll_once(self, count_max: int, wait: float) -> list[Message]:
         """As `poll`, but `_wake()` ends the wait."""
@@ -241,7 +231,7 @@ class PullConsumer:
             first[message.queue_id] = min(message.offset, first.get(message.queue_id, message.offset))
         reader = self._live_reader()
         for queue_id, offset in first.items():
-            reader.seek(self._index_of(queue_id), offset)
+            reader.seek(self._slot_of(queue_id).queue_index, offset)
 
     # -- what the connection calls, as it does for other consumers
     def _retake(self) -> None:

@@ -51,7 +51,7 @@ class Listener:
     ) -> None:
         if not 1 <= threads <= options.LISTENER_THREADS_MAX:
             raise UsageError(f"threads={threads} is not possible", hint=f"1 to {options.LISTENER_THREADS_MAX}")
-        self.spec = spec
+        self.spec = spec._replace(ordered=ordered, function=function)
         self.function = function
         self.failure: BaseException | None = None
         self._connection = connection

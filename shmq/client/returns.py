@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from shmq.client import options
 from shmq.client.coordinator import Coordinator
@@ -26,6 +26,12 @@ from shmq.errors import ShmqError, UsageError
 
 if TYPE_CHECKING:
     from shmq.shm.core import Message
+
+
+class HandBack(Protocol):
+    """Offers a message to the broker; True when it takes care of it."""
+
+    def __call__(self, message: Message, after: float | None, *, bury: bool) -> bool: ...
 
 
 class Returns:
@@ -38,11 +44,13 @@ class Returns:
         attempts_max: int,
         deliver: Callable[[Message], None],
         bury: Callable[[Message, str], None],
+        hand_back: HandBack | None = None,
     ) -> None:
         self._coordinator = coordinator
         self._attempts_max = attempts_max
         self._deliver = deliver
         self._bury = bury
+        self._hand_back = hand_back
         self._lock = threading.Lock()
         self._redelivery = Redelivery()
         self._scheduled: float | None = None
@@ -57,10 +65,18 @@ class Returns:
         if message.attempt >= self._attempts_max:
             return self.reject(message, f"not consumed in {message.attempt} attempts")
         due = self._due(options.retry_delay(message.attempt) if after is None else after)
+        if self._hand_back is not None and self._hand_back(message, after, bury=False):
+            return True
         with self._lock:
             self._redelivery.give_back(message, due)
         self._schedule()
         return True
+
+    def keep(self, message: Message) -> None:
+        """Deliver a message again that the broker did not take back after all."""
+        with self._lock:
+            self._redelivery.give_back(message, self._due(options.HAND_BACK_RETRY))
+        self._schedule()
 
     def extend(self, message: Message, seconds: float) -> None:
         """Keep the message hidden for `seconds` from now.
@@ -75,6 +91,8 @@ class Returns:
 
     def reject(self, message: Message, reason: str) -> bool:
         """Bury the message and acknowledge it; if that fails, deliver it again soon. True: it comes again."""
+        if self._hand_back is not None and self._hand_back(message, None, bury=True):
+            return False
         # The core takes no acknowledgement of a message once its nack() has returned, so this cannot be put off.
         try:
             self._bury(message, reason)

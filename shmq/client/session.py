@@ -16,17 +16,26 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from shmq.client import options
+from shmq.client import dead_letter, options
+from shmq.client.allocation import allocate
 from shmq.client.control import ControlClient
-from shmq.errors import ConnectError, ShmqError, TopicNotFound
+from shmq.client.registration import consumer_data
+from shmq.client.share import Share, start_offset
+from shmq.client.transport import QueueSlot
+from shmq.errors import ConnectError, ShmqError, TopicNotFound, UsageError
 from shmq.message import check_topic, is_system_topic, nearest
 from shmq.protocol.codes import Role
-from shmq.shm.core import Producer, Store
+from shmq.shm.core import Message, Producer, Reader, Store
 from shmq.shm.place import Place
 from shmq.shm.presence import attach_presence, detach_presence
 from shmq.shm.segment import Instance, open_store
+
+if TYPE_CHECKING:
+    from shmq.client.consumer import ConsumerSpec
+    from shmq.client.position import Position
 
 PERM_READ_WRITE = 6
 
@@ -48,6 +57,11 @@ class Session:
         except BaseException:
             self.control.close()
             raise
+
+    @property
+    def alive(self) -> bool:
+        """Whether the control plane answers."""
+        return self.control.alive
 
     @property
     def wait_durable(self) -> bool:
@@ -72,6 +86,10 @@ class Session:
         """Return a new core producer; `timeout` in seconds."""
         waits = self.wait_durable if wait_durable is None else wait_durable
         return Producer(self.store, resolve=self.resolve, timeout=timeout, wait_durable=waits)
+
+    def sender(self, timeout: float, *, group: str | None = None) -> Producer:
+        """Return a new core producer; its group is known by the registration."""
+        return self.core_producer(timeout)
 
     def resolve(self, topic: str) -> int:
         """Return the index of a topic, creating it if the broker creates topics on first use.
@@ -141,6 +159,110 @@ class Session:
         self.instance = attachment.instance
         self.store = self._map()
         return True
+
+    # -- groups
+    def register(self, producer_groups: Sequence[str], specs: Sequence[ConsumerSpec]) -> None:
+        """Tell the broker which groups this client is a member of."""
+        self.control.heartbeat(producer_groups, consumer_data(specs))
+
+    def unregister(self, group: str) -> None:
+        """Leave a group."""
+        self.control.unregister(group)
+
+    def reader(self, owner: Any, spec: ConsumerSpec) -> Reader:
+        """Return the core's reader for a consumer."""
+        return Reader(
+            self.store,
+            owner=owner,
+            auto_ack=spec.auto_ack,
+            tags=spec.tags or None,
+            codec=spec.codec,
+            spin_us=options.SPIN_US,
+            slice=options.ITERATION_SLICE,
+        )
+
+    def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> Share:
+        """Return the share that decides what such a reader reads."""
+        return Share(store=self.store, reader=reader, topic=spec.topic, start=spec.start, on_left=on_left)
+
+    def assignment(self, spec: ConsumerSpec, client_id: str) -> tuple[list[QueueSlot], list[QueueSlot]]:
+        """Return the queues a consumer is to read, and all of them."""
+        if spec.model != "clustering" or spec.group is None:
+            slots = self.read_queues(spec.topic)
+            return slots, slots
+        slots = sorted(QueueSlot(*entry) for entry in self.control.offset_slots(spec.group, spec.topic))
+        return allocate(self.control.members(spec.group, spec.topic), client_id, slots), slots
+
+    def why_unassigned(self, spec: ConsumerSpec, share: Any, client_id: str) -> str:
+        """Say why a consumer has no queue."""
+        if not self.control.alive:
+            return "the broker's control plane does not answer; see `shmq health`"
+        try:
+            _, slots = self.assignment(spec, client_id)
+            members = self.control.members(spec.group, spec.topic) if spec.group else []
+        except ShmqError as error:
+            return f"the broker could not say who is in the group: {error}"
+        if not slots:
+            return "the topic has no queue that may be read"
+        if spec.model == "clustering" and client_id not in members:
+            return "the broker does not list this client as a member of the group"
+        if share.missing:
+            owners = sorted({self.store.offset_owner(slot.offset_slot) for slot in share.missing})
+            return f"its queues are still read by client slot {', '.join(map(str, owners))}, which has not left them"
+        return (
+            f"the group has {len(members)} members for {len(slots)} queues; "
+            f"more queues: shmq topic update {spec.topic} --queues {len(members)}"
+        )
+
+    def hand_back(
+        self,
+        spec: ConsumerSpec,
+        message: Message,
+        after: float | None,
+        *,
+        bury: bool,
+        failed: Callable[[Message], None],
+    ) -> bool:
+        """False: members of this host deliver again and bury by themselves."""
+        return False
+
+    def bury(self, message: Message, group: str, reason: str) -> None:
+        """Store the dead-letter copy of a message."""
+        dead_letter.bury(self, self.internal_producer, message, group, reason)
+
+    # -- consumers that decide themselves where they read
+    def pull_reader(self, tags: Sequence[str], codec: Callable[[bytes], Any] | None) -> Reader:
+        """Return a reader without an owner."""
+        return Reader(
+            self.store, tags=tags or None, codec=codec, spin_us=options.SPIN_US, slice=options.ITERATION_SLICE
+        )
+
+    def read_queues(self, topic: str) -> list[QueueSlot]:
+        """Return the readable queues of a topic."""
+        entry = self.store.topic(self.resolve(topic))
+        return [QueueSlot(queue_id, index) for queue_id, index in enumerate(entry["queues"][: entry["read_queues"]])]
+
+    def bounds(self, topic: str, queue: QueueSlot) -> tuple[int, int]:
+        """Return the first offset stored in a queue, and the one behind the last."""
+        return self.store.queue(queue.queue_index)[:2]
+
+    def place_in(self, topic: str, queue: QueueSlot, position: Position) -> int:
+        """Return the offset a position means in a queue now."""
+        return start_offset(self.store, queue.queue_index, position)
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """Return {queue id: committed offset}, without queues the group never committed."""
+        offsets = {entry[0]: self.store.offset_get(entry[2]) for entry in self.control.offset_slots(group, topic)}
+        return {queue_id: offset for queue_id, offset in offsets.items() if offset >= 0}
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Write offsets down for a group."""
+        slots = {entry[0]: entry[2] for entry in self.control.offset_slots(group, topic)}
+        unknown = sorted(offsets.keys() - slots.keys())
+        if unknown:
+            raise UsageError(f"topic {topic} has no queue {unknown[0]}", hint="see queues()")
+        for queue_id, offset in offsets.items():
+            self.store.offset_set(slots[queue_id], offset)
 
     def close(self) -> None:
         """Say goodbye to the broker and let the segments go; never raises."""

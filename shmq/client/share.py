@@ -17,21 +17,14 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from shmq.client import options
 from shmq.client.position import BEGIN, Position
+from shmq.client.transport import QueueSlot
 
 if TYPE_CHECKING:
     from shmq.shm.core import Reader, Store
-
-
-class QueueSlot(NamedTuple):
-    """One queue, and where the group's offset of it is kept (-1: nowhere, broadcasting)."""
-
-    queue_id: int
-    queue_index: int
-    offset_slot: int = -1
 
 
 def start_offset(store: Store, queue_index: int, position: Position) -> int:
@@ -42,6 +35,8 @@ def start_offset(store: Store, queue_index: int, position: Position) -> int:
 
 class Share:
     """The part of a topic that this consumer reads."""
+
+    step_interval = options.TAKE_INTERVAL
 
     def __init__(
         self, *, store: Store, reader: Reader, topic: str, start: Position, on_left: Callable[[int], None] | None = None

@@ -59,10 +59,13 @@ from shmq.bindings._core import (
     index_hash,
     index_head,
     layout_bytes,
+    message_reopen,
     process_start,
+    receipt_make,
     record_decode,
     record_encode,
     record_verify,
+    records_read,
     tag_hash,
 )
 
@@ -96,11 +99,14 @@ __all__ = [
     "index_hash",
     "index_head",
     "layout_bytes",
+    "message_reopen",
     "process_start",
     "public_error",
+    "receipt_make",
     "record_decode",
     "record_encode",
     "record_verify",
+    "records_read",
     "tag_hash",
 ]
 

@@ -40,6 +40,16 @@ class Place:
     runtime_dir: Path
 
     @property
+    def url(self) -> str:
+        """The URL that leads here, whatever the environment says."""
+        return f"shmq://{self.runtime_dir}"
+
+    @property
+    def secret_url(self) -> str:
+        """The same: there is no secret in it."""
+        return self.url
+
+    @property
     def socket_path(self) -> Path:
         """The Unix stream socket of the control plane."""
         return self.runtime_dir / "control.sock"

@@ -56,15 +56,24 @@ class StockBroker:
 
     Attributes:
         name_server, broker_address: "127.0.0.1:port".
+
+    Args:
+        registers_also: name servers besides its own, "host:port;host:port".
     """
 
     def __init__(
-        self, version: str, *, heap: Sequence[str] = SMALL_HEAP, settings: dict[str, object] | None = None
+        self,
+        version: str,
+        *,
+        heap: Sequence[str] = SMALL_HEAP,
+        settings: dict[str, object] | None = None,
+        registers_also: str = "",
     ) -> None:
         self.version = version
         self.broker_name = "broker-a"
         self._heap = list(heap)
         self._settings = {**SMALL_FILES, **(settings or {})}
+        self._registers_also = registers_also
         self._children: list[Child] = []
         self._java = program("java", DEFAULT_JDK)
         self._libraries = class_path(jars(SERVERS[version]))
@@ -102,7 +111,7 @@ class StockBroker:
                 "brokerIP2": "127.0.0.1",
                 "listenPort": port,
                 "haListenPort": port + HA_DISTANCE,
-                "namesrvAddr": self.name_server,
+                "namesrvAddr": f"{self.name_server};{self._registers_also}".strip(";"),
                 "storePathRootDir": self.store,
                 "storePathCommitLog": self.store / "commitlog",
                 "autoCreateTopicEnable": "true",

@@ -1,0 +1,165 @@
+"""Owns what brokers are told of this client: groups, subscriptions, the heartbeat that keeps them known.
+
+It does not know who reads what; specifications in, heartbeats out.
+
+Rules:
+    (1) a subscription keeps its version as long as it says the same, so that a heartbeat changes nothing at the broker;
+    (2) every broker of a topic that is read or written hears of us within 30 s, those of a new route at once;
+    (3) members of a group read its retry topic, too; broadcast consumers do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from shmq.errors import ConnectError, RequestTimeout
+from shmq.message import retry_topic
+from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
+from shmq.protocol.codes import Request
+from shmq.protocol.command import Command
+from shmq.protocol.failure import error_of
+from shmq.shm.core import tag_hash
+
+if TYPE_CHECKING:
+    from shmq.client.consumer import ConsumerSpec
+    from shmq.client.remote.place import Address
+    from shmq.client.remote.session import RemoteSession
+
+HEARTBEAT_INTERVAL: Final = 30.0
+FIRST_OFFSET: Final = "CONSUME_FROM_FIRST_OFFSET"
+
+
+class Registration:
+    """The groups of one client, as all brokers are told."""
+
+    def __init__(self, session: RemoteSession) -> None:
+        self._session = session
+        self._versions: dict[tuple[str | None, str, tuple[str, ...]], int] = {}
+        self.producer_groups: tuple[str, ...] = ()
+        self.specs: tuple[ConsumerSpec, ...] = ()
+
+    def set(self, producer_groups: Iterable[str], specs: Iterable[ConsumerSpec]) -> None:
+        """Remember what the next heartbeats say."""
+        self.producer_groups = tuple(producer_groups)
+        self.specs = tuple(specs)
+
+    def without(self, group: str) -> None:
+        """Forget a group."""
+        self.set(
+            (name for name in self.producer_groups if name != group),
+            (spec for spec in self.specs if spec.group != group),
+        )
+
+    def version_of(self, spec: ConsumerSpec, topic: str) -> int:
+        """Return the version of a subscription, made when it is first asked for."""
+        tags = spec.tags if topic == spec.topic else ()
+        return self._versions.setdefault((spec.group, topic, tags), self._session.now_ms())
+
+    def topics(self) -> list[str]:
+        """Return every topic that is read."""
+        found = dict.fromkeys(spec.topic for spec in self.specs)
+        found.update(dict.fromkeys(retry_topic(spec.group) for spec in self.specs if _retries(spec)))  # type: ignore[arg-type]
+        return list(found)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups whose members read a topic, as itself or as their retry topic."""
+        groups = (spec.group for spec in self.specs if spec.group and topic in (spec.topic, retry_topic(spec.group)))
+        return list(dict.fromkeys(groups))
+
+    def data(self) -> HeartbeatData:
+        """Return the body of a heartbeat."""
+        groups: dict[str, ConsumerData] = {}
+        for spec in self.specs:
+            if spec.group is None:
+                continue
+            entry = groups.get(spec.group)
+            if entry is None:
+                entry = groups[spec.group] = ConsumerData(
+                    groupName=spec.group, messageModel=spec.model.upper(), consumeFromWhere=FIRST_OFFSET
+                )
+                entry.subscriptionDataSet = []
+                if _retries(spec):
+                    entry.subscriptionDataSet.append(self._subscription(spec, retry_topic(spec.group), ()))
+            entry.subscriptionDataSet.append(self._subscription(spec, spec.topic, spec.tags))
+        return HeartbeatData(
+            clientID=self._session.client_id,
+            consumerDataSet=list(groups.values()),
+            producerDataSet=[ProducerData(group) for group in self.producer_groups],
+        )
+
+    def _subscription(self, spec: ConsumerSpec, topic: str, tags: Sequence[str]) -> SubscriptionData:
+        return SubscriptionData(
+            topic=topic,
+            subString=" || ".join(tags) or "*",
+            subVersion=self.version_of(spec, topic),
+            tagsSet=list(tags),
+            codeSet=[tag_hash(tag) for tag in tags],
+        )
+
+    # -- on the I/O thread
+    async def beat(self, only: Address | None = None) -> None:
+        """Tell every broker in use (or one) what we are.
+
+        Raises:
+            ShmqError: a broker refused, or none could be reached.
+        """
+        data = self.data()
+        if not data.consumerDataSet and not data.producerDataSet:
+            return
+        addresses = [only] if only is not None else self.addresses()
+        body = encode_body(data)
+        results = await asyncio.gather(*(self._beat(address, body) for address in addresses), return_exceptions=True)
+        failures = [result for result in results if isinstance(result, BaseException)]
+        for failure in failures:
+            if not isinstance(failure, (ConnectError, RequestTimeout)) or len(failures) == len(addresses):
+                raise failure
+
+    async def _beat(self, address: Address, body: bytes) -> None:
+        session = self._session
+        reply = await session.network.request(address, Command(code=Request.HEART_BEAT, body=body), session.timeout)
+        if (error := error_of(reply)) is not None:
+            raise error
+
+    def addresses(self) -> list[Address]:
+        """Return the brokers to be told: all of the topics we read, the masters of those we write."""
+        found: dict[Address, None] = {}
+        for route in self._session.names.routes.all():
+            for broker_name, addresses in route.brokers.items():
+                master = route.master(broker_name)
+                for address in addresses.values():
+                    if self.specs or address == master:
+                        found[address] = None
+        return list(found)
+
+    async def leave(self, group: str | None) -> None:
+        """Take back a group, or all of them; brokers that cannot be reached find out by themselves."""
+        consumers = {spec.group for spec in self.specs if spec.group} if group is None else {group}
+        producers = set(self.producer_groups) if group is None else {group} & set(self.producer_groups)
+        if group is None:
+            self.set((), ())
+        else:
+            self.without(group)
+        commands = []
+        for name in sorted(consumers | producers):
+            ext = {"clientID": self._session.client_id}
+            if name in consumers:
+                ext["consumerGroup"] = name
+            if name in producers:
+                ext["producerGroup"] = name
+            commands.append(ext)
+        session = self._session
+        await asyncio.gather(
+            *(
+                session.network.request(address, Command(code=Request.UNREGISTER_CLIENT, ext=dict(ext)), 1.0)
+                for address in session.network.connected()
+                if address not in session.names.servers
+                for ext in commands
+            ),
+            return_exceptions=True,
+        )
+
+
+def _retries(spec: ConsumerSpec) -> bool:
+    return spec.group is not None and spec.model == "clustering"

@@ -1,0 +1,341 @@
+"""Owns one connection to a RocketMQ cluster: its network, routes, registration and readers, and their upkeep.
+
+It does not know what users can make of it; it is what `shmq.client.transport.Session` asks for, over TCP.
+
+    every 30 s   routes and heartbeats        every 20 s   locks of ordered consumers        every 5 s   offsets
+
+Rules:
+    (1) what is called from outside ends within the session's timeout, or the one given;
+    (2) offsets are also committed when a queue is left and at close, before the group is left;
+    (3) a forked child abandons everything; the parent notices nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shmq.client.remote import assignment, returning
+from shmq.client.remote.duties import Duties
+from shmq.client.remote.faults import FaultTable
+from shmq.client.remote.group_reader import GroupReader
+from shmq.client.remote.name_service import NameService
+from shmq.client.remote.network import Network
+from shmq.client.remote.process_queue import ProcessQueue
+from shmq.client.remote.pull_reader import PullReader
+from shmq.client.remote.pulling import Pulled, PullQuestion, pull_command, read_pulled
+from shmq.client.remote.queue_service import QueueService
+from shmq.client.remote.registration import Registration
+from shmq.client.remote.route import QueueNumbers, Route
+from shmq.client.remote.selection import QueueSelector
+from shmq.client.remote.sender import RemoteSender
+from shmq.client.remote.share import RemoteShare
+from shmq.client.remote.unique_id import UniqueIds
+from shmq.client.remote.upkeep import Upkeep
+from shmq.client.transport import QueueSlot
+from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError, UsageError
+from shmq.protocol.dialect import MessageQueue
+
+if TYPE_CHECKING:
+    from shmq.client.consumer import ConsumerSpec
+    from shmq.client.position import Position
+    from shmq.client.remote.place import Address, RemotePlace
+    from shmq.shm.core import Message
+
+ResultT = TypeVar("ResultT")
+
+LEAVE_TIMEOUT = 2.0
+"""How long close() waits for offsets and goodbyes."""
+
+
+class RemoteSession:
+    """Everything of a remote connection that dies with it or a fork."""
+
+    def __init__(self, place: RemotePlace, *, client_id: str, timeout: float) -> None:
+        self.place = place
+        self.client_id = client_id
+        self.timeout = timeout
+        self.numbers = QueueNumbers()
+        self.selector = QueueSelector(FaultTable() if place.options.avoid_slow else None)
+        self.registration = Registration(self)
+        self.duties = Duties(self)
+        self.shares: list[RemoteShare] = []
+        self._readers: list[GroupReader] = []
+        self._leaving: set[Future[None]] = set()
+        self._on_members_changed: Callable[[str], None] = _ignore
+        self._on_reconnect: Callable[[], None] = _nothing
+        self._on_error: Callable[[ShmqError], None] = _ignore
+        self.network = Network(
+            place.options,
+            connect_timeout=timeout,
+            on_request=self.duties.serve,
+            on_reconnect=self._reconnected,
+        )
+        self.names = NameService(self.network, place.name_servers, self._route_changed)
+        self.queues = QueueService(self.network, self.names)
+        self.upkeep = Upkeep(self)
+        try:
+            self.network.call(self._open(), timeout)
+        except BaseException:
+            self.network.stop(LEAVE_TIMEOUT)
+            raise
+
+    async def _open(self) -> None:
+        await self.names.clusters(timeout=self.timeout)
+        channel = await self.network.channel(self.names.current, self.timeout)
+        self.ids = UniqueIds(channel.local_host)
+        self.upkeep.start()
+
+    # -- what it is
+    @property
+    def alive(self) -> bool:
+        """Whether somebody answered lately."""
+        return bool(self.network.connected())
+
+    def now_ms(self) -> int:
+        """Return the time of the wall clock in ms since the epoch."""
+        return round(time.time() * 1000)
+
+    def call(self, work: Any, timeout: float | None = None) -> Any:
+        """Run a coroutine on the I/O thread and return its result."""
+        return self.network.call(work, self.timeout if timeout is None else timeout)
+
+    def wait(self, future: Future[ResultT], timeout: float) -> ResultT:
+        """Return the result of something begun, which ends by itself within `timeout` seconds."""
+        try:
+            return future.result(timeout + 1.0)
+        except TimeoutError as error:
+            if isinstance(error, ShmqError) or future.done():
+                raise
+            future.cancel()
+            raise RequestTimeout(
+                f"nothing came back within {timeout:g} s", hint="see where the process is stuck"
+            ) from error
+
+    def watch(
+        self,
+        *,
+        on_members_changed: Callable[[str], None],
+        on_reconnect: Callable[[], None],
+        on_error: Callable[[ShmqError], None],
+    ) -> None:
+        """Say whom to tell, on the I/O thread."""
+        self._on_members_changed, self._on_reconnect, self._on_error = on_members_changed, on_reconnect, on_error
+
+    # -- life
+    def renew(self) -> bool:
+        """A broker that is back has forgotten us, but everything here is as it was."""
+        return False
+
+    def close(self) -> None:
+        """Commit, say goodbye and end the I/O thread; never raises."""
+        try:
+            if not self.network.is_own_thread:
+                self._drain()
+                self.network.call(self.registration.leave(None), LEAVE_TIMEOUT)
+        except (ShmqError, RuntimeError):
+            pass  # brokers find out by themselves
+        self.network.stop(LEAVE_TIMEOUT)
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the sockets, and of nothing else."""
+        self.network.abandon()
+
+    def _drain(self) -> None:
+        deadline = time.monotonic() + LEAVE_TIMEOUT
+        for future in list(self._leaving):
+            try:
+                future.result(max(0.0, deadline - time.monotonic()))
+            except (ShmqError, TimeoutError):
+                continue  # the offset is an older one now: messages come twice, none is lost
+
+    # -- groups
+    def register(self, producer_groups: Sequence[str], specs: Sequence[ConsumerSpec]) -> None:
+        """Say to every broker in use which groups this client is a member of."""
+        self.registration.set(producer_groups, specs)
+        self.call(self._register())
+
+    async def _register(self) -> None:
+        for topic in self.registration.topics():
+            await self.names.route(topic, timeout=self.timeout)
+        await self.registration.beat()
+
+    def unregister(self, group: str) -> None:
+        """Leave a group, after its offsets were committed."""
+        self._drain()
+        self.call(self.registration.leave(group))
+
+    def sender(self, timeout: float, *, group: str | None = None) -> RemoteSender:
+        """Return something that sends; `timeout` in seconds."""
+        return RemoteSender(self, timeout, group or "")
+
+    def report(self, broker_name: str, latency: float, *, failed: bool = False) -> None:
+        """Note how a send to a broker went."""
+        if self.selector.faults is not None:
+            self.selector.faults.report(broker_name, latency, self.network.loop.time(), failed=failed)
+
+    # -- consumers
+    def resolve(self, topic: str) -> int:
+        """Ask for the route of a topic; a consumer may wait for a topic that does not exist yet."""
+        route = self.call(self.names.route(topic, timeout=self.timeout))
+        return len(route.readable) if route is not None else 0
+
+    def reader(self, owner: Any, spec: ConsumerSpec) -> GroupReader:
+        """Return the reader of a consumer."""
+        reader = GroupReader(self, owner, spec)
+        self._readers = [*(known for known in self._readers if not known.stopped), reader]
+        return reader
+
+    @property
+    def readers(self) -> list[GroupReader]:
+        """The readers that are not closed."""
+        return [reader for reader in self._readers if not reader.stopped]
+
+    def reader_for(self, group: str | None, topic: str, default: GroupReader) -> GroupReader:
+        """Return the reader of a group's topic; `default` when this connection has none."""
+        for reader in self.readers:
+            if (reader.spec.group, reader.spec.topic) == (group, topic):
+                return reader
+        return default
+
+    def share(self, reader: GroupReader, spec: ConsumerSpec, on_left: Callable[[int], None]) -> RemoteShare:
+        """Return the share that decides what a reader reads."""
+        share = RemoteShare(self, reader, spec, on_left)
+        self.shares = [*(known for known in self.shares if not known.ended), share]
+        return share
+
+    def assignment(self, spec: ConsumerSpec, client_id: str) -> tuple[list[QueueSlot], list[QueueSlot]]:
+        """Return the queues a consumer is to read, and all of them."""
+        wanted, everything = self.call(assignment.assignment(self, spec, client_id))
+        return wanted, everything
+
+    def why_unassigned(self, spec: ConsumerSpec, share: Any, client_id: str) -> str:
+        """Say why a consumer has no queue."""
+        return str(self.call(assignment.why_unassigned(self, spec, share, client_id)))
+
+    def queue_of(self, spec: ConsumerSpec, number: int) -> MessageQueue:
+        """Return the queue of a number, of the topic or of the group's retry topic."""
+        return self.numbers.queue(spec.topic, number, group=spec.group)
+
+    def slot(self, queue: MessageQueue) -> QueueSlot:
+        """Return a queue as consumers know it."""
+        number = self.numbers.number(queue)
+        return QueueSlot(number, number)
+
+    def release(self, spec: ConsumerSpec, queues: Sequence[ProcessQueue]) -> None:
+        """Commit the offsets of queues that were left, and give up their locks, in the background."""
+        if spec.group is None or spec.model != "clustering":
+            return
+        # Only progress is written: a member that had a queue for a moment must not undo what another one wrote since.
+        ends = {queue.queue: queue.committed if queue.committed != queue.stored_offset else -1 for queue in queues}
+        future = self.network.submit(returning.release(self, spec, ends))
+        self._leaving.add(future)
+        future.add_done_callback(self._leaving.discard)
+
+    def hand_back(
+        self,
+        spec: ConsumerSpec,
+        message: Message,
+        after: float | None,
+        *,
+        bury: bool,
+        failed: Callable[[Message], None],
+    ) -> bool:
+        """Let the broker deliver a message again, or bury it."""
+        return returning.hand_back(self, spec, message, after, bury=bury, failed=failed)
+
+    def bury(self, message: Message, group: str, reason: str) -> None:
+        """Not reached: the broker buries."""
+        raise UsageError(f"group {group} cannot bury message {message.message_id} ({reason}): it has no retry topic")
+
+    # -- consumers that decide themselves where they read
+    def pull_reader(self, tags: Sequence[str], codec: Callable[[bytes], Any] | None) -> PullReader:
+        """Return a reader for a pull consumer."""
+        return PullReader(self, tags=tags, codec=codec)
+
+    def read_queues(self, topic: str) -> list[QueueSlot]:
+        """Return the readable queues of a topic.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        return self.call(self._read_queues(topic))  # type: ignore[no-any-return]
+
+    async def _read_queues(self, topic: str) -> list[QueueSlot]:
+        route = await self.names.route(topic, timeout=self.timeout)
+        if route is None:
+            raise await self.names.not_found(topic, timeout=self.timeout)
+        self.numbers.learn(route)
+        return sorted(map(self.slot, route.readable))
+
+    def bounds(self, topic: str, queue: QueueSlot) -> tuple[int, int]:
+        """Return the first offset stored in a queue, and the one behind the last."""
+        named = self.numbers.queue(topic, queue.queue_index)
+        return self.call(self.queues.bounds(named, self.timeout))  # type: ignore[no-any-return]
+
+    def place_in(self, topic: str, queue: QueueSlot, position: Position) -> int:
+        """Return the offset a position means in a queue now."""
+        named = self.numbers.queue(topic, queue.queue_index)
+        return self.call(self.queues.place_in(named, position, self.timeout))  # type: ignore[no-any-return]
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """Return {queue: committed offset}, without queues the group never committed."""
+        return self.call(self._committed(group, topic))  # type: ignore[no-any-return]
+
+    async def _committed(self, group: str, topic: str) -> dict[int, int]:
+        route = await self.names.route(topic, timeout=self.timeout)
+        if route is None:
+            return {}
+        self.numbers.learn(route)
+        found = await self.queues.committed_exactly(group, route.readable, self.timeout)
+        return {self.numbers.number(queue): offset for queue, offset in found.items()}
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Write offsets down for a group."""
+        self.call(self._commit(group, {self.numbers.queue(topic, number): at for number, at in offsets.items()}))
+
+    async def _commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        await asyncio.gather(
+            *(self.queues.commit(group, queue, offset, self.timeout) for queue, offset in offsets.items())
+        )
+
+    # -- on the I/O thread
+    async def pull(self, question: PullQuestion, broker_id: int, timeout: float) -> Pulled:
+        """Ask for messages of a queue, and say what the answer means."""
+        route = await self.names.route(question.queue.topic, timeout=self.timeout)
+        address = route.reader(question.queue.brokerName, broker_id) if route is not None else None
+        if address is None:
+            raise BrokerNotRunning(
+                f"broker {question.queue.brokerName} of topic {question.queue.topic} is not registered now",
+                hint="is it up?",
+            )
+        started = self.network.loop.time()
+        reply = await self.network.request(address, pull_command(question), timeout)
+        return read_pulled(reply, question, self.network.loop.time() - started)
+
+    def members_changed(self, group: str) -> None:
+        """A broker says that a group has other members now."""
+        self._on_members_changed(group)
+
+    def _route_changed(self, route: Route) -> None:
+        self.numbers.learn(route)
+        if self.upkeep.is_running:
+            self.upkeep.beat_soon()
+            for group in self.registration.groups_of(route.topic):
+                self._on_members_changed(group)
+
+    def _reconnected(self, address: Address) -> None:
+        if address not in self.names.servers:
+            self.upkeep.beat_soon()
+            self._on_reconnect()
+
+
+def _nothing() -> None:
+    return
+
+
+def _ignore(_: object) -> None:
+    return

@@ -1,0 +1,227 @@
+"""Owns what connections, producers and consumers need of whatever carries their messages.
+
+It does not know shared memory or TCP. `shmq.client.session.Session` is the one over the segments of this host,
+`shmq.client.remote.session.RemoteSession` the one to RocketMQ brokers anywhere; both are made by `open_session`.
+
+    Session ── sender ──▶ MessageSender     send · send_oneway · send_batch · reserve
+            ── reader ──▶ MessageReader     what one consumer receives; the iterator behind `for message in …`
+            ── share  ──▶ QueueShare        which queues it reads, taking and leaving them
+
+Queues are named twice: by `queue_id`, which users see, and by `queue_index`, which only the transport understands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from shmq.client.remote.place import RemotePlace, is_remote, remote_place
+from shmq.shm.place import Place, place_of
+
+if TYPE_CHECKING:
+    from shmq.client.consumer import ConsumerSpec
+    from shmq.client.position import Position
+    from shmq.errors import ShmqError
+    from shmq.shm.core import Message
+
+
+class QueueSlot(NamedTuple):
+    """One queue, and where the group's offset of it is kept in shared memory (-1: nowhere there)."""
+
+    queue_id: int
+    queue_index: int
+    offset_slot: int = -1
+
+
+class MessageSender(Protocol):
+    """The four ways to send; see `shmq.Connection` for what they take."""
+
+    @property
+    def send(self) -> Callable[..., Any]:
+        """Store one message and return its receipt."""
+
+    @property
+    def send_oneway(self) -> Callable[..., Any]:
+        """Store one message without a receipt."""
+
+    @property
+    def send_batch(self) -> Callable[..., Any]:
+        """Store messages in one queue and return their receipts."""
+
+    @property
+    def reserve(self) -> Callable[..., Any]:
+        """Return memory for a body to be written in place."""
+
+
+class MessageReader(Protocol):
+    """Messages of the queues that one consumer reads; any thread may use it."""
+
+    def poll(self, max: int = ..., timeout: float = ...) -> list[Message]:
+        """Return at most `max` messages; [] when nothing came in time, after wake() and after stop()."""
+
+    def assign(self, topic: str, queue: int, queue_id: int, offset: int, slot: int = ..., /) -> None:
+        """Read a queue from an offset."""
+
+    def assigned(self) -> list[tuple[str, int, int, int, int]]:
+        """Return (topic, queue index, queue id, next offset, lowest offset not settled) of each queue."""
+
+    def seek(self, queue: int, offset: int, /) -> None:
+        """Deliver a queue from another offset."""
+
+    def revoke(self, queue: int, /) -> None:
+        """Stop reading a queue; its messages move no offset any more."""
+
+    def requeue(self, message: Message) -> None:
+        """Deliver this message again, before anything new."""
+
+    def lag(self) -> int:
+        """Return how many messages are not settled."""
+
+    def wake(self) -> None:
+        """End a wait, from any thread."""
+
+    def stop(self) -> None:
+        """End the iteration and every later poll, from any thread."""
+
+    def close(self) -> None:
+        """Stop, and forget the queues."""
+
+    def __iter__(self) -> Iterator[Message]: ...
+
+    def __next__(self) -> Message: ...
+
+
+class QueueShare(Protocol):
+    """The part of a topic that one consumer reads."""
+
+    held: dict[int, QueueSlot]
+    step_interval: float
+
+    @property
+    def missing(self) -> list[QueueSlot]:
+        """Wanted queues that are not held yet."""
+
+    def want(self, wanted: Iterable[QueueSlot], all_slots: Iterable[QueueSlot], now: float) -> None:
+        """Say which queues to read from now on; `step()` makes it so."""
+
+    def step(self, now: float) -> bool:
+        """Leave and take what can be left and taken, without waiting; True while something is pending."""
+
+    def pause(self, queue_id: int, *, paused: bool) -> None:
+        """Stop or go on delivering a held queue."""
+
+    def retake(self) -> None:
+        """After a reconnection: make sure that the held queues are still ours."""
+
+    def leave_all(self) -> None:
+        """Give every queue up at once."""
+
+
+class Session(Protocol):
+    """One attachment to a broker or a cluster."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether somebody answers requests right now."""
+
+    def watch(
+        self,
+        *,
+        on_members_changed: Callable[[str], None],
+        on_reconnect: Callable[[], None],
+        on_error: Callable[[ShmqError], None],
+    ) -> None:
+        """Say whom to tell, on a thread of the session's, who must not wait."""
+
+    def renew(self) -> bool:
+        """After a reconnection: True when everything has to be opened anew."""
+
+    def close(self) -> None:
+        """Say goodbye and let go of everything; never raises."""
+
+    def abandon(self) -> None:
+        """Forget everything in a forked child, without telling anybody."""
+
+    def register(self, producer_groups: Sequence[str], specs: Sequence[ConsumerSpec]) -> None:
+        """Say which groups this client is a member of."""
+
+    def unregister(self, group: str) -> None:
+        """Leave a group."""
+
+    def sender(self, timeout: float, *, group: str | None = None) -> MessageSender:
+        """Return something that sends; `timeout` in seconds."""
+
+    def resolve(self, topic: str) -> int:
+        """Make sure that a topic can be used, creating it where that is the broker's way."""
+
+    def reader(self, owner: Any, spec: ConsumerSpec) -> MessageReader:
+        """Return the reader of a consumer; `owner` has `_nack`, `_extend` and `_idle`."""
+
+    def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> QueueShare:
+        """Return the share that decides what such a reader reads."""
+
+    def assignment(self, spec: ConsumerSpec, client_id: str) -> tuple[list[QueueSlot], list[QueueSlot]]:
+        """Return the queues a consumer is to read, and all of them."""
+
+    def why_unassigned(self, spec: ConsumerSpec, share: Any, client_id: str) -> str:
+        """Say why a consumer has no queue."""
+
+    def hand_back(
+        self,
+        spec: ConsumerSpec,
+        message: Message,
+        after: float | None,
+        *,
+        bury: bool,
+        failed: Callable[[Message], None],
+    ) -> bool:
+        """Let the broker deliver a message again, or bury it; False when that is the client's own work."""
+
+    def bury(self, message: Message, group: str, reason: str) -> None:
+        """Store the dead-letter copy of a message."""
+
+    def pull_reader(self, tags: Sequence[str], codec: Callable[[bytes], Any] | None) -> MessageReader:
+        """Return a reader for a consumer that decides itself where it reads."""
+
+    def read_queues(self, topic: str) -> list[QueueSlot]:
+        """Return the readable queues of a topic."""
+
+    def bounds(self, topic: str, queue: QueueSlot) -> tuple[int, int]:
+        """Return the first offset stored in a queue, and the one behind the last."""
+
+    def place_in(self, topic: str, queue: QueueSlot, position: Position) -> int:
+        """Return the offset a position means in a queue now."""
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """Return {queue id: committed offset}, without queues the group never committed."""
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Write offsets down for a group."""
+
+
+def locate(url: str | None) -> Place | RemotePlace:
+    """Return the place a URL names, on this host or elsewhere; None takes $SHMQ_URL, then the default broker.
+
+    Raises:
+        UsageError, InvalidName: it names none.
+    """
+    import os
+
+    text = url or os.environ.get("SHMQ_URL") or ""
+    return remote_place(text) if is_remote(text) else place_of(url)
+
+
+def open_session(place: Place | RemotePlace, *, client_id: str, timeout: float) -> Session:
+    """Attach to a broker of this host, or connect to a cluster.
+
+    Raises:
+        ConnectError: neither is there, or not for us.
+    """
+    # Each imported when it is needed: a local connection pays nothing for TCP, a remote one maps nothing.
+    if isinstance(place, RemotePlace):
+        from shmq.client.remote.session import RemoteSession
+
+        return RemoteSession(place, client_id=client_id, timeout=timeout)
+    from shmq.client.session import Session as LocalSession
+
+    return LocalSession(place, client_id=client_id, timeout=timeout)
