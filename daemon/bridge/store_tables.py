@@ -129,6 +129,9 @@ class StoreTables:
     def set_committed(self, slot: int, queue_offset: int) -> None:
         self._store.offset_set(slot, queue_offset)
 
+    def offset_owned(self, slot: int) -> bool:
+        return self._store.offset_owner(slot) >= 0
+
     def queue_bounds(self, queue: int) -> QueueBounds:
         offset_min, offset_max, *_ = self._store.queue(queue)
         return QueueBounds(offset_min, offset_max)
