@@ -81,7 +81,7 @@ def target(request: pytest.FixtureRequest) -> Target:
 
 @pytest.fixture(scope="session")
 def client_of() -> Iterator[Callable[[str], LineClient]]:
-    """Call it with "java-4", "go", …: one process of each serves the whole session, and is replaced when it has died."""
+    """Call it with "java-4", "go", …: one process of each serves the whole session, replaced when it died."""
     running: dict[str, LineClient] = {}
 
     def client(name: str) -> LineClient:

@@ -5,7 +5,7 @@ It does not know what a test does. `results` is what ran in this session; `compa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -26,10 +26,20 @@ results: dict[tuple[str, str], bool] = {}
 """By client and feature: whether every test with our broker passed in this session."""
 
 
-def on_pairs(*clients: str, stock: tuple[str, ...] | None = None) -> Decorator:
-    """Run a test with each client against our broker, and against a stock one, which shows that the test is right."""
+def on_pairs(
+    *clients: str, stock: tuple[str, ...] | None = None, pending: Mapping[str, str] | None = None
+) -> Decorator:
+    """Run a test with each client against our broker, and against a stock one, which shows that the test is right.
+
+    Args:
+        stock: the clients that try it on a stock broker; all, if it is None.
+        pending: client -> what our broker lacks; a strict xfail.
+    """
     checked = clients if stock is None else stock
-    pairs = [f"{client}@{OURS}" for client in clients]
+    missing = {client: pytest.mark.xfail(reason=reason, strict=True) for client, reason in (pending or {}).items()}
+    pairs = [
+        pytest.param(f"{client}@{OURS}", marks=[missing[client]] if client in missing else []) for client in clients
+    ]
     pairs += [f"{client}@{STOCK_5 if client == 'java-5' else STOCK_4}" for client in checked]
     return pytest.mark.parametrize("pair", pairs, indirect=True)
 

@@ -12,6 +12,7 @@ from tests.interop.peers.wire import Wire, has_route
 from tests.interop.target import Target
 
 CREATE_TOPIC = 17
+GET_MAX_OFFSET = 30
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,12 @@ class Pair:
     def has_route(self, topic: str) -> bool:
         """Whether the name server hands out a route of a topic."""
         return has_route(self.target.name_server, topic)
+
+    def stored(self, topic: str, queues: int = 4) -> int:
+        """Return how many messages can be consumed; a stock broker makes them visible a moment after the reply."""
+        with Wire(self.target.broker_address) as wire:
+            replies = [wire.ask(GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue)}) for queue in range(queues)]
+        return sum(int(reply.fields["offset"]) for reply in replies if reply is not None)
 
     def new_topic(self, queues: int = 4) -> str:
         """Create a topic and wait until it has a route."""

@@ -1,4 +1,4 @@
-"""The C++ client inside PyPI's rocketmq==0.4.4, driven by lines of JSON as java/Main.java is; runs in a venv of its own.
+"""The C++ client inside PyPI's rocketmq==0.4.4, driven by lines of JSON as java/Main.java is, in a venv of its own.
 
 The pull consumer of this wrapper starts every queue at 0, and none of its consumers says where to start.
 """
@@ -84,7 +84,7 @@ def async_(command):
         done.release()
 
     def failed(error):
-        results.append({"status": "FAILED: %s" % error})
+        results.append({"status": f"FAILED: {error}"})
         done.release()
 
     messages = list(_messages(command))
@@ -153,5 +153,5 @@ for line in sys.stdin:
     try:
         _print({"id": command["id"], "result": VERBS[command["do"]](command)})
     except Exception as error:
-        _print({"id": command["id"], "error": "%s: %s" % (type(error).__name__, error), "code": -1})
+        _print({"id": command["id"], "error": f"{type(error).__name__}: {error}", "code": -1})
 os._exit(0)
