@@ -140,15 +140,62 @@ def test_a_client_of_our_name_server_reaches_the_stock_broker(
     client.do("producer-close", name=name)
 
 
-def test_a_stock_broker_that_is_gone_is_gone_from_the_routes() -> None:
+@pytest.mark.parametrize("line", LINES)
+def test_a_stock_broker_with_our_name_server_alone_registers_serves_and_is_gone_with_its_connection(
+    line: str, java: Callable[[str], JavaClient], named: Callable[[str], str]
+) -> None:
+    client, name = java(line), named("producer")
     with name_server() as server:
         try:
-            broker = StockBroker("4", registers_also=server.address)
+            broker = StockBroker(line, registers_with=server.address)
         except PeerMissing as reason:
             _missing(reason)
         with broker:
-            eventually(lambda: has_route(server.address, "TBW102"), "it registers", REGISTER_TIMEOUT)
+            client.do("producer", name=name, group=name, nameServer=server.address)
+            sent = client.do("send", name=name, topic=named("topic"), bodies=["one"])
+            assert [each["status"] for each in sent] == ["SEND_OK"]
+            client.do("producer-close", name=name)
         eventually(lambda: not has_route(server.address, "TBW102"), "its connection closes")
+
+
+MQADMIN: list[tuple[str, ...]] = [
+    ("topicList",),
+    ("topicRoute", "-t", "TBW102"),
+    ("topicClusterList", "-t", "TBW102"),
+    ("updateTopic", "-c", "DefaultCluster", "-t", "mqadmin_ordered", "-r", "4", "-w", "4", "-o", "true"),
+    ("topicRoute", "-t", "mqadmin_ordered"),
+    ("updateOrderConf", "-m", "get", "-t", "mqadmin_ordered"),
+    ("updateOrderConf", "-m", "put", "-t", "mqadmin_ordered", "-v", "broker-a:2"),
+    ("updateOrderConf", "-m", "get", "-t", "mqadmin_ordered"),
+    ("updateOrderConf", "-m", "delete", "-t", "mqadmin_ordered"),
+    ("updateKvConfig", "-s", "space", "-k", "key", "-v", "value"),
+    ("deleteKvConfig", "-s", "space", "-k", "key"),
+    ("wipeWritePerm", "-b", "broker-a"),
+    ("addWritePerm", "-b", "broker-a"),
+    ("deleteTopic", "-c", "DefaultCluster", "-t", "mqadmin_ordered"),
+]
+
+
+def test_mqadmin_prints_the_same(pair: Pair, mqadmin: Callable[..., str]) -> None:
+    def printed(address: str, words: tuple[str, ...]) -> list[str]:
+        text = mqadmin(pair.version, words[0], "-n", address, *words[1:]).replace(address, "NAMES")
+        return sorted(line.rstrip() for line in text.splitlines() if "orderTopicConf" not in line)
+
+    for words in MQADMIN:
+        assert printed(pair.ours, words) == printed(pair.stock, words), words
+
+
+def test_mqadmin_reads_and_changes_our_settings_and_nothing_else(pair: Pair, mqadmin: Callable[..., str]) -> None:
+    def told(*words: str) -> str:
+        return mqadmin(pair.version, words[0], "-n", pair.ours, *words[1:])
+
+    shown = told("getNamesrvConfig")
+    assert re.search(r"orderMessageEnable\s+= +true", shown) and "Path" not in shown
+    told("updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "false")
+    assert re.search(r"orderMessageEnable\s+= +false", told("getNamesrvConfig"))
+    refused = told("updateNamesrvConfig", "-k", "kvConfigPath", "-v", "/tmp/x")
+    assert "Can not update config in black list" in refused
+    told("updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "true")
 
 
 @pytest.mark.parametrize("line", LINES)

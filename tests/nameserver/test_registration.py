@@ -10,7 +10,7 @@ import zlib
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shmq.daemon.broker.requests import Call, Connection
@@ -150,12 +150,14 @@ def test_a_lying_length_is_refused(length: int) -> None:
         claim_of(zlib.compress(piece("{}") + struct.pack(">i", length)), compressed="true")
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=200), st.booleans(), st.booleans())
 def test_any_bytes_give_a_claim_or_a_protocol_error(data: bytes, deflate: bool, compressed: bool) -> None:
     with contextlib.suppress(ProtocolError):
         claim_of(zlib.compress(data) if deflate else data, compressed=str(compressed).lower())
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_any_damage_to_a_compressed_body_gives_a_claim_or_a_protocol_error(data: Any) -> None:
     plain = bytearray(zlib.decompress(compressed_body("orders 8 8 6 SINGLE_TAG", "bills 1 1 4 SINGLE_TAG")))

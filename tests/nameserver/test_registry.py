@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shmq.daemon.nameserver.registration import Claim, Identity, QueueEntry, Version
@@ -113,7 +113,7 @@ def snapshot(registry: Registry) -> Any:
     return brokers, {topic: dict(queues) for topic, queues in registry.topics().items()}, registry.route_count
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(steps, max_size=30))
 def test_any_sequence_of_steps_keeps_the_invariants(sequence: list[tuple[Any, ...]]) -> None:
     played = Played()

@@ -58,7 +58,8 @@ class StockBroker:
         name_server, broker_address: "127.0.0.1:port".
 
     Args:
-        registers_also: name servers besides its own, "host:port;host:port".
+        registers_with: a name server "host:port" to use; without it one is started.
+        registers_also: name servers besides that one, "host:port;host:port".
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class StockBroker:
         *,
         heap: Sequence[str] = SMALL_HEAP,
         settings: dict[str, object] | None = None,
+        registers_with: str = "",
         registers_also: str = "",
     ) -> None:
         self.version = version
@@ -78,7 +80,7 @@ class StockBroker:
         self._java = program("java", DEFAULT_JDK)
         self._libraries = class_path(jars(SERVERS[version]))
         self.directory = Path(tempfile.mkdtemp(prefix="shmq-stock-"))
-        self.name_server = self.broker_address = ""
+        self.name_server, self.broker_address = registers_with, ""
 
     @property
     def store(self) -> Path:
@@ -93,14 +95,10 @@ class StockBroker:
     def start(self) -> Self:
         """Start both and wait until they answer."""
         make_home(self.directory)
-        self.name_server = f"127.0.0.1:{free_ports()}"
+        if not self.name_server:
+            self._start_name_server()
         port = free_ports(VIP_DISTANCE, HA_DISTANCE)
         self.broker_address = f"127.0.0.1:{port}"
-        servers = self._launch(
-            "org.apache.rocketmq.namesrv.NamesrvStartup",
-            {"listenPort": self.name_server.split(":")[1], "kvConfigPath": self.directory / "kvConfig.json"},
-        )
-        servers.wait_for(lambda: accepts(self.name_server), "the name server listens", START_TIMEOUT)
         broker = self._launch(
             "org.apache.rocketmq.broker.BrokerStartup",
             {
@@ -140,6 +138,14 @@ class StockBroker:
 
     def __exit__(self, *exc: object) -> None:
         self.stop()
+
+    def _start_name_server(self) -> None:
+        self.name_server = f"127.0.0.1:{free_ports()}"
+        servers = self._launch(
+            "org.apache.rocketmq.namesrv.NamesrvStartup",
+            {"listenPort": self.name_server.split(":")[1], "kvConfigPath": self.directory / "kvConfig.json"},
+        )
+        servers.wait_for(lambda: accepts(self.name_server), "the name server listens", START_TIMEOUT)
 
     def _launch(self, main: str, properties: dict[str, object]) -> Child:
         name = main.rsplit(".", 1)[1]
