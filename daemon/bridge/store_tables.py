@@ -24,6 +24,7 @@ from shmq.shm.instance import Instance
 
 _CLIENT_FREE = 0  # enum shmq_client_state
 _UNIT = struct.Struct(">QIq")
+_END = "\0"  # ends a name in the segment, so no name that exists holds it
 
 
 class StoreTables:
@@ -57,7 +58,7 @@ class StoreTables:
             self._known_version = version
         topic = self._known.get(name)
         if topic is None:
-            index = self._store.topic_find(name)
+            index = self._store.topic_find(name) if _END not in name else -1
             if index < 0:
                 return None  # not kept: names that do not exist have no end
             topic = self._known[name] = _topic(self._store.topic(index))
@@ -83,7 +84,7 @@ class StoreTables:
         self._store.topic_delete(name)
 
     def group(self, name: str) -> int | None:
-        index = self._store.group_find(name)
+        index = self._store.group_find(name) if _END not in name else -1
         return index if index >= 0 else None
 
     def groups(self) -> list[str]:
@@ -129,6 +130,9 @@ class StoreTables:
     def set_committed(self, slot: int, queue_offset: int) -> None:
         self._store.offset_set(slot, queue_offset)
 
+    def offset_free(self, slot: int) -> None:
+        self._store.offset_free(slot)
+
     def offset_owned(self, slot: int) -> bool:
         return self._store.offset_owner(slot) >= 0
 
@@ -143,7 +147,7 @@ class StoreTables:
         offset_min, offset_max = self.queue_bounds(queue)
         if not offset_min <= queue_offset < offset_max:
             return []
-        return [Unit(*fields) for fields in _UNIT.iter_unpack(self._store.units_read(queue, queue_offset, count))]
+        return [Unit(*fields) for fields in _UNIT.iter_unpack(self._store.units_stored(queue, queue_offset, count))]
 
     def store_ms(self, queue: int, queue_offset: int) -> int:
         for unit in self.units(queue, queue_offset, 1):
@@ -179,7 +183,8 @@ class StoreTables:
             disk = os.statvfs(self._instance.store_path)
         except OSError as error:
             raise StoreError(f"the store's disk cannot be asked for its room: {error.strerror}") from error
-        return DiskRoom(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
+        used_blocks = disk.f_blocks - disk.f_bfree
+        return DiskRoom(disk.f_blocks * disk.f_frsize, used_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         slot = self._store.client_put(pid, start, role)
