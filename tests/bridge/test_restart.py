@@ -5,6 +5,8 @@ import signal
 import socket
 import threading
 
+import pytest
+
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
@@ -49,8 +51,10 @@ class Producer(threading.Thread):
         return reply.code == Response.SUCCESS
 
 
-def test_a_killed_bridge_comes_back_on_its_ports_and_nothing_acknowledged_is_lost() -> None:
-    with Broker(tcp=True) as broker:
+@pytest.mark.parametrize("bridges", [1, 3])
+def test_a_killed_bridge_comes_back_on_its_ports_and_nothing_acknowledged_is_lost(bridges: int) -> None:
+    roles = ["bridge", *(f"bridge-{number}" for number in range(1, bridges))]
+    with Broker(tcp=True, bridges=bridges) as broker:
         host, port = broker.broker_address.split(":")
         name_server = broker.name_server
         stop = threading.Event()
@@ -59,7 +63,8 @@ def test_a_killed_bridge_comes_back_on_its_ports_and_nothing_acknowledged_is_los
             producer.start()
         wait_until(lambda: all(producer.acknowledged for producer in producers), "everybody sends")
         first = broker.expect("orders", 1, timeout=DEADLINE)  # by a local client, which outlives the bridge too
-        for _ in range(KILLS):
+        for turn in range(KILLS):
+            role = roles[turn % bridges]
             before = [len(producer.acknowledged) for producer in producers]
             wait_until(
                 lambda before=before: all(  # type: ignore[misc]
@@ -68,10 +73,10 @@ def test_a_killed_bridge_comes_back_on_its_ports_and_nothing_acknowledged_is_los
                 ),
                 "every producer is answered again",
             )
-            mark = broker.processes["bridge"]
+            mark = broker.processes[role]
             signal_proven(mark, signal.SIGKILL)
             wait_until(lambda mark=mark: not is_alive(mark))  # type: ignore[misc]
-        wait_until(lambda: "bridge" in broker.processes, "the last one came back")
+        wait_until(lambda: broker.processes.keys() >= set(roles), "the last one came back")
         stop.set()
         for producer in producers:
             producer.join(DEADLINE)
