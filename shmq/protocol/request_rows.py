@@ -221,5 +221,5 @@ INTERNAL_ROWS = """
 30003 local>broker internal
 30010 local>broker internal remote! local!
 30011 local>broker internal
-30012 broker>local internal consumerGroup!
+30012 local>local internal consumerGroup!
 """
