@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.peers.java import ClientError, JavaClient
+from tests.interop.peers.java import ClientError, LineClient
 from tests.interop.peers.registry import python_of_cpp_client
-from tests.interop.target import Target, has_tcp, start_ours
-
-if not has_tcp():
-    pytest.skip("shmq.testing.Broker has no TCP", allow_module_level=True)
+from tests.interop.target import Target, start_ours
 
 ACL = """
 accounts:
@@ -47,7 +44,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 
 @pytest.fixture
-def open_producer(java_client: JavaClient, named: Callable[[str], str]) -> Iterator[Open]:
+def java_client(client_of: Callable[[str], LineClient], java_version: str) -> LineClient:
+    """The Java client of the test's line."""
+    return client_of(f"java-{java_version}")
+
+
+@pytest.fixture
+def open_producer(java_client: LineClient, named: Callable[[str], str]) -> Iterator[Open]:
     """Call it with a target and options of the producer; it returns how to call its verbs."""
     names: list[str] = []
 
@@ -86,24 +89,24 @@ def test_a_producer_with_an_account_sends_in_every_way_and_elsewhere_not(
 
 @java_lines
 def test_an_administrators_mqadmin_works_and_an_accounts_does_not(
-    guarded: Target, java_client: JavaClient, java_version: str
+    guarded: Target, java_client: LineClient, mqadmin: Callable[..., str], java_version: str
 ) -> None:
     tools = java_client.directory / "conf" / "tools.yml"
     where = ["-n", guarded.name_server, "-b", guarded.broker_address]
-    assert "success" not in java_client.mqadmin("updateTopic", *where, "-t", "made")
+    assert "success" not in mqadmin(java_version, "updateTopic", *where, "-t", "made")
     tools.write_text(TOOLS.replace("admin-", "producer-"))
     try:
-        assert "success" not in java_client.mqadmin("updateTopic", *where, "-t", "made")
+        assert "success" not in mqadmin(java_version, "updateTopic", *where, "-t", "made")
         tools.write_text(TOOLS)
-        assert "success" in java_client.mqadmin("updateTopic", *where, "-t", "made")
-        assert "made" in java_client.mqadmin("topicList", "-n", guarded.name_server)
+        assert "success" in mqadmin(java_version, "updateTopic", *where, "-t", "made")
+        assert "made" in mqadmin(java_version, "topicList", "-n", guarded.name_server)
     finally:
         tools.unlink()
 
 
 @java_lines
 def test_a_consumer_with_an_account_receives(
-    guarded: Target, java_client: JavaClient, open_producer: Open, java_version: str, named: Callable[[str], str]
+    guarded: Target, java_client: LineClient, open_producer: Open, java_version: str, named: Callable[[str], str]
 ) -> None:
     body = named("body")
     open_producer(guarded, **PRODUCER)("send", topic="orders", bodies=[body])
