@@ -8,22 +8,34 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Generator, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.interop.coverage import record
 from tests.interop.pair import Pair
 from tests.interop.peers.cache import PeerMissing
-from tests.interop.peers.java import LineClient
+from tests.interop.peers.java import JavaClient, LineClient
 from tests.interop.peers.programs import CLIENTS
-from tests.interop.target import TARGETS, Target, fresh_stock, missing, start_ours
+from tests.interop.target import STOCK_4, STOCK_5, TARGETS, Target, fresh_stock, missing, start_ours
 
 _serial = itertools.count(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "covers(*features): rows of docs/compatibility.md that a test stands for")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Try each client on the stock broker of its own line only: the other one says nothing about ours, and takes time."""
+    crossed = [item for item in items if _is_crossed(getattr(item, "callspec", None))]
+    config.hook.pytest_deselected(items=crossed)
+    items[:] = [item for item in items if item not in crossed]
+
+
+def _is_crossed(callspec: Any) -> bool:
+    parameters = callspec.params if callspec is not None else {}
+    return (parameters.get("target"), parameters.get("java_version")) in {(STOCK_4, "5"), (STOCK_5, "4")}
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -77,6 +89,18 @@ def client_of() -> Iterator[Callable[[str], LineClient]]:
     yield client
     for each in running.values():
         each.close()
+
+
+@pytest.fixture(scope="session")
+def java(client_of: Callable[[str], LineClient]) -> Callable[[str], JavaClient]:
+    """Call it with "4" or "5" for the Java client of that line."""
+    return lambda version: cast(JavaClient, client_of(f"java-{version}"))
+
+
+@pytest.fixture
+def java_client(java: Callable[[str], JavaClient], java_version: str) -> JavaClient:
+    """The Java client of the test's parameter `java_version`."""
+    return java(java_version)
 
 
 @pytest.fixture

@@ -78,6 +78,13 @@ DIFFERENT = {
     "updateBrokerConfig -b {b} -k flushDiskType -v ASYNC_FLUSH": "refused: settings are changed by accounts only",
 }
 
+SERVED_FOR_5 = {
+    f"topicStatus -t {TOPIC}",
+    f"consumerProgress -g {GROUP}",
+    f"cloneGroupOffset -s {GROUP} -d AdminClone -t {TOPIC}",
+}
+"""Commands of 5.3.3 that ask what a 4.9 broker does not know (351, 352), and that we serve."""
+
 _STORE_HOST = "records carry 127.0.0.1:10911 as their store host, whatever address the broker listens on"
 PENDING = {
     "queryMsgById -i {oid}": _STORE_HOST,
@@ -103,6 +110,8 @@ _VARYING = (
     (r"\b\d+\.\d+\.\d+\.\d+@\d+#\d+", "<client id>"),
     (r"\brt=\d+ms", "rt=<ms>"),
     (r"\b\d+\.\d+\b(?!\.)", "<figure>"),
+    (r"(?m) +(true|false)$", ""),  # the last column of clusterList 5.3.3, which a 4.9 broker has no figure for
+    (r"\|N,Nms", "|0,0ms"),
     (r"\(\d+,\d+ms", "(<load>"),
     (r"\bbodyCRC=\d+", "bodyCRC=<crc>"),
     (r"commitLogOffset=\d+|CommitLog Offset: +\d+|physicOffset=\d+", "<position>"),

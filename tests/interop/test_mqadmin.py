@@ -14,6 +14,7 @@ from tests.interop.mqadmin_commands import (
     PENDING,
     PRODUCER,
     SAME,
+    SERVED_FOR_5,
     TOPIC,
     WORDS_OF_5,
     comparable,
@@ -34,7 +35,7 @@ class Prepared:
     """A broker with a topic, four messages, a producer and a consumer that has read them, and what mqadmin says."""
 
     def __init__(self, target: Target, client: JavaClient) -> None:
-        self._version = client.version
+        self.version = client.version
         self._target = target
         self._client = client
         self._names = ["producer", "consumer"]
@@ -67,7 +68,7 @@ class Prepared:
         """Return what a command prints; the address of the name server is added."""
         words = command.format(k=self._target.broker_name, b=self._target.broker_address, **getattr(self, "_ids", {}))
         name, *rest = words.split()
-        rest += WORDS_OF_5.get(name, []) if self._version == "5" else []
+        rest += WORDS_OF_5.get(name, []) if self.version == "5" else []
         return str(self._client.do("mqadmin", words=[name, "-n", self._target.name_server, *rest]))
 
     def say(self, command: str) -> str:
@@ -109,7 +110,10 @@ def both(request: pytest.FixtureRequest) -> Iterator[list[Prepared]]:
 )
 def test_a_command_prints_the_same(both: list[Prepared], command: str) -> None:
     theirs, ours = (each.comparable(command) for each in both)
-    assert ours == theirs
+    if both[0].version == "5" and command in SERVED_FOR_5:
+        assert any("not supported" in line for line in theirs) and not any("Exception" in line for line in ours)
+    else:
+        assert ours == theirs
 
 
 @pytest.mark.parametrize("command", FIELDS)
