@@ -5,115 +5,11 @@
  * It is an optimisation of the broker's own path, which is asked about everything that is not plain, and about whatever
  * goes wrong here: what this type does is what that path would have done. Nothing waits: a taken lock is left to it too.
  * The GIL is held throughout; other threads see a message a few microseconds later.
- *
- * `route` pointers stay valid for the life of the producer; what they say is checked before each use.
  */
 #include <string.h>
 
 #include "py_core.h"
-#include "sendframe.h"
-
-#define ROUTES 1024u /* places, by a hash of the topic's name; a topic that finds its place taken takes it */
-#define PIECES_MAX 32
-#define QUEUES_MAX 1024 /* and frames of one call */
-#define RETRY_PREFIX "%RETRY%"
-
-typedef struct {
-    PyObject_HEAD
-    struct core_state *state;
-    PyProducer *producer;
-    PyObject *refused;         /* frozenset of topics that are not plain */
-    PyObject *suffix;          /* bytes behind the properties of each message */
-    PyObject *literals;        /* what the pieces point into */
-    struct shmq_piece pieces[2][PIECES_MAX]; /* by codec */
-    uint32_t piece_count[2];
-    uint32_t body_bytes_max, properties_bytes_max;
-    struct route *routes[ROUTES];
-    char *scratch, *text;      /* properties as they came, and as they are stored */
-    uint32_t text_bytes_max;
-    uint8_t *out;
-    size_t out_bytes, out_room;
-    uint32_t queues[QUEUES_MAX];
-    uint32_t queue_count;
-} PySender;
-
-/* ---- one message ------------------------------------------------------------------------------------ */
-static uint32_t place_of(const char *name, uint32_t bytes)
-{
-    uint32_t hash = bytes;
-    for (uint32_t i = 0; i < bytes; i++) {
-        hash = hash * 31u + (uint8_t)name[i];
-    }
-    return (hash ^ hash >> 15) % ROUTES;
-}
-
-/* The topic's route as the producer believes it now; NULL when the slow path has to look. */
-static struct route *route_of(PySender *self, const char *name, uint32_t bytes)
-{
-    struct route **place = &self->routes[place_of(name, bytes)], *route = *place;
-    PyObject *topic;
-    if (route && route->name_bytes == bytes && memcmp(route->name, name, bytes) == 0) {
-        topic = Py_NewRef(route->topic);
-    } else {
-        topic = PyUnicode_DecodeASCII(name, bytes, NULL);
-        int refused = topic ? PySet_Contains(self->refused, topic) : -1;
-        if (refused != 0 || (bytes >= strlen(RETRY_PREFIX) && memcmp(name, RETRY_PREFIX, strlen(RETRY_PREFIX)) == 0)) {
-            Py_XDECREF(topic);
-            PyErr_Clear();
-            return NULL;
-        }
-    }
-    route = producer_route(self->producer, topic); /* may run Python code, for a topic that it does not know */
-    Py_DECREF(topic);
-    if (!route || !self->producer->store->open) {
-        PyErr_Clear();
-        return NULL;
-    }
-    return *place = route;
-}
-
-static bool store_message(PySender *self, const struct shmq_frame_view *frame, const struct shmq_send_request *request,
-                          struct shmq_spec *spec, struct shmq_appended *appended)
-{
-    uint32_t text_bytes = self->text_bytes_max;
-    if (frame->body_bytes > self->body_bytes_max || request->properties_bytes > self->properties_bytes_max ||
-        shmq_send_properties(request->properties, request->properties_bytes, PyBytes_AS_STRING(self->suffix),
-                             (uint32_t)PyBytes_GET_SIZE(self->suffix), self->text, &text_bytes) != SHMQ_OK) {
-        return false;
-    }
-    struct route *route = route_of(self, request->topic, request->topic_bytes);
-    if (!route || (uint32_t)request->queue_id >= route->queue_count) {
-        return false;
-    }
-    spec->body = frame->body;
-    spec->body_bytes = frame->body_bytes;
-    spec->topic = route->name;
-    spec->topic_bytes = route->name_bytes;
-    spec->properties = self->text;
-    spec->properties_bytes = text_bytes;
-    spec->queue_id = (uint32_t)request->queue_id;
-    spec->flag = (uint32_t)request->flag;
-    spec->sys_flag = (uint32_t)request->sys_flag;
-    spec->reconsume_times = (uint32_t)request->reconsume_times;
-    spec->born_ms = (uint64_t)request->born_ms;
-    uint32_t bytes = shmq_record_bytes(spec);
-    if (bytes == 0 || bytes > SHMQ_INLINE_BYTES_MAX) {
-        return false;
-    }
-    struct shmq_text_facts facts;
-    shmq_text_look(spec->properties, spec->properties_bytes, &facts);
-    struct shmq_store *core = &self->producer->store->core;
-    uint32_t queue = route->queues[request->queue_id];
-    int64_t tag_hash = facts.tag_bytes ? shmq_tag_hash(facts.tag, facts.tag_bytes) : 0;
-    if (shmq_append(core, queue, spec, tag_hash, 0, appended) != SHMQ_OK) {
-        return false;
-    }
-    shmq_wake_others(core, queue); /* the caller serves its own waiters itself */
-    if (self->queue_count == 0 || self->queues[self->queue_count - 1] != queue) {
-        self->queues[self->queue_count++] = queue;
-    }
-    return true;
-}
+#include "py_sender.h"
 
 static bool out_reserve(PySender *self, size_t bytes)
 {
@@ -130,16 +26,18 @@ static bool out_reserve(PySender *self, size_t bytes)
     return true;
 }
 
-static size_t answer_room(const PySender *self, enum shmq_codec codec)
+/* Room for the longest answer: it must not be missing when the message is stored. */
+static size_t answer_room(const PySender *self, enum shmq_codec codec, const struct shmq_answer *answer)
 {
-    size_t bytes = SHMQ_FRAME_PREFIX_BYTES;
+    const struct shmq_answer longest = {.count = SHMQ_BATCH_MAX, .address_bytes = answer->address_bytes};
+    size_t bytes = SHMQ_FRAME_PREFIX_BYTES + shmq_answer_ids_bytes(&longest);
     for (uint32_t i = 0; i < self->piece_count[codec]; i++) {
         bytes += self->pieces[codec][i].bytes + SHMQ_ANSWER_FIELD_MAX;
     }
     return bytes;
 }
 
-/* ---- serve ------------------------------------------------------------------------------------------ */
+/* ---- frames ------------------------------------------------------------------------------------------ */
 struct feed {                  /* the arguments of one call */
     const uint8_t *data;
     size_t bytes, at;
@@ -156,18 +54,19 @@ static bool serve_one(PySender *self, struct feed *feed)
     struct shmq_appended appended;
     if (shmq_frame_split(feed->data + feed->at, feed->bytes - feed->at, feed->frame_bytes_max, &frame) != SHMQ_OK ||
         shmq_send_read(&frame, self->scratch, &request) != SHMQ_OK ||
-        !out_reserve(self, answer_room(self, frame.codec)) ||
-        !store_message(self, &frame, &request, &feed->spec, &appended)) {
+        !out_reserve(self, answer_room(self, frame.codec, &feed->answer)) ||
+        !sender_store(self, &frame, &request, &feed->spec, &appended)) {
         return false;
     }
     feed->at += frame.frame_bytes;
     feed->count++;
-    producer_count(self->producer, &appended, 1);
+    producer_count(self->producer, &appended, self->positions_count);
     if (!request.oneway) {
         feed->answer.opaque = request.opaque;
         feed->answer.queue_id = (uint32_t)request.queue_id;
         feed->answer.queue_offset = appended.queue_offset;
-        feed->answer.log_position = appended.log_position;
+        feed->answer.log_positions = self->positions;
+        feed->answer.count = self->positions_count;
         self->out_bytes += shmq_answer_write(self->out + self->out_bytes, self->out_room - self->out_bytes, frame.codec,
                                              self->pieces[frame.codec], self->piece_count[frame.codec], &feed->answer);
     }
@@ -285,6 +184,8 @@ static void sender_dealloc(PySender *self)
     PyMem_Free(self->scratch);
     PyMem_Free(self->text);
     PyMem_Free(self->out);
+    PyMem_Free(self->part);
+    PyMem_Free(self->texts);
     type->tp_free(self);
     Py_DECREF(type);
 }
@@ -321,9 +222,11 @@ static PyObject *sender_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->text_bytes_max = SHMQ_FRAME_HEADER_MAX + 1 + (uint32_t)PyBytes_GET_SIZE(suffix);
     self->scratch = PyMem_Malloc(SHMQ_FRAME_HEADER_MAX);
     self->text = PyMem_Malloc(self->text_bytes_max);
-    self->out_room = 4096;
+    self->out_room = 64u << 10;
     self->out = PyMem_Malloc(self->out_room);
-    if (!self->scratch || !self->text || !self->out) {
+    self->part = PyMem_Malloc(sizeof *self->part);
+    self->texts = PyMem_Malloc(SHMQ_BATCH_BYTES_MAX);
+    if (!self->scratch || !self->text || !self->out || !self->part || !self->texts) {
         PyErr_NoMemory();
     }
     if (PyErr_Occurred() || !pieces_from(self, json, SHMQ_CODEC_JSON) || !pieces_from(self, binary, SHMQ_CODEC_BINARY)) {

@@ -101,13 +101,17 @@ static uint8_t *put_decimal(uint8_t *out, uint64_t value)
     return out;
 }
 
-static uint8_t *put_message_id(uint8_t *out, const struct shmq_answer *answer)
+static uint8_t *put_message_ids(uint8_t *out, const struct shmq_answer *answer)
 {
     static const char digits[] = "0123456789ABCDEF";
-    memcpy(out, answer->address, answer->address_bytes);
-    out += answer->address_bytes;
-    for (int shift = 60; shift >= 0; shift -= 4)
-        *out++ = (uint8_t)digits[answer->log_position >> shift & 15];
+    for (uint32_t i = 0; i < answer->count; i++) {
+        if (i > 0)
+            *out++ = ',';
+        memcpy(out, answer->address, answer->address_bytes);
+        out += answer->address_bytes;
+        for (int shift = 60; shift >= 0; shift -= 4)
+            *out++ = (uint8_t)digits[answer->log_positions[i] >> shift & 15];
+    }
     return out;
 }
 
@@ -119,7 +123,7 @@ static uint8_t *put_text(uint8_t *out, uint32_t kind, const struct shmq_answer *
             *out++ = '-';
         return put_decimal(out, (uint64_t)(answer->opaque < 0 ? -(int64_t)answer->opaque : answer->opaque));
     case SHMQ_PIECE_MESSAGE_ID:
-        return put_message_id(out, answer);
+        return put_message_ids(out, answer);
     case SHMQ_PIECE_QUEUE_ID:
         return put_decimal(out, answer->queue_id);
     default:
@@ -132,9 +136,12 @@ size_t shmq_answer_write(uint8_t *out, size_t room, enum shmq_codec codec, const
 {
     uint8_t *at = out + SHMQ_FRAME_PREFIX_BYTES, *length = NULL;
     size_t needed = SHMQ_FRAME_PREFIX_BYTES;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t text = pieces[i].kind & ~(uint32_t)SHMQ_PIECE_SIZED;
         needed += pieces[i].kind == SHMQ_PIECE_LITERAL ? pieces[i].bytes : SHMQ_ANSWER_FIELD_MAX;
-    if (needed > room || answer->address_bytes + 16 + 4 > SHMQ_ANSWER_FIELD_MAX)
+        needed += text == SHMQ_PIECE_MESSAGE_ID ? shmq_answer_ids_bytes(answer) : 0;
+    }
+    if (needed > room)
         return 0;
     for (uint32_t i = 0; i < count; i++) {
         const struct shmq_piece *piece = &pieces[i];

@@ -12,6 +12,7 @@
 #define FIELDS_MAX 14          /* a to n */
 #define CODE_SEND 10
 #define CODE_SEND_V2 310
+#define CODE_SEND_BATCH 320
 #define FLAG_ONEWAY 2
 #define VALUE_BYTES_MAX 32767u
 #define TRANSACTION_BITS 12
@@ -337,7 +338,7 @@ static bool is_false(const struct fields *fields, enum field field)
     return !(fields->seen >> field & 1) || is(&fields->values[field], "false") || is(&fields->values[field], "0");
 }
 
-static bool send_of(const struct fields *fields, struct shmq_send_request *out)
+static bool send_of(const struct fields *fields, bool batch, struct shmq_send_request *out)
 {
     const struct value *values = fields->values;
     int32_t unread;
@@ -350,7 +351,7 @@ static bool send_of(const struct fields *fields, struct shmq_send_request *out)
         return false;
     if ((fields->seen >> MAX_RECONSUME & 1) && !int32_of(&values[MAX_RECONSUME], &unread))
         return false;
-    if (!is_false(fields, BATCH) || !is_false(fields, UNIT_MODE) || (out->sys_flag & TRANSACTION_BITS) ||
+    if (!(is_false(fields, BATCH) || (batch && is(&values[BATCH], "true"))) || !is_false(fields, UNIT_MODE) || (out->sys_flag & TRANSACTION_BITS) ||
         out->queue_id < 0 || values[TOPIC].bytes == 0)
         return false;
     for (enum field field = GROUP; field < FIELDS_MAX; field++) {
@@ -375,7 +376,8 @@ enum shmq_status shmq_send_read(const struct shmq_frame_view *frame, char *scrat
                                                       : binary_header(&in, fields, numbers);
     if (!read || (numbers[TOP_FLAG] & ~FLAG_ONEWAY) != 0)
         return SHMQ_EMPTY;
-    const bool is_short = numbers[CODE] == CODE_SEND_V2;
+    out->batch = numbers[CODE] == CODE_SEND_BATCH;
+    const bool is_short = numbers[CODE] == CODE_SEND_V2 || out->batch;
     if (!is_short && numbers[CODE] != CODE_SEND)
         return SHMQ_EMPTY;
     out->opaque = numbers[OPAQUE];
@@ -384,5 +386,5 @@ enum shmq_status shmq_send_read(const struct shmq_frame_view *frame, char *scrat
      * has one name for both. */
     if (fields[is_short].seen & ~(1u << BROKER))
         return SHMQ_EMPTY;
-    return send_of(&fields[!is_short], out) ? SHMQ_OK : SHMQ_EMPTY;
+    return send_of(&fields[!is_short], out->batch, out) ? SHMQ_OK : SHMQ_EMPTY;
 }

@@ -169,8 +169,10 @@ class Pair:
         taken = answer is not None
         assert (self.one.slow(frame) if answer is None else answer) == self.other.slow(frame)
         assert self.one.store.log_end == self.other.store.log_end
-        if self.one.store.log_end > before:
-            assert self.one.record(before) == self.other.record(before)
+        while before < self.one.store.log_end:
+            record = self.one.record(before)
+            assert record == self.other.record(before)
+            before += record["record_bytes"]
         return taken
 
     def close(self) -> None:
@@ -223,6 +225,57 @@ def test_what_clients_send_all_day_takes_the_short_way(
 ) -> None:
     options = {**change, "ext": PLAIN | change.get("ext", {})}
     assert pair.compare(Request(codec=codec, code=code, **options).frame())
+
+
+def batch(*records: tuple[bytes, bytes]) -> bytes:
+    """The body of a batch."""
+    return b"".join(
+        struct.pack(f">iiiii{len(body)}sH", 22 + len(body) + len(text), 0, 0, 3, len(body), body, len(text)) + text
+        for body, text in records
+    )
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("marked", [{"m": "true"}, {"m": "false"}])
+@pytest.mark.parametrize(
+    "records",
+    [
+        [(b"x", b"")],
+        [(b"x", b"KEYS\1k\2WAIT\1true"), (b"", b"TAGS\1a\2"), (b"y" * 9000, b"TAGS\1a\2TAGS\1b\2")],
+        [(b"%d" % number, b"UNIQ_KEY\1%032d" % number) for number in range(512)],
+        [(b"x", b"__CRC32#\x010123456789\2A\x01b")],
+        [(b"x", b"rubbish"), (b"y", b"\2\2")],
+    ],
+)
+def test_batches_take_the_short_way(
+    pair: Pair, codec: Codec, marked: dict[str, str], records: list[tuple[bytes, bytes]]
+) -> None:
+    assert pair.compare(Request(PLAIN | marked, code=320, codec=codec, body=batch(*records)).frame())
+    oneway = Request(PLAIN | marked | {"i": "TAGS\1z"}, code=320, codec=codec, flag=2, body=batch(*records))
+    assert pair.compare(oneway.frame())
+
+
+@pytest.mark.parametrize(
+    ("change", "body"),
+    [
+        ({}, b""),
+        ({}, batch((b"x", b""))[:-1]),
+        ({}, batch((b"x", b"")) + b"\0"),
+        ({}, batch((b"x", b""), (b"y" * 20_000, b""))),
+        ({}, batch(*[(b"x", b"")] * 513)),
+        ({}, batch(*[(b"x" * 10_000, b"")] * 30)),
+        ({}, batch((b"x", bytes(32_000)))),
+        ({"b": "%RETRY%group"}, batch((b"x", b""))),
+        ({"b": "SCHEDULE_TOPIC_XXXX"}, batch((b"x", b""))),
+        ({"i": "DELAY\x011"}, batch((b"x", b""))),
+        ({"i": "TRAN_MSG\1true"}, batch((b"x", b""))),
+        ({"f": "4"}, batch((b"x", b""))),
+        ({"m": "what"}, batch((b"x", b""))),
+        ({"e": "9"}, batch((b"x", b""))),
+    ],
+)
+def test_other_batches_are_left_to_the_broker(pair: Pair, change: dict[str, str], body: bytes) -> None:
+    assert not pair.compare(Request(PLAIN | {"m": "true"} | change, code=320, body=body).frame())
 
 
 def test_what_the_cpp_and_the_node_client_write_takes_it_too(pair: Pair) -> None:
@@ -348,10 +401,12 @@ REQUESTS = st.builds(
     Request,
     ext=st.builds(lambda changes, dropped: {k: v for k, v in (PLAIN | changes).items() if k not in dropped},
                   CHANGES, st.sets(st.sampled_from("abcdefghijkm"), max_size=1)),
-    code=st.sampled_from([10, 310]),
+    code=st.sampled_from([10, 310, 320]),
     flag=st.sampled_from([0, 0, 0, 2]),
     opaque=st.integers(-(1 << 31), (1 << 31) - 1),
-    body=st.binary(max_size=40),
+    body=st.binary(max_size=40) | st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=9)), max_size=4).map(
+        lambda records: batch(*records)
+    ),
     codec=st.sampled_from(list(Codec)),
     language=st.sampled_from(["JAVA", "GO", "?", ""]),
     end=st.sampled_from(["", "\n", " "]),

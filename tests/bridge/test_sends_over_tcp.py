@@ -13,6 +13,7 @@ import pytest
 from shmq.protocol.codes import Codec, Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.header import encode_command
+from shmq.shm.core import record_decode
 from tests.bridge.live_bridge import SIZES, LiveBridge, RawPeer, raw_peer, running
 from tests.bridge.test_security import access_file
 
@@ -87,6 +88,22 @@ def test_a_oneway_send_is_stored_and_not_answered() -> None:
         assert reply is not None and (reply.opaque, reply.ext["queueOffset"]) == (3, "2")
         (queue, _) = bridge.store.topic(bridge.store.topic_find("orders"))["queues"]
         assert bridge.store.queue(queue)[1] == 3
+
+
+def test_a_held_pull_is_answered_by_a_plain_send_of_another_connection() -> None:
+    pull = {
+        "consumerGroup": "g", "topic": "orders", "queueId": "0", "maxMsgNums": "32", "sysFlag": "6",
+        "commitOffset": "0", "suspendTimeoutMillis": "600000", "subscription": "*", "subVersion": "0",
+    }  # fmt: skip
+    with broker() as (bridge, peer), raw_peer(bridge, tcp=True) as consumer:
+        for offset in range(20):
+            request = Command(Request.PULL_MESSAGE, opaque=offset, ext={**pull, "queueOffset": str(offset)})
+            consumer.send(encode_command(request))
+            peer.send(send(offset, body=b"%d" % offset))
+            reply = consumer.take()
+            assert reply is not None and (reply.opaque, reply.code) == (offset, Response.SUCCESS)
+            assert record_decode(reply.body)["body"] == b"%d" % offset
+            assert peer.take() is not None
 
 
 def test_what_follows_a_broken_frame_is_not_served() -> None:

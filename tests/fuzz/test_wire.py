@@ -28,7 +28,7 @@ MUTANTS = {
     "name": ("sendframe.c", "(size_t)(in->end - name.data) < (size_t)name.bytes + 4)", "false)"),
     "value": ("sendframe.c", " || (size_t)(in->end - value.data) < value.bytes)", ")"),
     "properties": ("sendanswer.c", "    if (*bytes < text_bytes + 1 + suffix_bytes)", "    if (false)"),
-    "answer": ("sendanswer.c", "    if (needed > room ||", "    if ("),
+    "answer": ("sendanswer.c", "    if (needed > room)", "    if (false)"),
     "least": ("batch.c", "    if (left < LEAST_BYTES) {", "    if (false) {"),
     "total": ("batch.c", "    if (total > left || total < LEAST_BYTES) {", "    if (total < LEAST_BYTES) {"),
     "body": ("batch.c", "    if (body_bytes > total - LEAST_BYTES) {", "    if (false) {"),

@@ -46,7 +46,7 @@ static size_t json_header(char *out, size_t room)
                             "\"f\":\"0\",\"g\":\"17\",\"h\":\"-1\",\"i\":\"%s\",\"j\":\"0\",\"k\":\"false\",\"m\":false},"
                             "\"flag\":%u,\"language\":\"JAVA\",\"opaque\":%d,\"serializeTypeCurrentRPC\":\"JSON\","
                             "\"version\":409}%s",
-                            310, draw(2) ? "\"1\"" : "12", properties[draw(7)], draw(2) * 2, (int)draw(1000) - 500,
+                            draw(2) ? 310 : 320, draw(2) ? "\"1\"" : "12", properties[draw(7)], draw(2) * 2, (int)draw(1000) - 500,
                             draw(2) ? "\n" : "");
 }
 
@@ -106,10 +106,12 @@ static void answer_check(const struct shmq_send_request *request, enum shmq_code
                                         {SHMQ_PIECE_SIZED + SHMQ_PIECE_MESSAGE_ID, 0, NULL},
                                         {SHMQ_PIECE_QUEUE_ID, 0, NULL},
                                         {SHMQ_PIECE_SIZED + SHMQ_PIECE_QUEUE_OFFSET, 0, NULL}};
+    static const uint64_t positions[3] = {UINT64_MAX, 0, 77};
     const struct shmq_answer answer = {.opaque = draw(2) ? INT32_MIN : request->opaque,
                                        .queue_id = UINT32_MAX,
                                        .queue_offset = UINT64_MAX,
-                                       .log_position = UINT64_MAX,
+                                       .log_positions = positions,
+                                       .count = draw(4),
                                        .address = "0123456789012345678901234567890123456789",
                                        .address_bytes = 40};
     size_t room = draw(600);
