@@ -150,6 +150,8 @@ def _settings(options: Options, instance: Instance, store: Store, listeners: lis
         auto_create=options.auto_create,
         default_queues=options.default_queues,
         wait_durable=bool(store.head["flush_sync"]),
+        retention_hours=options.retention_hours,
+        uses_tls=options.tls_mode != "disabled",
         cluster=options.cluster,
         serves_tcp=bool(listeners),
         advertised=advertised,
