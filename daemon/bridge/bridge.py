@@ -28,6 +28,7 @@ from shmq.daemon.bridge.logic import Logic
 from shmq.daemon.bridge.peer import peer_of
 from shmq.daemon.bridge.reception import Reception
 from shmq.daemon.bridge.security import Security
+from shmq.daemon.bridge.send_path import Origin, SendPath, Served
 from shmq.daemon.bridge.tcp_listener import address_of, prepare_accepted
 from shmq.daemon.broker.effects import Close, Effect, Notify, Reply, Report, Wake
 from shmq.errors import ShmqError
@@ -55,13 +56,22 @@ class _Door:
 class Bridge:
     """Connections and the one logic behind them; lives inside one event loop."""
 
-    def __init__(self, logic: Logic, log: EventLog, *, limits: BridgeLimits, security: Security | None = None) -> None:
+    def __init__(
+        self,
+        logic: Logic,
+        log: EventLog,
+        *,
+        limits: BridgeLimits,
+        security: Security | None = None,
+        sends: SendPath | None = None,
+    ) -> None:
         self.limits = limits
         self.budget = Budget(limits.in_flight_bytes_max)
         self.unproven = Budget(limits.unproven_bytes_max)
         self.security = security or Security()
         self._reception = Reception(limits, self.security.tls)
         self._logic = logic
+        self._sends = sends
         self.log = LimitedLog(log, lines_max=limits.log_lines_per_tick)
         self._connections: dict[int, BridgeConnection] = {}
         self._connection_id = 0
@@ -192,6 +202,22 @@ class Bridge:
         if is_unknown and self._logic.is_attached(connection.connection_id):
             connection.attached()
         self._carry_out(effects)
+
+    def origin_of(self, connection: BridgeConnection) -> Origin | None:
+        """What plain sends of a connection take along; None where they go the way of everything else."""
+        if self._sends is None or connection.remote is None or connection.local is None:
+            return None
+        return self._sends.origin(connection.remote, connection.local)
+
+    def serve_sends(self, connection: BridgeConnection, data: bytes, origin: Origin) -> Served | None:
+        """Store the plain sends at the front of what a connection sent; the answers are the caller's to write."""
+        if self._sends is None or self.security.admission.rules is not None:
+            return None
+        try:
+            return self._sends.serve(data, origin, frame_bytes_max=self.limits.frame_bytes_max)
+        except ShmqError as error:
+            self.log("sends.failed", reason=str(error))
+            return None
 
     def _refuse(self, connection: BridgeConnection, command: Command) -> None:
         if not command.is_oneway:

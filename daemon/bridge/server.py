@@ -26,6 +26,7 @@ from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.listener import Listener
 from shmq.daemon.bridge.log_watch import LogWatch
 from shmq.daemon.bridge.security import Security
+from shmq.daemon.bridge.send_path import SendPath
 from shmq.daemon.bridge.store_index import StoreIndex
 from shmq.daemon.bridge.store_log import StoreLog
 from shmq.daemon.bridge.store_tables import StoreTables
@@ -91,6 +92,7 @@ class _Opened:
     listeners: list[TcpListener]
     addresses_before: dict[str, str]
     security: Security
+    sends: SendPath | None
 
 
 def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: EventLog, tether: Tether) -> int:
@@ -108,17 +110,20 @@ def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: E
         for listener in listeners:
             open_things.callback(listener.close)
         tables = StoreTables(store, instance, access_rights())
+        settings = _settings(options, instance, store, listeners)
+        store_log = StoreLog(store, report=lambda text: log("log.damaged", text=text))
         index = StoreIndex(store, access_rights())
         open_things.callback(index.close)
         broker = Broker(
             tables,
-            _settings(options, instance, store, listeners),
+            settings,
             now_ms=time.monotonic_ns() // 1_000_000,
-            log=StoreLog(store, report=lambda text: log("log.damaged", text=text)),
+            log=store_log,
             index=index,
             admission=security.admission,
         )
-        opened = _Opened(place, options, limits, log, store, tables, broker, listeners, before, security)
+        sends = None if settings.wait_durable else SendPath(store_log, settings)
+        opened = _Opened(place, options, limits, log, store, tables, broker, listeners, before, security, sends)
         return run_loop(_serve(opened, tether), log)
 
 
@@ -164,7 +169,7 @@ async def _serve(opened: _Opened, tether: Tether) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    bridge = Bridge(opened.broker, log, limits=opened.limits, security=opened.security)
+    bridge = Bridge(opened.broker, log, limits=opened.limits, security=opened.security, sends=opened.sends)
     bridge.tick()  # slots of processes that died while no bridge ran are free before the first client asks
     with contextlib.ExitStack() as open_things:
         open_things.callback(bridge.close)
