@@ -32,6 +32,7 @@ from shmq.daemon.bridge.store_log import StoreLog
 from shmq.daemon.bridge.store_tables import StoreTables
 from shmq.daemon.bridge.tcp_listener import TcpListener, listen_with_vip
 from shmq.daemon.broker.broker import Broker
+from shmq.daemon.broker.message_id import host_bytes
 from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.event_log import EventLog
@@ -52,6 +53,7 @@ from shmq.version import __version__
 
 _DESCRIPTORS_SPARE = 256  # beside the connections: segments, log files, the loop's own
 _UMASK = 0o077  # whatever is made without a mode of its own is ours alone
+_IPV4_HOST_BYTES = 8
 _REFUSED_AT_VIP = (Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE)
 
 
@@ -111,6 +113,7 @@ def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: E
             open_things.callback(listener.close)
         tables = StoreTables(store, instance, access_rights())
         settings = _settings(options, instance, store, listeners)
+        _set_store_host(store, settings, listeners)
         store_log = StoreLog(store, report=lambda text: log("log.damaged", text=text))
         index = StoreIndex(store, access_rights())
         open_things.callback(index.close)
@@ -161,6 +164,14 @@ def _settings(options: Options, instance: Instance, store: Store, listeners: lis
         serves_tcp=bool(listeners),
         advertised=advertised,
     )
+
+
+def _set_store_host(store: Store, settings: BrokerSettings, listeners: list[TcpListener]) -> None:
+    """Let records say where the broker is reached: tools read it out of a message and connect there."""
+    if listeners:
+        host = host_bytes(settings.advertised or listeners[0].address)
+        if len(host) == _IPV4_HOST_BYTES and host != store.head["store_host"]:
+            store.set_store_host(host)
 
 
 async def _serve(opened: _Opened, tether: Tether) -> int:
