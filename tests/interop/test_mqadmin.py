@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.interop.peers.java import JavaClient
+from tests.interop.peers.java import LineClient
 from tests.interop.peers.process import eventually
 from tests.interop.target import STOCK_4, Target
 
-pytestmark = pytest.mark.parametrize("java_version", ["4", "5"])
 Named = Callable[[str], str]
 Run = Callable[..., str]
 MESSAGES = 8
@@ -19,8 +18,9 @@ MESSAGES = 8
 class Scene:
     """A topic with messages, and a group with one Java member that has read them."""
 
-    def __init__(self, client: JavaClient, target: Target, named: Named) -> None:
+    def __init__(self, client: LineClient, version: str, target: Target, named: Named) -> None:
         self.client = client
+        self.version = version
         self.target = target
         self.topic, self.group, self.producer = named("Admin"), named("AdminGroup"), named("AdminProducer")
         self.run("updateTopic", "-b", target.broker_address, "-t", self.topic, "-r", "4", "-w", "4")
@@ -36,7 +36,7 @@ class Scene:
 
     def run(self, *words: str) -> str:
         """What a command prints."""
-        return self.client.mqadmin(*words, "-n", self.target.name_server)
+        return str(self.client.do("mqadmin", words=[*words, "-n", self.target.name_server]))
 
     def rows(self, *words: str) -> list[str]:
         """The lines a command prints, without headings and blank ones."""
@@ -50,12 +50,18 @@ class Scene:
 _scenes: dict[tuple[str, str], Scene] = {}
 
 
+@pytest.fixture(params=["4", "5"])
+def java_version(request: pytest.FixtureRequest) -> str:
+    """The release line of mqadmin and of the clients."""
+    return str(request.param)
+
+
 @pytest.fixture
-def scene(java_client: JavaClient, target: Target, named: Named) -> Scene:
+def scene(client_of: Callable[[str], LineClient], java_version: str, target: Target, named: Named) -> Scene:
     """One scene for each broker and each release line; it stays for all tests of this module."""
-    key = (java_client.version, target.kind)
+    key = (java_version, target.kind)
     if key not in _scenes:
-        _scenes[key] = Scene(java_client, target, named)
+        _scenes[key] = Scene(client_of(f"java-{java_version}"), java_version, target, named)
     return _scenes[key]
 
 
@@ -168,7 +174,7 @@ def test_a_running_member_answers_through_the_broker(scene: Scene) -> None:
 def test_a_message_is_consumed_again_by_the_member_that_is_named(scene: Scene) -> None:
     before = len(scene.client.received(scene.group))
     first = scene.sent[0]["offsetMsgId"]
-    words = ["-t", scene.topic] if scene.client.version == "5" else []
+    words = ["-t", scene.topic] if scene.version == "5" else []
     said = scene.run("queryMsgById", "-i", first, "-g", scene.group, "-d", scene.client_id, *words)
     assert "CR_SUCCESS" in said
     assert len(scene.client.expect(scene.group, before + 1)) == before + 1
