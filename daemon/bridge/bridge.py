@@ -30,7 +30,8 @@ from shmq.daemon.bridge.reception import Reception
 from shmq.daemon.bridge.security import Security
 from shmq.daemon.bridge.send_path import Origin, SendPath, Served
 from shmq.daemon.bridge.tcp_listener import address_of, prepare_accepted
-from shmq.daemon.broker.effects import Close, Effect, Notify, Reply, Report, Wake
+from shmq.daemon.bridge.upstream import Upstreams
+from shmq.daemon.broker.effects import Close, Effect, Forward, Notify, Reply, Report, Wake
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
@@ -64,6 +65,7 @@ class Bridge:
         limits: BridgeLimits,
         security: Security | None = None,
         sends: SendPath | None = None,
+        upstreams: Upstreams | None = None,
     ) -> None:
         self.limits = limits
         self.budget = Budget(limits.in_flight_bytes_max)
@@ -72,6 +74,7 @@ class Bridge:
         self._reception = Reception(limits, self.security.tls)
         self._logic = logic
         self._sends = sends
+        self._upstreams = upstreams
         self.log = LimitedLog(log, lines_max=limits.log_lines_per_tick)
         self._connections: dict[int, BridgeConnection] = {}
         self._connection_id = 0
@@ -229,6 +232,8 @@ class Bridge:
         if self._is_closed:
             return
         self._connections.pop(connection.connection_id, None)
+        if self._upstreams is not None:
+            self._upstreams.closed(connection)
         self._reception.leave(connection.connection_id)
         if reason and connection.peer is not None:
             self.log("connection.closed", pid=connection.peer.pid, uid=connection.peer.uid, reason=reason)
@@ -280,6 +285,9 @@ class Bridge:
                 connection.notify(effect.command)
             elif isinstance(effect, Close):
                 connection.close(effect.reason)
+            elif isinstance(effect, Forward):
+                assert self._upstreams is not None
+                self._upstreams.forward(connection, effect.command)
         self._settle()
 
     # -- time
