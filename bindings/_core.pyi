@@ -136,6 +136,7 @@ class Store:
     writable: bool
     client_slot: int  # set after registration; -1 before
     log_end: int
+    described_end: int  # no record from here to the log's end has properties; read it after the end
     log_begin: int
     durable_end: int
     allocated_end: int

@@ -31,7 +31,7 @@
 #include <sys/types.h>
 
 #define SHMQ_MAGIC UINT64_C(0x53484d5155455545) /* "SHMQUEUE" */
-#define SHMQ_ABI 2u
+#define SHMQ_ABI 3u
 
 /* ---- limits; each is a width or a bound used by more than one file ---------------------------- */
 #define SHMQ_TOPIC_BYTES_MAX 127
@@ -148,6 +148,7 @@ struct shmq_log {
     alignas(128) struct shmq_intent intent;
     alignas(128) _Atomic uint64_t end;       /* commit point of every append */
     uint64_t store_ms_last;                  /* store timestamps never decrease along the log */
+    _Atomic uint64_t described_end;          /* no record from here to `end` has properties, and so none has keys */
     alignas(128) _Atomic uint64_t durable_end;
     _Atomic uint32_t durable_sequence;       /* futex word, grows when durable_end does or read_only is set */
     alignas(128) _Atomic uint64_t allocated_end; /* all files below it exist at full size with blocks reserved */
@@ -334,6 +335,7 @@ struct shmq_patch {            /* what must be kept to fill the last fields in u
     uint32_t crc_raw;          /* over [0, record_bytes - 20) with queueOffset, physicalOffset, storeTimestamp zero */
     uint32_t shift;            /* multiplier for the bytes from 64 (+ longer) to record_bytes - 20 */
     uint32_t longer;           /* what the born host takes more than an IPv4 one: 0 or 12 */
+    bool described;            /* the record has properties */
 };
 
 static inline uint32_t shmq_record_body_at(const struct shmq_spec *spec)
