@@ -15,7 +15,6 @@ from shmq.client.link import Link
 from shmq.client.position import BEGIN, END, PositionLike, parse_position
 from shmq.client.producer import Producer
 from shmq.client.pull import PullConsumer
-from shmq.client.remote.place import RemotePlace
 from shmq.client.simple import SimpleConsumer
 from shmq.client.subscription import Subscription
 from shmq.client.transport import locate
@@ -255,7 +254,7 @@ class Connection(Link):
     @property
     def admin(self) -> Admin:
         """Topics, groups, offsets, dead letters."""
-        if isinstance(self.place, RemotePlace):
+        if self.is_remote:
             from shmq.client.remote.admin import RemoteAdmin
 
             return RemoteAdmin(self)

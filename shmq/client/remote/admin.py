@@ -6,8 +6,8 @@ It does not know how brokers are asked (admin_service). Sizes in bytes are not p
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import ItemsView, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 from shmq.client.admin import DEAD_LETTERS_MAX, KINDS, Admin, DeadLetter, Kind, QueueInfo, TopicInfo
 from shmq.client.group import Group, GroupLag, QueueLag, ResetStep
@@ -151,6 +151,10 @@ class RemoteGroups(Mapping[str, Group]):
 
     def __len__(self) -> int:
         return len(self._names())
+
+    def items(self) -> ItemsView[str, Group]:
+        """All groups, asked for once."""
+        return {name: cast("Group", RemoteGroup(self._connection, name)) for name in self._names()}.items()
 
 
 class RemoteAdmin(Admin):
