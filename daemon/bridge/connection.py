@@ -16,8 +16,11 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
+import socket
 from dataclasses import dataclass
+from struct import Struct
 from typing import Protocol, cast
 
 from shmq.daemon.bridge.limits import BridgeLimits
@@ -27,6 +30,8 @@ from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
 from shmq.protocol.frame import Frame, FrameDecoder
 from shmq.protocol.header import encode_command
+
+_LINGER = Struct("ii")  # struct linger: on, seconds
 
 
 @dataclass(slots=True)
@@ -198,6 +203,9 @@ class BridgeConnection(asyncio.Protocol):
         if self._transport is not None:
             self._reason = reason if self._closing_since is None else self._reason
             self._closing_since = self._host.now()
+            if self._transport.get_write_buffer_size():
+                # The peer does not read: without a reset the kernel would keep what it was sent for minutes.
+                _reset_on_close(self._transport)
             self._transport.abort()
 
     def check_time(self, now: float) -> None:
@@ -293,3 +301,9 @@ class BridgeConnection(asyncio.Protocol):
         if self.is_proven or self.peer is not None:
             return (self._host.budget,)
         return self._host.budget, self._host.unproven
+
+
+def _reset_on_close(transport: asyncio.Transport) -> None:
+    accepted = transport.get_extra_info("socket")
+    with contextlib.suppress(OSError):
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER.pack(1, 0))

@@ -126,7 +126,7 @@ class LineClient:
                 self.events.append(said)
             else:
                 self._answers.put(said)
-        self._answers.put({"error": f"the client ended: {self._child.log}", "id": None})
+        self._answers.put({"error": "the client ended", "id": None})
 
 
 class JavaClient(LineClient):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import time
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -68,7 +69,8 @@ class Wire:
     def __init__(self, address: str, timeout: float = TIMEOUT) -> None:
         host, port = address.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)), timeout)
-        self._stream = self._socket.makefile("rb")
+        self._timeout = timeout
+        self._received = b""
         self._opaque = 0
         self.asked: list[Frame] = []
 
@@ -76,20 +78,24 @@ class Wire:
         """Write bytes as they are."""
         self._socket.sendall(data)
 
-    def read(self) -> Frame | None:
+    def read(self, deadline: float | None = None) -> Frame | None:
         """Return the next frame, None when the peer has closed.
 
         Raises:
-            TimeoutError: nothing came in time.
+            TimeoutError: it did not come in time; what came of it is kept.
         """
-        try:
-            start = self._stream.read(8)
-            if len(start) < 8:
+        deadline = deadline or time.monotonic() + self._timeout
+        while len(self._received) < 4 or len(self._received) < 4 + int.from_bytes(self._received[:4]):
+            self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+            try:
+                more = self._socket.recv(1 << 16)
+            except ConnectionResetError:
                 return None
-            length, word = struct.unpack(">II", start)
-            rest = self._stream.read(length - 4)
-        except ConnectionResetError:
-            return None
+            if not more:
+                return None
+            self._received += more
+        length, word = struct.unpack(">II", self._received[:8])
+        rest, self._received = self._received[8 : 4 + length], self._received[4 + length :]
         size = word & 0xFFFFFF
         header = json.loads(rest[:size]) if word >> 24 == 0 else {}
         return Frame(header, rest[size:], word >> 24)
@@ -100,17 +106,35 @@ class Wire:
         Raises:
             TimeoutError: there was no reply.
         """
+        opaque = self.next_opaque()
+        self.send(encode(code, opaque, fields, body, **extra))
+        return self.reply_to(opaque)
+
+    def next_opaque(self) -> int:
+        """Return a number that no request of this connection had."""
         self._opaque += 1
-        self.send(encode(code, self._opaque, fields, body, **extra))
+        return self._opaque
+
+    def limit(self, timeout: float) -> None:
+        """Change how long a reply may take, in seconds."""
+        self._timeout = timeout
+
+    def reply_to(self, opaque: int) -> Frame | None:
+        """Return the reply to a request, None when the connection was closed instead.
+
+        Raises:
+            TimeoutError: there was no reply.
+        """
+        deadline = time.monotonic() + self._timeout
         while True:
-            frame = self.read()
-            if frame is None or (frame.header.get("opaque") == self._opaque and frame.header["flag"] & RESPONSE_FLAG):
+            frame = self.read(deadline)
+            if frame is None or (frame.header.get("opaque") == opaque and frame.header["flag"] & RESPONSE_FLAG):
                 return frame
-            self.asked.append(frame)
+            if not frame.header.get("flag", 0) & RESPONSE_FLAG:
+                self.asked.append(frame)
 
     def close(self) -> None:
         """Close the connection."""
-        self._stream.close()
         self._socket.close()
 
     def __enter__(self) -> Self:
