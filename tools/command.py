@@ -119,7 +119,7 @@ def global_options(*, hidden: bool) -> list[click.Option]:
         return click.Option(names, expose_value=False, callback=_set_global, hidden=hidden, **settings)
 
     return [
-        option("-u", "--url", metavar="URL", help="Which broker: shmq://NAME or shmq:///runtime/dir.  [$SHMQ_URL]"),
+        option("-u", "--url", metavar="URL", help="shmq://NAME, shmq:///dir or rocketmq://HOST:9876.  [$SHMQ_URL]"),
         option("--json", is_flag=True, help="One JSON document on stdout; errors as JSON on stderr."),
         option("--jsonl", is_flag=True, help="One JSON object a line, for streams."),
         option(

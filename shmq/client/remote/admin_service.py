@@ -16,8 +16,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from shmq.client.remote.place import Address, parse_address
 from shmq.client.remote.pull_reader import ANONYMOUS_GROUP
 from shmq.client.remote.pulling import PullQuestion
+from shmq.client.remote.route import PERM_READ, PERM_WRITE, Route
 from shmq.errors import BrokerNotRunning, ProtocolError, RemoteError, UsageError
-from shmq.protocol.body import SubscriptionGroupTable, TopicConfig, TopicTable, decode_body, kind_text
+from shmq.message import RETRY_PREFIX
+from shmq.protocol.body import (
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+    TopicConfig,
+    TopicTable,
+    decode_body,
+    encode_body,
+    kind_text,
+)
 from shmq.protocol.codes import Request, TopicKind
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue, loads
@@ -74,6 +84,7 @@ class AdminService:
                     found[name] = parse_address(broker.brokerAddrs[MASTER_ID])
                 except UsageError as error:
                     raise ProtocolError(f"broker {name} has an impossible address: {error}") from error
+        self._session.numbers.learn_names(found)
         if not found:
             raise BrokerNotRunning("no broker is registered at the name server", hint="is the broker up?")
         return found
@@ -104,14 +115,14 @@ class AdminService:
         return list(await asyncio.gather(*map(one, items)))
 
     # -- topics
-    async def put_topic(self, name: str, *, queues: int, kind: str) -> None:
+    async def put_topic(self, name: str, *, queues: int, kind: str, perm: int = PERM_READ_WRITE) -> None:
         """Create or change a topic on every broker, and wait until the name servers know it."""
         ext = {
             "topic": name,
             "defaultTopic": DEFAULT_TOPIC,
             "readQueueNums": str(queues),
             "writeQueueNums": str(queues),
-            "perm": str(PERM_READ_WRITE),
+            "perm": str(perm),
             "topicFilterType": "SINGLE_TAG",
             "topicSysFlag": "0",
             "order": "false",
@@ -123,7 +134,7 @@ class AdminService:
         async with asyncio.timeout(self._timeout):
             while True:
                 route = await names.refresh(name)
-                if route is not None and len(route.writable) >= queues * len(masters):
+                if route is not None and _shows(route, queues * len(masters), perm):
                     return
                 await asyncio.sleep(_ROUTE_POLL)
 
@@ -224,6 +235,44 @@ class AdminService:
 
         return sorted({name for _, names in await self._each(masters.values(), one) for name in names})
 
+    async def put_group(self, group: str) -> None:
+        """Create a group on every broker; harmless if it exists."""
+        masters = await self.masters()
+        body = encode_body(SubscriptionGroupConfig(group))
+        await self._each(
+            masters.values(), lambda each: self.ask(each, Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+        )
+
+    async def connections(self, group: str) -> list[dict[str, Any]]:
+        """Return who is in a group: client, language, version, subscription."""
+        masters = await self.masters()
+        found: dict[str, dict[str, Any]] = {}
+
+        async def one(address: Address) -> dict[str, Any]:
+            try:
+                reply = await self.ask(address, Request.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
+            except RemoteError:
+                return {}  # nobody is there
+            body = loads(reply.body)
+            return body if isinstance(body, dict) else {}
+
+        for _, body in await self._each(masters.values(), one):
+            wants = {
+                topic: entry.get("subString", "*")
+                for topic, entry in (body.get("subscriptionTable") or {}).items()
+                if isinstance(entry, dict) and not str(topic).startswith(RETRY_PREFIX)
+            }
+            for entry in body.get("connectionSet") or ():
+                found[str(entry.get("clientId"))] = {
+                    "client": str(entry.get("clientId")),
+                    "language": str(entry.get("language", "")).lower(),
+                    "transport": "tcp",
+                    "pid": None,
+                    "version": str(entry.get("version", "")),
+                    "subscription": wants,
+                }
+        return [found[client] for client in sorted(found)]
+
     async def delete_group(self, group: str) -> None:
         """Delete a group and its offsets on every broker."""
         masters = await self.masters()
@@ -250,6 +299,12 @@ class AdminService:
             name: decode_body(reply.body, KVTable, dialect_bytes_max=BODY_BYTES_MAX).table
             for (name, _), reply in answers
         }
+
+
+def _shows(route: Route, queues: int, perm: int) -> bool:
+    """Whether a route has got what was asked for."""
+    wanted = [(PERM_READ, route.readable), (PERM_WRITE, route.writable)]
+    return all(len(found) == (queues if perm & bit else 0) for bit, found in wanted)
 
 
 def _offset_table(body: bytes) -> dict[MessageQueue, dict[str, Any]]:

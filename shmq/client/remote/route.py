@@ -12,7 +12,7 @@ route; a retry topic's queues have numbers of their own, since its messages appe
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from shmq.client.remote.place import Address, parse_address
@@ -99,9 +99,13 @@ class QueueNumbers:
         self._names: list[str] = []
 
     def learn(self, route: Route) -> None:
-        """Give the brokers of a route their ordinals, sorted, if they have none."""
+        """Give the brokers of a route their ordinals, if they have none."""
+        self.learn_names(route.brokers)
+
+    def learn_names(self, names: Iterable[str]) -> None:
+        """Give brokers their ordinals, sorted, if they have none."""
         with self._lock:
-            for name in sorted(route.brokers):
+            for name in sorted(names):
                 if name not in self._ordinals and len(self._names) < _ORDINAL_MAX:
                     self._ordinals[name] = len(self._names)
                     self._names.append(name)
