@@ -6,7 +6,6 @@ administration; sizes in bytes are not part of RocketMQ's protocol and read 0, r
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from shmq.client.position import Position
 from shmq.client.remote.admin import DEFAULT_QUEUES, RemoteGroup
 from shmq.client.remote.admin_service import AdminService
-from shmq.client.remote.place import is_remote
 from shmq.client.remote.session import RemoteSession
 from shmq.client.transport import QueueSlot
 from shmq.errors import ConsumeError
@@ -26,11 +24,6 @@ if TYPE_CHECKING:
     import shmq
     from shmq.client.admin import TopicInfo
     from shmq.shm.core import Message
-
-
-def is_cluster(url: str | None) -> bool:
-    """Say whether a URL (None: $SHMQ_URL) names a cluster that is reached over TCP."""
-    return is_remote(url or os.environ.get("SHMQ_URL") or "")
 
 
 def session_of_cluster(connection: shmq.Connection) -> RemoteSession:

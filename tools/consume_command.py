@@ -26,7 +26,6 @@ import click
 
 from shmq.client.connection import parse_tags
 from shmq.errors import RequestTimeout, ShmqError, TopicNotFound, UsageError
-from shmq.tools.cluster import Cluster, ClusterTopic, is_cluster
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.exit_code import ExitCode
@@ -199,7 +198,7 @@ def _consume_group(call: Call, wish: Wish, delivery: Delivery, stack: ExitStack)
 
 
 def _consume_topic(call: Call, wish: Wish, delivery: Delivery, stack: ExitStack) -> None:
-    if is_cluster(call.url):
+    if call.is_remote:
         _consume_cluster(call, wish, delivery, stack)
         return
     offsets = _deliver_history(call, wish, delivery)
@@ -214,6 +213,8 @@ def _consume_topic(call: Call, wish: Wish, delivery: Delivery, stack: ExitStack)
 
 def _consume_cluster(call: Call, wish: Wish, delivery: Delivery, stack: ExitStack) -> None:
     """The same over TCP: one reader for what is stored and what comes."""
+    from shmq.tools.cluster import Cluster, ClusterTopic
+
     connection = stack.enter_context(call.connect())
     view = Cluster(connection).topic(wish.topic)
     consumer = stack.enter_context(connection.pull_consumer(wish.topic, tags=list(wish.tags) or None))

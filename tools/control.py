@@ -8,12 +8,10 @@ The client's half of the control plane is imported when it is first used: it cos
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
-from shmq.client.remote.place import is_remote
 from shmq.protocol.codes import Role
 from shmq.shm.place import place_of
 from shmq.tools.command import Call
@@ -33,7 +31,7 @@ def control_of(call: Call) -> Iterator[ControlClient]:
         BrokerNotRunning: nobody listens there.
         PermissionDenied: the socket is not for us.
     """
-    if is_remote(call.url or os.environ.get("SHMQ_URL") or ""):
+    if call.is_remote:
         from shmq.tools.cluster import cluster_control
 
         with cluster_control(call.url) as cluster:

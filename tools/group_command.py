@@ -13,7 +13,6 @@ import click
 
 from shmq.errors import ConnectError, ConsumeError
 from shmq.message import check_group
-from shmq.tools.cluster import cluster_control, is_cluster
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
 from shmq.tools.control import control_of
@@ -126,7 +125,9 @@ def group_document(memory: Memory, name: str) -> dict[str, Any]:
 
 def _members(call: Call, name: str) -> list[dict[str, Any]] | None:
     """Ask the broker who is in the group; None when it does not answer, which must not hide what memory shows."""
-    if is_cluster(call.url):
+    if call.is_remote:
+        from shmq.tools.cluster import cluster_control
+
         with cluster_control(call.url) as cluster:
             return cluster.members(name)
     try:

@@ -8,14 +8,12 @@ Every figure is copied out once. Figures of one call may be a few microseconds a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from shmq.client.position import Position
-from shmq.client.remote.place import is_remote
 from shmq.client.share import start_offset
 from shmq.errors import BrokerNotRunning, PermissionDenied, RemoteError, SegmentError, TopicNotFound
 from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic, nearest
@@ -25,6 +23,7 @@ from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import is_alive
 from shmq.shm.place import Place, place_of
 from shmq.shm.segment import open_store
+from shmq.tools.command import is_remote_url
 
 KINDS = tuple(kind.name.lower() for kind in TopicKind)
 
@@ -278,7 +277,7 @@ def open_memory(url: str | None) -> Iterator[Memory]:
         BrokerNotRunning: there is no broker, and nothing left of one.
         PermissionDenied, VersionMismatch, ForeignNamespace: the segments are not for us.
     """
-    if is_remote(url or os.environ.get("SHMQ_URL") or ""):
+    if is_remote_url(url):
         from shmq.tools.cluster import open_cluster
 
         with open_cluster(url) as cluster:

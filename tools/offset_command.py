@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shmq.errors import ConsumeError, UsageError
-from shmq.tools.cluster import commit_offsets, is_cluster, session_of_cluster
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.control import session_of
@@ -187,7 +186,9 @@ def _carry_out(call: Call, group: str, moves: Sequence[Move], *, dry_run: bool, 
         call.terminal.say(
             f"{verb} deliver {plural(again, 'message')} again, and leave {plural(left_out, 'message')} out"
         )
-    if confirmed(call, yes=yes, dry_run=dry_run) and is_cluster(call.url):
+    if confirmed(call, yes=yes, dry_run=dry_run) and call.is_remote:
+        from shmq.tools.cluster import commit_offsets, session_of_cluster
+
         with call.connect() as connection:
             wanted = [(move.topic, move.queue.queue_id, move.new) for move in moves]
             commit_offsets(session_of_cluster(connection), group, wanted)

@@ -59,7 +59,7 @@ class RemoteGroup(Group):
             known = stats.get(queue.topic, {}).get(queue, QueueStats(0, entry.offset_max, 0))
             found[queue] = QueueLag(
                 queue.topic,
-                session.numbers.number(MessageQueue(queue.brokerName, queue.queueId, "")),
+                session.numbers.number(queue),
                 entry.committed,
                 known.offset_min,
                 max(entry.offset_max, known.offset_max),

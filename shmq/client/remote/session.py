@@ -221,9 +221,9 @@ class RemoteSession:
         """Return the queue of a number, of the topic or of the group's retry topic."""
         return self.numbers.queue(spec.topic, number, group=spec.group)
 
-    def slot(self, queue: MessageQueue) -> QueueSlot:
+    def slot(self, queue: MessageQueue, *, retry: bool = False) -> QueueSlot:
         """Return a queue as consumers know it."""
-        number = self.numbers.number(queue)
+        number = self.numbers.number(queue, retry=retry)
         return QueueSlot(number, number)
 
     def release(self, spec: ConsumerSpec, queues: Sequence[ProcessQueue]) -> None:
