@@ -69,8 +69,8 @@ class Bridge:
         self._doors: list[_Door] = []
         self._is_closed = False
         self._settled: Callable[[], None] | None = None
-        self._version: Callable[[], int] = int
-        self._settled_version = 0
+        self._version: Callable[[], object] = int
+        self._settled_version: object = None
 
     def now(self) -> float:
         """Seconds on a clock that never goes back."""
@@ -221,7 +221,7 @@ class Bridge:
         """Everything below this log position is on disk."""
         self._guarded("a flush", lambda: self._logic.flushed(durable_end, self._now_ms()))
 
-    def call_when_settled(self, action: Callable[[], None], *, version: Callable[[], int]) -> None:
+    def call_when_settled(self, action: Callable[[], None], *, version: Callable[[], object]) -> None:
         """Have `action` called after whatever changed what the logic waits for, as `version` says."""
         self._settled, self._version = action, version
         self._settle()

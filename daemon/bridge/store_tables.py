@@ -24,6 +24,7 @@ from shmq.shm.instance import Instance
 
 _CLIENT_FREE = 0  # enum shmq_client_state
 _UNIT = struct.Struct(">QIq")
+_END = "\0"  # ends a name in the segment, so no name that exists holds it
 
 
 class StoreTables:
@@ -57,7 +58,7 @@ class StoreTables:
             self._known_version = version
         topic = self._known.get(name)
         if topic is None:
-            index = self._store.topic_find(name)
+            index = self._store.topic_find(name) if _END not in name else -1
             if index < 0:
                 return None  # not kept: names that do not exist have no end
             topic = self._known[name] = _topic(self._store.topic(index))
@@ -83,7 +84,7 @@ class StoreTables:
         self._store.topic_delete(name)
 
     def group(self, name: str) -> int | None:
-        index = self._store.group_find(name)
+        index = self._store.group_find(name) if _END not in name else -1
         return index if index >= 0 else None
 
     def groups(self) -> list[str]:
@@ -128,6 +129,9 @@ class StoreTables:
 
     def set_committed(self, slot: int, queue_offset: int) -> None:
         self._store.offset_set(slot, queue_offset)
+
+    def offset_owned(self, slot: int) -> bool:
+        return self._store.offset_owner(slot) >= 0
 
     def queue_bounds(self, queue: int) -> QueueBounds:
         offset_min, offset_max, *_ = self._store.queue(queue)

@@ -24,9 +24,11 @@ from shmq.daemon.broker.attachment import AttachmentDesk
 from shmq.daemon.broker.effects import Close, Effect, Reply, Report
 from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.groups import GroupRegistry
+from shmq.daemon.broker.locks import Locks
 from shmq.daemon.broker.log import Log, Wanted
 from shmq.daemon.broker.membership import Membership
 from shmq.daemon.broker.offset_requests import OffsetRequests
+from shmq.daemon.broker.pull import Pulling
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer
 from shmq.daemon.broker.send import Sending
 from shmq.daemon.broker.settings import BrokerSettings
@@ -60,15 +62,18 @@ class Broker:
         self._parts: list[Part] = [
             *administration(tables, self._registry, groups, self._connections, settings, log=log, now_ms=now_ms)
         ]
+        self._groups = groups
         self._sending: Sending | None = None
+        self._pulling: Pulling | None = None
         if log is not None:
             self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
-            self._parts.append(self._sending)
+            self._pulling = Pulling(tables, log, self._registry, groups, settings)
+            self._parts += [self._sending, self._pulling, Locks(tables)]
         self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
         status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
         self._handlers: dict[int, Handler] = {
             **self._desk.handlers(),
-            **Membership(tables, self._registry).handlers(),
+            **Membership(tables, self._registry, groups).handlers(),
             **OffsetRequests(tables, settings).handlers(),
             **status.handlers(),
         }
@@ -143,12 +148,16 @@ class Broker:
     @property
     def wanted(self) -> Wanted:
         """What has to happen to the log for somebody here."""
-        return Wanted({}, self._sending.wanted_end if self._sending else None)
+        if self._sending is None or self._pulling is None:
+            return Wanted()
+        return Wanted(dict(self._pulling.holding.offsets), self._sending.wanted_end)
 
     @property
-    def wanted_version(self) -> int:
-        """A number that changes with `wanted`."""
-        return self._sending.wanted_end or 0 if self._sending else 0
+    def wanted_version(self) -> object:
+        """What differs when `wanted` does; it costs less."""
+        if self._sending is None or self._pulling is None:
+            return None
+        return self._pulling.holding.version, self._sending.wanted_end
 
     def _notices(self, groups: Iterable[str], *, but: Connection | None = None) -> list[Effect]:
         """Tell the members of groups to share their queues anew.
@@ -157,7 +166,10 @@ class Broker:
         """
         effects: list[Effect] = []
         for group in dict.fromkeys(groups):
+            tells_all = self._groups.of(group).notifyConsumerIdsChangedEnable
             for origin in self._registry.origins(group):
+                if not origin.is_local and not tells_all:
+                    continue
                 if but is not None and but.is_local and origin.connection_id == but.connection_id:
                     continue
                 effects.append(

@@ -1,29 +1,33 @@
 """Heartbeats, goodbyes and member lists.
 
-Owns the requests 34, 35 and 38. It does not know how members are told of a change.
+Owns the requests 34, 35, 38 and 46. It does not know how members are told of a change.
 """
 
 from __future__ import annotations
 
 from shmq.daemon.broker.fields import text_of
+from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.groups import GroupRegistry, Origin
 from shmq.daemon.broker.requests import Answer, Call, Handler
 from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.tag_filter import TAG
 from shmq.errors import ProtocolError, RemoteError, UsageError
 from shmq.message import check_topic, retry_topic
-from shmq.protocol.body import ConsumerData, ConsumerList, HeartbeatData, decode_body, encode_body
+from shmq.protocol.body import ClientConfig, ConsumerData, ConsumerList, decode_body, encode_body
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.heartbeat import decode_heartbeat
 
-_RETRY_QUEUES = 1  # RocketMQ's retryQueueNums
 _RETRY_PERM = 6
+_UNIT_RETRY_FLAG = 2
 
 
 class Membership:
     """Serves what members say about themselves."""
 
-    def __init__(self, tables: Tables, registry: GroupRegistry) -> None:
+    def __init__(self, tables: Tables, registry: GroupRegistry, groups: GroupSettings) -> None:
         self._tables = tables
         self._registry = registry
+        self._groups = groups
 
     def handlers(self) -> dict[int, Handler]:
         """Return what is served here, by request code."""
@@ -31,11 +35,12 @@ class Membership:
             Request.HEART_BEAT: self._heartbeat,
             Request.UNREGISTER_CLIENT: self._unregister,
             Request.GET_CONSUMER_LIST_BY_GROUP: self._list,
+            Request.CHECK_CLIENT_CONFIG: self._check_config,
         }
 
     def _heartbeat(self, call: Call) -> Answer:
         connection = call.connection
-        beat = decode_body(call.command.body, HeartbeatData)
+        beat = decode_heartbeat(call.command.body)
         if not beat.clientID:
             raise ProtocolError("a heartbeat without a client id")
         if connection.is_local:
@@ -49,16 +54,16 @@ class Membership:
         for data in beat.consumerDataSet:
             self._tables.group_put(data.groupName)
             if not connection.is_local or _wants_retry_topic(data):
-                self._make_retry_topic(data.groupName)
+                self._make_retry_topic(data)
         change = self._registry.heartbeat(origin, beat, call.now_ms)
         return Answer(changed_groups=change.groups, reports=change.reports)
 
-    def _make_retry_topic(self, group: str) -> None:
-        name = check_topic(retry_topic(group))
-        if self._tables.topic(name) is None:
-            self._tables.topic_put(
-                name, read_queues=_RETRY_QUEUES, write_queues=_RETRY_QUEUES, perm=_RETRY_PERM, flags=0, kind=0
-            )
+    def _make_retry_topic(self, data: ConsumerData) -> None:
+        name = check_topic(retry_topic(data.groupName))
+        queues = self._groups.of(data.groupName).retryQueueNums
+        if self._tables.topic(name) is None and queues > 0:
+            flags = _UNIT_RETRY_FLAG if data.unitMode else 0
+            self._tables.topic_put(name, read_queues=queues, write_queues=queues, perm=_RETRY_PERM, flags=flags, kind=0)
 
     def _unregister(self, call: Call) -> Answer:
         change = self._registry.unregister(
@@ -69,6 +74,15 @@ class Membership:
             now_ms=call.now_ms,
         )
         return Answer(changed_groups=change.groups, reports=change.reports)
+
+    def _check_config(self, call: Call) -> Answer:
+        """What a consumer asks before it starts with a filter other than tags."""
+        asked = decode_body(call.command.body, ClientConfig) if call.command.body else ClientConfig()
+        kind = asked.subscriptionData.expressionType if asked.subscriptionData else None
+        if kind and kind != TAG:
+            remark = f"The broker does not support consumer to filter message by {kind[:32]}"
+            raise RemoteError(Response.SYSTEM_ERROR, remark)
+        return Answer()
 
     def _list(self, call: Call) -> Answer:
         group = text_of(call.ext, "consumerGroup")

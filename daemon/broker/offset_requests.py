@@ -1,6 +1,6 @@
 """Group offsets and queue bounds, served from the tables in shared memory.
 
-Owns the requests 14, 15, 29, 30, 31 and OFFSET_SLOTS. It does not know messages.
+Owns the requests 14, 15, 29, 30, 31, 32 and OFFSET_SLOTS. It does not know messages.
 
 A query never creates anything; a commit and OFFSET_SLOTS create the group and the place of its progress. What 14
 answers for a group that never committed is RocketMQ's rule, on which its clients' "consume from where" rests: 0 while
@@ -38,8 +38,17 @@ class OffsetRequests:
             Request.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
             Request.GET_MAX_OFFSET: self._max,
             Request.GET_MIN_OFFSET: self._min,
+            Request.GET_EARLIEST_MSG_STORETIME: self._earliest,
             Request.OFFSET_SLOTS: self._slots,
         }
+
+    def _queue_or_none(self, call: Call) -> int | None:
+        """Index of the queue a request names; None where RocketMQ takes any name for an empty queue."""
+        if call.connection.is_local:
+            return self._queue(call)
+        topic = self._tables.topic(text_of(call.ext, "topic"))
+        queue_id = number_of(call.ext, "queueId", most=INT32_MAX)
+        return topic.queues[queue_id] if topic is not None and queue_id < len(topic.queues) else None
 
     def _queue(self, call: Call) -> int:
         """Index of the queue a request names."""
@@ -64,7 +73,7 @@ class OffsetRequests:
         committed = self._tables.committed(slot) if slot is not None else -1
         if committed >= 0:
             return _offset(committed)
-        if self._tables.queue_bounds(queue).offset_min <= 0:
+        if self._tables.queue_bounds(queue).offset_min <= 0 and call.ext.get("setZeroIfNotFound") != "false":
             return _offset(0)
         raise RemoteError(Response.QUERY_NOT_FOUND, _NEVER_COMMITTED)
 
@@ -77,13 +86,22 @@ class OffsetRequests:
 
     def _search(self, call: Call) -> Answer:
         time_ms = number_of(call.ext, "timestamp", least=-1)
-        return _offset(self._tables.search_time(self._queue(call), max(0, time_ms)))
+        queue = self._queue_or_none(call)
+        return _offset(self._tables.search_time(queue, max(0, time_ms)) if queue is not None else 0)
 
     def _max(self, call: Call) -> Answer:
-        return _offset(self._tables.queue_bounds(self._queue(call)).offset_max)
+        queue = self._queue_or_none(call)
+        return _offset(self._tables.queue_bounds(queue).offset_max if queue is not None else 0)
 
     def _min(self, call: Call) -> Answer:
-        return _offset(self._tables.queue_bounds(self._queue(call)).offset_min)
+        queue = self._queue_or_none(call)
+        return _offset(self._tables.queue_bounds(queue).offset_min if queue is not None else 0)
+
+    def _earliest(self, call: Call) -> Answer:
+        queue = self._queue_or_none(call)
+        if queue is None:
+            return Answer(ext={"timestamp": "-1"})
+        return Answer(ext={"timestamp": str(self._tables.store_ms(queue, self._tables.queue_bounds(queue).offset_min))})
 
     def _slots(self, call: Call) -> Answer:
         topic = find_topic(self._tables, text_of(call.ext, "topic"), broker_name=self._settings.broker_name)

@@ -34,6 +34,11 @@ class BrokerSettings:
     message_bytes_max: int = 4 << 20  # RocketMQ's maxMessageSize
     properties_bytes_max: int = PROPERTIES_BYTES_MAX
     flush_timeout_ms: int = 5000  # RocketMQ's syncFlushTimeout
+    pull_count_max: int = 32  # RocketMQ's maxTransferCountOnMessageInMemory, and the one below
+    pull_bytes_max: int = 256 << 10
+    suspend_ms_max: int = 120_000  # RocketMQ's clients ask for 15 or 20 s
+    held_pulls_max: int = 20_000
+    held_pulls_per_connection_max: int = 4096  # one client of a topic of 1024 queues holds as many
     subscription_grace_ms: int = 600_000  # long enough to replace the members of a group one by one
     member_expiry_ms: int = 120_000  # RocketMQ's; its clients send a heartbeat every 30 s
     groups_per_client_max: int = 256

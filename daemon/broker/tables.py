@@ -119,6 +119,9 @@ class Tables(Protocol):
     def set_committed(self, slot: int, queue_offset: int) -> None:
         """Set the next queue offset to deliver."""
 
+    def offset_owned(self, slot: int) -> bool:
+        """Say whether a living local member owns the queue whose progress is kept there."""
+
     def queue_bounds(self, queue: int) -> QueueBounds:
         """Return which queue offsets exist."""
 

@@ -86,7 +86,7 @@ class Registry:
         is_complete = connection_id == EMBEDDED
         same = known is not None and (known.address, known.version) == (identity.address, claim.version)
         takes_topics = identity.broker_id == MASTER_ID and not same
-        self._check_space(claim, takes_topics=takes_topics)
+        self._check_space(claim, takes_topics=takes_topics, is_complete=is_complete)
         if entry is None:
             entry = self._brokers[identity.broker_name] = BrokerEntry(identity.cluster, {})
         entry.cluster = identity.cluster
@@ -186,13 +186,18 @@ class Registry:
         """Return every broker by name."""
         return self._brokers
 
+    @property
+    def route_count(self) -> int:
+        """Pairs of topic and broker."""
+        return self._routes
+
     def topics(self) -> Mapping[str, Mapping[str, QueueEntry]]:
         """Return every topic's queues by broker name."""
         return self._topics
 
     # -- inside
 
-    def _check_space(self, claim: Claim, *, takes_topics: bool) -> None:
+    def _check_space(self, claim: Claim, *, takes_topics: bool, is_complete: bool) -> None:
         name, settings = claim.identity.broker_name, self._settings
         entry = self._brokers.get(name)
         if entry is None and len(self._brokers) >= settings.brokers_max:
@@ -203,6 +208,9 @@ class Registry:
         if takes_topics:
             new_topics = sum(topic not in self._topics for topic in claim.topics)
             new_routes = sum(name not in self._topics.get(topic, ()) for topic in claim.topics)
+            for topic in self._missing(name, claim.topics) if is_complete else ():
+                new_topics -= len(self._topics[topic]) == 1
+                new_routes -= 1
             self._check_room(new_topics=new_topics, new_routes=new_routes)
 
     def _check_room(self, *, new_topics: int, new_routes: int) -> None:
@@ -214,13 +222,16 @@ class Registry:
 
     def _put_queues(self, broker_name: str, topics: Mapping[str, QueueEntry], *, is_complete: bool) -> None:
         if is_complete:
-            for topic in [name for name, queues in self._topics.items() if broker_name in queues]:
-                if topic not in topics:
-                    self._drop_queue(topic, broker_name)
+            for topic in self._missing(broker_name, topics):
+                self._drop_queue(topic, broker_name)
         for topic, queue in topics.items():
             queues = self._topics.setdefault(topic, {})
             self._routes += broker_name not in queues
             queues[broker_name] = queue
+
+    def _missing(self, broker_name: str, topics: Mapping[str, QueueEntry]) -> list[str]:
+        """The topics of a broker that are not among these."""
+        return [topic for topic, queues in self._topics.items() if broker_name in queues and topic not in topics]
 
     def _drop_queue(self, topic: str, broker_name: str) -> None:
         queues = self._topics[topic]

@@ -63,6 +63,14 @@ class HeartbeatData(msgspec.Struct):
     withoutSub: bool = False
 
 
+class ClientConfig(msgspec.Struct):
+    """Body of CHECK_CLIENT_CONFIG."""
+
+    clientId: str | None = None
+    group: str | None = None
+    subscriptionData: SubscriptionData | None = None
+
+
 class ConsumerList(msgspec.Struct):
     """Body of the answer to GET_CONSUMER_LIST_BY_GROUP."""
 

@@ -9,7 +9,7 @@ Owns the facts, and nothing that is done with them: `request_table` reads them. 
              internal   servers among themselves    refused  never served, by anybody: obsolete, or dangerous
     field    name[!][:int|:long|:bool]              "!" must be there; without a type it is text
 
-Fields every request may carry are not repeated: `bname`, and from 5.x on `ns`, `nsd`, `oway`, `lo`; with ACL
+Fields every request may carry are not repeated: `bname`, `ReqT`, and from 5.x on `ns`, `nsd`, `oway`, `lo`; with ACL
 `AccessKey`, `Signature`, `SecurityToken`. Fields that only shmq's own client sends are not here either.
 """
 

@@ -23,6 +23,7 @@ class MemoryTables:
         self.all_groups: dict[str, int] = {}
         self.slots: dict[tuple[int, int], int] = {}
         self.progress: dict[int, int] = {}
+        self.owned: set[int] = set()
         self.bounds: dict[int, QueueBounds] = {}
         self.clients: dict[int, tuple[int, int, int]] = {}
         self.dead: set[tuple[int, int]] = set()
@@ -104,6 +105,9 @@ class MemoryTables:
 
     def set_committed(self, slot: int, queue_offset: int) -> None:
         self.progress[slot] = queue_offset
+
+    def offset_owned(self, slot: int) -> bool:
+        return slot in self.owned
 
     def queue_bounds(self, queue: int) -> QueueBounds:
         return self.bounds.get(queue, QueueBounds(0, 0))

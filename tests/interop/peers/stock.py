@@ -56,20 +56,31 @@ class StockBroker:
 
     Attributes:
         name_server, broker_address: "127.0.0.1:port".
+
+    Args:
+        registers_with: a name server "host:port" to use; without it one is started.
+        registers_also: name servers besides that one, "host:port;host:port".
     """
 
     def __init__(
-        self, version: str, *, heap: Sequence[str] = SMALL_HEAP, settings: dict[str, object] | None = None
+        self,
+        version: str,
+        *,
+        heap: Sequence[str] = SMALL_HEAP,
+        settings: dict[str, object] | None = None,
+        registers_with: str = "",
+        registers_also: str = "",
     ) -> None:
         self.version = version
         self.broker_name = "broker-a"
         self._heap = list(heap)
         self._settings = {**SMALL_FILES, **(settings or {})}
+        self._registers_also = registers_also
         self._children: list[Child] = []
         self._java = program("java", DEFAULT_JDK)
         self._libraries = class_path(jars(SERVERS[version]))
         self.directory = Path(tempfile.mkdtemp(prefix="shmq-stock-"))
-        self.name_server = self.broker_address = ""
+        self.name_server, self.broker_address = registers_with, ""
 
     @property
     def store(self) -> Path:
@@ -84,14 +95,10 @@ class StockBroker:
     def start(self) -> Self:
         """Start both and wait until they answer."""
         make_home(self.directory)
-        self.name_server = f"127.0.0.1:{free_ports()}"
+        if not self.name_server:
+            self._start_name_server()
         port = free_ports(VIP_DISTANCE, HA_DISTANCE)
         self.broker_address = f"127.0.0.1:{port}"
-        servers = self._launch(
-            "org.apache.rocketmq.namesrv.NamesrvStartup",
-            {"listenPort": self.name_server.split(":")[1], "kvConfigPath": self.directory / "kvConfig.json"},
-        )
-        servers.wait_for(lambda: accepts(self.name_server), "the name server listens", START_TIMEOUT)
         broker = self._launch(
             "org.apache.rocketmq.broker.BrokerStartup",
             {
@@ -102,7 +109,7 @@ class StockBroker:
                 "brokerIP2": "127.0.0.1",
                 "listenPort": port,
                 "haListenPort": port + HA_DISTANCE,
-                "namesrvAddr": self.name_server,
+                "namesrvAddr": f"{self.name_server};{self._registers_also}".strip(";"),
                 "storePathRootDir": self.store,
                 "storePathCommitLog": self.store / "commitlog",
                 "autoCreateTopicEnable": "true",
@@ -131,6 +138,14 @@ class StockBroker:
 
     def __exit__(self, *exc: object) -> None:
         self.stop()
+
+    def _start_name_server(self) -> None:
+        self.name_server = f"127.0.0.1:{free_ports()}"
+        servers = self._launch(
+            "org.apache.rocketmq.namesrv.NamesrvStartup",
+            {"listenPort": self.name_server.split(":")[1], "kvConfigPath": self.directory / "kvConfig.json"},
+        )
+        servers.wait_for(lambda: accepts(self.name_server), "the name server listens", START_TIMEOUT)
 
     def _launch(self, main: str, properties: dict[str, object]) -> Child:
         name = main.rsplit(".", 1)[1]

@@ -1,0 +1,335 @@
+"""Pulls: RocketMQ's checks and statuses, filters, and waiting for what is not there yet."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shmq.daemon.broker.broker import Broker
+from shmq.daemon.broker.effects import Effect, Reply
+from shmq.daemon.broker.log import NewRecord
+from shmq.daemon.broker.requests import Address
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import QueueBounds
+from shmq.message import parse_properties
+from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body
+from shmq.protocol.codes import Request
+from shmq.protocol.command import FLAG_ONEWAY, Command
+
+COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
+SUSPEND_MS = 15_000
+
+
+class Consumer:
+    """TCP connections that pull one queue, and a log to put messages into."""
+
+    def __init__(self, tables: Any, log: Any, settings: BrokerSettings) -> None:
+        self.tables, self.log = tables, log
+        tables.topic_put("orders", read_queues=2, write_queues=2, perm=6, flags=0, kind=0)
+        self.broker = Broker(tables, settings, now_ms=0, log=log)
+        for connection_id in (1, 2):
+            self.broker.connected(
+                connection_id, None, 0, remote=Address("10.0.0.9", 4), local=Address("127.0.0.1", 10911)
+            )
+        self.queue = tables.topic("orders").queues[0]
+
+    def put(self, *bodies: bytes, tag: str = "") -> None:
+        properties = f"TAGS\x01{tag}\x02".encode() if tag else b""
+        for body in bodies:
+            self.log.append(self.tables.topic("orders"), 0, NewRecord(body, properties))
+
+    def beat(self, tags: str = "*", *, version: int = 5, model: str = "CLUSTERING", group: str = "g") -> None:
+        data = ConsumerData(group, [SubscriptionData("orders", tags, version)], messageModel=model)
+        self.broker.handle(1, Command(code=Request.HEART_BEAT, body=encode_body(HeartbeatData("c", [data]))), 0)
+
+    def effects(self, offset: int = 0, flags: int = SUBSCRIPTION, *, now_ms: int = 0, **changes: Any) -> list[Effect]:
+        ext = {
+            "consumerGroup": "g",
+            "topic": "orders",
+            "queueId": "0",
+            "queueOffset": str(offset),
+            "maxMsgNums": "32",
+            "sysFlag": str(flags),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": str(SUSPEND_MS),
+            "subVersion": "5",
+            "subscription": "*",
+        }
+        code, flag, connection = changes.pop("code", 11), changes.pop("flag", 0), changes.pop("connection", 1)
+        ext |= {name: str(value) for name, value in changes.items() if value is not None}
+        for name in [name for name, value in changes.items() if value is None]:
+            del ext[name]
+        return self.broker.handle(connection, Command(code=code, opaque=3, flag=flag, ext=ext), now_ms)
+
+    def pull(self, offset: int = 0, flags: int = SUBSCRIPTION, **changes: Any) -> Command:
+        (reply,) = self.effects(offset, flags, **changes)
+        assert isinstance(reply, Reply) and reply.command.opaque == 3
+        return reply.command
+
+    def committed(self, group: str = "g") -> int:
+        slot = self.tables.offset_slot(self.tables.group(group), self.queue)
+        return -1 if slot is None else self.tables.committed(slot)
+
+
+@pytest.fixture
+def consumer(tables: Any, log: Any, settings: BrokerSettings) -> Consumer:
+    return Consumer(tables, log, settings)
+
+
+def replies(effects: Sequence[Effect]) -> list[tuple[int, int, bytes]]:
+    return [
+        (effect.connection_id, effect.command.code, effect.command.body)
+        for effect in effects
+        if isinstance(effect, Reply)
+    ]
+
+
+@pytest.mark.parametrize("code", [11, 361])
+def test_messages_come_as_they_are_in_the_log(consumer: Consumer, code: int) -> None:
+    consumer.put(b"a", b"b", b"c")
+    reply = consumer.pull(1, code=code)
+    assert (reply.code, reply.remark, reply.body) == (0, "FOUND", b"1|orders|b2|orders|c")
+    assert reply.ext == {
+        "suggestWhichBrokerId": "0",
+        "nextBeginOffset": "3",
+        "minOffset": "0",
+        "maxOffset": "3",
+    }
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "offset", "code", "status", "following"),
+    [
+        (0, 0, 0, 19, "NO_MESSAGE_IN_QUEUE", 0),
+        (0, 0, 5, 21, "NO_MESSAGE_IN_QUEUE", 0),
+        (2, 4, 1, 21, "OFFSET_TOO_SMALL", 2),
+        (2, 4, -1, 21, "OFFSET_TOO_SMALL", 2),
+        (2, 4, 4, 19, "OFFSET_OVERFLOW_ONE", 4),
+        (0, 4, 99, 21, "OFFSET_OVERFLOW_BADLY", 4),
+        (2, 4, 99, 21, "OFFSET_OVERFLOW_BADLY", 4),
+        (0, 6, 4, 19, "OFFSET_FOUND_NULL", 4),  # stored, but not on disk yet
+    ],
+)
+def test_an_offset_without_messages_has_rocketmqs_status(
+    consumer: Consumer, low: int, high: int, offset: int, code: int, status: str, following: int
+) -> None:
+    consumer.put(*[b"x"] * 4)
+    consumer.tables.bounds[consumer.queue] = QueueBounds(low, high)
+    reply = consumer.pull(offset)
+    assert (reply.code, reply.remark, reply.ext["nextBeginOffset"]) == (code, status, str(following))
+    assert (reply.ext["minOffset"], reply.ext["maxOffset"], reply.ext["suggestWhichBrokerId"]) == (
+        str(low),
+        str(high),
+        "0",
+    )
+
+
+def test_a_consumer_that_is_sent_elsewhere_leaves_a_message_about_it(consumer: Consumer) -> None:
+    consumer.put(b"a")
+    consumer.pull(9)
+    queue = consumer.tables.topic("OFFSET_MOVED_EVENT").queues[0]
+    ((_, record, _),) = consumer.log.records[queue]
+    assert json.loads(record.body) == {
+        "consumerGroup": "g",
+        "messageQueue": {"brokerName": "default", "queueId": 0, "topic": "orders"},
+        "offsetNew": 1,
+        "offsetRequest": 9,
+    }
+    assert parse_properties(record.properties.decode()) == {"TAGS": "g", "KEYS": "g"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "remark"),
+    [
+        ({"consumerGroup": "a/b"}, 26, "subscription group [a/b] does not exist"),
+        ({"topic": "nothing"}, 17, "topic[nothing] not exist, apply first please!"),
+        ({"topic": "closed"}, 16, "the topic[closed] pulling message is forbidden"),
+        (
+            {"queueId": 2},
+            1,
+            "queueId[2] is illegal, topic:[orders] topicConfig.readQueueNums:[2] consumer:[10.0.0.9:4]",
+        ),
+        ({"queueId": -1}, 1, "queueId[-1] is illegal"),
+        ({"subscription": "||"}, 23, "parse the consumer's subscription failed"),
+        (
+            {"expressionType": "SQL92", "subscription": "a > 1"},
+            1,
+            "The broker does not support consumer to filter message by SQL92",
+        ),
+        ({"sysFlag": 0}, 24, "the consumer's group info not exist"),
+        ({"queueOffset": None}, 1, "queueOffset"),
+        ({"maxMsgNums": "many"}, 1, "maxMsgNums"),
+    ],
+)
+def test_what_rocketmq_refuses_is_refused_in_its_words(
+    consumer: Consumer, changes: dict[str, Any], code: int, remark: str
+) -> None:
+    consumer.put(b"a")
+    consumer.tables.topic_put("closed", read_queues=1, write_queues=1, perm=2, flags=0, kind=0)
+    reply = consumer.pull(**changes)
+    assert reply.code == code and remark in str(reply.remark)
+
+
+def test_an_unknown_group_comes_into_being(consumer: Consumer) -> None:
+    assert consumer.tables.group("g") is None
+    consumer.pull()
+    assert consumer.tables.group("g") is not None
+
+
+@pytest.mark.parametrize(
+    ("config", "code", "remark"),
+    [
+        ({"consumeEnable": False}, 16, "subscription group no permission, g"),
+        ({"consumeBroadcastEnable": False}, 16, "the consumer group[g] can not consume by broadcast way"),
+    ],
+)
+def test_a_group_that_may_not_consume_is_told(
+    consumer: Consumer, config: dict[str, bool], code: int, remark: str
+) -> None:
+    body = json.dumps({"groupName": "g", **config}).encode()
+    consumer.broker.handle(2, Command(code=Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body), 0)
+    consumer.beat(model="BROADCASTING")
+    reply = consumer.pull(flags=0)
+    assert (reply.code, reply.remark) == (code, remark)
+
+
+def test_without_a_subscription_in_the_request_the_heartbeats_count(consumer: Consumer) -> None:
+    consumer.put(b"a", tag="A")
+    consumer.put(b"b", tag="B")
+    consumer.beat("A || C", version=5)
+    assert consumer.pull(flags=0, subscription="B").body == b"0|orders|a"
+    assert consumer.pull(flags=SUBSCRIPTION, subscription="B").body == b"1|orders|b"
+    stale = consumer.pull(flags=0, subVersion=6)
+    assert (stale.code, stale.remark) == (25, "the consumer's subscription not latest")
+    consumer.tables.topic_put("other", read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
+    missing = consumer.pull(flags=0, topic="other")
+    assert missing.code == 24 and str(missing.remark).startswith("the consumer's subscription not exist")
+
+
+def test_messages_with_other_tags_are_passed_over_at_once(consumer: Consumer) -> None:
+    consumer.put(b"a", b"b", tag="A")
+    reply = consumer.pull(flags=SUBSCRIPTION | SUSPEND, subscription="B")
+    assert (reply.code, reply.remark, reply.ext["nextBeginOffset"]) == (20, "NO_MATCHED_MESSAGE", "2")
+
+
+def test_one_pull_is_bounded_in_number_and_bytes_but_brings_one_message(
+    tables: Any, log: Any, settings: BrokerSettings
+) -> None:
+    consumer = Consumer(tables, log, replace(settings, pull_count_max=3, pull_bytes_max=25))
+    consumer.put(*[b"x"] * 9)
+    assert consumer.pull().ext["nextBeginOffset"] == "2"
+    assert consumer.pull(maxMsgNums=1).ext["nextBeginOffset"] == "1"
+    assert consumer.pull(maxMsgNums=0).ext["nextBeginOffset"] == "1"
+    consumer.put(b"long" * 100)
+    assert consumer.pull(9).ext["nextBeginOffset"] == "10"
+
+
+def test_a_pull_commits_when_it_is_asked_to_and_once(consumer: Consumer) -> None:
+    consumer.put(b"a", b"b")
+    consumer.pull(0, SUBSCRIPTION, commitOffset=1)
+    assert consumer.committed() == -1
+    assert consumer.effects(2, SUBSCRIPTION | COMMIT | SUSPEND, commitOffset=2) == []
+    assert consumer.committed() == 2
+    consumer.tables.set_committed(consumer.tables.offset_slot(consumer.tables.group("g"), consumer.queue), 1)
+    consumer.put(b"c")
+    assert replies(consumer.broker.arrived([consumer.queue], 1)) == [(1, 0, b"2|orders|c")]
+    assert consumer.committed() == 1
+    consumer.pull(0, SUBSCRIPTION | COMMIT, commitOffset=-1)
+    assert consumer.committed() == 1
+
+
+HELD = SUBSCRIPTION | SUSPEND
+
+
+def test_a_pull_waits_for_a_message_of_its_queue(consumer: Consumer) -> None:
+    assert consumer.effects(0, HELD) == [] and consumer.effects(0, HELD, connection=2) == []
+    assert consumer.broker.wanted.queues == {consumer.queue: 0}
+    assert consumer.broker.arrived([consumer.queue], 1) == []
+    consumer.put(b"a")
+    assert consumer.broker.arrived([consumer.queue + 1], 1) == []
+    assert replies(consumer.broker.arrived([consumer.queue], 1)) == [(1, 0, b"0|orders|a"), (2, 0, b"0|orders|a")]
+    assert consumer.broker.wanted.is_nothing
+    assert consumer.broker.arrived([consumer.queue], 2) == []
+
+
+def test_a_send_over_tcp_wakes_the_pulls_after_its_own_reply(consumer: Consumer) -> None:
+    assert consumer.effects(0, HELD, connection=2) == []
+    ext = dict(zip("abcdefghi", ("p", "orders", "TBW102", "4", "0", "0", "0", "0", ""), strict=True))
+    effects = consumer.broker.handle(1, Command(code=310, ext=ext, body=b"x"), 5)
+    assert [connection for connection, *_ in replies(effects)] == [1, 2]
+
+
+def test_a_pull_that_does_not_want_to_wait_does_not(consumer: Consumer) -> None:
+    assert consumer.pull(0, SUBSCRIPTION).code == 19
+    assert consumer.pull(0, HELD, suspendTimeoutMillis=0).code == 19
+
+
+def test_when_its_time_is_over_a_pull_is_answered_that_there_is_nothing(consumer: Consumer) -> None:
+    consumer.effects(0, HELD, now_ms=100)
+    assert replies(consumer.broker.tick(99 + SUSPEND_MS)) == []
+    (reply,) = consumer.broker.tick(100 + SUSPEND_MS)
+    assert isinstance(reply, Reply)
+    assert (reply.command.code, reply.command.remark) == (19, "NO_MESSAGE_IN_QUEUE")
+    assert reply.command.ext["nextBeginOffset"] == "0"
+    assert consumer.broker.wanted.is_nothing
+
+
+def test_messages_it_does_not_want_wake_no_pull_and_are_not_looked_at_twice(consumer: Consumer) -> None:
+    consumer.effects(0, HELD, subscription="B", now_ms=0)
+    consumer.put(b"a", b"b", tag="A")
+    assert consumer.broker.arrived([consumer.queue], 1) == []
+    assert consumer.broker.wanted.queues == {consumer.queue: 2}
+    (reply,) = consumer.broker.tick(SUSPEND_MS)
+    assert isinstance(reply, Reply)
+    assert (reply.command.code, reply.command.ext["nextBeginOffset"]) == (20, "2")
+    consumer.effects(2, HELD, subscription="B")
+    consumer.put(b"c", tag="B")
+    assert replies(consumer.broker.arrived([consumer.queue], 1)) == [(1, 0, b"2|orders|c")]
+
+
+def test_under_synchronous_flush_a_pull_is_woken_by_the_disk(tables: Any, log: Any, settings: BrokerSettings) -> None:
+    consumer = Consumer(tables, log, replace(settings, wait_durable=True))
+    consumer.effects(0, HELD)
+    consumer.tables.bounds[consumer.queue] = QueueBounds(0, 1)  # stored, and the log does not show it
+    assert consumer.broker.arrived([consumer.queue], 1) == []
+    consumer.put(b"a")
+    assert replies(consumer.broker.flushed(log.end, 1)) == [(1, 0, b"0|orders|a")]
+
+
+def test_a_topic_that_goes_away_ends_the_wait_at_its_time(consumer: Consumer) -> None:
+    consumer.effects(0, HELD)
+    consumer.tables.topic_delete("orders")
+    assert [code for _, code, _ in replies(consumer.broker.tick(SUSPEND_MS))] == [17]
+    consumer.tables.topic_put("orders", read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
+    consumer.queue = consumer.tables.topic("orders").queues[0]
+    consumer.effects(0, HELD)
+    consumer.tables.topic_delete("orders")
+    consumer.tables.topic_put("orders", read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
+    assert [code for _, code, _ in replies(consumer.broker.tick(SUSPEND_MS))] == [19]
+
+
+def test_what_a_gone_connection_waited_for_is_forgotten(consumer: Consumer) -> None:
+    consumer.effects(0, HELD)
+    consumer.effects(0, HELD, connection=2)
+    consumer.broker.disconnected(1, 0)
+    consumer.put(b"a")
+    assert replies(consumer.broker.arrived([consumer.queue], 1)) == [(2, 0, b"0|orders|a")]
+
+
+def test_a_oneway_pull_is_never_answered(consumer: Consumer) -> None:
+    assert consumer.effects(0, HELD, flag=FLAG_ONEWAY) == []
+    consumer.put(b"a")
+    assert consumer.broker.arrived([consumer.queue], 1) == []
+
+
+def test_nobody_holds_more_pulls_than_there_is_room_for(tables: Any, log: Any, settings: BrokerSettings) -> None:
+    consumer = Consumer(tables, log, replace(settings, held_pulls_max=3, held_pulls_per_connection_max=2))
+    assert consumer.effects(0, HELD) == consumer.effects(0, HELD) == []
+    reply = consumer.pull(0, HELD)
+    assert (reply.code, str(reply.remark).startswith("[OVERLOAD]")) == (2, True)
+    assert consumer.effects(0, HELD, connection=2) == []
+    assert consumer.pull(0, HELD, connection=2).code == 2
+    consumer.broker.disconnected(1, 0)
+    assert consumer.effects(0, HELD, connection=2) == []
