@@ -19,6 +19,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.client.remote import assignment, returning
+from shmq.client.remote.admin_service import AdminService
 from shmq.client.remote.duties import Duties
 from shmq.client.remote.faults import FaultTable
 from shmq.client.remote.group_reader import GroupReader
@@ -36,7 +37,8 @@ from shmq.client.remote.share import RemoteShare
 from shmq.client.remote.unique_id import UniqueIds
 from shmq.client.remote.upkeep import Upkeep
 from shmq.client.transport import QueueSlot
-from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError, UsageError
+from shmq.errors import BrokerNotRunning, RemoteError, RequestTimeout, ShmqError, UsageError
+from shmq.protocol.codes import Response
 from shmq.protocol.dialect import MessageQueue
 
 if TYPE_CHECKING:
@@ -299,9 +301,17 @@ class RemoteSession:
         self.call(self._commit(group, {self.numbers.queue(topic, number): at for number, at in offsets.items()}))
 
     async def _commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        await asyncio.gather(
-            *(self.queues.commit(group, queue, offset, self.timeout) for queue, offset in offsets.items())
-        )
+        await asyncio.gather(*(self._commit_one(group, queue, offset) for queue, offset in offsets.items()))
+
+    async def _commit_one(self, group: str, queue: MessageQueue, offset: int) -> None:
+        try:
+            await self.queues.commit(group, queue, offset, self.timeout)
+        except RemoteError as error:
+            if error.code != Response.SUBSCRIPTION_GROUP_NOT_EXIST:
+                raise
+            # RocketMQ 5 wants the group to exist; where that is allowed, offsets make it, as they do in RocketMQ 4.
+            await AdminService(self).put_group(group)
+            await self.queues.commit(group, queue, offset, self.timeout)
 
     # -- on the I/O thread
     async def pull(self, question: PullQuestion, broker_id: int, timeout: float) -> Pulled:
