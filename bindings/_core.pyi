@@ -171,7 +171,9 @@ class Store:
     def dirty_queues(self, limit: int, start: int = 0, /) -> list[tuple[int, int, int]]:
         """(queue index, persisted, offset_max) of queues whose units are not all in files."""
     def units_read(self, queue: int, first: int, count: int, /) -> bytes:
-        """Units that are in memory, else those in their file, 20 bytes each; may be shorter."""
+        """Units still in memory, 20 bytes each; may be shorter."""
+    def units_stored(self, queue: int, first: int, count: int, /) -> bytes:
+        """Units in memory, else in their file, 20 bytes each; may be shorter."""
     def units_restore(self, queue: int, first: int, units: bytes, /) -> None: ...
     def set_persisted(self, queue: int, offset: int, /) -> None: ...
     def set_queue(self, queue: int, *, offset_min: int, offset_max: int, persisted: int) -> None:
@@ -242,6 +244,8 @@ class Store:
         """Become the owner if nobody live is (our client slot); True when it is ours."""
     def offset_leave(self, slot: int, /) -> None:
         """Give the queue up if it is ours."""
+    def offset_free(self, slot: int, /) -> None:
+        """Take the queue away from whoever owns it; its acknowledgements do not move the offset from here on."""
     def offsets(self) -> list[tuple[int, int, int, int, int, int]]:
         """(slot, group, queue, committed or -1, owner client slot or -1, updated_ms)."""
     def offset_counts(self) -> bytes:

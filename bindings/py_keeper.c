@@ -207,7 +207,7 @@ static PyObject *keeper_dirty_queues(PyStore *self, PyObject *args)
     return list;
 }
 
-static PyObject *keeper_units_read(PyStore *self, PyObject *args)
+static PyObject *units_bytes(PyStore *self, PyObject *args, bool files)
 {
     unsigned int queue, count;
     unsigned long long first;
@@ -221,11 +221,21 @@ static PyObject *keeper_units_read(PyStore *self, PyObject *args)
         return NULL;
     }
     uint32_t got = shmq_units_read(&self->core, queue, first, count, (uint8_t *)PyBytes_AS_STRING(out));
-    if (got == 0) {
+    if (got == 0 && files) {
         got = shmq_units_read_file(&self->core, queue, first, count, (uint8_t *)PyBytes_AS_STRING(out));
     }
     _PyBytes_Resize(&out, (Py_ssize_t)got * SHMQ_UNIT_BYTES);
     return out;
+}
+
+static PyObject *keeper_units_read(PyStore *self, PyObject *args)
+{
+    return units_bytes(self, args, false);
+}
+
+static PyObject *keeper_units_stored(PyStore *self, PyObject *args)
+{
+    return units_bytes(self, args, true);
 }
 
 static PyObject *keeper_units_restore(PyStore *self, PyObject *args)
@@ -363,6 +373,8 @@ PyMethodDef keeper_methods[] = {
     {"dirty_queues", (PyCFunction)keeper_dirty_queues, METH_VARARGS,
      "(queue index, persisted, offset_max) of queues whose units are not all in files."},
     {"units_read", (PyCFunction)keeper_units_read, METH_VARARGS,
+     "Units still in memory, 20 bytes each; may be shorter."},
+    {"units_stored", (PyCFunction)keeper_units_stored, METH_VARARGS,
      "Units in memory, else in their file, 20 bytes each; may be shorter."},
     {"units_restore", (PyCFunction)keeper_units_restore, METH_VARARGS, "Put units back after a restart."},
     {"set_persisted", (PyCFunction)keeper_set_persisted, METH_VARARGS, "Units below it are in the ConsumeQueue files."},

@@ -3,8 +3,9 @@
  *   owner word of an offset slot     client slot + 1 | slot generation << 32      0: nobody
  *
  * A client slot is live while its generation is the one in the word, its state is not FREE and its process (pid and
- * start time) exists. (1) Only compare-and-swap changes an owner word. (2) An owner word of the dead may be replaced by
- * anybody.
+ * start time) exists. (1) Only compare-and-swap gives a queue to anybody. (2) An owner word of the dead may be replaced by
+ * anybody. (3) The broker takes a word away from the living when it sets a group's offset: the member finds out when it
+ * next looks, and until then nothing it acknowledges moves the offset.
  */
 #include <string.h>
 
@@ -239,6 +240,16 @@ static PyObject *members_offset_leave(PyStore *self, PyObject *value)
     Py_RETURN_NONE;
 }
 
+static PyObject *members_offset_free(PyStore *self, PyObject *value)
+{
+    struct shmq_offset *entry = offset_entry(self, value);
+    if (!entry || !store_check_writable(self)) {
+        return NULL;
+    }
+    atomic_store_explicit(&entry->owner, 0, memory_order_seq_cst);
+    Py_RETURN_NONE;
+}
+
 static PyObject *members_offsets(PyStore *self, PyObject *unused)
 {
     (void)unused;
@@ -373,6 +384,7 @@ PyMethodDef member_methods[] = {
     {"offset_take", (PyCFunction)members_offset_take, METH_O,
      "Become the owner if nobody live is; True when it is ours."},
     {"offset_leave", (PyCFunction)members_offset_leave, METH_O, "Give the queue up if it is ours."},
+    {"offset_free", (PyCFunction)members_offset_free, METH_O, "Take the queue away from whoever owns it."},
     {"offsets", (PyCFunction)members_offsets, METH_NOARGS,
      "(slot, group, queue, committed or -1, owner client slot or -1, updated_ms) of every offset slot."},
     {"offset_counts", (PyCFunction)members_offset_counts, METH_NOARGS,

@@ -29,7 +29,7 @@ from shmq.daemon.bridge.peer import peer_of
 from shmq.daemon.bridge.reception import Reception
 from shmq.daemon.bridge.security import Security
 from shmq.daemon.bridge.tcp_listener import address_of, prepare_accepted
-from shmq.daemon.broker.effects import Close, Effect, Notify, Reply, Report
+from shmq.daemon.broker.effects import Close, Effect, Notify, Reply, Report, Wake
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
@@ -242,6 +242,9 @@ class Bridge:
             if isinstance(effect, Report):
                 self.log("broker", text=effect.text)
                 continue
+            if isinstance(effect, Wake):
+                asyncio.get_running_loop().call_later(effect.after_ms / 1000, self._woken)
+                continue
             connection = self._connections.get(effect.connection_id)
             if connection is None:
                 continue
@@ -266,6 +269,10 @@ class Bridge:
             self._carry_out(self._logic.tick(self._now_ms()))
         except ShmqError as error:
             self.log("tick.failed", reason=str(error))
+
+    def _woken(self) -> None:
+        if not self._is_closed:
+            self._guarded("a wake-up", lambda: self._logic.woken(self._now_ms()))
 
     def close(self) -> None:
         """Stop accepting and cut every connection; client slots stay with their processes."""

@@ -42,6 +42,9 @@ class Logic(Protocol):
     def flushed(self, durable_end: int, now_ms: int) -> Iterable[Effect]:
         """Serve who waited for the log to be on disk up to a position."""
 
+    def woken(self, now_ms: int) -> Iterable[Effect]:
+        """Do what a `Wake` asked for."""
+
     def disconnected(self, connection_id: int, now_ms: int) -> Iterable[Effect]:
         """Forget a connection."""
 
@@ -62,4 +65,8 @@ class QuietLogic:
 
     def flushed(self, durable_end: int, now_ms: int) -> Iterable[Effect]:
         """Nothing waits."""
+        return ()
+
+    def woken(self, now_ms: int) -> Iterable[Effect]:
+        """Nothing asked for it."""
         return ()

@@ -26,6 +26,7 @@ from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.listener import Listener
 from shmq.daemon.bridge.log_watch import LogWatch
 from shmq.daemon.bridge.security import Security
+from shmq.daemon.bridge.store_index import StoreIndex
 from shmq.daemon.bridge.store_log import StoreLog
 from shmq.daemon.bridge.store_tables import StoreTables
 from shmq.daemon.bridge.tcp_listener import TcpListener, listen_with_vip
@@ -107,11 +108,14 @@ def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: E
         for listener in listeners:
             open_things.callback(listener.close)
         tables = StoreTables(store, instance, access_rights())
+        index = StoreIndex(store, access_rights())
+        open_things.callback(index.close)
         broker = Broker(
             tables,
             _settings(options, instance, store, listeners),
             now_ms=time.monotonic_ns() // 1_000_000,
             log=StoreLog(store, report=lambda text: log("log.damaged", text=text)),
+            index=index,
             admission=security.admission,
         )
         opened = _Opened(place, options, limits, log, store, tables, broker, listeners, before, security)

@@ -130,6 +130,9 @@ class StoreTables:
     def set_committed(self, slot: int, queue_offset: int) -> None:
         self._store.offset_set(slot, queue_offset)
 
+    def offset_free(self, slot: int) -> None:
+        self._store.offset_free(slot)
+
     def offset_owned(self, slot: int) -> bool:
         return self._store.offset_owner(slot) >= 0
 
@@ -144,7 +147,7 @@ class StoreTables:
         offset_min, offset_max = self.queue_bounds(queue)
         if not offset_min <= queue_offset < offset_max:
             return []
-        return [Unit(*fields) for fields in _UNIT.iter_unpack(self._store.units_read(queue, queue_offset, count))]
+        return [Unit(*fields) for fields in _UNIT.iter_unpack(self._store.units_stored(queue, queue_offset, count))]
 
     def store_ms(self, queue: int, queue_offset: int) -> int:
         for unit in self.units(queue, queue_offset, 1):
@@ -180,7 +183,8 @@ class StoreTables:
             disk = os.statvfs(self._instance.store_path)
         except OSError as error:
             raise StoreError(f"the store's disk cannot be asked for its room: {error.strerror}") from error
-        return DiskRoom(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
+        used_blocks = disk.f_blocks - disk.f_bfree
+        return DiskRoom(disk.f_blocks * disk.f_frsize, used_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         slot = self._store.client_put(pid, start, role)

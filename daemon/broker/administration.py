@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from shmq.daemon.broker.client_questions import ClientQuestions
+from shmq.daemon.broker.config_requests import ConfigRequests
 from shmq.daemon.broker.connection_requests import ConnectionRequests
 from shmq.daemon.broker.group_requests import GroupRequests
 from shmq.daemon.broker.group_settings import GroupSettings
@@ -52,5 +53,6 @@ def administration(
         ClientQuestions(registry, log, settings),
         StatisticsRequests(statistics, traffic),
         RuntimeRequests(tables, traffic, settings, since_ms=now_ms),
+        ConfigRequests(tables, settings),
         UpkeepRequests(tables, settings),
     ]

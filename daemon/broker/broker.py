@@ -21,16 +21,19 @@ from shmq.daemon.broker.administration import administration
 from shmq.daemon.broker.admission import Admission
 from shmq.daemon.broker.asking import Asking
 from shmq.daemon.broker.attachment import AttachmentDesk
+from shmq.daemon.broker.delay import DelayService
 from shmq.daemon.broker.effects import Close, Effect, Reply, Report
 from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.groups import GroupRegistry
 from shmq.daemon.broker.locks import Locks
-from shmq.daemon.broker.log import Log, Wanted
+from shmq.daemon.broker.log import KeyIndex, Log, Wanted
 from shmq.daemon.broker.membership import Membership
 from shmq.daemon.broker.offset_requests import OffsetRequests
 from shmq.daemon.broker.pull import Pulling
+from shmq.daemon.broker.query import QueryRequests
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer
 from shmq.daemon.broker.send import Sending
+from shmq.daemon.broker.send_back import SendBack
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
@@ -39,6 +42,7 @@ from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
+from shmq.store.delay_levels import DelayLevels
 
 
 class Broker:
@@ -51,6 +55,7 @@ class Broker:
         *,
         now_ms: int,
         log: Log | None = None,
+        index: KeyIndex | None = None,
         admission: Admission | None = None,
     ) -> None:
         self._connections: dict[int, Connection] = {}
@@ -58,7 +63,7 @@ class Broker:
         self._desk = AttachmentDesk(tables, settings)
         self._admission = admission or Admission()
         self._asking = Asking()
-        groups = GroupSettings(tables)
+        self._groups = groups = GroupSettings(tables)
         self._parts: list[Part] = [
             *administration(tables, self._registry, groups, self._connections, settings, log=log, now_ms=now_ms)
         ]
@@ -68,13 +73,22 @@ class Broker:
         if log is not None:
             self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
             self._pulling = Pulling(tables, log, self._registry, groups, settings)
-            self._parts += [self._sending, self._pulling, Locks(tables)]
+            levels = DelayLevels()
+            self._parts += [
+                self._sending,
+                self._pulling,
+                Locks(tables),
+                DelayService(tables, log, levels, arrived=self.arrived),
+                SendBack(tables, log, groups, levels, arrived=self.arrived),
+            ]
+            if index is not None:
+                self._parts.append(QueryRequests(log, index))
         self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
         status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
         self._handlers: dict[int, Handler] = {
             **self._desk.handlers(),
             **Membership(tables, self._registry, groups).handlers(),
-            **OffsetRequests(tables, settings).handlers(),
+            **OffsetRequests(tables, groups, settings).handlers(),
             **status.handlers(),
         }
         for part in self._parts:
@@ -141,6 +155,10 @@ class Broker:
         """Serve who waited for messages in these queues (by index)."""
         return [effect for part in self._arrival_parts for effect in part.arrived(queues, now_ms)]
 
+    def woken(self, now_ms: int) -> list[Effect]:
+        """Do what some part asked to be woken for."""
+        return [effect for part in self._parts for effect in part.woken(now_ms)]
+
     def flushed(self, durable_end: int, now_ms: int) -> list[Effect]:
         """Serve who waited for the log to be on disk up to a position."""
         return [effect for part in self._parts for effect in part.flushed(durable_end, now_ms)]
@@ -169,7 +187,7 @@ class Broker:
             tells_all = self._groups.of(group).notifyConsumerIdsChangedEnable
             for origin in self._registry.origins(group):
                 if not origin.is_local and not tells_all:
-                    continue
+                    continue  # RocketMQ's clients look every 20 s by themselves
                 if but is not None and but.is_local and origin.connection_id == but.connection_id:
                     continue
                 effects.append(

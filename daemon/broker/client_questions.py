@@ -31,7 +31,7 @@ from shmq.protocol.dialect import dumps, loads
 _STATUS_TIMEOUT_MS = 5000
 _MEMBERS_ASKED_MAX = 64
 _STATUS_BYTES_MAX = 64 << 10  # of one member's answer; more takes the dialect's reader too long
-_OFFSET_ID = re.compile(r"(?:[0-9A-Fa-f]{24}|[0-9A-Fa-f]{48})([0-9A-Fa-f]{16})")  # host and port, then log position
+_OFFSET_ID = re.compile(r"(?:[0-9A-Fa-f]{16}|[0-9A-Fa-f]{40})([0-9A-Fa-f]{16})")  # host and port, then log position
 
 
 class ClientQuestions(Part):

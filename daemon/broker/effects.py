@@ -41,4 +41,11 @@ class Report:
     text: str
 
 
-Effect = Reply | Notify | Close | Report
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Call `woken` of the logic in so many milliseconds."""
+
+    after_ms: int
+
+
+Effect = Reply | Notify | Close | Report | Wake

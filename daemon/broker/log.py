@@ -75,6 +75,24 @@ class Wanted(NamedTuple):
         return not self.queues and self.durable_end is None
 
 
+class Found(NamedTuple):
+    """What the key index knows of a key: log positions of records that may have it, and how far the index goes."""
+
+    positions: Sequence[int]
+    last_ms: int
+    last_position: int
+
+
+class KeyIndex(Protocol):
+    """The index of messages by their keys."""
+
+    def find(self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int) -> Found:
+        """Return the newest records of a topic that may have a key, stored within a time (whole seconds).
+
+        Keys are found by a hash: the records have to be looked at.
+        """
+
+
 class Log(Protocol):
     """The CommitLog and the queues of one broker."""
 

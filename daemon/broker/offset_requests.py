@@ -12,11 +12,12 @@ from __future__ import annotations
 import msgspec
 
 from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
+from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.requests import Answer, Call, Handler
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_requests import find_topic
-from shmq.errors import RemoteError, UsageError
+from shmq.errors import PermissionDenied, RemoteError, UsageError
 from shmq.message import check_group
 from shmq.protocol.codes import Request, Response
 
@@ -26,8 +27,9 @@ _NEVER_COMMITTED = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot fi
 class OffsetRequests:
     """Serves offsets."""
 
-    def __init__(self, tables: Tables, settings: BrokerSettings) -> None:
+    def __init__(self, tables: Tables, groups: GroupSettings, settings: BrokerSettings) -> None:
         self._tables = tables
+        self._groups = groups
         self._settings = settings
 
     def handlers(self) -> dict[int, Handler]:
@@ -105,7 +107,13 @@ class OffsetRequests:
 
     def _slots(self, call: Call) -> Answer:
         topic = find_topic(self._tables, text_of(call.ext, "topic"), broker_name=self._settings.broker_name)
-        group = self._tables.group_put(check_group(text_of(call.ext, "group")))
+        name = check_group(text_of(call.ext, "group"))
+        if not self._groups.of(name).consumeEnable:
+            raise PermissionDenied(
+                f'group "{name}" is not allowed to consume: an administrator has disabled it',
+                hint=f"mqadmin updateSubGroup -g {name} -s true",
+            )
+        group = self._tables.group_put(name)
         readable = topic.queues[: topic.read_queues]
         slots = [[queue_id, queue, self._tables.offset_put(group, queue)] for queue_id, queue in enumerate(readable)]
         return Answer(body=msgspec.json.encode({"slots": slots}))

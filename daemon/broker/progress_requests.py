@@ -113,7 +113,7 @@ class ProgressRequests(Part):
         return table
 
     def _get_tps(self, group: str, topics: Iterable[Topic]) -> float:
-        return sum(self._statistics.tps("GROUP_GET_NUMS", f"{topic.name}@{group}") for topic in topics)
+        return sum((self._statistics.tps("GROUP_GET_NUMS", f"{topic.name}@{group}") for topic in topics), 0.0)
 
     def _broker_stats(self, call: Call) -> Answer:
         ordered_only = flag_of(call.ext, "isOrder")

@@ -144,6 +144,10 @@ class Part:
         """Do what is due; called about once a second."""
         return ()
 
+    def woken(self, now_ms: int) -> Sequence[Effect]:
+        """Some part asked for a `Wake`; maybe this one."""
+        return ()
+
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
         """Queues (by index) that may have new visible messages."""
         return ()

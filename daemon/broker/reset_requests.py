@@ -2,8 +2,9 @@
 
 Owns the request 222. It does not know how clients go on.
 
-The new offsets are written here, whether or not anybody is online, as RocketMQ 5 does; every member that is online is
-told as well (220), because it knows its own place and would write that over ours.
+The new offsets are written here, whether or not anybody is online, as RocketMQ 5 does. A member that is online knows
+its own place and would write that over ours: one over TCP is told the new place (220); a local one loses its queue, and
+reads on from the group's offset when it takes it again, which it does when it is told to share anew (40).
 
     timestamp -1       the end of each queue           isForce false    no offset goes forward
     timestamp t        the first message from then on
@@ -58,7 +59,9 @@ class ResetRequests(Part):
             offsets = {queue: min(offset, committed.get(queue, offset)) for queue, offset in offsets.items()}
         index = self._tables.group_put(group)
         for queue_id, offset in offsets.items():
-            self._tables.set_committed(self._tables.offset_put(index, topic.queues[queue_id]), offset)
+            slot = self._tables.offset_put(index, topic.queues[queue_id])
+            self._tables.offset_free(slot)
+            self._tables.set_committed(slot, offset)
         notices = self._notices(group, name, ext, offsets, is_cpp=call.command.language == Language.CPP)
         return Answer(body=_queue_table(self._settings.broker_name, name, offsets), notices=notices)
 
@@ -88,7 +91,9 @@ class ResetRequests(Part):
         name = self._settings.broker_name
         body = _queue_list(name, topic, offsets) if is_cpp else _queue_table(name, topic, offsets)
         return [
-            Notice(origin.connection_id, Request.RESET_CONSUMER_CLIENT_OFFSET, told, body)
+            Notice(origin.connection_id, Request.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
+            if origin.is_local
+            else Notice(origin.connection_id, Request.RESET_CONSUMER_CLIENT_OFFSET, told, body)
             for origin in self._registry.origins(group)
         ]
 

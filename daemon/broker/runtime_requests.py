@@ -132,7 +132,7 @@ def _log(facts: StoreFacts) -> dict[str, str]:
 
 
 def _disk(room: DiskRoom) -> dict[str, str]:
-    used = 1.0 - room.free / room.size if room.size else 0.0
+    used = room.used / max(1, room.used + room.free)
     return {
         "commitLogDiskRatio": f"{used:.2f}",
         "consumeQueueDiskRatio": f"{used:.2f}",

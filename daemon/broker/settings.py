@@ -15,9 +15,9 @@ from shmq.message import PROPERTIES_BYTES_MAX
 DEFAULT_QUEUES = 8
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BrokerSettings:
-    """What the logic is told once, at its start."""
+    """What the logic is told at its start. Only `config_requests` changes anything later, and only what it names."""
 
     broker_name: str
     version: str

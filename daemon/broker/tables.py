@@ -54,9 +54,10 @@ class StoreFacts(NamedTuple):
 
 
 class DiskRoom(NamedTuple):
-    """The disk that holds the store, in bytes."""
+    """The disk that holds the store, in bytes; what is neither used nor free is kept for the superuser."""
 
     size: int
+    used: int
     free: int
 
 
@@ -127,6 +128,9 @@ class Tables(Protocol):
 
     def search_time(self, queue: int, time_ms: int) -> int:
         """Return the first queue offset stored at or after a time."""
+
+    def offset_free(self, slot: int) -> None:
+        """Take the queue away from the local member that reads it: nothing it acknowledges counts until it is back."""
 
     def units(self, queue: int, queue_offset: int, count: int) -> list[Unit]:
         """Return where the records from a queue offset on lie; may be shorter."""

@@ -58,6 +58,7 @@ class Traffic:
         self._queue_counts: bytes | None = None
         self._offset_counts: bytes | None = None
         self._look_ms = 0
+        self._seen_ms: int | None = None
         self._group_names: dict[int, str] = {}
         self.put_rates, self.get_rates = Rates(), Rates()
         self.put_totals, self.get_totals = DayTotals(), DayTotals()
@@ -67,7 +68,9 @@ class Traffic:
         """Look, if it is time; the first look only remembers."""
         if now_ms < self._look_ms:
             return
-        moved = self._look_at_queues(now_ms) + self._look_at_offsets(now_ms)
+        # What moved, moved since the last look: a counter that begins now begins there.
+        since_ms, self._seen_ms = now_ms if self._seen_ms is None else self._seen_ms, now_ms
+        moved = self._look_at_queues(since_ms) + self._look_at_offsets(since_ms)
         self._look_ms = now_ms + (_BUSY_LOOK_MS if moved > _BUSY_WORDS else _LOOK_MS)
         put = self._tables.facts().appended
         self.put_rates.sample(now_ms, put)
@@ -76,7 +79,7 @@ class Traffic:
         self.put_totals.see(put, day)
         self.get_totals.see(self._got, day)
 
-    def _look_at_queues(self, now_ms: int) -> int:
+    def _look_at_queues(self, since_ms: int) -> int:
         counts = self._tables.queue_counts()
         before, self._queue_counts = self._queue_counts, counts
         moved = 0
@@ -85,12 +88,12 @@ class Traffic:
             name = self._queues.names().get(queue)
             sent, size = now[0] - was[0], now[1] - was[1]
             if name is not None and sent > 0:
-                self._statistics.add("TOPIC_PUT_NUMS", name.topic, sent, now_ms, times=sent)
-                self._statistics.add("TOPIC_PUT_SIZE", name.topic, max(0, size), now_ms, times=sent)
-                self._statistics.add("BROKER_PUT_NUMS", self._cluster, sent, now_ms, times=sent)
+                self._statistics.add("TOPIC_PUT_NUMS", name.topic, sent, since_ms, times=sent)
+                self._statistics.add("TOPIC_PUT_SIZE", name.topic, max(0, size), since_ms, times=sent)
+                self._statistics.add("BROKER_PUT_NUMS", self._cluster, sent, since_ms, times=sent)
         return moved
 
-    def _look_at_offsets(self, now_ms: int) -> int:
+    def _look_at_offsets(self, since_ms: int) -> int:
         counts = self._tables.offset_counts()
         before, self._offset_counts = self._offset_counts, counts
         moved = 0
@@ -106,9 +109,9 @@ class Traffic:
                 continue
             key = f"{name.topic}@{group_name}"
             size = self._bytes_of(queue, was[0] - 1, got)
-            self._statistics.add("GROUP_GET_NUMS", key, got, now_ms, times=got)
-            self._statistics.add("GROUP_GET_SIZE", key, size, now_ms, times=got)
-            self._statistics.add("BROKER_GET_NUMS", self._cluster, got, now_ms, times=got)
+            self._statistics.add("GROUP_GET_NUMS", key, got, since_ms, times=got)
+            self._statistics.add("GROUP_GET_SIZE", key, size, since_ms, times=got)
+            self._statistics.add("BROKER_GET_NUMS", self._cluster, got, since_ms, times=got)
             self._got += got
         return moved
 

@@ -3,10 +3,11 @@
 It does not know who changed them.
 
     table_version moved           topics.json, shmq.json, subscriptionGroup.json, at most every 100 ms
-    every 5 s and at the stop     consumerOffset.json
+    every 5 s and at the stop     consumerOffset.json, delayOffset.json
 
 Rules: (1) a topic's unit files go after its tombstone is on disk; (2) what could not be written is tried again, and
-said once.
+said once; (3) the progress of delayed messages is written after the copies it speaks of are on disk: a message that
+waited for hours must not be lost with the last half second of the log.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from shmq.daemon.keeper.frames import FrameKeeper
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.errors import StoreError
 from shmq.shm.core import Store
-from shmq.store.config import ConfigFiles
+from shmq.store.config import ConfigFiles, OffsetTable
 from shmq.store.tables import TOPIC_LIVE, LiveTables, all_topics
 
 _TABLES_SECONDS = 0.1
@@ -48,6 +49,7 @@ class Catalog:
         self._saved_version = -1
         self._tables_at = 0.0
         self._offsets_at = 0.0
+        self._delays: tuple[int, OffsetTable] | None = None  # log position of the copies, progress
         self._live_queues: set[int] = set()
         self._dropped: set[int] = set()
         self._failed = False
@@ -61,6 +63,7 @@ class Catalog:
             self._tables_at = now + max(pause, _COST_FACTOR * (time.monotonic() - began))
         if now >= self._offsets_at:
             self._offsets_at = now + (_OFFSETS_SECONDS if self.save_offsets() else _RETRY_SECONDS)
+        self._save_delays()
 
     def save_tables(self) -> bool:
         """Write topics and groups where they changed; False when the disk refused."""
@@ -85,7 +88,21 @@ class Catalog:
     def save_offsets(self) -> bool:
         """Write the consumer offsets if they changed; False when the disk refused."""
         try:
-            self._config.save_offsets(self._tables.collect_offsets(self._store))
+            offsets = self._tables.collect_offsets(self._store)
+            self._save_delays()
+            self._delays = self._delays or (self._store.log_end, offsets)
+            self._config.save_offsets(offsets)
+        except StoreError as error:
+            return self._complain(error)
+        return self._save_delays()
+
+    def _save_delays(self) -> bool:
+        """Write the progress of delayed messages as it was when the log ended where it is durable now."""
+        if self._delays is None or self._delays[0] > self._store.durable_end:
+            return True
+        (_, offsets), self._delays = self._delays, None
+        try:
+            self._config.save_delays(offsets)
         except StoreError as error:
             return self._complain(error)
         return True

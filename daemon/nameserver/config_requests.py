@@ -13,10 +13,10 @@ Invariant: a change is taken as a whole or not at all.
 from __future__ import annotations
 
 from shmq.daemon.broker.requests import Answer, Call, Handler
-from shmq.errors import PermissionDenied, ProtocolError, UsageError
+from shmq.errors import PermissionDenied, UsageError
 from shmq.protocol.codes import Request
+from shmq.protocol.java_properties import java_properties, parse_java_properties
 
-_LINES_MAX = 64
 _DEFAULTS = {
     "orderMessageEnable": True,
     "returnOrderTopicConfigToBroker": True,
@@ -39,12 +39,12 @@ class ConfigRequests:
         return self._switches[name]
 
     def _get(self, call: Call) -> Answer:
-        lines = (f"{name}={'true' if is_on else 'false'}\n" for name, is_on in sorted(self._switches.items()))
-        return Answer(body="".join(lines).encode())
+        values = {name: "true" if is_on else "false" for name, is_on in self._switches.items()}
+        return Answer(body=java_properties(values))
 
     def _update(self, call: Call) -> Answer:
         changed: dict[str, bool] = {}
-        for name, value in _properties(call.command.body):
+        for name, value in parse_java_properties(call.command.body):
             if name not in self._switches:
                 raise PermissionDenied(
                     f"Can not update config in black list. {name[:64]!a} is not one of {', '.join(_DEFAULTS)}",
@@ -55,15 +55,3 @@ class ConfigRequests:
             changed[name] = _VALUES[value]
         self._switches |= changed
         return Answer()
-
-
-def _properties(body: bytes) -> list[tuple[str, str]]:
-    """Return the names and values of a Java .properties text, without its escapes: no name here needs one."""
-    try:
-        lines = body.decode().splitlines()
-    except UnicodeDecodeError as error:
-        raise ProtocolError(f"the body is not UTF-8 at its byte {error.start}") from error
-    if len(lines) > _LINES_MAX:
-        raise ProtocolError(f"{len(lines)} lines; {_LINES_MAX} are allowed")
-    pairs = (line.partition("=") for line in map(str.strip, lines) if line and line[0] not in "#!")
-    return [(name.strip(), value.strip()) for name, _, value in pairs]

@@ -146,6 +146,10 @@ class NameServer:
         """Nobody waits for the disk here."""
         return []
 
+    def woken(self, now_ms: int) -> list[Effect]:
+        """Nothing here asks for it."""
+        return []
+
     def disconnected(self, connection_id: int, now_ms: int) -> list[Effect]:
         """Forget a connection and the brokers that registered over it. Harmless when it is unknown."""
         if self._connections.pop(connection_id, None) is None:

@@ -11,7 +11,9 @@ Rules:
     (2) reading starts at the group's committed offset; a group that never committed anything on the topic starts where
         `start` says, and writes that down before it reads, for all queues at once;
     (3) a queue that appears later, when its siblings have offsets, starts at its first message: nothing is skipped;
-    (4) a broadcast consumer takes and leaves without asking, and remembers offsets only here.
+    (4) a broadcast consumer takes and leaves without asking, and remembers offsets only here;
+    (5) the broker takes queues away from a member when an administrator has set the group's offset: the member reads on
+        from there, and what it had in flight no longer counts.
 """
 
 from __future__ import annotations
@@ -66,6 +68,7 @@ class Share:
     def want(self, wanted: Iterable[QueueSlot], all_slots: Iterable[QueueSlot], now: float) -> None:
         """Say which queues to read from now on, out of all queues of the topic; `step()` makes it so."""
         self._wanted = {slot.queue_index: slot for slot in wanted}
+        self._drop_lost()
         self._write_start(list(all_slots))
         for index in self.held:
             if index in self._wanted:
@@ -74,6 +77,12 @@ class Share:
             elif index not in self._leaving:
                 self._leaving[index] = now + options.REVOKE_TIMEOUT
                 self._reader.pause(index, True)
+
+    def _drop_lost(self) -> None:
+        """Stop reading what is not ours any more (rule 5); where it is wanted, it is taken again."""
+        for index, slot in list(self.held.items()):
+            if slot.offset_slot >= 0 and self._store.offset_owner(slot.offset_slot) != self._store.client_slot:
+                self._forget(index)
 
     def step(self, now: float) -> bool:
         """Leave and take what can be left and taken; True while something is still pending."""

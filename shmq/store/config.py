@@ -5,6 +5,7 @@ It does not know shared memory; `tables.py` carries these tables into it and bac
     config/topics.json             topicConfigTable         name -> perm, readQueueNums, writeQueueNums, topicSysFlag …
     config/subscriptionGroup.json  subscriptionGroupTable   name -> retryMaxTimes …
     config/consumerOffset.json     offsetTable              "topic@group" -> queue id -> offset
+    config/delayOffset.json        offsetTable              level -> offset in the schedule topic's queue
     config/shmq.json               topics: name -> kind, born;  deleted: name -> log position of the deletion
 
 Rules: (1) a table is replaced atomically and the previous one kept as `.bak`; nothing is written when nothing changed;
@@ -23,21 +24,25 @@ from typing import Any
 
 from shmq.errors import CorruptionError, StoreError
 from shmq.store.atomic import write_atomically
+from shmq.store.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC
 from shmq.store.fastjson import dumps, loads
 from shmq.store.layout import StoreLayout
 
 TOPICS = "topics.json"
 GROUPS = "subscriptionGroup.json"
 OFFSETS = "consumerOffset.json"
+DELAYS = "delayOffset.json"
 OWN = "shmq.json"
 
 _TABLE_OF = {
     TOPICS: "topicConfigTable",
     GROUPS: "subscriptionGroupTable",
     OFFSETS: "offsetTable",
+    DELAYS: "offsetTable",
     OWN: "topics",
 }
 
+_DELAY_KEY = (SCHEDULE_TOPIC, SCHEDULE_GROUP)
 KIND_NAMES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
 
 Log = Callable[..., None]
@@ -109,7 +114,8 @@ class ConfigFiles:
                 for name, raw in self._raw[GROUPS].get(_TABLE_OF[GROUPS], {}).items()
                 if isinstance(raw, dict)
             },
-            offsets=_offsets(self._raw[OFFSETS].get(_TABLE_OF[OFFSETS], {})),
+            offsets=_offsets(self._raw[OFFSETS].get(_TABLE_OF[OFFSETS], {}))
+            | _delays(self._raw[DELAYS].get(_TABLE_OF[DELAYS], {})),
             deleted={str(name): int(at) for name, at in own.get("deleted", {}).items() if isinstance(at, int)},
         )
 
@@ -129,11 +135,22 @@ class ConfigFiles:
         """Write subscriptionGroup.json if it changed; True when it did. Raises StoreError."""
         return self._write(GROUPS, {_TABLE_OF[GROUPS]: dict(sorted(groups.items()))}, versioned=True)
 
+    def save_delays(self, offsets: OffsetTable) -> bool:
+        """Write delayOffset.json if the progress of delayed messages changed; True when it did. Raises StoreError."""
+        levels = offsets.get(_DELAY_KEY)
+        table = {str(queue_id + 1): offset for queue_id, offset in sorted((levels or {}).items())}
+        return levels is not None and self._write(DELAYS, {_TABLE_OF[DELAYS]: table}, versioned=False)
+
     def save_offsets(self, offsets: OffsetTable) -> bool:
-        """Write consumerOffset.json if it changed; True when it did. Raises StoreError."""
+        """Write consumerOffset.json if it changed; True when it did. The progress of delayed messages is not in it.
+
+        Raises:
+            StoreError: the disk refused.
+        """
         table = {
             f"{topic}@{group}": {str(queue): offset for queue, offset in sorted(queues.items())}
             for (topic, group), queues in sorted(offsets.items())
+            if (topic, group) != _DELAY_KEY
         }
         return self._write(OFFSETS, {_TABLE_OF[OFFSETS]: table}, versioned=False)
 
@@ -229,3 +246,12 @@ def _offsets(table: dict[str, Any]) -> OffsetTable:
                 if str(queue).isdigit() and type(offset) is int and offset >= 0
             }
     return found
+
+
+def _delays(table: dict[str, Any]) -> OffsetTable:
+    levels = {
+        int(level) - 1: offset
+        for level, offset in table.items()
+        if str(level).isdigit() and int(level) > 0 and type(offset) is int and offset >= 0
+    }
+    return {_DELAY_KEY: levels} if levels else {}

@@ -18,6 +18,7 @@ from typing import Any
 from shmq.shm.core import CoreError, Store
 from shmq.store.config import Log, OffsetTable, Tables, TopicRecord
 from shmq.store.consumequeue import Queue
+from shmq.store.delay_levels import SCHEDULE_GROUP
 from shmq.store.group_settings import encode_settings, stored_settings
 from shmq.store.rebuild import QueueBounds
 
@@ -64,6 +65,7 @@ class LiveTables:
         return {
             name: stored_settings(name, known.get(name, {}), store.group_settings(index))
             for index, name in store.groups()
+            if name != SCHEDULE_GROUP
         }
 
     def find_unplaced(self, store: Store) -> None:

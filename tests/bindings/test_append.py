@@ -15,9 +15,9 @@ from tests.bindings.live_store import FILE_BYTES, STORE_HOST, LiveStore, raises_
 
 IPV4 = bytes((10, 1, 2, 3)) + struct.pack(">I", 40_000)
 IPV6 = bytes(range(1, 17)) + struct.pack(">I", 40_001)
-TEXTS = st.lists(
-    st.tuples(st.sampled_from([b"TAGS", b"KEYS", b"WAIT", b"x"]), st.binary(max_size=8)), max_size=4
-).map(lambda pairs: b"".join(name + b"\1" + value.translate(None, b"\1\2") + b"\2" for name, value in pairs))
+TEXTS = st.lists(st.tuples(st.sampled_from([b"TAGS", b"KEYS", b"WAIT", b"x"]), st.binary(max_size=8)), max_size=4).map(
+    lambda pairs: b"".join(name + b"\1" + value.translate(None, b"\1\2") + b"\2" for name, value in pairs)
+)
 
 
 def stored(live: LiveStore, log_position: int) -> dict[str, Any]:

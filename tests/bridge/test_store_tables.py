@@ -115,8 +115,8 @@ def test_settings_of_a_group_are_kept_as_they_are(tables: StoreTables) -> None:
 
 
 def test_the_store_tells_how_it_is_doing(tables: StoreTables) -> None:
-    size, free = tables.disk()
-    assert 0 <= free <= size
+    size, used, free = tables.disk()
+    assert used >= 0 and free >= 0 and used + free <= size
     facts = tables.facts()
     assert facts.log_begin <= facts.durable_end <= facts.log_end
 

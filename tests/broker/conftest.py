@@ -32,6 +32,7 @@ class MemoryTables:
         self.queue_bytes: dict[int, int] = {}
         self.store_facts = StoreFacts(0, 0, 0, 0, 0, 0)
         self.queue_count = 0
+        self.freed: list[int] = []
         self.clock = 1_700_000_000_000
         self._groups = itertools.count()
         self._version = 0
@@ -106,6 +107,9 @@ class MemoryTables:
     def set_committed(self, slot: int, queue_offset: int) -> None:
         self.progress[slot] = queue_offset
 
+    def offset_free(self, slot: int) -> None:
+        self.freed.append(slot)
+
     def offset_owned(self, slot: int) -> bool:
         return slot in self.owned
 
@@ -147,7 +151,7 @@ class MemoryTables:
         return self.store_facts
 
     def disk(self) -> DiskRoom:
-        return DiskRoom(1 << 30, 1 << 29)
+        return DiskRoom(1 << 30, 1 << 28, 3 << 28)
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         free = [slot for slot in range(self.client_max) if slot not in self.clients]

@@ -6,60 +6,18 @@ import msgspec
 import pytest
 
 from shmq.daemon.broker.broker import Broker
-from shmq.daemon.broker.effects import Effect, Notify, Reply
-from shmq.daemon.broker.requests import Peer
+from shmq.daemon.broker.effects import Notify
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds
 from shmq.errors import InvalidName, RemoteError, ShmqError, TopicNotFound, UsageError
 from shmq.protocol.body import (
-    ConsumerData,
-    HeartbeatData,
-    SubscriptionData,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
-    TopicTable,
     decode_body,
     encode_body,
 )
 from shmq.protocol.codes import Request, Response, TopicKind
-from shmq.protocol.command import Command
-from shmq.protocol.failure import error_of
-
-
-class Admin:
-    """One attached connection."""
-
-    def __init__(self, broker: Broker, connection_id: int = 1) -> None:
-        self.broker = broker
-        self.connection_id = connection_id
-        broker.connected(connection_id, Peer(connection_id, 0, 0, 5, 4026531836), 0)
-        self.client_id = f"admin-{connection_id}"
-        self.ask(Request.ATTACH, clientId=self.client_id, role="0")
-
-    def effects(self, code: int, body: bytes = b"", /, **ext: str) -> list[Effect]:
-        return self.broker.handle(self.connection_id, Command(code=code, ext=ext, body=body), 0)
-
-    def reply(self, code: int, body: bytes = b"", /, **ext: str) -> Command:
-        effect = self.effects(code, body, **ext)[0]
-        assert isinstance(effect, Reply)
-        return effect.command
-
-    def ask(self, code: int, body: bytes = b"", /, **ext: str) -> Command:
-        reply = self.reply(code, body, **ext)
-        assert error_of(reply) is None, reply
-        return reply
-
-    def fail(self, code: int, body: bytes = b"", /, **ext: str) -> ShmqError:
-        error = error_of(self.reply(code, body, **ext))
-        assert error is not None
-        return error
-
-    def consume(self, group: str, topic: str) -> None:
-        beat = HeartbeatData(self.client_id, [ConsumerData(group, [SubscriptionData(topic)])])
-        self.ask(Request.HEART_BEAT, encode_body(beat))
-
-    def topics(self) -> TopicTable:
-        return decode_body(self.ask(Request.GET_ALL_TOPIC_CONFIG).body, TopicTable)
+from tests.broker.admin_client import Admin
 
 
 @pytest.fixture

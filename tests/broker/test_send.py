@@ -111,6 +111,7 @@ def test_the_topics_a_rocketmq_broker_has_are_there_from_its_start(producer: Pro
         "DefaultCluster": (16, 7),
         "default": (1, 7),
         "OFFSET_MOVED_EVENT": (1, 6),
+        "SCHEDULE_TOPIC_XXXX": (18, 6),
         "DefaultCluster_REPLY_TOPIC": (1, 6),
     }
 

@@ -1,0 +1,29 @@
+"""The broker's key index as it is in the store's index files.
+
+Owns the step from `KeyIndex` to the files. It does not know requests.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from shmq.daemon.broker.log import Found
+from shmq.shm.access import Access
+from shmq.shm.core import Store
+from shmq.store.index import IndexFiles, IndexReader
+from shmq.store.layout import StoreLayout
+
+
+class StoreIndex:
+    """`shmq.daemon.broker.log.KeyIndex` over the index files of the store these segments belong to."""
+
+    def __init__(self, store: Store, access: Access) -> None:
+        self._reader = IndexReader(IndexFiles(StoreLayout(Path(store.head["store_path"]), access)))
+
+    def find(self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int) -> Found:
+        answer = self._reader.find(topic, key, begin_ms=begin_ms, end_ms=end_ms, count=count)
+        return Found(answer.positions, answer.last_ms, answer.last_position)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._reader.close()

@@ -1,0 +1,116 @@
+"""The broker's settings over the wire: a list of what may be changed, and nothing else.
+
+Owns the requests 25 and 26. It does not know what a setting does.
+
+    autoCreateTopicEnable     true, false         whether a send creates its topic
+    defaultTopicQueueNums     1 to 1024           queues of a topic created on first use
+    maxMessageSize            1024 to 4194304     bytes of a message over TCP
+
+RocketMQ refuses a few names and takes the rest, and one of the rest reached a shell (CVE-2023-33246). Here only these
+three have a name; they live in memory and end with the process. Whoever has no account changes nothing over TCP.
+
+Invariant: a change is taken as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from shmq.daemon.broker.effects import Report
+from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.topic_creation import make_system_topics
+from shmq.errors import PermissionDenied, UsageError
+from shmq.message import QUEUES_MAX
+from shmq.protocol.body import DataVersion
+from shmq.protocol.codes import Request
+from shmq.protocol.java_properties import java_properties, parse_java_properties
+
+_WORDS = {"true": 1, "false": 0}
+_DIGITS_MAX = 10
+
+
+class _Tunable(NamedTuple):
+    """A setting by the name of its field in BrokerSettings."""
+
+    field: str
+    least: int
+    most: int
+    is_switch: bool = False
+
+    def parse(self, name: str, text: str) -> int | bool:
+        if self.is_switch:
+            if text not in _WORDS:
+                raise UsageError(f"{name} is {text[:64]!a}; true or false is needed")
+            return text == "true"
+        value = int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else -1
+        if not self.least <= value <= self.most:
+            raise UsageError(f"{name} is {text[:64]!a}; a number from {self.least} to {self.most} is needed")
+        return value
+
+
+TUNABLES = {
+    "autoCreateTopicEnable": _Tunable("auto_create", 0, 1, is_switch=True),
+    "defaultTopicQueueNums": _Tunable("default_queues", 1, QUEUES_MAX),
+    "maxMessageSize": _Tunable("message_bytes_max", 1024, 4 << 20),
+}
+
+
+class ConfigRequests(Part):
+    """Serves the settings."""
+
+    def __init__(self, tables: Tables, settings: BrokerSettings) -> None:
+        self._tables = tables
+        self._settings = settings
+        self._version = DataVersion()
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {Request.UPDATE_BROKER_CONFIG: self._update, Request.GET_BROKER_CONFIG: self._get}
+
+    def _get(self, call: Call) -> Answer:
+        settings = self._settings
+        values = {
+            "brokerName": settings.broker_name,
+            "brokerClusterName": settings.cluster,
+            "brokerId": "0",
+            "brokerRole": "ASYNC_MASTER",
+            "flushDiskType": "SYNC_FLUSH" if settings.wait_durable else "ASYNC_FLUSH",
+            **{name: _text(getattr(settings, tunable.field)) for name, tunable in TUNABLES.items()},
+        }
+        if call.connection.local is not None:
+            values["listenPort"] = str(call.connection.local.port)
+        version = msgspec.json.encode(self._version).decode()
+        return Answer(ext={"version": version}, body=java_properties(values))
+
+    def _update(self, call: Call) -> Answer:
+        if not call.connection.is_local and not call.connection.has_account:
+            raise PermissionDenied(
+                "settings are changed over TCP by accounts only, and this broker has none",
+                hint="start the broker with other options, or with --acl FILE",
+            )
+        changed: dict[str, int | bool] = {}
+        for name, value in parse_java_properties(call.command.body):
+            tunable = TUNABLES.get(name)
+            if tunable is None:
+                raise PermissionDenied(
+                    f"Can not update config in black list. {name[:64]!a} is not one of {', '.join(TUNABLES)}",
+                    hint="start the broker with other options: shmq serve --help",
+                )
+            changed[tunable.field] = tunable.parse(name, value)
+        for field, new in changed.items():
+            setattr(self._settings, field, new)
+        self._version = DataVersion(self._version.counter + 1, self._tables.clock_ms)
+        reports = make_system_topics(self._tables, self._settings) if self._settings.serves_tcp else []
+        shown = ", ".join(f"{field}={_text(new)}" for field, new in changed.items())
+        return Answer(
+            effects=[Report(f"settings changed by {call.connection.remote or 'a local client'}: {shown}")],
+            reports=reports,
+        )
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

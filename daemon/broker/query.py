@@ -1,0 +1,77 @@
+"""Looking for messages: QUERY_MESSAGE (12) by key or unique key, VIEW_MESSAGE_BY_ID (33) by log position.
+
+Owns these requests and how much one answer holds. It does not know how the index is stored.
+
+RocketMQ hands out whatever the hash of the key led to and lets the client look; here the records are looked at first,
+which no client can tell from a day without equal hashes.
+"""
+
+from __future__ import annotations
+
+from shmq.daemon.broker.fields import INT32_MAX, INT64_MAX, flag_of, number_of, text_of
+from shmq.daemon.broker.log import KeyIndex, Log
+from shmq.daemon.broker.property_text import property_of
+from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.stored_record import StoredRecord, stored_record
+from shmq.protocol.codes import Request, Response
+
+_UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+_UNIQUE_COUNT_MAX = 32  # RocketMQ's defaultQueryMaxNum
+_COUNT_MAX = 64  # its maxMsgsNumBatch
+_BODY_BYTES_MAX = 4 << 20  # beyond the first record; a reply has to fit a frame
+
+
+class QueryRequests(Part):
+    """Serves queries."""
+
+    def __init__(self, log: Log, index: KeyIndex) -> None:
+        self._log = log
+        self._index = index
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {Request.QUERY_MESSAGE: self._query, Request.VIEW_MESSAGE_BY_ID: self._view}
+
+    def _view(self, call: Call) -> Answer:
+        position = number_of(call.ext, "offset", least=-INT64_MAX)
+        record = self._log.record_at(position) if position >= 0 else None
+        if record is None:
+            return Answer(code=Response.SYSTEM_ERROR, remark=f"can not find message by the offset, {position}")
+        return Answer(body=record)
+
+    def _query(self, call: Call) -> Answer:
+        ext = call.ext
+        topic, key = text_of(ext, "topic"), text_of(ext, "key")
+        wanted = number_of(ext, "maxNum", least=-INT32_MAX, most=INT32_MAX)
+        begin_ms = number_of(ext, "beginTimestamp", least=-INT64_MAX)
+        end_ms = number_of(ext, "endTimestamp", least=-INT64_MAX)
+        is_unique = flag_of(ext, _UNIQUE_KEY_QUERY)
+        count = min(_UNIQUE_COUNT_MAX if is_unique else wanted, _COUNT_MAX)
+        # Without a count nothing is looked for, but how far the index goes is said all the same.
+        found = self._index.find(topic, key, begin_ms=max(0, begin_ms), end_ms=max(0, end_ms), count=max(0, count))
+        answer = Answer(
+            ext={
+                "indexLastUpdateTimestamp": str(found.last_ms),
+                "indexLastUpdatePhyoffset": str(found.last_position),
+            }
+        )
+        body = bytearray()
+        for position in sorted(set(found.positions)):
+            record = self._log.record_at(position)
+            if record is None or not _matches(stored_record(record), topic, key):
+                continue
+            if body and len(body) + len(record) > _BODY_BYTES_MAX:
+                break
+            body += record
+        answer.body = bytes(body)
+        if not body:
+            answer.code, answer.remark = Response.QUERY_NOT_FOUND, "can not find message, maybe time range not correct"
+        return answer
+
+
+def _matches(record: StoredRecord | None, topic: str, key: str) -> bool:
+    if record is None or record.topic != topic:
+        return False
+    if property_of(record.properties, "UNIQ_KEY") == key:
+        return True
+    return key in (property_of(record.properties, "KEYS") or "").split(" ")

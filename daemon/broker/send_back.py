@@ -1,0 +1,170 @@
+"""Messages a consumer gives back: CONSUMER_SEND_MSG_BACK (36).
+
+Owns the way of a message into the retries of its group, and out of them to the dead letters. It does not know who
+failed, nor when a retry is due.
+
+    tries of the message (reconsumeTimes)   delayLevel      stored as
+    below the group's maximum               0               %RETRY%group, DELAY 3 + tries: through the schedule topic
+    below the group's maximum               n > 0           %RETRY%group, DELAY n
+    the maximum, or more                    any             %DLQ%group, queue 0, DELAY 0
+    any                                     below 0         %DLQ%group, queue 0, DELAY 0
+
+The copy keeps body, flag, sysFlag, birth and properties; it has one try more, remembers its first topic (RETRY_TOPIC)
+and its first id (ORIGIN_MESSAGE_ID), and nobody waits for the disk for it (WAIT=false). As in RocketMQ 4.9.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from struct import Struct
+
+from shmq.daemon.broker.effects import Effect
+from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
+from shmq.daemon.broker.group_settings import GroupSettings
+from shmq.daemon.broker.log import Log, NewRecord
+from shmq.daemon.broker.property_text import property_of, with_properties
+from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.schedule import DELAY, route_of
+from shmq.daemon.broker.stored_record import StoredRecord, stored_record
+from shmq.daemon.broker.tables import Tables, Topic
+from shmq.errors import InvalidName, ShmqError
+from shmq.message import check_group, dead_letter_topic, retry_topic
+from shmq.protocol.codes import Request, Response
+from shmq.store.delay_levels import DelayLevels
+
+RETRY_TOPIC = "RETRY_TOPIC"
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+
+_FIRST_RETRY_LEVEL = 3
+_DEAD_LETTER_QUEUES = 1
+_PERM_WRITE = 2
+_PERM_READ_WRITE = 6
+_UNIT_RETRY_FLAG = 2
+_V3_4_9 = 121  # from here on a client says itself after how many tries it gives up
+_IPV6_FLAGS = 16 | 32  # the log sets them by the hosts it stores
+_POSITION = Struct(">q")
+_ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+
+
+class _Refusal(Exception):
+    """A request that is answered with a code."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        self.answer = Answer(code=code, remark=remark)
+
+
+class SendBack(Part):
+    """Serves CONSUMER_SEND_MSG_BACK.
+
+    Args:
+        arrived: tells those who wait for messages in queues; its effects follow the reply.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        log: Log,
+        groups: GroupSettings,
+        levels: DelayLevels,
+        *,
+        arrived: Callable[[Sequence[int], int], Sequence[Effect]],
+    ) -> None:
+        self._tables = tables
+        self._log = log
+        self._groups = groups
+        self._levels = levels
+        self._arrived = arrived
+        self._random = random.Random()
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {Request.CONSUMER_SEND_MSG_BACK: self._serve}
+
+    def _serve(self, call: Call) -> Answer:
+        try:
+            return self._send_back(call)
+        except _Refusal as refusal:
+            return refusal.answer
+
+    def _send_back(self, call: Call) -> Answer:
+        ext = call.ext
+        group = self._group(text_of(ext, "group"))
+        position = number_of(ext, "offset", least=-1)
+        delay_level = number_of(ext, "delayLevel", least=-INT32_MAX, most=INT32_MAX)
+        settings = self._groups.of(group)
+        if settings.retryQueueNums <= 0:
+            return Answer()  # the group wants no retries
+        flags = _UNIT_RETRY_FLAG if flag_of(ext, "unitMode") else 0
+        topic = self._topic(retry_topic(group), settings.retryQueueNums, flags)
+        queue_id = self._random.randrange(min(settings.retryQueueNums, len(topic.queues)))
+        record = self._record(position)
+        most = settings.retryMaxTimes
+        if call.command.version >= _V3_4_9:
+            most = number_of(ext, "maxReconsumeTimes", least=-INT32_MAX, most=INT32_MAX, default=most)
+        if record.reconsume_times >= most or delay_level < 0:
+            topic, queue_id, level = self._topic(dead_letter_topic(group), _DEAD_LETTER_QUEUES, 0), 0, 0
+        else:
+            level = delay_level or _FIRST_RETRY_LEVEL + record.reconsume_times
+        return self._store(call, _copy_of(record, level), topic, queue_id)
+
+    def _group(self, name: str) -> str:
+        try:
+            self._tables.group_put(check_group(name))  # as RocketMQ, which creates groups on first use
+        except InvalidName as error:
+            remark = f"subscription group not exist, {name[:255]} {_ADVICE}"
+            raise _Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark) from error
+        return name
+
+    def _topic(self, name: str, queues: int, flags: int) -> Topic:
+        topic = self._tables.topic(name)
+        if topic is None:
+            try:
+                self._tables.topic_put(
+                    name, read_queues=queues, write_queues=queues, perm=_PERM_READ_WRITE, flags=flags, kind=0
+                )
+            except ShmqError as error:
+                raise _Refusal(Response.SYSTEM_ERROR, f"topic[{name}] not exist: {error}") from error
+            topic = self._tables.topic(name)
+        if topic is None:
+            raise _Refusal(Response.SYSTEM_ERROR, f"topic[{name}] not exist")
+        if not topic.perm & _PERM_WRITE:
+            raise _Refusal(Response.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
+        return topic
+
+    def _record(self, position: int) -> StoredRecord:
+        data = self._log.record_at(position) if position >= 0 else None
+        record = stored_record(data) if data is not None else None
+        if record is None:
+            raise _Refusal(Response.SYSTEM_ERROR, f"look message by offset failed, {position}")
+        return record
+
+    def _store(self, call: Call, copy: NewRecord, topic: Topic, queue_id: int) -> Answer:
+        route = route_of(copy, topic.name, queue_id, self._levels)
+        if route.is_delayed:
+            topic = self._topic(route.topic, self._levels.count, 0)
+        try:
+            self._log.append(topic, route.queue_id, route.record)
+        except ShmqError as error:
+            raise _Refusal(Response.SYSTEM_ERROR, str(error)) from error
+        return Answer(effects=self._arrived((topic.queues[route.queue_id],), call.now_ms))
+
+
+def _copy_of(record: StoredRecord, level: int) -> NewRecord:
+    properties = record.properties
+    message_id = f"{record.store_host.hex()}{_POSITION.pack(record.log_position).hex()}".upper()
+    changes = {
+        RETRY_TOPIC: property_of(properties, RETRY_TOPIC) or record.topic,
+        "WAIT": "false",
+        DELAY: str(level),
+        ORIGIN_MESSAGE_ID: property_of(properties, ORIGIN_MESSAGE_ID) or message_id,
+    }
+    return NewRecord(
+        record.body,
+        with_properties(properties, changes),
+        flag=record.flag,
+        sys_flag=record.sys_flag & ~_IPV6_FLAGS,
+        born_ms=record.born_ms,
+        born_host=record.born_host,
+        reconsume_times=record.reconsume_times + 1,
+    )

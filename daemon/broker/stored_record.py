@@ -1,0 +1,39 @@
+"""A stored record, taken apart.
+
+Owns which of its fields the broker's logic looks at. It does not know where a record came from.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from shmq.shm.core import CoreError, record_decode
+
+
+class StoredRecord(NamedTuple):
+    """One record as it is in the log; `properties` is its text, the record's CRC included."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    log_position: int
+    flag: int
+    sys_flag: int
+    born_ms: int
+    store_ms: int
+    born_host: bytes
+    store_host: bytes
+    reconsume_times: int
+    prepared_position: int
+    properties: bytes
+    body: bytes
+
+
+def stored_record(data: bytes) -> StoredRecord | None:
+    """Take a record apart; None when these bytes are none."""
+    try:
+        fields = record_decode(data)
+    except CoreError:
+        return None
+    fields["topic"] = fields["topic"].decode(errors="replace")
+    return StoredRecord._make(fields[name] for name in StoredRecord._fields)

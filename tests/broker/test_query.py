@@ -1,0 +1,113 @@
+"""Queries by key, unique key and log position: what is found, how much of it, and what is said when nothing is."""
+
+from typing import Any
+
+import pytest
+
+from shmq.daemon.broker.broker import Broker
+from shmq.daemon.broker.effects import Reply
+from shmq.daemon.broker.log import Found, NewRecord
+from shmq.daemon.broker.requests import Address
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.protocol.codes import Request
+from shmq.protocol.command import Command
+from tests.broker.record_log import RecordLog
+
+ALWAYS = {"beginTimestamp": "0", "endTimestamp": str((1 << 63) - 1)}
+
+
+class ListIndex:
+    """`shmq.daemon.broker.log.KeyIndex` that finds every record there is, as if all hashes were equal."""
+
+    def __init__(self, log: RecordLog) -> None:
+        self.log = log
+        self.asked: list[tuple[Any, ...]] = []
+
+    def find(self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int) -> Found:
+        self.asked.append((topic, key, begin_ms, end_ms, count))
+        positions = [int.from_bytes(data[28:36], "big") for held in self.log.records.values() for data, _, _ in held]
+        return Found(sorted(positions, reverse=True), 4711, 815)
+
+
+class Admin:
+    def __init__(self, tables: Any, settings: BrokerSettings) -> None:
+        self.tables = tables
+        self.log = RecordLog(tables)
+        self.index = ListIndex(self.log)
+        self.broker = Broker(tables, settings, now_ms=0, log=self.log, index=self.index)
+        self.broker.connected(1, None, 0, remote=Address("10.0.0.9", 4), local=Address("127.0.0.1", 10911))
+
+    def store(self, topic: str, text: str, body: bytes = b"x") -> tuple[int, bytes]:
+        if self.tables.topic(topic) is None:
+            self.tables.topic_put(topic, read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
+        position = self.log.append(self.tables.topic(topic), 0, NewRecord(body, text.encode())).log_position
+        data = self.log.record_at(position)
+        assert data is not None
+        return position, data
+
+    def ask(self, code: int, **ext: str) -> Command:
+        (reply,) = self.broker.handle(1, Command(code=code, opaque=3, ext=ext), 0)
+        assert isinstance(reply, Reply)
+        return reply.command
+
+    def query(self, key: str, topic: str = "orders", count: str = "64", **ext: str) -> Command:
+        return self.ask(Request.QUERY_MESSAGE, topic=topic, key=key, maxNum=count, **ALWAYS, **ext)
+
+
+@pytest.fixture
+def admin(tables: Any, settings: BrokerSettings) -> Admin:
+    return Admin(tables, settings)
+
+
+def test_a_key_finds_its_messages_in_log_order_and_no_others(admin: Admin) -> None:
+    _, first = admin.store("orders", "KEYS\x01a b\x02")
+    admin.store("orders", "KEYS\x01ab\x02")
+    admin.store("other", "KEYS\x01a\x02")
+    _, second = admin.store("orders", "UNIQ_KEY\x01a\x02")
+    reply = admin.query("a")
+    assert (reply.code, reply.body) == (0, first + second)
+    assert reply.ext == {"indexLastUpdateTimestamp": "4711", "indexLastUpdatePhyoffset": "815"}
+
+
+def test_nothing_found_is_said_as_by_rocketmq(admin: Admin) -> None:
+    admin.store("orders", "KEYS\x01a\x02")
+    reply = admin.query("none")
+    assert (reply.code, reply.remark) == (22, "can not find message, maybe time range not correct")
+    assert reply.ext["indexLastUpdatePhyoffset"] == "815"
+
+
+@pytest.mark.parametrize(
+    ("count", "unique", "asked"),
+    [("1", "", 1), ("64", "", 64), ("1000", "", 64), ("0", "", 0), ("-5", "", 0), ("1", "true", 32), ("9", "false", 9)],
+)
+def test_how_many_are_looked_for_is_bounded_as_in_rocketmq(admin: Admin, count: str, unique: str, asked: int) -> None:
+    admin.query("a", count=count, **({"_UNIQUE_KEY_QUERY": unique} if unique else {}))
+    assert admin.index.asked[-1] == ("orders", "a", 0, (1 << 63) - 1, asked)
+
+
+def test_a_time_before_the_epoch_is_the_epoch(admin: Admin) -> None:
+    admin.ask(12, topic="orders", key="a", maxNum="1", beginTimestamp="-1000", endTimestamp="5")
+    assert admin.index.asked[-1][2:4] == (0, 5)
+
+
+def test_a_reply_fits_a_frame_whatever_the_messages_weigh(admin: Admin) -> None:
+    for _ in range(12):
+        admin.store("orders", "KEYS\x01a\x02", bytes(1 << 20))
+    assert 3 << 20 < len(admin.query("a").body) < 5 << 20
+
+
+@pytest.mark.parametrize("missing", ["topic", "key", "maxNum", "beginTimestamp", "endTimestamp"])
+def test_a_query_needs_all_its_fields(admin: Admin, missing: str) -> None:
+    fields = {"topic": "orders", "key": "a", "maxNum": "1", **ALWAYS}
+    del fields[missing]
+    assert admin.ask(12, **fields).code == 1
+
+
+def test_a_message_is_shown_by_its_place(admin: Admin) -> None:
+    admin.store("orders", "")
+    position, data = admin.store("orders", "KEYS\x01a\x02")
+    reply = admin.ask(33, offset=str(position))
+    assert (reply.code, reply.body) == (0, data)
+    for wrong in (position + 1, -1, 1 << 60):
+        reply = admin.ask(33, offset=str(wrong))
+        assert (reply.code, reply.remark) == (1, f"can not find message by the offset, {wrong}")

@@ -1,0 +1,162 @@
+"""Messages a consumer gives back: how often, where they wait, and what their copies say."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shmq.daemon.broker.broker import Broker
+from shmq.daemon.broker.effects import Reply
+from shmq.daemon.broker.log import NewRecord
+from shmq.daemon.broker.requests import Address
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.errors import SegmentFull
+from shmq.message import parse_properties
+from shmq.protocol.codes import Request
+from shmq.protocol.command import Command
+from tests.broker.record_log import RecordLog
+
+HOST = bytes((10, 9, 8, 7, 0, 0, 0, 5))
+
+
+class Consumer:
+    """One TCP connection of group g, and a message it received."""
+
+    def __init__(self, tables: Any, settings: BrokerSettings) -> None:
+        self.tables = tables
+        self.log = RecordLog(tables)
+        self.broker = Broker(tables, settings, now_ms=0, log=self.log)
+        self.broker.connected(1, None, 0, remote=Address("10.0.0.9", 4), local=Address("127.0.0.1", 10911))
+        tables.topic_put("orders", read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
+
+    def receive(self, text: bytes = b"TAGS\x01t\x02KEYS\x01k\x02", topic: str = "orders", **fields: Any) -> int:
+        record = NewRecord(b"body", text, flag=7, sys_flag=1, born_ms=55, born_host=HOST, **fields)
+        return self.log.append(self.tables.topic(topic), 0, record).log_position
+
+    def send_back(self, position: int, level: int = 0, *, version: int = 409, **ext: str) -> Command:
+        fields = {"offset": str(position), "group": "g", "delayLevel": str(level)} | ext
+        command = Command(code=Request.CONSUMER_SEND_MSG_BACK, opaque=3, ext=fields, version=version)
+        effects = self.broker.handle(1, command, 0)
+        (reply,) = [effect for effect in effects if isinstance(effect, Reply)]
+        return reply.command
+
+    def configure(self, **settings: Any) -> None:
+        text = ",".join(f'"{name}":{value}' for name, value in settings.items())
+        self.tables.group_set(self.tables.group_put("g"), f"{{{text}}}".encode())
+
+    def stored(self, topic: str, queue_id: int) -> list[NewRecord]:
+        found = self.tables.topic(topic)
+        return self.log.stored(found, queue_id) if found else []
+
+
+@pytest.fixture
+def consumer(tables: Any, settings: BrokerSettings) -> Consumer:
+    return Consumer(tables, replace(settings, serves_tcp=True))
+
+
+def test_a_message_given_back_waits_for_its_retry(consumer: Consumer) -> None:
+    position = consumer.receive()
+    reply = consumer.send_back(position)
+    assert (reply.code, reply.remark) == (0, None)
+    (copy,) = consumer.stored("SCHEDULE_TOPIC_XXXX", 2)
+    assert parse_properties(copy.properties.decode()) == {
+        "TAGS": "t",
+        "KEYS": "k",
+        "RETRY_TOPIC": "orders",
+        "WAIT": "false",
+        "DELAY": "3",
+        "ORIGIN_MESSAGE_ID": f"0A00000100002A9F{position:016X}",
+        "REAL_TOPIC": "%RETRY%g",
+        "REAL_QID": "0",
+    }
+    assert (copy.body, copy.flag, copy.sys_flag, copy.born_ms, copy.born_host) == (b"body", 7, 1, 55, HOST)
+    assert copy.reconsume_times == 1
+    assert consumer.tables.topic("%RETRY%g").write_queues == 1
+
+
+@pytest.mark.parametrize(("tries", "level", "queue_id"), [(0, 0, 2), (3, 0, 5), (15, 0, 17), (2, 7, 6), (0, 99, 17)])
+def test_each_try_waits_longer_unless_the_consumer_says_how_long(
+    consumer: Consumer, tries: int, level: int, queue_id: int
+) -> None:
+    assert consumer.send_back(consumer.receive(reconsume_times=tries), level).code == 0
+    (copy,) = consumer.stored("SCHEDULE_TOPIC_XXXX", queue_id)
+    assert copy.reconsume_times == tries + 1
+
+
+@pytest.mark.parametrize(
+    ("tries", "most", "version", "level", "is_dead"),
+    [
+        (15, None, 409, 0, False),
+        (16, None, 409, 0, True),
+        (3, "3", 409, 0, True),
+        (2, "3", 409, 0, False),
+        (3, "3", 100, 0, False),  # before V3_4_9 it is the group's to say
+        (16, "20", 409, 0, False),
+        (0, None, 409, -1, True),
+        (0, "-1", 409, 0, True),
+    ],
+)
+def test_a_message_goes_to_the_dead_letters_after_the_last_try_or_when_told(
+    consumer: Consumer, tries: int, most: str | None, version: int, level: int, is_dead: bool
+) -> None:
+    ext = {"maxReconsumeTimes": most} if most else {}
+    position = consumer.receive(reconsume_times=tries)
+    assert consumer.send_back(position, level, version=version, **ext).code == 0
+    dead = consumer.stored("%DLQ%g", 0)
+    assert len(dead) == is_dead
+    if is_dead:
+        assert parse_properties(dead[0].properties.decode())["DELAY"] == "0"
+        assert dead[0].reconsume_times == tries + 1
+        topic = consumer.tables.topic("%DLQ%g")
+        assert (topic.read_queues, topic.write_queues, topic.perm) == (1, 1, 6)
+
+
+def test_a_groups_own_settings_hold(consumer: Consumer) -> None:
+    consumer.configure(retryMaxTimes=2, retryQueueNums=3)
+    consumer.send_back(consumer.receive(reconsume_times=2))
+    assert len(consumer.stored("%DLQ%g", 0)) == 1
+    assert consumer.tables.topic("%RETRY%g").write_queues == 3
+
+
+def test_a_group_without_retry_queues_wants_none(consumer: Consumer) -> None:
+    consumer.configure(retryQueueNums=0)
+    before = consumer.receive()
+    end = consumer.log.end
+    assert consumer.send_back(before).code == 0
+    assert consumer.log.end == end
+    assert consumer.tables.topic("%RETRY%g") is None
+
+
+def test_the_first_topic_and_the_first_id_are_kept_over_many_tries(consumer: Consumer) -> None:
+    consumer.send_back(consumer.receive(b"RETRY_TOPIC\x01first\x02ORIGIN_MESSAGE_ID\x01ABC\x02DELAY\x013\x02"))
+    (copy,) = consumer.stored("SCHEDULE_TOPIC_XXXX", 2)
+    properties = parse_properties(copy.properties.decode())
+    assert (properties["RETRY_TOPIC"], properties["ORIGIN_MESSAGE_ID"]) == ("first", "ABC")
+
+
+def test_the_long_header_of_java_is_taken(consumer: Consumer) -> None:
+    position = consumer.receive()
+    more = {"originMsgId": "x", "originTopic": "orders", "unitMode": "true", "maxReconsumeTimes": "16"}
+    assert consumer.send_back(position, **more).code == 0
+    assert consumer.tables.topic("%RETRY%g").flags == 2
+
+
+def test_what_cannot_be_is_refused_as_by_rocketmq(consumer: Consumer) -> None:
+    position = consumer.receive()
+    for offset in (position + 1, -1, 1 << 40):
+        reply = consumer.send_back(offset)
+        assert (reply.code, reply.remark) == (1, f"look message by offset failed, {offset}")
+    reply = consumer.send_back(position, group="a/b")
+    assert reply.code == 26
+    assert str(reply.remark).startswith("subscription group not exist, a/b \nSee http")
+    consumer.tables.topic_put("%RETRY%g", read_queues=1, write_queues=1, perm=4, flags=0, kind=0)
+    reply = consumer.send_back(position)
+    assert (reply.code, reply.remark) == (16, "the topic[%RETRY%g] sending message is forbidden")
+
+
+def test_a_log_that_refuses_is_told_so_that_the_consumer_tries_elsewhere(consumer: Consumer) -> None:
+    position = consumer.receive()
+    consumer.log.error = SegmentFull("the log is full")
+    assert consumer.send_back(position).code == 1
+    consumer.log.error = None
+    assert consumer.send_back(position).code == 0

@@ -1,0 +1,87 @@
+"""Progress of delayed messages on disk: RocketMQ's file, never ahead of the copies it speaks of."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from shmq.store.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC
+from shmq.store.fastjson import loads
+
+StartKeeper = Callable[..., Any]
+Eventually = Callable[..., Any]
+
+
+def deliver(running: Any, level: int, offset: int) -> None:
+    """What the broker does: the committed offset of its own group says how far it is."""
+    store = running.store
+    if store.topic_find(SCHEDULE_TOPIC) < 0:
+        store.topic_put(SCHEDULE_TOPIC, read_queues=18, write_queues=18)
+    for _ in range(offset):
+        running.send(SCHEDULE_TOPIC, b"x", queue_id=level - 1)
+    slot = store.offset_put(store.group_put(SCHEDULE_GROUP), running.queue_index(SCHEDULE_TOPIC, level - 1))
+    store.offset_set(slot, offset)
+
+
+def progress(running: Any, level: int) -> int:
+    store = running.store
+    group = store.group_find(SCHEDULE_GROUP)
+    queue = running.queue_index(SCHEDULE_TOPIC, level - 1)
+    return next((row[3] for row in store.offsets() if row[1:3] == (group, queue)), -1)
+
+
+def test_progress_survives_a_clean_stop_in_rocketmqs_own_file(start_keeper: StartKeeper) -> None:
+    running = start_keeper()
+    deliver(running, 3, 7)
+    assert running.stop()
+    config = running.root / "config"
+    assert json.loads((config / "delayOffset.json").read_text()) == {"offsetTable": {"3": 7}}
+    assert SCHEDULE_GROUP not in (config / "consumerOffset.json").read_text()
+    assert SCHEDULE_GROUP not in (config / "subscriptionGroup.json").read_text()
+    running = start_keeper()
+    assert progress(running, 3) == 7
+
+
+def test_a_stop_writes_the_last_progress_even_if_an_older_one_still_waits(start_keeper: StartKeeper) -> None:
+    running = start_keeper(flush_interval_ms=60_000)
+    deliver(running, 1, 2)
+    running.halt()
+    running.keeper._catalog.save_offsets()
+    store = running.store
+    slot = next(row[0] for row in store.offsets())
+    store.offset_set(slot, 1)
+    assert running.stop()
+    assert loads((running.root / "config" / "delayOffset.json").read_text()) == {"offsetTable": {"1": 1}}
+
+
+def test_progress_is_written_only_when_the_copies_are_on_disk(start_keeper: StartKeeper) -> None:
+    running = start_keeper(flush_interval_ms=60_000)
+    running.halt()
+    running.store.flush()
+    deliver(running, 2, 3)
+    path = running.root / "config" / "delayOffset.json"
+    running.keeper._catalog.save_offsets()
+    running.send("orders", b"later")
+    running.keeper._catalog.round(0.0)
+    assert not path.exists()
+    running.store.flush()
+    running.keeper._catalog.round(0.0)
+    assert loads(path.read_text()) == {"offsetTable": {"2": 3}}
+
+
+def test_the_file_of_a_stock_broker_is_read(start_keeper: StartKeeper) -> None:
+    running = start_keeper()
+    deliver(running, 1, 9)
+    deliver(running, 5, 9)
+    assert running.stop()
+    (running.root / "config" / "delayOffset.json").write_text('{\n\t"offsetTable":{1:4,2:0,5:9\n\t}\n}')
+    running = start_keeper()
+    assert [progress(running, level) for level in (1, 2, 5)] == [4, 0, 9]
+
+
+def test_progress_beyond_the_queue_is_lowered(start_keeper: StartKeeper) -> None:
+    running = start_keeper()
+    deliver(running, 1, 2)
+    assert running.stop()
+    (running.root / "config" / "delayOffset.json").write_text('{"offsetTable":{"1":400,"x":3,"0":1}}')
+    running = start_keeper()
+    assert progress(running, 1) == 2
