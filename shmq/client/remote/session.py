@@ -233,7 +233,7 @@ class RemoteSession:
         if spec.group is None or spec.model != "clustering":
             return
         # Only progress is written: a member that had a queue for a moment must not undo what another one wrote since.
-        ends = {queue.queue: queue.committed if queue.committed != queue.stored_offset else -1 for queue in queues}
+        ends = {queue.queue: queue.committed if queue.committed != queue.known_offset else -1 for queue in queues}
         future = self.network.submit(returning.release(self, spec, ends))
         self._leaving.add(future)
         future.add_done_callback(self._leaving.discard)
@@ -268,9 +268,7 @@ class RemoteSession:
         return self.call(self._read_queues(topic))  # type: ignore[no-any-return]
 
     async def _read_queues(self, topic: str) -> list[QueueSlot]:
-        route = await self.names.route(topic, timeout=self.timeout)
-        if route is None:
-            raise await self.names.not_found(topic, timeout=self.timeout)
+        route = await self.names.readable_route(topic, timeout=self.timeout)
         self.numbers.learn(route)
         return sorted(map(self.slot, route.readable))
 
