@@ -430,6 +430,41 @@ class Producer:
         """Room for a body of up to `size` bytes inside the log itself."""
 
 @final
+class Sender:
+    """Stores plain sends of RocketMQ clients and answers them; one for all connections of a process.
+
+    Plain is a SEND_MESSAGE or SEND_MESSAGE_V2 that asks for nothing but storing one short message in a queue there is,
+    in a form that needs no interpretation. Everything else is left to the caller, as if it had come there first.
+
+    Args of the constructor:
+        refused: topics that are not plain; retry topics never are.
+        suffix: property text behind the properties of each message.
+        answers: of a JSON and of a binary request, without the frame's prefix: bytes that stand as they are, and
+            numbers for what comes between: 1 opaque, 2 message id, 3 queue id, 4 queue offset, each with 16 added when
+            its length comes before it in four bytes; 5 opaque in four bytes; 6 in four bytes, how many follow.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        *,
+        refused: frozenset[str],
+        suffix: bytes,
+        body_bytes_max: int,
+        properties_bytes_max: int,
+        answers: tuple[tuple[bytes | int, ...], tuple[bytes | int, ...]],
+    ) -> None: ...
+    def serve(
+        self, data: bytes, at: int, frame_bytes_max: int, count_max: int, born_host: bytes, address: bytes, /
+    ) -> tuple[int, int, bytes, tuple[int, ...]]:
+        """Serve frames from data[at:] on, until one is not whole or not plain, or count_max are served (1024 at most).
+
+        Returns (where the first frame that was not served begins, frames served, their answers, indexes of the queues
+        that have new messages). Readers of other client slots are woken; whoever waits in this process is the caller's.
+        `address` is the first half of a message id: host and port in upper-case hexadecimal.
+        """
+
+@final
 class Slot:
     """A body being written in place: `with producer.reserve(topic, size) as slot:` publishes on normal exit, gives the
     space back on an exception. Views of it are released at the end of the block."""

@@ -45,7 +45,7 @@ struct py_receipt;
 struct core_state {
     PyObject *error;           /* CoreError */
     PyObject *error_factory;   /* makes the exception from CoreError's arguments; NULL: CoreError itself */
-    PyTypeObject *store_type, *receipt_type, *producer_type, *slot_type, *message_type, *reader_type;
+    PyTypeObject *store_type, *receipt_type, *producer_type, *slot_type, *message_type, *reader_type, *sender_type;
     PyObject *call_names[CALL_COUNT]; /* interned; CALL_SECOND is "body" */
     PyObject *append_names[APPEND_COUNT];
     PyObject *name_bodies, *name_size, *name_ack, *name_nack, *name_extend, *name_idle;
@@ -246,6 +246,8 @@ enum shmq_status claim_open(PyStore *store, uint32_t queue, uint32_t body_bytes,
 enum shmq_status claim_finish(PyStore *store, struct shmq_claim_handle *claim, const struct shmq_spec *spec,
                               int64_t tag_hash, uint64_t deadline, struct shmq_appended *out);
 void claim_drop(PyStore *store, struct shmq_claim_handle *claim);
+/* Note in our client slot that we are alive and have sent. */
+void producer_count(PyProducer *self, const struct shmq_appended *out, uint64_t count);
 /* Wake readers, count, and with `durable` wait for the disk. */
 bool producer_published(PyProducer *self, const struct call *call, const struct shmq_appended *out, uint64_t count,
                         uint64_t end, bool durable);
@@ -253,6 +255,9 @@ PyObject *producer_send(PyProducer *self, PyObject *const *args, Py_ssize_t narg
 PyObject *producer_send_oneway(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *producer_send_batch(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 extern PyType_Spec producer_spec;
+
+/* ---- py_sender.c ---- */
+extern PyType_Spec sender_spec;
 
 /* ---- py_part.c: the records one acquisition of the lock stores ---- */
 struct batch_part {

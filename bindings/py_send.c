@@ -158,11 +158,9 @@ enum shmq_status producer_append(PyProducer *self, struct call *call, const stru
     return FACE_ERROR;
 }
 
-bool producer_published(PyProducer *self, const struct call *call, const struct shmq_appended *out, uint64_t count,
-                        uint64_t end, bool durable)
+void producer_count(PyProducer *self, const struct shmq_appended *out, uint64_t count)
 {
     PyStore *store = self->store;
-    shmq_wake(&store->core, call->queue);
     if (store->core.client_slot < store->core.sizes.client_max) {
         struct shmq_client *client = &store->core.clients[store->core.client_slot];
         uint64_t sent = atomic_load_explicit(&client->sent, memory_order_relaxed) + count;
@@ -172,7 +170,14 @@ bool producer_published(PyProducer *self, const struct call *call, const struct 
             atomic_store_explicit(&client->beat_ns, store->core.io->monotonic_ns(), memory_order_relaxed);
         }
     }
-    return !durable || store_wait_durable(store, end, call->timeout);
+}
+
+bool producer_published(PyProducer *self, const struct call *call, const struct shmq_appended *out, uint64_t count,
+                        uint64_t end, bool durable)
+{
+    shmq_wake(&self->store->core, call->queue);
+    producer_count(self, out, count);
+    return !durable || store_wait_durable(self->store, end, call->timeout);
 }
 
 /* ---- send ------------------------------------------------------------------------------------------ */

@@ -66,7 +66,7 @@ static PyObject *tables_topic_delete(PyStore *self, PyObject *value)
 static PyObject *tables_topic_find(PyStore *self, PyObject *value)
 {
     Py_ssize_t bytes;
-    const char *name = name_from(value, &bytes);
+    const char *name = PyUnicode_AsUTF8AndSize(value, &bytes);
     if (!name || !store_check(self)) {
         return NULL;
     }

@@ -546,6 +546,8 @@ void shmq_client_drop(struct shmq_store *store, uint32_t slot);
 
 /* wake.c */
 void shmq_wake(struct shmq_store *store, uint32_t queue);       /* writer side: after commit, outside the lock */
+/* As shmq_wake, but the caller's own client slot sleeps on: it is told otherwise. */
+void shmq_wake_others(struct shmq_store *store, uint32_t queue);
 void shmq_wake_all(struct shmq_store *store);
 void shmq_wake_client(struct shmq_store *store, uint32_t slot);
 /* Sleep until one of the queues moves past its offset, or deadline. Sets the waiter bits, re-checks, sleeps. */

@@ -67,7 +67,7 @@ static uint32_t client_high(const struct shmq_store *store)
     return high < store->sizes.client_max ? high : store->sizes.client_max;
 }
 
-void shmq_wake(struct shmq_store *store, uint32_t queue)
+static void wake_slots(struct shmq_store *store, uint32_t queue, uint64_t bits_kept, uint32_t slot_kept)
 {
     if (store->head->flush_sync) {
         shmq_ring_keeper(store); /* readers are woken when the bytes are durable, not before */
@@ -80,14 +80,29 @@ void shmq_wake(struct shmq_store *store, uint32_t queue)
     if (atomic_load_explicit(&store->waiters[queue], memory_order_relaxed) == 0) {
         return;
     }
-    uint64_t bits = atomic_exchange_explicit(&store->waiters[queue], 0, memory_order_acq_rel);
+    uint64_t bits = bits_kept == 0
+                        ? atomic_exchange_explicit(&store->waiters[queue], 0, memory_order_acq_rel)
+                        : atomic_fetch_and_explicit(&store->waiters[queue], bits_kept, memory_order_acq_rel);
     SHMQ_POINT("wake.taken");
     uint32_t high = client_high(store);
     for (; bits != 0; bits &= bits - 1) {
         for (uint32_t slot = (uint32_t)__builtin_ctzll(bits); slot < high; slot += 64) {
-            post(store, slot);
+            if (slot != slot_kept) {
+                post(store, slot);
+            }
         }
     }
+}
+
+void shmq_wake(struct shmq_store *store, uint32_t queue)
+{
+    wake_slots(store, queue, 0, SHMQ_NONE);
+}
+
+void shmq_wake_others(struct shmq_store *store, uint32_t queue)
+{
+    const uint32_t own = store->client_slot;
+    wake_slots(store, queue, own == SHMQ_NONE ? 0 : UINT64_C(1) << own % 64, own);
 }
 
 void shmq_wake_all(struct shmq_store *store)

@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         child.add_argument("--options", dest="options_json", required=True)
         child.add_argument("--alive-fd", type=int, default=-1)
         child.add_argument("--ready-fd", type=int, default=-1)
+        child.add_argument("--number", type=int, default=0)
     return parser
 
 
@@ -108,15 +109,19 @@ def _options_of(arguments: argparse.Namespace) -> Options:
     return options.replaced(**given)
 
 
-def _run_child(role: str, options: Options, tether: Tether) -> int:
+def _run_child(role: str, number: int, options: Options, tether: Tether) -> int:
     tether.watch()
     if role == "keeper":
         from shmq.daemon.keeper.process import run_keeper
 
         return run_keeper(options, tether, EventLog(role, options.log_format))
+    tether.call_on_orphaned(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    if number:
+        from shmq.daemon.bridge.worker_server import run_worker
+
+        return run_worker(options.place, options, number, tether=tether)
     from shmq.daemon.bridge.server import run_bridge
 
-    tether.call_on_orphaned(lambda: os.kill(os.getpid(), signal.SIGTERM))
     return run_bridge(options.place, options, tether=tether)
 
 
@@ -134,7 +139,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return exit_code_of(error)
     if arguments.role != "serve":
         return _run_child(
-            arguments.role, options, Tether(alive_descriptor=arguments.alive_fd, ready_descriptor=arguments.ready_fd)
+            arguments.role,
+            arguments.number,
+            options,
+            Tether(alive_descriptor=arguments.alive_fd, ready_descriptor=arguments.ready_fd),
         )
     from shmq.daemon.announcement import Announcer
     from shmq.daemon.supervisor import Supervisor

@@ -26,7 +26,7 @@ _MESSAGE_BYTES_MAX = 1 << 20
 
 
 class Child:
-    """A running keeper or bridge.
+    """A running keeper or bridge; its role is `keeper`, `bridge`, or `bridge-N` for the N-th beside that one.
 
     Attributes:
         ready_descriptor: readable when the child said something or closed its ready pipe.
@@ -39,7 +39,9 @@ class Child:
         self.role = role
         self.message: dict[str, Any] = {}
         read_end, write_end = os.pipe()
-        command = [sys.executable, "-P", "-m", "shmq.daemon", role, "--options", options.to_json()]
+        kind, _, number = role.partition("-")
+        command = [sys.executable, "-P", "-m", "shmq.daemon", kind, "--options", options.to_json()]
+        command += ["--number", number] if number else []
         try:
             self._process = subprocess.Popen(
                 [*command, "--alive-fd", str(alive_descriptor), "--ready-fd", str(write_end)],

@@ -2,7 +2,7 @@
 
 It does not touch log files; of the segments it only removes what the keeper has retired.
 
-    start                  guard (locks) · keeper · instance.json · bridge · announcement
+    start                  guard (locks) · keeper · instance.json · bridge · the other bridges · announcement
     a child dies           again at once, then after 0.1, 0.2 … 5 s; ten good seconds forgive
     keeper: new segments   instance.json, bridge started again: clients attach to the new ones
     SIGTERM, SIGINT        bridge · keeper (retires the segments, saves) · segments, socket, instance.json removed
@@ -59,7 +59,9 @@ class Supervisor:
         self._log = log
         self._selector = selectors.DefaultSelector()
         self._children: dict[str, Child] = {}
-        self._deaths = {"keeper": 0, "bridge": 0}
+        self._workers = [f"bridge-{number}" for number in range(1, options.bridges)] if options.tcp else []
+        self._deaths = dict.fromkeys(("keeper", "bridge", *self._workers), 0)
+        self._ready_roles: set[str] = set()
         self._due: dict[str, float] = {}  # role -> monotonic time of its next start
         self._instance: Instance | None = None
         self._keeper_report: dict[str, Any] = {}
@@ -154,10 +156,8 @@ class Supervisor:
             }
 
     def _on_ready(self, child: Child, report: dict[str, Any]) -> None:
-        if child.role == "bridge":
-            assert self._instance is not None
-            self._served = True
-            self._announcer.ready(self._place, self._instance, self._keeper_report, time.monotonic() - self._began)
+        if child.role != "keeper":
+            self._on_bridge_ready(child.role)
             return
         before, self._instance = self._instance, Instance.from_object(report["instance"])
         self._keeper_report = report
@@ -168,7 +168,20 @@ class Supervisor:
             self._due.setdefault("bridge", 0.0)
         elif before is None or before.generation != self._instance.generation:
             self._log("bridge.restarted", reason="the keeper made new segments")
-            bridge.ask_to_stop()
+            for role in ("bridge", *self._workers):
+                if role in self._children:
+                    self._children[role].ask_to_stop()
+
+    def _on_bridge_ready(self, role: str) -> None:
+        assert self._instance is not None
+        self._ready_roles.add(role)
+        if role == "bridge":  # the others follow it, because it knows the ports
+            for worker in self._workers:
+                if worker not in self._children:
+                    self._due.setdefault(worker, 0.0)
+        if self._ready_roles >= {"bridge", *self._workers}:
+            self._served = True
+            self._announcer.ready(self._place, self._instance, self._keeper_report, time.monotonic() - self._began)
 
     def _on_exit(self, child: Child) -> None:
         status = child.wait(0.0)
@@ -214,15 +227,19 @@ class Supervisor:
         """Stop the children in order and remove what they leave; False when something was not saved."""
         self._log("broker.stopping")
         retired = saved = True
-        for role in ("bridge", "keeper"):
+        for role in (*self._workers, "bridge"):
+            if role in self._children:
+                self._children[role].ask_to_stop()
+        for role in (*self._workers, "bridge", "keeper"):
             child = self._children.get(role)
             if child is None:
                 saved = retired = role != "keeper" or self._instance is None
                 continue
             child.ask_to_stop()
-            status = child.wait(_STOP_SECONDS[role])
+            seconds = _STOP_SECONDS["keeper" if role == "keeper" else "bridge"]
+            status = child.wait(seconds)
             if status is None:
-                self._log("child.killed", role=role, pid=child.pid, reason=f"did not stop in {_STOP_SECONDS[role]} s")
+                self._log("child.killed", role=role, pid=child.pid, reason=f"did not stop in {seconds} s")
                 child.kill()
                 status = -signal.SIGKILL
             self._forget(child)
@@ -243,5 +260,5 @@ class Supervisor:
                 store.repair(_LOCK_SECONDS)
                 store.close()
         unlink_segments(instance)
-        for path in (self._place.instance_path, self._place.socket_path):
+        for path in (self._place.instance_path, self._place.socket_path, self._place.addresses_path):
             path.unlink(missing_ok=True)

@@ -28,8 +28,10 @@ from shmq.daemon.bridge.logic import Logic
 from shmq.daemon.bridge.peer import peer_of
 from shmq.daemon.bridge.reception import Reception
 from shmq.daemon.bridge.security import Security
+from shmq.daemon.bridge.send_path import Origin, SendPath, Served
 from shmq.daemon.bridge.tcp_listener import address_of, prepare_accepted
-from shmq.daemon.broker.effects import Close, Effect, Notify, Reply, Report, Wake
+from shmq.daemon.bridge.upstream import Upstreams
+from shmq.daemon.broker.effects import Close, Effect, Forward, Notify, Reply, Report, Wake
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
@@ -55,13 +57,24 @@ class _Door:
 class Bridge:
     """Connections and the one logic behind them; lives inside one event loop."""
 
-    def __init__(self, logic: Logic, log: EventLog, *, limits: BridgeLimits, security: Security | None = None) -> None:
+    def __init__(
+        self,
+        logic: Logic,
+        log: EventLog,
+        *,
+        limits: BridgeLimits,
+        security: Security | None = None,
+        sends: SendPath | None = None,
+        upstreams: Upstreams | None = None,
+    ) -> None:
         self.limits = limits
         self.budget = Budget(limits.in_flight_bytes_max)
         self.unproven = Budget(limits.unproven_bytes_max)
         self.security = security or Security()
         self._reception = Reception(limits, self.security.tls)
         self._logic = logic
+        self._sends = sends
+        self._upstreams = upstreams
         self.log = LimitedLog(log, lines_max=limits.log_lines_per_tick)
         self._connections: dict[int, BridgeConnection] = {}
         self._connection_id = 0
@@ -193,6 +206,22 @@ class Bridge:
             connection.attached()
         self._carry_out(effects)
 
+    def origin_of(self, connection: BridgeConnection) -> Origin | None:
+        """What plain sends of a connection take along; None where they go the way of everything else."""
+        if self._sends is None or connection.remote is None or connection.local is None:
+            return None
+        return self._sends.origin(connection.remote, connection.local)
+
+    def serve_sends(self, connection: BridgeConnection, data: bytes, origin: Origin) -> Served | None:
+        """Store the plain sends at the front of what a connection sent; the answers are the caller's to write."""
+        if self._sends is None or self.security.admission.rules is not None:
+            return None
+        try:
+            return self._sends.serve(data, origin, frame_bytes_max=self.limits.frame_bytes_max)
+        except ShmqError as error:
+            self.log("sends.failed", reason=str(error))
+            return None
+
     def _refuse(self, connection: BridgeConnection, command: Command) -> None:
         if not command.is_oneway:
             remark = f" request type {command.code} not supported"
@@ -203,6 +232,8 @@ class Bridge:
         if self._is_closed:
             return
         self._connections.pop(connection.connection_id, None)
+        if self._upstreams is not None:
+            self._upstreams.closed(connection)
         self._reception.leave(connection.connection_id)
         if reason and connection.peer is not None:
             self.log("connection.closed", pid=connection.peer.pid, uid=connection.peer.uid, reason=reason)
@@ -254,6 +285,9 @@ class Bridge:
                 connection.notify(effect.command)
             elif isinstance(effect, Close):
                 connection.close(effect.reason)
+            elif isinstance(effect, Forward):
+                assert self._upstreams is not None
+                self._upstreams.forward(connection, effect.command)
         self._settle()
 
     # -- time

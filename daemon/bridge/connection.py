@@ -19,11 +19,13 @@ import asyncio
 import contextlib
 import math
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Protocol, cast
 
 from shmq.daemon.bridge.limits import BridgeLimits
+from shmq.daemon.bridge.send_path import Origin, Served
 from shmq.daemon.broker.requests import Address, Peer
 from shmq.errors import ProtocolError, ShmqError
 from shmq.protocol.command import Command
@@ -61,6 +63,15 @@ class Host(Protocol):
         Raises:
             ProtocolError: its header breaks the format.
         """
+
+    def origin_of(self, connection: BridgeConnection) -> Origin | None:
+        """What plain sends of a connection take along; None where they go the way of everything else."""
+
+    def serve_sends(self, connection: BridgeConnection, data: bytes, origin: Origin) -> Served | None:
+        """Store the plain sends at the front of what a connection sent; the answers are the caller's to write."""
+
+    def arrived(self, queues: Sequence[int]) -> None:
+        """Queues (by index) have new messages."""
 
     def lost(self, connection: BridgeConnection, reason: str) -> None:
         """The connection is gone; `reason` is empty when the peer closed it."""
@@ -112,6 +123,7 @@ class BridgeConnection(asyncio.Protocol):
         self._is_reading_paused = False
         self._closing_since: float | None = None
         self._held_notices: dict[tuple[int, str | int], Command] = {}
+        self._origin: Origin | None = None  # set where plain sends have a way of their own
 
     # -- called by the event loop
 
@@ -119,10 +131,15 @@ class BridgeConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._host.limits.write_bytes_high)
         self._host.opened(self)
+        self._origin = self._host.origin_of(self)
 
     def data_received(self, data: bytes) -> None:
         if self._closing_since is not None:
             return
+        if self._origin is not None:
+            data = self._serve_sends(data, self._origin)
+            if not data:
+                return
         if self._frame_since is None:
             self._frame_since = self._host.now()
         self._decoder.feed(data)
@@ -226,6 +243,26 @@ class BridgeConnection(asyncio.Protocol):
         return self._frame_since is not None and not self._is_writing_paused
 
     # -- inside
+
+    def _serve_sends(self, data: bytes, origin: Origin) -> bytes:
+        """Serve the plain sends in front; return the bytes that are left for everybody's way."""
+        if 0 < (missing := self._decoder.missing_bytes) < len(data):
+            # A frame that came in two pieces; what follows it may be plain again.
+            self._decoder.feed(data[:missing])
+            self._pump()
+            data = data[missing:]
+        if self._decoder.buffered_bytes or self._is_writing_paused or self._closing_since is not None:
+            return data
+        served = self._host.serve_sends(self, data, origin)
+        if served is None or not served.frame_count:
+            return data
+        self._idle_since = self._host.now()
+        self._frame_since = None
+        if served.answers:
+            self.write(served.answers)
+        if served.queues:
+            self._host.arrived(served.queues)
+        return data[served.end :]
 
     def _pump(self) -> None:
         """Serve what is complete, a turn at most, and send what it says."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from shmq.daemon.broker.log import LOCAL_HOST, NewRecord, Pulled, Stored
 from shmq.daemon.broker.tables import Topic
 from shmq.errors import CorruptionError, TopicNotFound
-from shmq.shm.core import Producer, Store
+from shmq.shm.core import Producer, Sender, Store
 
 APPEND_TIMEOUT = 1.0  # seconds; RocketMQ calls a store busy after as long
 
@@ -45,7 +45,7 @@ class StoreLog:
         """
         self._store = store
         self._report = report
-        producer = Producer(store, resolve=self._resolve, timeout=timeout)
+        self._producer = producer = Producer(store, resolve=self._resolve, timeout=timeout)
         self._append = producer.append
         self._append_batch = producer.append_batch
         self._append_encoded_batch = producer.append_encoded_batch
@@ -56,6 +56,25 @@ class StoreLog:
         if index < 0:
             raise TopicNotFound(f"topic {topic!r} does not exist", hint=f"shmq topic create {topic}")
         return index
+
+    def sender(
+        self,
+        *,
+        refused: frozenset[str],
+        suffix: bytes,
+        body_bytes_max: int,
+        properties_bytes_max: int,
+        answers: tuple[tuple[bytes | int, ...], tuple[bytes | int, ...]],
+    ) -> Sender:
+        """Return what stores plain sends in this log without a request in between; arguments as of `Sender`."""
+        return Sender(
+            self._producer,
+            refused=refused,
+            suffix=suffix,
+            body_bytes_max=body_bytes_max,
+            properties_bytes_max=properties_bytes_max,
+            answers=answers,
+        )
 
     @property
     def durable_end(self) -> int:

@@ -2,8 +2,8 @@
 
 Owns the step from `Tables` to the store's calls and the translation of their errors. It does not know requests.
 
-The bridge is the only process that makes groups, offset places and client slots at run time, so what it has seen of
-them stays true; topics are kept until the tables change.
+Several bridges may work on the same tables; the core lets one after the other change them. Topics are kept until the
+tables change; an offset slot, once seen, stays what it is.
 """
 
 from __future__ import annotations
@@ -107,7 +107,11 @@ class StoreTables:
         return self._slots.get(group, {})
 
     def offset_slot(self, group: int, queue: int) -> int | None:
-        return self._slots.get(group, {}).get(queue)
+        slot = self._slots.get(group, {}).get(queue)
+        if slot is None:
+            self._learn_slots()
+            slot = self._slots.get(group, {}).get(queue)
+        return slot
 
     def offset_put(self, group: int, queue: int) -> int:
         slots = self._slots.setdefault(group, {})

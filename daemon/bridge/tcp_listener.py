@@ -26,28 +26,31 @@ _BACKLOG = 1024
 class TcpListener:
     """One listening socket; `address` is where it was bound, the port as the kernel gave it."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, is_shared: bool = False) -> None:
         """Listen.
+
+        Args:
+            is_shared: other processes of this user may listen at the same port; the kernel divides connections.
 
         Raises:
             ConnectError: the port is taken.
             PermissionDenied: the port is not for us.
             UsageError: the host names no address of this machine.
         """
-        self.socket, self.address = _bind(host, port)
+        self.socket, self.address = _bind(host, port, is_shared)
 
     def close(self) -> None:
         """Stop listening."""
         self.socket.close()
 
 
-def listen_with_vip(host: str, port: int) -> list[TcpListener]:
+def listen_with_vip(host: str, port: int, *, is_shared: bool = False) -> list[TcpListener]:
     """Return the main listener, and behind it the VIP one if the port has room for it. Raises as TcpListener."""
-    main = TcpListener(host, port)
+    main = TcpListener(host, port, is_shared=is_shared)
     if port <= VIP_DISTANCE:
         return [main]
     try:
-        return [main, TcpListener(host, port - VIP_DISTANCE)]
+        return [main, TcpListener(host, port - VIP_DISTANCE, is_shared=is_shared)]
     except BaseException:
         main.close()
         raise
@@ -65,7 +68,7 @@ def address_of(name: object) -> Address:
     return Address(str(name[0]).removeprefix("::ffff:"), int(name[1]))
 
 
-def _bind(host: str, port: int) -> tuple[socket.socket, Address]:
+def _bind(host: str, port: int, is_shared: bool) -> tuple[socket.socket, Address]:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError as error:
@@ -75,6 +78,8 @@ def _bind(host: str, port: int) -> tuple[socket.socket, Address]:
     listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             with contextlib.suppress(OSError):
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)

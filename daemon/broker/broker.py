@@ -31,6 +31,7 @@ from shmq.daemon.broker.membership import Membership
 from shmq.daemon.broker.offset_requests import OffsetRequests
 from shmq.daemon.broker.pull import Pulling
 from shmq.daemon.broker.query import QueryRequests
+from shmq.daemon.broker.relays import Relays
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer
 from shmq.daemon.broker.send import Sending
 from shmq.daemon.broker.send_back import SendBack
@@ -83,6 +84,8 @@ class Broker:
             ]
             if index is not None:
                 self._parts.append(QueryRequests(log, index))
+        self._relays = Relays(self._registry, settings)
+        self._parts.append(self._relays)
         self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
         status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
         self._handlers: dict[int, Handler] = {
@@ -149,6 +152,8 @@ class Broker:
         effects += map(Report, answer.reports)
         effects += [self._asking.ask(ask, now_ms) for ask in answer.asks]
         effects += answer.effects
+        if self._registry.touched:
+            effects += self._relays.changes()
         return effects
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> list[Effect]:
@@ -205,7 +210,7 @@ class Broker:
         self._desk.release(connection)
         change = self._registry.leave(connection_id, now_ms)
         effects: list[Effect] = [*self._notices(change.groups), *map(Report, change.reports)]
-        effects += self._asking.disconnected(connection_id)
+        effects += [*self._asking.disconnected(connection_id), *self._relays.changes()]
         return effects + [effect for part in self._parts for effect in part.disconnected(connection, now_ms)]
 
     def tick(self, now_ms: int) -> list[Effect]:

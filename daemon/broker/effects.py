@@ -48,4 +48,12 @@ class Wake:
     after_ms: int
 
 
-Effect = Reply | Notify | Close | Report | Wake
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Let the primary bridge serve this command of a connection; what it answers goes back as it is."""
+
+    connection_id: int
+    command: Command
+
+
+Effect = Reply | Notify | Close | Report | Wake | Forward

@@ -88,6 +88,7 @@ class GroupRegistry:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[str, Member]] = {}
         self._by_connection: dict[int, set[tuple[bool, str, str]]] = defaultdict(set)  # (consumes, group, client id)
+        self.touched: set[str] = set()  # groups whose table or model may differ since somebody emptied this
 
     def check(self, origin: Origin, beat: HeartbeatData, now_ms: int) -> None:
         """Say whether a heartbeat would be accepted; changes nothing.
@@ -172,6 +173,7 @@ class GroupRegistry:
             self._consumers[data.groupName] = group
         # The last heartbeat decides, as in RocketMQ; a local member that would change the model was refused before.
         group.model, group.consume_type = data.messageModel, data.consumeType
+        self.touched.add(group.name)
         group.consume_from = data.consumeFromWhere
         before = group.members.get(beat.clientID)
         if beat.withoutSub and before is not None:
@@ -244,6 +246,7 @@ class GroupRegistry:
             change.groups.append(name)
         else:
             del self._consumers[name]
+            self.touched.add(name)
 
     def expired_connections(self, now_ms: int) -> list[int]:
         """Return the TCP connections that have a member silent for longer than a member may be."""

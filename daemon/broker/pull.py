@@ -20,12 +20,13 @@ A pull that may wait is held instead of answered with 19, and read again when it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.group_settings import GroupSettings
-from shmq.daemon.broker.groups import GroupRegistry
+from shmq.daemon.broker.groups import ConsumerGroup
 from shmq.daemon.broker.holding import HeldPull, Holding
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.message_id import host_bytes
@@ -46,6 +47,13 @@ _MASTER_ID = "0"  # reading from a slave is never suggested
 _NOT_FOUND = (Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY)
 
 
+class Subscriptions(Protocol):
+    """What the heartbeats of groups said."""
+
+    def consumer_group(self, name: str) -> ConsumerGroup | None:
+        """Return a consumer group that has members."""
+
+
 class Pulling(Part):
     """Serves pulls, and holds them."""
 
@@ -53,7 +61,7 @@ class Pulling(Part):
         self,
         tables: Tables,
         log: Log,
-        registry: GroupRegistry,
+        registry: Subscriptions,
         groups: GroupSettings,
         settings: BrokerSettings,
     ) -> None:

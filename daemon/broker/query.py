@@ -9,7 +9,7 @@ which no client can tell from a day without equal hashes.
 from __future__ import annotations
 
 from shmq.daemon.broker.fields import INT32_MAX, INT64_MAX, flag_of, number_of, text_of
-from shmq.daemon.broker.log import KeyIndex, Log
+from shmq.daemon.broker.log import Found, KeyIndex, Log
 from shmq.daemon.broker.property_text import property_of
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.stored_record import StoredRecord, stored_record
@@ -18,6 +18,8 @@ from shmq.protocol.codes import Request, Response
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _UNIQUE_COUNT_MAX = 32  # RocketMQ's defaultQueryMaxNum
 _COUNT_MAX = 64  # its maxMsgsNumBatch
+_MISSING = "null"  # a field that is not there, as Java joins it into the key
+_NOTHING = Found((), 0, 0)
 _BODY_BYTES_MAX = 4 << 20  # beyond the first record; a reply has to fit a frame
 
 
@@ -41,14 +43,17 @@ class QueryRequests(Part):
 
     def _query(self, call: Call) -> Answer:
         ext = call.ext
-        topic, key = text_of(ext, "topic"), text_of(ext, "key")
+        topic, key = text_of(ext, "topic"), ext.get("key", _MISSING)
         wanted = number_of(ext, "maxNum", least=-INT32_MAX, most=INT32_MAX)
         begin_ms = number_of(ext, "beginTimestamp", least=-INT64_MAX)
         end_ms = number_of(ext, "endTimestamp", least=-INT64_MAX)
         is_unique = flag_of(ext, _UNIQUE_KEY_QUERY)
         count = min(_UNIQUE_COUNT_MAX if is_unique else wanted, _COUNT_MAX)
-        # Without a count nothing is looked for, but how far the index goes is said all the same.
-        found = self._index.find(topic, key, begin_ms=max(0, begin_ms), end_ms=max(0, end_ms), count=max(0, count))
+        found = _NOTHING
+        if count > 0:
+            found = self._index.find(topic, key, begin_ms=max(0, begin_ms), end_ms=max(0, end_ms), count=count)
+        if not found.positions:
+            found = _NOTHING  # how far the index goes is said beside messages only
         answer = Answer(
             ext={
                 "indexLastUpdateTimestamp": str(found.last_ms),

@@ -34,7 +34,7 @@ from shmq.protocol.codes import Request, Response
 from shmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
 
 _ANSWER_EXT = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
-_FORBIDDEN = frozenset(
+FORBIDDEN_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,
         "RMQ_SYS_TRANS_HALF_TOPIC",
@@ -89,7 +89,7 @@ class Sending(Part):
         self._settings = settings
         self._arrived = arrived
         self._levels = DelayLevels()
-        self._cluster = f"{_CLUSTER}\x01{settings.cluster}\x02".encode()
+        self._cluster = cluster_text(settings.cluster)
         self._flush_wait = FlushWait(timeout_ms=settings.flush_timeout_ms)
         self._random = random.Random()
 
@@ -133,7 +133,7 @@ class Sending(Part):
 
     def _target(self, call: Call, header: SendHeader) -> _Target:
         topic = self._tables.topic(header.topic)
-        if topic is None or topic.name in _FORBIDDEN:
+        if topic is None or topic.name in FORBIDDEN_TOPICS:
             topic = self._checked_topic(call, header)
         queue_id, queues = header.queue_id, max(topic.read_queues, topic.write_queues)
         if queue_id >= queues:
@@ -159,7 +159,7 @@ class Sending(Part):
                 else "contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
             )
             raise _Refusal(Response.SYSTEM_ERROR, f"The specified topic {what}") from error
-        if name in _FORBIDDEN:
+        if name in FORBIDDEN_TOPICS:
             raise _Refusal(Response.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
         topic = create_by_send(
             self._tables, name, header.default_topic, header.default_queues, is_unit_mode=header.is_unit_mode
@@ -250,12 +250,7 @@ class Sending(Part):
         address = self._address(call)
         ids = (offset_message_id(address, each.log_position) for each in stored)
         answer = Answer(
-            ext={
-                **_ANSWER_EXT,
-                "msgId": ",".join(ids),
-                "queueId": str(queue_id),
-                "queueOffset": str(stored[0].queue_offset) if stored else "0",
-            }
+            ext=sent_ext(",".join(ids), str(queue_id), str(stored[0].queue_offset) if stored else "0"),
         )
         end = stored[-1].end if stored else 0
         if waits and end > self._log.durable_end:
@@ -292,6 +287,16 @@ class Sending(Part):
             return Answer(code=Response.SERVICE_NOT_AVAILABLE, remark=remark, ext=dict(_ANSWER_EXT))
         code = error.code if error.code == Response.TOPIC_NOT_EXIST else Response.SYSTEM_ERROR
         return Answer(code=code, remark=str(error), ext=dict(_ANSWER_EXT))
+
+
+def sent_ext(message_id: str, queue_id: str, queue_offset: str) -> dict[str, str]:
+    """Return the header fields of the answer to a send that succeeded."""
+    return {**_ANSWER_EXT, "msgId": message_id, "queueId": queue_id, "queueOffset": queue_offset}
+
+
+def cluster_text(cluster: str) -> bytes:
+    """Return the property every message gets that comes over TCP."""
+    return f"{_CLUSTER}\x01{cluster}\x02".encode()
 
 
 def _shown(topic: Topic) -> str:

@@ -55,6 +55,13 @@ class FrameDecoder:
         """Bytes fed and not taken; 0 means the stream stands between two frames."""
         return len(self._tail)
 
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes that complete the next frame; 0 when it is complete, or its length is not known."""
+        if len(self._tail) < _SIZE_BYTES or self._broken is not None:
+            return 0
+        return max(0, _SIZE_BYTES + int.from_bytes(self._tail[:_SIZE_BYTES]) - len(self._tail))
+
     def feed(self, data: bytes) -> None:
         """Append bytes of the stream; those behind a break are dropped."""
         if self._broken is None:

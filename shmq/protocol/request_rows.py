@@ -33,7 +33,7 @@ CLIENT_ROWS = f"""
 {_SEND}
 11 client>broker client
 {_PULL}
-12 client>broker client topic! key! maxNum!:int beginTimestamp!:long endTimestamp!:long
+12 client>broker client topic! key maxNum!:int beginTimestamp!:long endTimestamp!:long
 13 client>broker refused
 14 client>broker client consumerGroup! topic! queueId!:int setZeroIfNotFound:bool
 15 client>broker client consumerGroup! topic! queueId!:int commitOffset!:long
@@ -219,4 +219,7 @@ INTERNAL_ROWS = """
 30001 local>broker internal
 30002 local>broker internal
 30003 local>broker internal
+30010 local>broker internal remote! local!
+30011 local>broker internal
+30012 local>local internal consumerGroup!
 """

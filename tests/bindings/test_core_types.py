@@ -20,7 +20,7 @@ from shmq.bindings import _core
 from tests.bindings.live_store import FILE_BYTES, SIZES, STORE_HOST, LiveStore, raises_status, until
 
 STUB = Path(__file__).resolve().parents[2] / "bindings" / "_core.pyi"
-CLASSES = ["Store", "Receipt", "Producer", "Slot", "Message", "Reader"]
+CLASSES = ["Store", "Receipt", "Producer", "Sender", "Slot", "Message", "Reader"]
 SPECIAL = {"__enter__", "__exit__", "__iter__", "__next__"}
 
 

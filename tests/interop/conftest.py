@@ -8,17 +8,31 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterator
-from typing import NoReturn
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, NoReturn
 
 import pytest
 
+from tests.interop.coverage import record
+from tests.interop.pair import Pair
 from tests.interop.peers.cache import REQUIRE_VARIABLE, PeerMissing, is_required
-from tests.interop.peers.java import JavaClient
+from tests.interop.peers.java import LineClient
+from tests.interop.peers.programs import CLIENTS
 from tests.interop.peers.stock import StockBroker
-from tests.interop.target import TARGETS, Target, has_tcp, start_ours
+from tests.interop.target import TARGETS, Target, start_ours
 
 _serial = itertools.count(1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "covers(*features): rows of docs/compatibility.md that a test stands for")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
+    report = (yield).get_result()
+    if report.failed or (report.when == "call" and report.passed):
+        record(item, report.passed)
 
 
 def _missing(reason: PeerMissing) -> NoReturn:
@@ -54,8 +68,6 @@ def stock_5() -> Iterator[Target]:
 @pytest.fixture(scope="session")
 def ours() -> Iterator[Target]:
     """`shmq serve` with its embedded name server, over TCP."""
-    if not has_tcp():
-        pytest.skip("shmq.testing.Broker has no TCP yet")
     with start_ours() as target:
         yield target
 
@@ -68,17 +80,17 @@ def target(request: pytest.FixtureRequest) -> Target:
 
 
 @pytest.fixture(scope="session")
-def java() -> Iterator[Callable[[str], JavaClient]]:
-    """Call it with "4" or "5" for the Java client of that line; one process a line serves the whole session."""
-    running: dict[str, JavaClient] = {}
+def client_of() -> Iterator[Callable[[str], LineClient]]:
+    """Call it with "java-4", "go", …: one process of each serves the whole session, replaced when it died."""
+    running: dict[str, LineClient] = {}
 
-    def client(version: str) -> JavaClient:
-        if version not in running or not running[version].is_alive:
+    def client(name: str) -> LineClient:
+        if name not in running or not running[name].is_alive:
             try:
-                running[version] = JavaClient(version)
+                running[name] = CLIENTS[name]()
             except PeerMissing as reason:
                 _missing(reason)
-        return running[version]
+        return running[name]
 
     yield client
     for each in running.values():
@@ -86,15 +98,16 @@ def java() -> Iterator[Callable[[str], JavaClient]]:
 
 
 @pytest.fixture
-def java_client(java: Callable[[str], JavaClient], java_version: str) -> JavaClient:
-    """The Java client of the test's parameter `java_version`."""
-    return java(java_version)
+def pair(request: pytest.FixtureRequest, client_of: Callable[[str], LineClient], named: Callable[[str], str]) -> Pair:
+    """The client and the broker of the parameter, "java-4@ours"."""
+    client, broker = request.param.split("@")
+    return Pair(client, client_of(client), request.getfixturevalue(broker.replace("-", "_")), named)
 
 
 @pytest.fixture
-def mqadmin(java: Callable[[str], JavaClient]) -> Callable[..., str]:
+def mqadmin(client_of: Callable[[str], LineClient]) -> Callable[..., str]:
     """Call it as mqadmin("4", "topicList", "-n", …): it returns what the command prints."""
-    return lambda version, *words: java(version).mqadmin(*words)
+    return lambda version, *words: str(client_of(f"java-{version}").do("mqadmin", words=list(words)))
 
 
 @pytest.fixture

@@ -36,8 +36,6 @@ DELIBERATE = {
 _PULL = "pulling is not served yet"
 _LOCKS = "queue locks are not served yet"
 _CHECK = "the check of a subscription is not served yet"
-_RETRY = "sending back and delays are not served yet"
-_QUERY = "queries are not served yet"
 _OFFSETS = "a topic or queue that is not there: stock brokers answer with zero"
 _LIMITS = "a message that is too large is to be answered with 13, not with a close"
 _ADMIN = "not served yet, or not as the stock broker does"
@@ -84,18 +82,9 @@ PENDING: dict[str, str] = {
     "unlock queues": _LOCKS,
     "lock with a broken body": _LOCKS,
     "lock without a body": _LOCKS,
-    "send back a message that is not there": _RETRY,
-    "send back for an unknown group": _RETRY,
-    "send back without an offset": _RETRY,
-    "view what is no message": _QUERY,
-    "view a negative position": _QUERY,
-    "view without a position": _QUERY,
-    "query an unknown key": _QUERY,
-    "query without a key": _QUERY,
     "create a topic named as the broker's cluster": _ADMIN,
     "reset the offset of an absent group": _ADMIN,
     "reset the offset in an unknown topic": _ADMIN,
-    "all delay offsets": _RETRY,
     "broker configuration": _ADMIN,
     "update the broker with nothing": _ADMIN,
     "update a blacklisted key": _ADMIN,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from shmq.errors import UsageError
 from shmq.testing import Broker
 
 OURS = "ours"
@@ -29,20 +27,11 @@ class Target(NamedTuple):
         return self.kind == OURS
 
 
-def has_tcp() -> bool:
-    """Whether this tree's broker serves TCP."""
-    return "tcp" in inspect.signature(Broker.__init__).parameters
-
-
-TARGETS = (OURS, STOCK_4, STOCK_5) if has_tcp() else (STOCK_4, STOCK_5)
+TARGETS = (OURS, STOCK_4, STOCK_5)
 
 
 @contextlib.contextmanager
 def start_ours(**settings: Any) -> Iterator[Target]:
     """Start shmq with TCP on free ports."""
     with Broker(tcp=True, **settings) as broker:
-        try:
-            name_server = broker.name_server
-        except UsageError:
-            name_server = ""  # this tree has no name server yet
-        yield Target(OURS, name_server, broker.broker_address, broker.name)
+        yield Target(OURS, broker.name_server, broker.broker_address, broker.name)

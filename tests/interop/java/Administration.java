@@ -21,7 +21,8 @@ final class Administration {
     static void register(Map<String, Main.Verb> verbs) {
         verbs.put("mqadmin", Administration::mqadmin);
         verbs.put("admin", command -> {
-            DefaultMQAdminExt client = new DefaultMQAdminExt("admin-" + command.getString("name"), 10_000);
+            DefaultMQAdminExt client = new DefaultMQAdminExt(Main.hook(command), 10_000);
+            client.setAdminExtGroup("admin-" + command.getString("name"));
             client.setNamesrvAddr(command.getString("nameServer"));
             client.setInstanceName(command.getString("name"));
             client.start();

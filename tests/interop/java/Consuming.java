@@ -15,6 +15,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -79,7 +80,8 @@ final class Consuming {
     private static Object push(JSONObject command) throws Exception {
         String name = command.getString("name");
         int failFirst = command.getIntValue("failFirst");
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
+        DefaultMQPushConsumer consumer =
+            new DefaultMQPushConsumer(command.getString("group"), Main.hook(command), new AllocateMessageQueueAveragely());
         consumer.setNamesrvAddr(command.getString("nameServer"));
         consumer.setInstanceName(name);
         consumer.setUseTLS(command.getBooleanValue("tls"));

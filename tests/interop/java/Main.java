@@ -7,8 +7,11 @@ import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /**
  * The official Java client, driven by lines of JSON: a command a line on standard input, an answer a line on standard output.
@@ -42,6 +45,12 @@ public final class Main {
             ANSWERS.println(text);
             ANSWERS.flush();
         }
+    }
+
+    /** What signs every request, or null for a client without an account. */
+    static RPCHook hook(JSONObject command) {
+        String accessKey = command.getString("accessKey");
+        return accessKey == null ? null : new AclClientRPCHook(new SessionCredentials(accessKey, command.getString("secretKey")));
     }
 
     static Map<String, Object> map(Object... pairs) {

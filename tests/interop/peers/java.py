@@ -80,7 +80,7 @@ class LineClient:
         assert answer.get("id") == serial, f"{verb}: {answer}, {self._child.log}"
         if "error" in answer:
             raise ClientError(answer["error"], answer.get("code", -1))
-        return answer["result"]
+        return answer.get("result")
 
     def received(self, consumer: str) -> list[dict[str, Any]]:
         """Return what a consumer of this process got so far."""

@@ -97,7 +97,8 @@ def go_program() -> Path:
         go = program("go", "golang-go")
         for source in sources:
             shutil.copy(source, scratch)
-        run([go, "build", "-mod=mod", "-o", scratch / "client", "."], scratch, "go program", GOFLAGS="-buildvcs=false")
+        run([go, "mod", "tidy"], scratch, "go program", GOFLAGS="-mod=mod")
+        run([go, "build", "-o", scratch / "client", "."], scratch, "go program", GOFLAGS="-buildvcs=false")
 
     return entry(f"go-{_digest(*sources)}", build) / "client"
 

@@ -1,0 +1,95 @@
+"""The short way of a plain send: from the bytes of a connection into the log, and an answer, without a command between.
+
+Owns which connections may take it and what their answers look like. It does not know sockets, nor what plain means:
+the core decides that and leaves everything else to the broker's own logic (see `Sender` in `bindings/_core.pyi`).
+
+    bytes of a TCP connection ──▶ Sender.serve ──▶ answers, queues with new messages
+                                       │
+                                       └─ the first frame that is not plain, and what follows: the broker
+
+Invariant: an answer is, to the byte, the one the broker would have given. So the way is closed where the broker looks
+at more than the message: with accounts, and under synchronous flush, when an answer has to wait for the disk.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from shmq.daemon.bridge.store_log import StoreLog
+from shmq.daemon.broker.message_id import host_bytes, offset_message_id
+from shmq.daemon.broker.requests import Address
+from shmq.daemon.broker.send import FORBIDDEN_TOPICS, cluster_text, sent_ext
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.protocol.codes import Codec
+from shmq.protocol.command import Command
+from shmq.protocol.header import encode_command
+
+_FRAMES_MAX = 1024  # of one call: about a millisecond
+_PREFIX_BYTES = 8  # of a frame; the core writes it
+_LOG_POSITION_CHARACTERS = 16  # at the end of a message id
+
+# Kinds of pieces, as `Sender` counts them.
+_OPAQUE_TEXT, _MESSAGE_ID, _QUEUE_ID, _QUEUE_OFFSET, _OPAQUE_INT, _BYTES_THAT_FOLLOW = range(1, 7)
+_SIZED = 16
+
+_OPAQUE = 1_987_654_321  # stands for any; no other field of an answer looks like it
+
+
+class Served(NamedTuple):
+    """What became of some bytes: `end` is where the first frame begins that was not served."""
+
+    end: int
+    frame_count: int
+    answers: bytes
+    queues: tuple[int, ...]
+
+
+class Origin(NamedTuple):
+    """What a connection adds to its messages and answers."""
+
+    born_host: bytes
+    address: bytes
+
+
+class SendPath:
+    """Serves plain sends of all connections of a process."""
+
+    def __init__(self, log: StoreLog, settings: BrokerSettings) -> None:
+        self._advertised = settings.advertised
+        self._serve = log.sender(
+            refused=FORBIDDEN_TOPICS,
+            suffix=cluster_text(settings.cluster),
+            body_bytes_max=settings.message_bytes_max,
+            properties_bytes_max=settings.properties_bytes_max,
+            answers=(answer_pieces(Codec.JSON), answer_pieces(Codec.BINARY)),
+        ).serve
+
+    def origin(self, remote: Address, local: Address) -> Origin:
+        """Return what all messages of one connection have in common."""
+        shown = offset_message_id(self._advertised or local, 0)[:-_LOG_POSITION_CHARACTERS]
+        return Origin(host_bytes(remote), shown.encode())
+
+    def serve(self, data: bytes, origin: Origin, *, frame_bytes_max: int) -> Served:
+        """Store the plain sends at the front of some bytes of a connection."""
+        return Served._make(self._serve(data, 0, frame_bytes_max, _FRAMES_MAX, *origin))
+
+
+def answer_pieces(codec: Codec) -> tuple[bytes | int, ...]:
+    """Return the header of an answer to a send, cut where a number or a text belongs that only the send decides."""
+    marks = {_MESSAGE_ID: "@message@", _QUEUE_ID: "@queue@", _QUEUE_OFFSET: "@offset@"}
+    answer = Command(code=0, opaque=_OPAQUE, codec=codec).reply(ext=sent_ext(*marks.values()))
+    header = encode_command(answer)[_PREFIX_BYTES:]
+    if codec == Codec.JSON:
+        tokens = {str(_OPAQUE).encode(): _OPAQUE_TEXT}
+        return _cut(header, tokens | {mark.encode(): kind for kind, mark in marks.items()})
+    ext_bytes = sum(6 + len(key) + len(value) for key, value in answer.ext.items())
+    tokens = {_OPAQUE.to_bytes(4): _OPAQUE_INT, ext_bytes.to_bytes(4): _BYTES_THAT_FOLLOW}
+    return _cut(header, tokens | {len(mark).to_bytes(4) + mark.encode(): _SIZED + kind for kind, mark in marks.items()})
+
+
+def _cut(header: bytes, tokens: Mapping[bytes, int]) -> tuple[bytes | int, ...]:
+    assert all(header.count(token) == 1 for token in tokens), header
+    parts = re.split(b"(" + b"|".join(map(re.escape, tokens)) + b")", header)
+    return tuple(tokens.get(part, part) for part in parts if part)

@@ -1,0 +1,202 @@
+"""What every bridge process has around its logic: segments, log, settings, security, TCP ports, the wait for its end.
+
+Owns opening and closing them in order. It does not know which logic is hosted, nor what else a process listens on.
+
+    segments -> presence -> TCP ports -> tables, log, settings -> (logic) -> log watch -> serve -> SIGTERM
+                                                                               |
+                                                                               +-> segments retired: to be started again
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from shmq.daemon.bridge.bridge import Bridge
+from shmq.daemon.bridge.limits import BridgeLimits
+from shmq.daemon.bridge.log_watch import LogWatch
+from shmq.daemon.bridge.security import Security
+from shmq.daemon.bridge.send_path import SendPath
+from shmq.daemon.bridge.store_log import StoreLog
+from shmq.daemon.bridge.store_tables import StoreTables
+from shmq.daemon.bridge.tcp_listener import TcpListener
+from shmq.daemon.broker.log import Wanted
+from shmq.daemon.broker.requests import Address
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.event_log import EventLog
+from shmq.daemon.exit_code import DONE, TEMPORARY
+from shmq.daemon.options import Options, parse_address
+from shmq.errors import SegmentError
+from shmq.protocol.codes import Request, Role
+from shmq.shm.access import access_rights
+from shmq.shm.core import Store, process_start
+from shmq.shm.instance import Instance, read_instance
+from shmq.shm.place import Place
+from shmq.shm.presence import attach_presence, detach_presence
+from shmq.shm.segment import open_store
+from shmq.version import __version__
+
+DESCRIPTORS_SPARE = 256  # beside the connections: segments, log files, the loop's own
+UMASK = 0o077  # whatever is made without a mode of its own is ours alone
+_REFUSED_AT_VIP = (Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a bridge process is made of; `sends` is None where plain sends go the way of everything else."""
+
+    place: Place
+    options: Options
+    limits: BridgeLimits
+    log: EventLog
+    store: Store
+    tables: StoreTables
+    store_log: StoreLog
+    settings: BrokerSettings
+    listeners: list[TcpListener]
+    security: Security
+    sends: SendPath | None
+
+
+class Waiting(Protocol):
+    """A logic that waits for the log."""
+
+    @property
+    def wanted(self) -> Wanted:
+        """What has to happen to the log for somebody there."""
+
+    @property
+    def wanted_version(self) -> object:
+        """What differs when `wanted` does."""
+
+
+def open_surroundings(
+    place: Place,
+    options: Options,
+    limits: BridgeLimits,
+    log: EventLog,
+    open_things: contextlib.ExitStack,
+    *,
+    listen: Callable[[], list[TcpListener]],
+) -> Surroundings:
+    """Open everything; `open_things` closes it.
+
+    Args:
+        listen: makes the TCP listeners, the main one first.
+
+    Raises:
+        ShmqError: there are no segments, a port is taken, or what protects the ports cannot be used.
+    """
+    security = open_security(options, log)
+    instance = read_instance(place.instance_path)
+    if instance is None:
+        raise SegmentError(f"{place.instance_path} does not exist: no broker has made segments", hint="shmq serve")
+    store = open_store(instance, writable=True, uid=os.geteuid())
+    open_things.callback(store.close)
+    attach_presence(instance)
+    open_things.callback(detach_presence, instance)
+    listeners = listen()
+    for listener in listeners:
+        open_things.callback(listener.close)
+    tables = StoreTables(store, instance, access_rights())
+    settings = _settings(options, instance, store, listeners)
+    store_log = StoreLog(store, report=lambda text: log("log.damaged", text=text))
+    sends = None if settings.wait_durable else SendPath(store_log, settings)
+    return Surroundings(place, options, limits, log, store, tables, store_log, settings, listeners, security, sends)
+
+
+def open_security(options: Options, log: EventLog) -> Security:
+    """Read the files that protect the TCP ports, and refuse ports that nothing protects.
+
+    Raises:
+        UsageError: a file that cannot be used, or an address that others reach without accounts.
+    """
+    security = Security(acl=options.acl, tls_mode=options.tls_mode, tls_cert=options.tls_cert, tls_key=options.tls_key)
+    if options.tcp:
+        listens = [options.listen, *([] if options.nameserver_addresses else [options.nameserver_listen])]
+        hosts = [parse_address(address)[0] for address in listens]
+        security.check_exposure(hosts, log, insecure=options.insecure)
+    return security
+
+
+def _settings(options: Options, instance: Instance, store: Store, listeners: list[TcpListener]) -> BrokerSettings:
+    advertised = None
+    if options.advertise and listeners:
+        advertised = Address(*parse_address(options.advertise, name="advertise", port=listeners[0].address.port))
+    return BrokerSettings(
+        broker_name=instance.broker_name,
+        version=__version__,
+        abi=instance.abi,
+        generation=instance.generation,
+        pid_namespace=instance.pid_namespace,
+        instance=instance.to_object(),
+        auto_create=options.auto_create,
+        default_queues=options.default_queues,
+        wait_durable=bool(store.head["flush_sync"]),
+        cluster=options.cluster,
+        serves_tcp=bool(listeners),
+        advertised=advertised,
+    )
+
+
+def watch_log(around: Surroundings, bridge: Bridge, logic: Waiting, open_things: contextlib.ExitStack) -> None:
+    """Let appends of other processes, and flushes, reach those who wait for them in the logic."""
+    store, tables = around.store, around.tables
+    pid = os.getpid()
+    slot = tables.client_put(pid, process_start(pid), Role.BOTH)
+    open_things.callback(tables.client_drop, slot)
+    store.use_client(slot)
+
+    def news(queues: Sequence[int]) -> None:
+        bridge.arrived(queues)
+        bridge.flushed(store.durable_end)
+        watch.publish(logic.wanted)
+
+    watch = LogWatch(
+        store, news=news, failed=lambda error: around.log("log.unwatched", reason=str(error), hint=error.hint)
+    )
+    open_things.callback(watch.close)
+    bridge.call_when_settled(lambda: watch.publish(logic.wanted), version=lambda: logic.wanted_version)
+
+
+def listen_on_tcp(around: Surroundings, bridge: Bridge) -> None:
+    """Accept from the TCP listeners."""
+    for number, listener in enumerate(around.listeners):
+        bridge.listen(listener.socket, refused=_REFUSED_AT_VIP if number else ())
+
+
+def stop_event() -> asyncio.Event:
+    """Return what SIGTERM and SIGINT set from now on."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+async def serve_until_stopped(around: Surroundings, tick: Callable[[], None], stop: asyncio.Event) -> int:
+    """Look at the clock about once a second until the end; return the exit status."""
+    store, log = around.store, around.log
+    while not stop.is_set():
+        tick()
+        if store.retired:
+            log("bridge.retired", generation=f"{store.head['generation']:016x}")
+            return TEMPORARY
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), around.limits.tick_interval)
+    log("bridge.stopped")
+    return DONE
+
+
+def raise_descriptor_limit(wanted: int) -> None:
+    """Allow this process so many descriptors, as far as it may itself."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -1,0 +1,106 @@
+"""A bridge process beside the primary one: the same TCP ports, for sends, pulls and offsets.
+
+Owns the start and the end of the process. It does not know requests; what it does not serve itself goes to the primary
+bridge, which must have been ready before, so that the ports are known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+
+from shmq.daemon.bridge.bridge import Bridge
+from shmq.daemon.bridge.event_loop import run_loop
+from shmq.daemon.bridge.group_link import GroupLink
+from shmq.daemon.bridge.limits import BridgeLimits
+from shmq.daemon.bridge.surroundings import (
+    DESCRIPTORS_SPARE,
+    UMASK,
+    Surroundings,
+    listen_on_tcp,
+    open_surroundings,
+    raise_descriptor_limit,
+    serve_until_stopped,
+    stop_event,
+    watch_log,
+)
+from shmq.daemon.bridge.tcp_listener import TcpListener, listen_with_vip
+from shmq.daemon.bridge.upstream import Upstreams
+from shmq.daemon.broker.relays import RelayedGroups
+from shmq.daemon.broker.worker import WorkerLogic
+from shmq.daemon.event_log import EventLog
+from shmq.daemon.exit_code import exit_code_of
+from shmq.daemon.options import Options, parse_address
+from shmq.daemon.tether import Tether
+from shmq.errors import BrokerNotRunning, ShmqError
+from shmq.shm.addresses import read_addresses
+from shmq.shm.place import Place
+
+
+def run_worker(
+    place: Place, options: Options, number: int, *, limits: BridgeLimits | None = None, tether: Tether | None = None
+) -> int:
+    """Serve the TCP ports of a broker, beside its primary bridge, until SIGTERM; return the exit status.
+
+    Args:
+        number: which of the bridges this is; the primary one is 0.
+        tether: told that the bridge serves, or why it cannot.
+    """
+    tether = tether or Tether()
+    log = EventLog(f"bridge-{number}", options.log_format)
+    limits = limits or BridgeLimits()
+    try:
+        os.umask(UMASK)
+        raise_descriptor_limit(2 * limits.connections_max + DESCRIPTORS_SPARE)  # one to the client, one to the primary
+        with contextlib.ExitStack() as open_things:
+            around = open_surroundings(
+                place, options, limits, log, open_things, listen=lambda: _tcp_listeners(place, options)
+            )
+            return run_loop(_serve(around, tether), log)
+    except ShmqError as error:
+        log("bridge.failed", reason=str(error), hint=error.hint)
+        tether.failed(error)
+        return exit_code_of(error)
+
+
+async def _serve(around: Surroundings, tether: Tether) -> int:
+    stop = stop_event()
+    groups = RelayedGroups()
+    logic = WorkerLogic(around.tables, around.store_log, around.settings, groups, admission=around.security.admission)
+    upstreams = Upstreams(around.place.socket_path)
+    bridge = Bridge(
+        logic, around.log, limits=around.limits, security=around.security, sends=around.sends, upstreams=upstreams
+    )
+    link = GroupLink(around.place.socket_path, groups)
+    with contextlib.ExitStack() as open_things:
+        open_things.callback(link.close)
+        open_things.callback(upstreams.close)
+        open_things.callback(bridge.close)
+        await _first(stop, link.linked)
+        watch_log(around, bridge, logic, open_things)
+        listen_on_tcp(around, bridge)
+        around.log("bridge.ready", broker=around.listeners[0].address)
+        tether.ready()
+        return await serve_until_stopped(around, bridge.tick, stop)
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Wait until one of them is set."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def _tcp_listeners(place: Place, options: Options) -> list[TcpListener]:
+    """The ports of the primary bridge."""
+    address = read_addresses(place.addresses_path).get("broker")
+    if address is None:
+        raise BrokerNotRunning(f"{place.addresses_path} does not say where the primary bridge listens")
+    host, port = parse_address(options.listen, name="listen")
+    if port == 0:
+        return [TcpListener(host, parse_address(address)[1], is_shared=True)]
+    return listen_with_vip(host, port, is_shared=True)

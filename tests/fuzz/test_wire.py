@@ -1,0 +1,46 @@
+"""Damaged frames and batches are read without one access out of bounds; under ASan and UBSan."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+
+import pytest
+from core_build import ADDRESS, LONG, Edit, attempt, program, run
+
+SEED = int(os.environ.get("SHMQ_CRASH_SEED", random.randrange(1 << 30)))
+ROUNDS = 10_000_000 if LONG else 200_000
+
+
+@pytest.mark.parametrize("mode", ["frame", "batch"])
+def test_damaged_bytes_are_read_within_bounds(mode: str) -> None:
+    print(f"SHMQ_CRASH_SEED={SEED}")
+    figures = json.loads(run(program("wire", ("fuzz/wire.c",), ADDRESS), mode, ROUNDS, SEED))
+    print(figures)
+    # Neither all nor none: otherwise the damage would have tried nothing, or left nothing.
+    assert min(figures["accepted"], figures["left"]) > ROUNDS / 100
+
+
+MUTANTS = {
+    "frame": ("sendframe.c", "        bytes - 4 < counted)", "        false)"),
+    "UTF-8": ("sendframe.c", "    if (at[0] < 0xC2 || at[0] > 0xF4 || left < count)", "    if (at[0] < 0xC2)"),
+    "name": ("sendframe.c", "(size_t)(in->end - name.data) < (size_t)name.bytes + 4)", "false)"),
+    "value": ("sendframe.c", " || (size_t)(in->end - value.data) < value.bytes)", ")"),
+    "properties": ("sendanswer.c", "    if (*bytes < text_bytes + 1 + suffix_bytes)", "    if (false)"),
+    "answer": ("sendanswer.c", "    if (needed > room)", "    if (false)"),
+    "least": ("batch.c", "    if (left < LEAST_BYTES) {", "    if (false) {"),
+    "total": ("batch.c", "    if (total > left || total < LEAST_BYTES) {", "    if (total < LEAST_BYTES) {"),
+    "body": ("batch.c", "    if (body_bytes > total - LEAST_BYTES) {", "    if (false) {"),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_fuzzing_notices_a_missing_check(name: str) -> None:
+    edit = Edit(*MUTANTS[name])
+    mode = "batch" if edit.file == "batch.c" else "frame"
+    executable = program("wire-mutant", ("fuzz/wire.c",), ADDRESS, edits=(edit,))
+    for seed in range(1, 6):
+        if attempt(executable, mode, 100_000, seed).returncode != 0:
+            return
+    pytest.fail("five runs passed without the check")
