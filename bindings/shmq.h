@@ -94,7 +94,7 @@ struct shmq_sizes {            /* chosen at creation, immutable */
     uint32_t offset_max;       /* (group, queue) pairs */
 };
 
-struct shmq_head {             /* immutable once magic is set */
+struct shmq_head {             /* immutable once magic is set, but for store_host */
     _Atomic uint64_t magic;    /* stored last by the creator */
     uint32_t abi;
     uint32_t mutex_bytes;
@@ -105,7 +105,7 @@ struct shmq_head {             /* immutable once magic is set */
     uint64_t readers_bytes;
     struct shmq_sizes sizes;
     uint32_t flush_sync;       /* 1: nothing above durable_end is acknowledged or visible */
-    uint8_t store_host[8];     /* IPv4 and port, as RocketMQ stores them */
+    uint8_t store_host[8];     /* IPv4 and port, as RocketMQ stores them; set before any client attaches */
     char libc[32];             /* robust mutex layouts differ between libc families */
     char boot_id[40];
     char broker_name[128];
