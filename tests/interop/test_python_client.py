@@ -18,7 +18,7 @@ import pytest
 import shmq
 import shmq.aio
 from shmq.testing import Broker
-from tests.interop.peers.java import JavaClient
+from tests.interop.peers.java import LineClient
 from tests.interop.peers.process import eventually, free_ports
 from tests.interop.target import STOCK_4, Target
 
@@ -119,7 +119,7 @@ def test_messages_of_a_group_keep_their_queue_and_their_order(mq: shmq.Connectio
 
 @pytest.mark.parametrize("kind", ["zlib", "lz4", "zstd"])
 def test_a_long_body_is_compressed_and_read_back_by_java_and_by_us(
-    java: Callable[[str], JavaClient], target: Target, mq: shmq.Connection, topic: str, named: Named, kind: str
+    client_of: Callable[[str], LineClient], target: Target, mq: shmq.Connection, topic: str, named: Named, kind: str
 ) -> None:
     body = f"{kind} ".encode() * 3000
     with shmq.connect(f"rocketmq://{target.name_server}?compression={kind}") as other:
@@ -127,7 +127,7 @@ def test_a_long_body_is_compressed_and_read_back_by_java_and_by_us(
     with mq.pull_consumer(topic) as consumer:
         (message,) = consumer.poll(1, 10.0)
     assert message.sys_flag & 1 and message.size < len(body) and message.body == body
-    client, name = java("5"), named("push")
+    client, name = client_of("java-5"), named("push")
     client.do("push", name=name, group=name, topic=topic, nameServer=target.name_server)
     (received,) = client.expect(name, 1)
     client.do("push-close", name=name)
@@ -291,9 +291,9 @@ def test_a_simple_consumer_sees_a_message_again_when_its_time_is_over(
 
 
 def test_a_python_and_a_java_member_share_a_group(
-    java: Callable[[str], JavaClient], target: Target, mq: shmq.Connection, topic: str, named: Named
+    client_of: Callable[[str], LineClient], target: Target, mq: shmq.Connection, topic: str, named: Named
 ) -> None:
-    client, name, group = java("4"), named("push"), named("group")
+    client, name, group = client_of("java-4"), named("push"), named("group")
     client.do("push", name=name, group=group, topic=topic, nameServer=target.name_server)
     with mq.subscribe(topic, group=group) as ours:
         eventually(lambda: sorted(queue for queue in ours.queues if queue < 4) in ([0, 1], [2, 3]), "shared", PATIENCE)
