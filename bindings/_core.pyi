@@ -136,6 +136,7 @@ class Store:
     writable: bool
     client_slot: int  # set after registration; -1 before
     log_end: int
+    described_end: int  # no record from here to the log's end has properties; read it after the end
     log_begin: int
     durable_end: int
     allocated_end: int
@@ -151,6 +152,9 @@ class Store:
         """Counters of struct shmq_log: lock_tid (0 free), holder_pid, lock_count, deaths, appended, appended_bytes,
         busy, wakes, rolled, frame_ready, frame_used, frame_bump, claims, claims_evicted, claim_state,
         claim_owner_pid, claim_owner_start, claim_bytes, claim_opened_ns."""
+    def set_store_host(self, host: bytes, /) -> None:
+        """Where records say they are stored: IPv4 address and port, 8 bytes. Producers made later say so; set it before
+        any client attaches."""
     def repair(self, timeout: float) -> None:
         """Take and release the append lock; a dead holder's work is finished on the way."""
     # -- keeper

@@ -257,7 +257,9 @@ static enum shmq_status append_locked(struct shmq_store *store, uint32_t queue, 
     /* Patched in place: a copy's wide loads would wait for the narrow stores of a patch just before it. */
     uint8_t *record = place->mapping->data + (place->log_position - place->mapping->base);
     memcpy(record, store->scratch, bytes);
+    bool described = false;
     for (uint32_t i = 0, at = 0; i < count; at += patches[i].record_bytes, i++) {
+        described |= patches[i].described;
         struct shmq_unit unit = {.log_position = place->log_position + at,
                                  .record_bytes = patches[i].record_bytes,
                                  .tag_hash = shmq_unit_code(tag_hashes[i], store_ms)};
@@ -266,6 +268,9 @@ static enum shmq_status append_locked(struct shmq_store *store, uint32_t queue, 
             shmq_intend_nothing(store);
             return SHMQ_CORRUPT;
         }
+    }
+    if (described) {
+        shmq_describe(store, place->log_position + bytes);
     }
     shmq_publish(store, queue, place, bytes, first, units);
     out->queue_offset = units != 0 ? first : 0;

@@ -120,6 +120,9 @@ static enum shmq_status commit_locked(struct shmq_store *store, struct shmq_clai
         return SHMQ_CORRUPT;
     }
     SHMQ_POINT("claim.commit");
+    if (patch.described) {
+        shmq_describe(store, handle->log_position + patch.record_bytes);
+    }
     shmq_publish(store, handle->queue, &place, patch.record_bytes, next, units);
     SHMQ_POINT("claim.committed");
     claim_free(store);

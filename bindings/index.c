@@ -165,7 +165,6 @@ static void put_entry(struct filling *filling, const char *key, size_t bytes)
     put32(entry + 12, seconds < SECONDS_MAX ? (uint32_t)seconds : SECONDS_MAX);
     put32(entry + 16, previous);
     put32(slot, filling->next);
-    SHMQ_POINT("index.slot");
     filling->next++;
     filling->slots_used += previous == 0;
 }
@@ -207,9 +206,7 @@ static enum shmq_index_stop put_record(struct shmq_index *index, const struct sh
     put64(data + END_POSITION_AT, view->log_position);
     put64(data + END_MS_AT, view->store_ms);
     put32(data + SLOTS_USED_AT, filling.slots_used);
-    SHMQ_POINT("index.filled");
     put32(data + NEXT_AT, filling.next);
-    SHMQ_POINT("index.committed");
     index->next = filling.next;
     index->last_position = view->log_position;
     return SHMQ_INDEX_DONE;

@@ -76,6 +76,12 @@ void shmq_intend(struct shmq_store *store, uint32_t queue, uint64_t log_position
                  uint32_t count);
 /* False when no frame is there, which only a scribbled directory explains: shmq_frames_ensure ran under the same lock. */
 bool shmq_unit_write(struct shmq_store *store, uint32_t queue, uint64_t queue_offset, const struct shmq_unit *unit);
+/* Before a record with properties that ends at `end` is published: whoever sees it published sees this. Lock held. A
+ * writer killed in between has promised too little, which only costs the index a look. */
+static inline void shmq_describe(struct shmq_store *store, uint64_t end)
+{
+    atomic_store_explicit(&store->log->described_end, end, memory_order_relaxed);
+}
 /* Take the note back: nothing was committed. Lock held. */
 void shmq_intend_nothing(struct shmq_store *store);
 /* Zero behind the record, move the log end (the commit point), raise offset_max, clear the note. Lock held. */

@@ -12,6 +12,7 @@
                    : NULL;                                                                                             \
     }
 LOG_WORD(log_end, end)
+LOG_WORD(described_end, described_end)
 LOG_WORD(log_begin, begin)
 LOG_WORD(durable_end, durable_end)
 LOG_WORD(allocated_end, allocated_end)
@@ -107,6 +108,7 @@ PyGetSetDef store_getset[] = {
     {"head", (getter)get_head, NULL, "Copy of struct shmq_head, its sizes beside the other fields.", NULL},
     {"writable", (getter)get_writable, NULL, "Whether this process may append.", NULL},
     {"client_slot", (getter)get_client_slot, NULL, "Our client slot, -1 before use_client().", NULL},
+    {"described_end", (getter)get_described_end, NULL, "No record from here to the log's end has properties.", NULL},
     {"log_end", (getter)get_log_end, NULL, "Commit point of every append.", NULL},
     {"log_begin", (getter)get_log_begin, NULL, "First byte retention has left.", NULL},
     {"durable_end", (getter)get_durable_end, NULL, "Bytes below it are on the disk.", NULL},

@@ -296,7 +296,31 @@ static PyObject *store_repair(PyStore *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *store_set_store_host(PyStore *self, PyObject *args)
+{
+    Py_buffer host;
+    if (!PyArg_ParseTuple(args, "y*:set_store_host", &host)) {
+        return NULL;
+    }
+    bool fits = host.len == (Py_ssize_t)sizeof self->core.head->store_host;
+    bool writable = store_check_writable(self);
+    if (writable && fits) {
+        memcpy(self->core.head->store_host, host.buf, sizeof self->core.head->store_host);
+    }
+    PyBuffer_Release(&host);
+    if (!writable) {
+        return NULL;
+    }
+    if (!fits) {
+        return core_raise(self->state, SHMQ_BAD_ARGUMENT, "a store host has %u bytes, IPv4 address and port",
+                          (unsigned)sizeof self->core.head->store_host);
+    }
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef store_methods[] = {
+    {"set_store_host", (PyCFunction)store_set_store_host, METH_VARARGS,
+     "Where records say they are stored, from the next producer on."},
     {"close", (PyCFunction)store_close, METH_NOARGS, "Detach; messages and their views stay readable."},
     {"repair", (PyCFunction)store_repair, METH_VARARGS,
      "Take and release the append lock; a dead holder's work is finished on the way."},

@@ -151,7 +151,9 @@ void shmq_record_encode(uint8_t *out, const struct shmq_spec *spec, struct shmq_
 {
     const uint32_t record_bytes = shmq_record_bytes(spec), body_bytes = spec->body_bytes;
     const uint32_t body_at = shmq_record_body_at(spec);
-    *patch = (struct shmq_patch){.record_bytes = record_bytes, .longer = body_at - SHMQ_RECORD_BODY_AT};
+    *patch = (struct shmq_patch){.record_bytes = record_bytes,
+                                 .longer = body_at - SHMQ_RECORD_BODY_AT,
+                                 .described = spec->properties_bytes != 0};
     if (record_bytes == 0)
         return;
     uint8_t *body = out + body_at, *tail = body + body_bytes;

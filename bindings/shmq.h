@@ -31,7 +31,7 @@
 #include <sys/types.h>
 
 #define SHMQ_MAGIC UINT64_C(0x53484d5155455545) /* "SHMQUEUE" */
-#define SHMQ_ABI 2u
+#define SHMQ_ABI 3u
 
 /* ---- limits; each is a width or a bound used by more than one file ---------------------------- */
 #define SHMQ_TOPIC_BYTES_MAX 127
@@ -94,7 +94,7 @@ struct shmq_sizes {            /* chosen at creation, immutable */
     uint32_t offset_max;       /* (group, queue) pairs */
 };
 
-struct shmq_head {             /* immutable once magic is set */
+struct shmq_head {             /* immutable once magic is set, but for store_host */
     _Atomic uint64_t magic;    /* stored last by the creator */
     uint32_t abi;
     uint32_t mutex_bytes;
@@ -105,7 +105,7 @@ struct shmq_head {             /* immutable once magic is set */
     uint64_t readers_bytes;
     struct shmq_sizes sizes;
     uint32_t flush_sync;       /* 1: nothing above durable_end is acknowledged or visible */
-    uint8_t store_host[8];     /* IPv4 and port, as RocketMQ stores them */
+    uint8_t store_host[8];     /* IPv4 and port, as RocketMQ stores them; set before any client attaches */
     char libc[32];             /* robust mutex layouts differ between libc families */
     char boot_id[40];
     char broker_name[128];
@@ -148,6 +148,7 @@ struct shmq_log {
     alignas(128) struct shmq_intent intent;
     alignas(128) _Atomic uint64_t end;       /* commit point of every append */
     uint64_t store_ms_last;                  /* store timestamps never decrease along the log */
+    _Atomic uint64_t described_end;          /* no record from here to `end` has properties, and so none has keys */
     alignas(128) _Atomic uint64_t durable_end;
     _Atomic uint32_t durable_sequence;       /* futex word, grows when durable_end does or read_only is set */
     alignas(128) _Atomic uint64_t allocated_end; /* all files below it exist at full size with blocks reserved */
@@ -334,6 +335,7 @@ struct shmq_patch {            /* what must be kept to fill the last fields in u
     uint32_t crc_raw;          /* over [0, record_bytes - 20) with queueOffset, physicalOffset, storeTimestamp zero */
     uint32_t shift;            /* multiplier for the bytes from 64 (+ longer) to record_bytes - 20 */
     uint32_t longer;           /* what the born host takes more than an IPv4 one: 0 or 12 */
+    bool described;            /* the record has properties */
 };
 
 static inline uint32_t shmq_record_body_at(const struct shmq_spec *spec)

@@ -23,6 +23,7 @@ from shmq.shm.access import access_rights
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import is_alive, signal_proven
 from shmq.shm.place import Place, prepare_runtime
+from shmq.shm.replacing import remove_unfinished
 from shmq.store.layout import StoreLayout
 from shmq.store.lock import StoreLock
 
@@ -51,6 +52,7 @@ class Guard:
         directory = os.open(place.runtime_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             _lock_directory(directory, place)
+            remove_unfinished(place.runtime_dir)
             layout = StoreLayout(options.store_path, access)
             layout.prepare()
             return cls(directory, _lock_store(layout, place, log))

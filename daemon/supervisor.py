@@ -36,6 +36,7 @@ from shmq.shm.access import access_rights
 from shmq.shm.instance import Instance, write_instance
 from shmq.shm.liveness import own_mark
 from shmq.shm.presence import attach_presence
+from shmq.shm.replacing import remove_unfinished
 from shmq.shm.segment import open_store, unlink_segments
 
 _STOP_SECONDS = {"bridge": 5.0, "keeper": 90.0}
@@ -262,3 +263,4 @@ class Supervisor:
         unlink_segments(instance)
         for path in (self._place.instance_path, self._place.socket_path, self._place.addresses_path):
             path.unlink(missing_ok=True)
+        remove_unfinished(self._place.runtime_dir)

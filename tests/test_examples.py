@@ -39,6 +39,18 @@ def line_of(process: "subprocess.Popen[str]") -> str:
     return process.stdout.readline().strip()
 
 
+@pytest.fixture
+def tcp_broker() -> Iterator[Broker]:
+    with Broker(tcp=True) as broker:
+        yield broker
+
+
+def test_the_remote_example_does_the_same_over_tcp(tcp_broker: Broker) -> None:
+    program = [sys.executable, "-P", str(EXAMPLES / "remote.py"), f"rocketmq://{tcp_broker.name_server}"]
+    said = subprocess.run(program, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    assert said[0].startswith("stored ") and said[1] == "order-42 fruit b'42 apples'"
+
+
 def test_hello_stores_a_message_and_reads_it_back(start: Start) -> None:
     process = start("hello.py")
     message_id, queue_id, offset = line_of(process).split()

@@ -29,6 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.protocol": {"shmq.errors"},
     "shmq.store": {"shmq.errors", "shmq.message", "shmq.record", "shmq.shm"},
     "shmq.client": {"shmq.errors", "shmq.message", "shmq.record", "shmq.protocol", "shmq.shm", "shmq.version"},
+    "shmq.compat": {"shmq", "shmq.errors"},
     "shmq": {"shmq.errors", "shmq.message", "shmq.client", "shmq.shm", "shmq.version"},
     "shmq.daemon": {
         "shmq.errors",

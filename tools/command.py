@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from shmq.client.remote.place import is_remote
 from shmq.errors import UsageError
 from shmq.tools.quantity import parse_duration, parse_size
 from shmq.tools.terminal import Style, Terminal
@@ -47,6 +49,11 @@ class Call:
     style: Style = field(default_factory=Style)
 
     @property
+    def is_remote(self) -> bool:
+        """Whether this call is about a cluster that is reached over TCP."""
+        return is_remote_url(self.url)
+
+    @property
     def terminal(self) -> Terminal:
         """Stdout and stderr of this call."""
         return Terminal(self.style)
@@ -56,6 +63,11 @@ class Call:
         import shmq
 
         return shmq.connect(self.url) if self.timeout is None else shmq.connect(self.url, timeout=self.timeout)
+
+
+def is_remote_url(url: str | None) -> bool:
+    """Say whether a URL (None: $SHMQ_URL) names a cluster that is reached over TCP."""
+    return is_remote(url or os.environ.get("SHMQ_URL") or "")
 
 
 pass_call = click.make_pass_decorator(Call, ensure=True)
@@ -119,7 +131,7 @@ def global_options(*, hidden: bool) -> list[click.Option]:
         return click.Option(names, expose_value=False, callback=_set_global, hidden=hidden, **settings)
 
     return [
-        option("-u", "--url", metavar="URL", help="Which broker: shmq://NAME or shmq:///runtime/dir.  [$SHMQ_URL]"),
+        option("-u", "--url", metavar="URL", help="shmq://NAME, shmq:///dir or rocketmq://HOST:9876.  [$SHMQ_URL]"),
         option("--json", is_flag=True, help="One JSON document on stdout; errors as JSON on stderr."),
         option("--jsonl", is_flag=True, help="One JSON object a line, for streams."),
         option(

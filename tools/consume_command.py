@@ -198,6 +198,9 @@ def _consume_group(call: Call, wish: Wish, delivery: Delivery, stack: ExitStack)
 
 
 def _consume_topic(call: Call, wish: Wish, delivery: Delivery, stack: ExitStack) -> None:
+    if call.is_remote:
+        _consume_cluster(call, wish, delivery, stack)
+        return
     offsets = _deliver_history(call, wish, delivery)
     if wish.exit_at_end or delivery.wanted == 0:
         return
@@ -206,6 +209,17 @@ def _consume_topic(call: Call, wish: Wish, delivery: Delivery, stack: ExitStack)
     connection = stack.enter_context(call.connect())
     consumer = stack.enter_context(connection.pull_consumer(wish.topic, tags=list(wish.tags) or None))
     _pump(call, wish, delivery, Following(consumer, offsets))
+
+
+def _consume_cluster(call: Call, wish: Wish, delivery: Delivery, stack: ExitStack) -> None:
+    """The same over TCP: one reader for what is stored and what comes."""
+    from shmq.tools.cluster import Cluster, ClusterTopic
+
+    connection = stack.enter_context(call.connect())
+    view = Cluster(connection).topic(wish.topic)
+    consumer = stack.enter_context(connection.pull_consumer(wish.topic, tags=list(wish.tags) or None))
+    starts = starts_of(Cluster(connection), view, wish.where)
+    _pump(call, wish, delivery, ClusterTopic(consumer, starts, last_count(wish.where)))
 
 
 def _deliver_history(call: Call, wish: Wish, delivery: Delivery) -> dict[int, int]:

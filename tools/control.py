@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from shmq.protocol.codes import Role
 from shmq.shm.place import place_of
@@ -31,6 +31,12 @@ def control_of(call: Call) -> Iterator[ControlClient]:
         BrokerNotRunning: nobody listens there.
         PermissionDenied: the socket is not for us.
     """
+    if call.is_remote:
+        from shmq.tools.cluster import cluster_control
+
+        with cluster_control(call.url) as cluster:
+            yield cast("ControlClient", cluster)  # the methods that commands call have the same names
+        return
     from shmq.client.control import ControlClient
     from shmq.client.link import new_client_id
 

@@ -101,7 +101,7 @@ def group_document(memory: Memory, name: str) -> dict[str, Any]:
         RemoteError: there is no such group.
     """
     if name not in memory.group_names():
-        raise group_not_found(name, memory.instance.broker_name, memory.group_names())
+        raise group_not_found(name, memory.broker_name, memory.group_names())
     progress = memory.progress()
     return {
         **_summary(name, progress),
@@ -125,6 +125,11 @@ def group_document(memory: Memory, name: str) -> dict[str, Any]:
 
 def _members(call: Call, name: str) -> list[dict[str, Any]] | None:
     """Ask the broker who is in the group; None when it does not answer, which must not hide what memory shows."""
+    if call.is_remote:
+        from shmq.tools.cluster import cluster_control
+
+        with cluster_control(call.url) as cluster:
+            return cluster.members(name)
     try:
         with control_of(call) as control:
             status = control.status()

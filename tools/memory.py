@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from shmq.client.position import Position
+from shmq.client.share import start_offset
 from shmq.errors import BrokerNotRunning, PermissionDenied, RemoteError, SegmentError, TopicNotFound
 from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic, nearest
 from shmq.protocol.codes import Response, TopicKind
@@ -21,6 +23,7 @@ from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import is_alive
 from shmq.shm.place import Place, place_of
 from shmq.shm.segment import open_store
+from shmq.tools.command import is_remote_url
 
 KINDS = tuple(kind.name.lower() for kind in TopicKind)
 
@@ -115,6 +118,11 @@ class Memory:
         self.store = store
 
     @property
+    def broker_name(self) -> str:
+        """The broker's name."""
+        return self.instance.broker_name
+
+    @property
     def served(self) -> bool:
         """Whether the broker's supervisor lives."""
         return is_alive(self.instance.processes.get("supervisor"))
@@ -190,6 +198,10 @@ class Memory:
                     reader.close()
         return min(times, default=None)
 
+    def place_in(self, topic: TopicView, queue: QueueView, position: Position) -> int:
+        """Return the offset a position means in a queue now."""
+        return start_offset(self.store, queue.index, position)
+
     def _view(self, entry: dict[str, Any], index: int) -> TopicView:
         kind = entry["kind"]
         return TopicView(
@@ -259,12 +271,18 @@ def not_running(place: Place) -> BrokerNotRunning:
 
 @contextmanager
 def open_memory(url: str | None) -> Iterator[Memory]:
-    """Map the broker's segments for reading, for the length of a with block.
+    """Map the broker's segments for reading, for the length of a with block; connect to a cluster instead.
 
     Raises:
         BrokerNotRunning: there is no broker, and nothing left of one.
         PermissionDenied, VersionMismatch, ForeignNamespace: the segments are not for us.
     """
+    if is_remote_url(url):
+        from shmq.tools.cluster import open_cluster
+
+        with open_cluster(url) as cluster:
+            yield cluster
+        return
     place, instance = find_instance(url)
     try:
         store = open_store(instance, writable=False)

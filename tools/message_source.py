@@ -23,7 +23,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shmq.client.position import parse_position
-from shmq.client.share import start_offset
 from shmq.shm.core import Message, Reader
 from shmq.tools.memory import Memory, QueueView, TopicView
 
@@ -146,7 +145,7 @@ def starts_of(memory: Memory, topic: TopicView, where: str) -> dict[int, int]:
     if last is not None:
         return {queue.queue_id: max(queue.offset_min, queue.offset_max - last) for queue in topic.queues}
     position = parse_position(where)
-    return {queue.queue_id: start_offset(memory.store, queue.index, position) for queue in topic.queues}
+    return {queue.queue_id: memory.place_in(topic, queue, position) for queue in topic.queues}
 
 
 def last_count(where: str) -> int | None:

@@ -186,7 +186,13 @@ def _carry_out(call: Call, group: str, moves: Sequence[Move], *, dry_run: bool, 
         call.terminal.say(
             f"{verb} deliver {plural(again, 'message')} again, and leave {plural(left_out, 'message')} out"
         )
-    if confirmed(call, yes=yes, dry_run=dry_run):
+    if confirmed(call, yes=yes, dry_run=dry_run) and call.is_remote:
+        from shmq.tools.cluster import commit_offsets, session_of_cluster
+
+        with call.connect() as connection:
+            wanted = [(move.topic, move.queue.queue_id, move.new) for move in moves]
+            commit_offsets(session_of_cluster(connection), group, wanted)
+    elif document["changed"]:
         with closing(session_of(call)) as session:
             _commit(session, group, moves)
     if call.terminal.structured:

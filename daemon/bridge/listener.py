@@ -21,6 +21,7 @@ import stat
 from pathlib import Path
 
 from shmq.errors import PermissionDenied, StoreLocked
+from shmq.shm.replacing import writing_path
 
 _BACKLOG = 1024
 _PROBE_TIMEOUT = 1.0
@@ -50,7 +51,7 @@ class Listener:
 
     def _bind(self, mode: int, gid: int) -> tuple[int, int]:
         # Not longer than the path itself, which is known to fit into a socket address.
-        temporary = self.path.with_name(f".s{os.getpid()}")
+        temporary = writing_path(self.path.with_name("s"))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         self.socket.bind(os.fspath(temporary))

@@ -27,6 +27,7 @@ from shmq.daemon.bridge.store_log import StoreLog
 from shmq.daemon.bridge.store_tables import StoreTables
 from shmq.daemon.bridge.tcp_listener import TcpListener
 from shmq.daemon.broker.log import Wanted
+from shmq.daemon.broker.message_id import host_bytes
 from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.event_log import EventLog
@@ -44,6 +45,7 @@ from shmq.version import __version__
 
 DESCRIPTORS_SPARE = 256  # beside the connections: segments, log files, the loop's own
 UMASK = 0o077  # whatever is made without a mode of its own is ours alone
+_IPV4_HOST_BYTES = 8
 _REFUSED_AT_VIP = (Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE)
 
 
@@ -106,6 +108,7 @@ def open_surroundings(
         open_things.callback(listener.close)
     tables = StoreTables(store, instance, access_rights())
     settings = _settings(options, instance, store, listeners)
+    _set_store_host(store, settings, listeners)
     store_log = StoreLog(store, report=lambda text: log("log.damaged", text=text))
     sends = None if settings.wait_durable else SendPath(store_log, settings)
     return Surroundings(place, options, limits, log, store, tables, store_log, settings, listeners, security, sends)
@@ -139,10 +142,20 @@ def _settings(options: Options, instance: Instance, store: Store, listeners: lis
         auto_create=options.auto_create,
         default_queues=options.default_queues,
         wait_durable=bool(store.head["flush_sync"]),
+        retention_hours=options.retention_hours,
+        uses_tls=options.tls_mode != "disabled",
         cluster=options.cluster,
         serves_tcp=bool(listeners),
         advertised=advertised,
     )
+
+
+def _set_store_host(store: Store, settings: BrokerSettings, listeners: list[TcpListener]) -> None:
+    """Let records say where the broker is reached: tools read it out of a message and connect there."""
+    if listeners:
+        host = host_bytes(settings.advertised or listeners[0].address)
+        if len(host) == _IPV4_HOST_BYTES and host != store.head["store_host"]:
+            store.set_store_host(host)
 
 
 def watch_log(around: Surroundings, bridge: Bridge, logic: Waiting, open_things: contextlib.ExitStack) -> None:

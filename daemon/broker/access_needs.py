@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from shmq.errors import ProtocolError
 from shmq.message import RETRY_PREFIX, retry_topic
 from shmq.protocol import dialect
-from shmq.protocol.body import HeartbeatData, decode_body
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
+from shmq.protocol.heartbeat import decode_heartbeat
 
 
 class Permission(IntFlag):
@@ -82,7 +82,7 @@ def _end_transaction(command: Command) -> list[Need]:
 
 def _heartbeat(command: Command) -> list[Need]:
     needs: dict[Need, None] = {}
-    for consumer in decode_body(command.body, HeartbeatData).consumerDataSet:
+    for consumer in decode_heartbeat(command.body).consumerDataSet:
         needs[Need(retry_topic(consumer.groupName), _SUB)] = None
         for subscription in consumer.subscriptionDataSet:
             needs[Need(subscription.topic, _SUB)] = None

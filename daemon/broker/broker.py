@@ -90,7 +90,7 @@ class Broker:
         status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
         self._handlers: dict[int, Handler] = {
             **self._desk.handlers(),
-            **Membership(tables, self._registry, groups).handlers(),
+            **Membership(tables, self._registry, groups, settings).handlers(),
             **OffsetRequests(tables, groups, settings).handlers(),
             **status.handlers(),
         }

@@ -28,7 +28,18 @@ from shmq.message import QUEUES_MAX
 from shmq.protocol.body import DataVersion
 from shmq.protocol.codes import Request
 from shmq.protocol.java_properties import java_properties, parse_java_properties
+from shmq.store.delay_levels import DEFAULT_DELAY_LEVELS
 
+# What tools look for in every broker's settings, and what is always so here.
+_FIXED = {
+    "autoCreateSubscriptionGroup": "true",
+    "filterServerNums": "0",
+    "messageDelayLevel": DEFAULT_DELAY_LEVELS,
+    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
+    "slaveReadEnable": "false",
+    "traceOn": "true",
+    "traceTopicEnable": "false",
+}
 _WORDS = {"true": 1, "false": 0}
 _DIGITS_MAX = 10
 
@@ -79,6 +90,9 @@ class ConfigRequests(Part):
             "brokerId": "0",
             "brokerRole": "ASYNC_MASTER",
             "flushDiskType": "SYNC_FLUSH" if settings.wait_durable else "ASYNC_FLUSH",
+            "fileReservedTime": str(settings.retention_hours),
+            "useTLS": _text(settings.uses_tls),
+            **_FIXED,
             **{name: _text(getattr(settings, tunable.field)) for name, tunable in TUNABLES.items()},
         }
         if call.connection.local is not None:

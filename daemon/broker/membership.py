@@ -9,10 +9,11 @@ from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.groups import GroupRegistry, Origin
 from shmq.daemon.broker.requests import Answer, Call, Handler
+from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.tag_filter import TAG
 from shmq.errors import ProtocolError, RemoteError, UsageError
-from shmq.message import check_topic, retry_topic
+from shmq.message import TOPIC_BYTES_MAX, check_topic, retry_topic
 from shmq.protocol.body import ClientConfig, ConsumerData, ConsumerList, decode_body, encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.heartbeat import decode_heartbeat
@@ -24,10 +25,13 @@ _UNIT_RETRY_FLAG = 2
 class Membership:
     """Serves what members say about themselves."""
 
-    def __init__(self, tables: Tables, registry: GroupRegistry, groups: GroupSettings) -> None:
+    def __init__(
+        self, tables: Tables, registry: GroupRegistry, groups: GroupSettings, settings: BrokerSettings
+    ) -> None:
         self._tables = tables
         self._registry = registry
         self._groups = groups
+        self._settings = settings
 
     def handlers(self) -> dict[int, Handler]:
         """Return what is served here, by request code."""
@@ -53,10 +57,14 @@ class Membership:
         self._registry.check(origin, beat, call.now_ms)
         for data in beat.consumerDataSet:
             self._tables.group_put(data.groupName)
-            if not connection.is_local or _wants_retry_topic(data):
+            if not connection.is_local or _wants_retry_topic(data) or self._is_shown(data):
                 self._make_retry_topic(data)
         change = self._registry.heartbeat(origin, beat, call.now_ms)
         return Answer(changed_groups=change.groups, reports=change.reports)
+
+    def _is_shown(self, data: ConsumerData) -> bool:
+        """RocketMQ's tools find the brokers of a group, local or not, by the route of its retry topic."""
+        return self._settings.serves_tcp and len(retry_topic(data.groupName)) <= TOPIC_BYTES_MAX
 
     def _make_retry_topic(self, data: ConsumerData) -> None:
         name = check_topic(retry_topic(data.groupName))

@@ -29,6 +29,8 @@ class BrokerSettings:
     default_queues: int = DEFAULT_QUEUES
     wait_durable: bool = False
     cluster: str = "DefaultCluster"
+    retention_hours: int = 72
+    uses_tls: bool = False
     serves_tcp: bool = False  # RocketMQ's own topics exist then
     advertised: Address | None = None  # what message ids say; None says what the client reached
     message_bytes_max: int = 4 << 20  # RocketMQ's maxMessageSize

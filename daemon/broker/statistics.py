@@ -43,13 +43,17 @@ class _Window:
 
     def __init__(self, shape: tuple[int, int], now_ms: int) -> None:
         self._every_ms, most = shape
-        self._due_ms = now_ms + self._every_ms
+        self._due_ms = self._beat(now_ms)
         self._kept: deque[_Snapshot] = deque([_Snapshot(now_ms, 0, 0)], maxlen=most)
 
     def sample(self, now_ms: int, value: int, times: int) -> None:
         if now_ms >= self._due_ms:
             self._kept.append(_Snapshot(now_ms, value, times))
-            self._due_ms = now_ms + self._every_ms
+            self._due_ms = self._beat(now_ms)
+
+    def _beat(self, now_ms: int) -> int:
+        """The next beat, which all counters share: what is compared was counted over the same time."""
+        return (now_ms // self._every_ms + 1) * self._every_ms
 
     def snapshot(self) -> StatsSnapshot:
         first, last = self._kept[0], self._kept[-1]

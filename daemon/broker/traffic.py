@@ -7,7 +7,7 @@ have moved since the last look. It does not know requests.
     a group's offset grew by n                  GROUP_GET_NUMS[topic@group] n, GROUP_GET_SIZE b', BROKER_GET_NUMS n
 
 b' is exact for up to `_UNITS_READ` messages of a look, and their average times n beyond that. What a group reads twice,
-or reads without committing (broadcast, pull at will), is not seen.
+or reads without committing (broadcast, pull at will), is not seen, nor is what it reads in the second it begins in.
 
 A look compares whole blocks of words first, so a broker where little happens looks for next to nothing; where more than
 `_BUSY_WORDS` moved, the next look comes after ten seconds instead of one.

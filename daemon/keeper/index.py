@@ -82,6 +82,7 @@ class IndexKeeper:
         self._log = log
         state: IndexState = find_start(store, files.layout, self._files, warm=warm, log=log)
         self._position = state.position
+        self._described_from = store.log_end  # what was there before us: nobody says whether it has properties
         self._is_settled = state.is_settled
         self._unsynced = list(state.unsynced)
         self._mark = read_index_mark(files.layout) or IndexMark()
@@ -162,7 +163,11 @@ class IndexKeeper:
 
     def _follow(self, until_seconds: float) -> bool:
         end = self._store.visible_end
+        described_end = self._store.described_end
         while self._position < end:
+            if self._position >= max(self._described_from, described_end):
+                self._position = end  # nothing from here on has a property
+                break
             self._position = max(self._position, self._store.log_begin)
             self._step(min(end, self._position + _STEP_BYTES), end)
             if time.monotonic() >= until_seconds:

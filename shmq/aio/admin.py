@@ -1,6 +1,7 @@
 """Owns the asyncio twins of administration.
 
 It does not know how anything is done. What asks the broker is awaited; figures come from shared memory and are plain.
+Over TCP figures have to be asked for, too: `await …fetch_…()` works everywhere, the plain properties refuse there.
 """
 
 from __future__ import annotations
@@ -15,9 +16,16 @@ from shmq.client.admin import Kind, TopicInfo
 from shmq.client.group import Group as SyncGroup
 from shmq.client.group import GroupLag, QueueLag, ResetStep
 from shmq.client.health import Health
+from shmq.client.link import Link
 from shmq.client.position import PositionLike
+from shmq.errors import UsageError
 from shmq.shm.core import Message as SyncMessage
 from shmq.shm.core import Receipt
+
+
+def _refuse_remote(link: Link, instead: str) -> None:
+    if link.is_remote:
+        raise UsageError("over TCP this has to be asked for, which may not hold the event loop up", hint=instead)
 
 
 class Group:
@@ -36,12 +44,22 @@ class Group:
     @property
     def offsets(self) -> list[QueueLag]:
         """Every queue the group has an offset for."""
+        _refuse_remote(self._sync._link, "await group.fetch_offsets()")
         return self._sync.offsets
+
+    async def fetch_offsets(self) -> list[QueueLag]:
+        """Ask for every queue the group has an offset for."""
+        return await offload(lambda: self._sync.offsets)
 
     @property
     def lag(self) -> GroupLag:
         """How far the group is behind."""
+        _refuse_remote(self._sync._link, "await group.fetch_lag()")
         return self._sync.lag
+
+    async def fetch_lag(self) -> GroupLag:
+        """Ask how far the group is behind."""
+        return await offload(lambda: self._sync.lag)
 
     async def members(self) -> list[str]:
         """Client ids of the members the broker knows."""
@@ -139,12 +157,23 @@ class Admin:
     @property
     def topics(self) -> dict[str, TopicInfo]:
         """All topics by name."""
+        _refuse_remote(self._sync._connection, "await mq.admin.fetch_topics()")
         return self._sync.topics
+
+    async def fetch_topics(self) -> dict[str, TopicInfo]:
+        """Ask for all topics."""
+        return await offload(lambda: self._sync.topics)
 
     @property
     def groups(self) -> Groups:
         """All consumer groups by name."""
+        _refuse_remote(self._sync._connection, "await mq.admin.fetch_groups()")
         return Groups(self._sync.groups)
+
+    async def fetch_groups(self) -> dict[str, Group]:
+        """Ask for all consumer groups."""
+        found = await offload(lambda: dict(self._sync.groups.items()))
+        return {name: Group(group) for name, group in found.items()}
 
     async def dlq(self, group: str, *, limit: int = 1000) -> list[DeadLetter]:
         """Return what a group gave up on, oldest first."""

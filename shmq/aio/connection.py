@@ -82,6 +82,11 @@ class Connection(Face[SyncConnection]):
         return self.place.url
 
     @property
+    def is_remote(self) -> bool:
+        """Whether the broker is reached over TCP."""
+        return isinstance(self.place, RemotePlace)
+
+    @property
     def broker_name(self) -> str:
         """The broker's name."""
         return self.place.broker_name

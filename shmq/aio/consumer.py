@@ -153,8 +153,11 @@ class PullConsumer(Face[SyncPullConsumer]):
     async def poll(self, max: int = options.RECEIVE_MAX, wait: float = 0.0) -> list[Message]:
         """Return at most `max` messages and move the positions behind them; [] when none came in `wait` seconds."""
         consumer = await self._open()
-        messages = consumer.poll(max, 0.0)
         deadline = time.monotonic() + wait
+        if consumer._connection.is_remote:
+            messages = await self._wait(consumer, max, wait)
+        else:
+            messages = consumer.poll(max, 0.0)
         while not messages and (remaining := deadline - time.monotonic()) > 0:
             messages = await self._wait(consumer, max, remaining)
         return [Message(message) for message in messages]
@@ -186,7 +189,7 @@ class PullConsumer(Face[SyncPullConsumer]):
 
     async def lag(self) -> dict[int, int]:
         """Return {queue: messages behind the newest one}."""
-        return (await self._open()).lag()
+        return await offload((await self._open()).lag)
 
     async def close(self) -> None:
         """Stop reading; commits nothing. Twice is harmless."""

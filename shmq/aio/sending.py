@@ -1,7 +1,8 @@
 """Owns sending from an event loop: at once when nothing is in the way, else in a thread.
 
 It does not know connections' lives. An append takes microseconds, so it is tried on the loop without ever waiting; only
-when the lock is taken, space runs out, or the disk has to be waited for, a thread does the waiting.
+when the lock is taken, space runs out, or the disk has to be waited for, a thread does the waiting. A remote send runs
+on its connection's I/O thread anyway; the loop only waits for it.
 
 Rule: a message is stored once. The try on the loop either stores it or leaves nothing behind; a batch that would be
 stored in several parts is not tried.
@@ -9,6 +10,7 @@ stored in several parts is not tried.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -76,6 +78,8 @@ class Sending:
 
     async def send(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> Receipt:
         """Store one message and return where."""
+        if self._link.is_remote:
+            return await self._started("start_send", topic, body, arguments)  # type: ignore[no-any-return]
         fast = self._fast_for(topic)
         if fast is not None:
             timeout = arguments.pop("timeout", None)
@@ -92,6 +96,9 @@ class Sending:
 
     async def send_oneway(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> None:
         """Store one message without a receipt and without waiting for durability."""
+        if self._link.is_remote:
+            await self._started("start_send_oneway", topic, body, arguments)
+            return
         fast = self._fast_for(topic)
         if fast is not None:
             timeout = arguments.pop("timeout", None)
@@ -105,6 +112,8 @@ class Sending:
 
     async def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Unpack[BatchArguments]) -> list[Receipt]:
         """Store all bodies into one queue, in order."""
+        if self._link.is_remote:
+            return await self._started("start_send_batch", topic, bodies, arguments)  # type: ignore[no-any-return]
         fast = self._fast_for(topic)
         if fast is not None and _is_one_part(bodies):
             timeout = arguments.pop("timeout", None)
@@ -122,6 +131,14 @@ class Sending:
     def reserve(self, topic: str, size: int, **arguments: Unpack[ReserveArguments]) -> Slot:
         """Return room for a body, for an `async with` block."""
         return Slot(lambda: self._sender.reserve(topic, size, **arguments))
+
+    async def _started(self, start: str, topic: str, body: Any, arguments: Mapping[str, Any]) -> Any:
+        """Begin a send on the connection's own I/O thread, and wait for it here."""
+        begin = getattr(self._sender.send, "__self__", None)
+        if not hasattr(begin, start):  # closed, or forked: the sync call opens it again, or says why not
+            name = start.removeprefix("start_")
+            return await offload(getattr(self._sender, name), topic, body, **arguments)
+        return await asyncio.wrap_future(getattr(begin, start)(topic, body, **arguments))
 
     def _fast_for(self, topic: str) -> CoreProducer | None:
         """A producer that never waits, once the topic is known: looking it up may ask the broker."""

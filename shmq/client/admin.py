@@ -6,10 +6,11 @@ control plane.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from shmq.client.dead_letter import REASON, application_properties
-from shmq.client.group import Groups
+from shmq.client.group import Group, Groups
 from shmq.client.health import Health, examine
 from shmq.errors import UsageError
 from shmq.message import check_group, check_topic, dead_letter_topic, is_system_topic
@@ -158,7 +159,7 @@ class Admin:
         return {info.name: info for info in sorted(found)}
 
     @property
-    def groups(self) -> Groups:
+    def groups(self) -> Mapping[str, Group]:
         """All consumer groups by name."""
         return Groups(self._connection)
 

@@ -254,6 +254,10 @@ class Connection(Link):
     @property
     def admin(self) -> Admin:
         """Topics, groups, offsets, dead letters."""
+        if self.is_remote:
+            from shmq.client.remote.admin import RemoteAdmin
+
+            return RemoteAdmin(self)
         from shmq.client.admin import Admin
 
         return Admin(self)

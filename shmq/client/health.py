@@ -6,6 +6,7 @@ It does not know thresholds of users, processes or disks; `shmq health` does. Ev
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from shmq.shm.core import READ_ONLY_REASONS
@@ -53,7 +54,12 @@ def examine(link: Link) -> Health:
         _store(store),
         _space(store),
     )
-    return Health(max((check.verdict for check in checks), key=_ORDER.index), checks)
+    return Health(worst(checks), checks)
+
+
+def worst(checks: Sequence[Check]) -> Verdict:
+    """Return the worst verdict of checks."""
+    return max((check.verdict for check in checks), key=_ORDER.index)
 
 
 def _keeper(store: Store) -> Check:

@@ -102,6 +102,11 @@ class Link(Sender):
         return self.place.url
 
     @property
+    def is_remote(self) -> bool:
+        """Whether the broker is reached over TCP, so that whatever asks it waits for a network."""
+        return isinstance(self.place, RemotePlace)
+
+    @property
     def broker_name(self) -> str:
         """The broker's name."""
         return self.place.broker_name

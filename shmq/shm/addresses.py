@@ -10,10 +10,11 @@ Rule: it is replaced as a whole, and removed by the process that wrote it.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from shmq.shm.replacing import replace_text
 
 
 def read_addresses(path: Path) -> dict[str, str]:
@@ -29,14 +30,4 @@ def read_addresses(path: Path) -> dict[str, str]:
 
 def write_addresses(path: Path, addresses: Mapping[str, str], *, mode: int, gid: int) -> None:
     """Replace tcp.json at once; raises OSError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with open(descriptor, "w") as file:
-            os.fchown(file.fileno(), -1, gid)
-            os.fchmod(file.fileno(), mode)
-            json.dump(dict(addresses), file)
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    replace_text(path, json.dumps(dict(addresses)), mode=mode, gid=gid)

@@ -11,9 +11,7 @@ It does not open anything. The text comes from a file or a socket, so every fiel
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Any
 from shmq.errors import SegmentError
 from shmq.shm.core import ABI
 from shmq.shm.liveness import ProcessMark
+from shmq.shm.replacing import replace_text
 from shmq.version import __version__
 
 SEGMENT_PARTS = ("control", "units", "readers")
@@ -181,15 +180,4 @@ def read_instance(path: Path) -> Instance | None:
 
 def write_instance(path: Path, instance: Instance, *, mode: int, gid: int) -> None:
     """Replace instance.json at once, so that a reader sees the old text or the new one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with open(descriptor, "w") as file:
-            os.fchown(file.fileno(), -1, gid)
-            os.fchmod(file.fileno(), mode)
-            file.write(instance.to_json())
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    replace_text(path, instance.to_json(), mode=mode, gid=gid)

@@ -290,6 +290,19 @@ def test_a_topic_has_its_queues_and_keeps_its_entry() -> None:
             store.queue(SIZES["queue_max"])
 
 
+def test_a_store_host_counts_for_producers_made_later() -> None:
+    with LiveStore() as live:
+        live.topic()
+        before = live.producer()
+        host = bytes((10, 0, 0, 7, 0, 0, 0x2A, 0x9F))
+        live.store.set_store_host(host)
+        assert live.producer().send("orders", b"x").message_id.startswith("0A00000700002A9F")
+        assert before.send("orders", b"x").message_id.startswith(STORE_HOST.hex().upper())
+        assert live.store.head["store_host"] == host
+        with raises_status(_core.BAD_ARGUMENT):
+            live.store.set_store_host(b"short")
+
+
 def test_the_settings_of_a_group_are_its_own_until_it_is_deleted() -> None:
     with LiveStore() as live:
         store, reader = live.store, live.attach(writable=False)

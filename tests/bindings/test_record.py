@@ -34,7 +34,7 @@ class Spec(ctypes.Structure):
 
 
 class Patch(ctypes.Structure):
-    _fields_ = [("record_bytes", U32), ("crc_raw", U32), ("shift", U32), ("longer", U32)]
+    _fields_ = [("record_bytes", U32), ("crc_raw", U32), ("shift", U32), ("longer", U32), ("described", ctypes.c_bool)]
 
 
 class View(ctypes.Structure):

@@ -11,6 +11,7 @@ import pytest
 
 from shmq.daemon.bridge.listener import Listener
 from shmq.errors import PermissionDenied, StoreLocked
+from shmq.shm.replacing import writing_path
 
 
 @pytest.fixture
@@ -84,6 +85,6 @@ def test_a_directory_that_is_missing_is_an_error_that_says_so(path: Path) -> Non
 
 def test_what_a_killed_predecessor_left_beside_the_path_is_no_hindrance(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as leftover:
-        leftover.bind(os.fspath(path.with_name(f".s{os.getpid()}")))
+        leftover.bind(os.fspath(writing_path(path.with_name("s"))))
     listener(path).close()
     assert os.listdir(path.parent) == []

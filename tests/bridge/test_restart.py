@@ -112,6 +112,7 @@ def test_a_held_pull_ends_with_its_bridge_and_the_next_bridge_holds_the_next_one
         mark = broker.processes["bridge"]
         signal_proven(mark, signal.SIGKILL)
         assert first.take() is None
+        wait_until(lambda: not is_alive(mark), "its ports are closed too")
         second = wait_until(lambda: connected((host, int(port))), "the port is open again")
         second.send(request)
         assert second.ask(9999).code == Response.REQUEST_CODE_NOT_SUPPORTED

@@ -84,9 +84,7 @@ class Request:
 
     def _binary(self) -> bytes:
         pairs = [(name.encode(), value.encode()) for name, value in self._named()]
-        ext = b"".join(
-            struct.pack(f">h{len(name)}si", len(name), name, len(value)) + value for name, value in pairs
-        )
+        ext = b"".join(struct.pack(f">h{len(name)}si", len(name), name, len(value)) + value for name, value in pairs)
         return struct.pack(">hbhiiii", self.code, 0, 409, self.opaque, self.flag, 0, len(ext)) + ext
 
 

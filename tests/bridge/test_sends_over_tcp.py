@@ -37,9 +37,7 @@ def broker(**options: object) -> Iterator[tuple[LiveBridge, RawPeer]]:
 
 
 def send(opaque: int, *, flag: int = 0, body: bytes = b"body", codec: Codec = Codec.JSON, **ext: str) -> bytes:
-    command = Command(
-        Request.SEND_MESSAGE_V2, opaque=opaque, flag=flag, ext={**PLAIN, **ext}, body=body, codec=codec
-    )
+    command = Command(Request.SEND_MESSAGE_V2, opaque=opaque, flag=flag, ext={**PLAIN, **ext}, body=body, codec=codec)
     return encode_command(command)
 
 

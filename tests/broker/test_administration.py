@@ -234,3 +234,14 @@ def test_offset_slots_list_every_readable_queue_and_stay_the_same(admin: Admin, 
     again = msgspec.json.decode(admin.ask(Request.OFFSET_SLOTS, group="g", topic="orders").body)
     assert again == reply
     assert isinstance(admin.fail(Request.OFFSET_SLOTS, group="", topic="orders"), RemoteError)
+
+
+def test_a_local_group_has_the_retry_topic_that_tools_look_for(tables: Any, settings: BrokerSettings) -> None:
+    Admin(Broker(tables, settings, now_ms=0)).consume("quiet", "orders")
+    assert tables.topic("%RETRY%quiet") is None, "without TCP nobody looks"
+    settings.serves_tcp = True
+    admin = Admin(Broker(tables, settings, now_ms=0))
+    admin.consume("billing", "orders")
+    admin.consume("g" * 121, "orders")
+    assert tables.topic("%RETRY%billing") is not None
+    assert [name for name in tables.topic_names() if "ggg" in name] == [], "a name too long for it goes without"

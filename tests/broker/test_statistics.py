@@ -27,7 +27,7 @@ def test_a_minute_holds_the_last_sixty_seconds() -> None:
     assert data is not None
     assert data.statsMinute == StatsSnapshot(600, 10.0, 10.0)
     assert data.statsHour == NOTHING, "no snapshot of the hour was due yet"
-    run(statistics, range(122, 190))
+    run(statistics, range(122, 200))
     data = statistics.data("N", "key")
     assert data is not None and data.statsMinute == NOTHING
 

@@ -9,6 +9,7 @@ import pytest
 
 import shmq
 from shmq.client import options
+from shmq.protocol.codes import Request
 from shmq.testing import Broker, SharedBroker
 
 Eventually = Callable[..., Any]
@@ -64,6 +65,30 @@ def test_start_is_for_new_groups_only(mq: shmq.Connection, topic: str, group: st
     mq.send(topic, b"while nobody was there")
     with mq.subscribe(topic, group=group, start="last") as subscription:
         assert len(subscription.receive(wait=10)) == 1
+
+
+def test_a_group_an_administrator_resets_reads_again_while_it_runs(mq: shmq.Connection, topic: str, group: str) -> None:
+    for number in range(10):
+        mq.send(topic, b"%d" % number)
+    with mq.subscribe(topic, group=group) as subscription:
+
+        def read(count: int) -> list[bytes]:
+            bodies: list[bytes] = []
+            while len(bodies) < count:
+                messages = subscription.receive(wait=10)
+                assert messages, f"{len(bodies)} of {count} messages came"
+                for message in messages:
+                    bodies.append(message.body)
+                    message.ack()
+            return sorted(bodies)
+
+        first = read(10)
+        mq._live().control.request(
+            Request.INVOKE_BROKER_TO_RESET_OFFSET,
+            {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"},
+        )
+        assert read(10) == first
+        assert mq.admin.groups[group].lag.total == 0
 
 
 def test_nothing_there_is_an_empty_list(mq: shmq.Connection, topic: str, group: str) -> None:

@@ -10,15 +10,21 @@ from pathlib import Path
 import pytest
 
 from tests.interop.peers.cache import program
-from tests.interop.peers.java import ClientError, JavaClient, java_program
+from tests.interop.peers.java import ClientError, LineClient
 from tests.interop.peers.process import eventually
-from tests.interop.peers.registry import DEFAULT_JDK
+from tests.interop.peers.registry import DEFAULT_JDK, java_program
 from tests.interop.peers.stock import SMALL_HEAP, make_home, opened
 from tests.interop.target import Target
 
 pytestmark = pytest.mark.parametrize("java_version", ["4", "5"])
 Named = Callable[[str], str]
 Producer = Callable[..., list[dict[str, object]]]
+
+
+@pytest.fixture
+def java_client(client_of: Callable[[str], LineClient], java_version: str) -> LineClient:
+    """The Java client of the test's parameter."""
+    return client_of(f"java-{java_version}")
 
 
 def mqadmin_alone(version: str, *words: str) -> str:
@@ -47,8 +53,22 @@ def mqadmin_alone(version: str, *words: str) -> str:
     return done.stdout + done.stderr
 
 
+def shows(version: str, wanted: tuple[str, ...], *words: str) -> None:
+    """Repeat a command until it prints everything wanted; the index is built behind the log."""
+    said = [""]
+
+    def printed() -> bool:
+        said[0] = mqadmin_alone(version, *words)
+        return all(each in said[0] for each in wanted)
+
+    try:
+        eventually(printed, f"{words[0]} prints {wanted}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{said[0]}") from None
+
+
 @pytest.fixture
-def producer(java_client: JavaClient, target: Target, named: Named) -> Producer:
+def producer(java_client: LineClient, target: Target, named: Named) -> Producer:
     """Call it with a verb and its arguments, as a producer of its own."""
     name = named("producer")
     java_client.do("producer", name=name, group=name, nameServer=target.name_server)
@@ -66,7 +86,7 @@ def topic(producer: Producer, named: Named) -> str:
 
 
 def test_a_delayed_message_comes_when_it_is_due_and_not_before(
-    java_client: JavaClient, target: Target, producer: Producer, topic: str, named: Named
+    java_client: LineClient, target: Target, producer: Producer, topic: str, named: Named
 ) -> None:
     name = named("push")
     java_client.do("push", name=name, group=name, topic=topic, nameServer=target.name_server)
@@ -85,7 +105,7 @@ def test_a_delayed_message_comes_when_it_is_due_and_not_before(
 
 
 def test_a_message_that_fails_twice_comes_a_third_time_as_the_same_message(
-    java_client: JavaClient, target: Target, producer: Producer, topic: str, named: Named
+    java_client: LineClient, target: Target, producer: Producer, topic: str, named: Named
 ) -> None:
     name = named("retry")
     java_client.do("push", name=name, group=name, topic=topic, nameServer=target.name_server, failFirst=2)
@@ -101,7 +121,7 @@ def test_a_message_that_fails_twice_comes_a_third_time_as_the_same_message(
 
 
 def test_what_fails_too_often_is_found_among_the_dead_letters(
-    java_client: JavaClient, target: Target, producer: Producer, topic: str, named: Named
+    java_client: LineClient, target: Target, producer: Producer, topic: str, named: Named
 ) -> None:
     name = named("dead")
     arguments = {"group": name, "topic": topic, "nameServer": target.name_server, "failFirst": 99, "maxReconsume": 1}
@@ -125,22 +145,17 @@ def test_what_fails_too_often_is_found_among_the_dead_letters(
 
 
 def test_mqadmin_finds_messages_by_key_by_id_and_by_unique_key(
-    java_client: JavaClient, java_version: str, target: Target, producer: Producer, topic: str
+    java_client: LineClient, java_version: str, target: Target, producer: Producer, topic: str
 ) -> None:
     (sent,) = producer("send", topic=topic, bodies=["wanted"], key="order-42", tag="red")
     server = ("-n", target.name_server)
     of_topic = ("-t", topic) if java_version == "5" else ()  # 4.9 does not know the option
 
-    def by_key() -> str:
-        return mqadmin_alone(java_version, "queryMsgByKey", *server, "-t", topic, "-k", "order-42")
-
-    found = eventually(lambda: (said := by_key()) and str(sent["msgId"]) in said and said, "the key is in the index")
-    assert str(sent["queue"]) in found
-    said = mqadmin_alone(java_version, "queryMsgById", *server, *of_topic, "-i", str(sent["offsetMsgId"]))
-    for wanted in (topic, "red", "order-42", str(sent["msgId"])):
-        assert wanted in said
-    said = mqadmin_alone(java_version, "queryMsgByUniqueKey", *server, "-t", topic, "-i", str(sent["msgId"]))
-    assert topic in said and "order-42" in said
+    unique = str(sent["msgId"])
+    shows(java_version, (unique, str(sent["queue"])), "queryMsgByKey", *server, "-t", topic, "-k", "order-42")
+    by_id = ("queryMsgById", *server, *of_topic, "-i", str(sent["offsetMsgId"]))
+    shows(java_version, (topic, "red", "order-42", unique), *by_id)
+    shows(java_version, (topic, "order-42"), "queryMsgByUniqueKey", *server, "-t", topic, "-i", unique)
     if target.is_ours:
         missing = mqadmin_alone(java_version, "queryMsgByKey", *server, "-t", topic, "-k", "no-such-key")
         assert str(sent["msgId"]) not in missing

@@ -14,7 +14,7 @@ import pytest
 
 from shmq.testing import Broker
 from tests.interop.peers.cache import PeerMissing
-from tests.interop.peers.java import ClientError, JavaClient
+from tests.interop.peers.java import ClientError, LineClient
 from tests.interop.peers.process import eventually
 from tests.interop.peers.stock import StockBroker
 
@@ -54,7 +54,7 @@ def stock() -> Iterator[Callable[[Path | None], StockBroker]]:
         broker.stop()
 
 
-def write(client: JavaClient, name_server: str, broker: str, stem: str) -> Written:
+def write(client: LineClient, name_server: str, broker: str, stem: str) -> Written:
     """Fill a broker: several queues, keys, tags, an offset, and messages that wait for ten seconds."""
     topic, group = f"{stem}_topic", f"{stem}_group"
     client.do("producer", name=stem, group=stem, nameServer=name_server)
@@ -85,7 +85,7 @@ def is_saved(store: Path, written: Written) -> bool:
 
 
 def check(
-    client: JavaClient, name_server: str, broker: str, written: Written, reader: str, *, is_first: bool = True
+    client: LineClient, name_server: str, broker: str, written: Written, reader: str, *, is_first: bool = True
 ) -> None:
     """Everything that was written is there, in its place, found by its keys; what waited is delivered, by the first
     owner once, by a later one again if the first did not save how far it was."""
@@ -133,7 +133,7 @@ def check(
     client.do("admin-close", name=reader)
 
 
-def send_more(client: JavaClient, name_server: str, broker: str, written: Written, stem: str) -> None:
+def send_more(client: LineClient, name_server: str, broker: str, written: Written, stem: str) -> None:
     """The new owner goes on where the old one stopped."""
     client.do("producer", name=stem, group=stem, nameServer=name_server)
     where = {"topic": written.topic, "broker": broker, "queue": 3}
@@ -154,13 +154,13 @@ def send_more(client: JavaClient, name_server: str, broker: str, written: Writte
 
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 def test_a_stock_broker_opens_what_we_wrote(
-    java: Callable[[str], JavaClient],
+    client_of: Callable[[str], LineClient],
     stock: Callable[[Path | None], StockBroker],
     named: Named,
     tmp_path: Path,
     end: str,
 ) -> None:
-    client = java("4")
+    client = client_of("java-4")
     copy = tmp_path / "store"
     with Broker(tcp=True, file_bytes=FILE_BYTES, default_queues=QUEUES) as ours:
         written = write(client, ours.name_server, ours.name, named("ours"))
@@ -180,9 +180,9 @@ def test_a_stock_broker_opens_what_we_wrote(
 
 @pytest.mark.parametrize("end", ["stopped", "killed"])
 def test_we_open_what_a_stock_broker_wrote(
-    java: Callable[[str], JavaClient], stock: Callable[[Path | None], StockBroker], named: Named, end: str
+    client_of: Callable[[str], LineClient], stock: Callable[[Path | None], StockBroker], named: Named, end: str
 ) -> None:
-    client = java("4")
+    client = client_of("java-4")
     broker = stock(None)
     written = write(client, broker.name_server, broker.broker_name, named("stock"))
     eventually(lambda: is_saved(broker.store, written), "the offset is saved")
@@ -196,9 +196,9 @@ def test_we_open_what_a_stock_broker_wrote(
 
 
 def test_a_store_goes_there_and_back(
-    java: Callable[[str], JavaClient], stock: Callable[[Path | None], StockBroker], named: Named, tmp_path: Path
+    client_of: Callable[[str], LineClient], stock: Callable[[Path | None], StockBroker], named: Named, tmp_path: Path
 ) -> None:
-    client = java("4")
+    client = client_of("java-4")
     copy = tmp_path / "store"
     with Broker(tcp=True, file_bytes=FILE_BYTES, default_queues=QUEUES) as ours:
         written = write(client, ours.name_server, ours.name, named("ours"))

@@ -338,3 +338,32 @@ def test_a_damaged_stretch_of_the_log_is_stepped_over(indexed: Indexed) -> None:
     indexed.follow()
     assert indexed.find("three") == [after]
     assert [event["end"] for event in indexed.running.events.named("index.damage")] == [after]
+
+
+def test_records_without_properties_are_not_even_looked_at(indexed: Indexed, monkeypatch: pytest.MonkeyPatch) -> None:
+    indexed.start()
+    first = indexed.send("one")
+    indexed.follow()
+    for _ in range(20):
+        indexed.running.send("orders", b"bare")
+
+    def looked(*_: Any) -> None:
+        raise AssertionError("the log was walked")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(indexed.keeper, "_step", looked)
+        indexed.follow()
+    assert indexed.keeper.position == indexed.running.store.log_end
+    indexed.running.send("orders", b"bare")
+    second = indexed.send("one")
+    indexed.running.send("orders", b"bare")
+    indexed.follow()
+    assert indexed.find("one") == [second, first]
+
+
+def test_a_long_record_with_a_key_is_looked_at_too(indexed: Indexed) -> None:
+    indexed.start()
+    indexed.follow()
+    position = int(indexed.running.send("orders", bytes(100_000), keys=["long"]).log_position)
+    indexed.follow()
+    assert indexed.find("long") == [position]

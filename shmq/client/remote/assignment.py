@@ -45,8 +45,9 @@ async def assignment(
             f'the brokers do not list this client in group "{spec.group}" yet', hint="it is asked again"
         )
     allocate = strategy_of(session.place.options.allocation)
-    wanted = [queue for each in (queues, retries) for queue in allocate(members, client_id, each)]
-    return [session.slot(queue) for queue in wanted], [session.slot(queue) for queue in (*queues, *retries)]
+    wanted = [session.slot(queue) for queue in allocate(members, client_id, queues)]
+    wanted += [session.slot(queue, retry=True) for queue in allocate(members, client_id, retries)]
+    return wanted, [session.slot(queue) for queue in queues]
 
 
 async def _queues(session: RemoteSession, topic: str) -> Sequence[MessageQueue]:

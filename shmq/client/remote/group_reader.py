@@ -35,6 +35,7 @@ class GroupReader(RemoteReader):
     def __init__(self, session: RemoteSession, owner: Owner, spec: ConsumerSpec) -> None:
         super().__init__(session, owner=owner, tags=spec.tags, codec=spec.codec, auto_ack=spec.auto_ack)
         self.spec = spec
+        self._flying: dict[int, asyncio.Task[float]] = {}  # I/O thread only
 
     @property
     def commits(self) -> bool:
@@ -44,6 +45,20 @@ class GroupReader(RemoteReader):
     def open(self, queue: ProcessQueue) -> None:
         super().open(queue)
         self.session.network.soon(lambda: self._start(queue))
+
+    def seek(self, number: int, offset: int, /) -> None:
+        super().seek(number, offset)
+        self.session.network.soon(lambda: self._give_up_pull(number))
+
+    def revoke(self, number: int, /) -> None:
+        super().revoke(number)
+        self.session.network.soon(lambda: self._give_up_pull(number))
+
+    def _give_up_pull(self, number: int) -> None:
+        """Do not wait for a request that the broker holds, and whose answer is out of date."""
+        flying = self._flying.get(number)
+        if flying is not None:
+            flying.cancel()
 
     def _start(self, queue: ProcessQueue) -> None:
         self.session.network.spawn(self._pull_forever(queue))
@@ -59,7 +74,7 @@ class GroupReader(RemoteReader):
                 pause = min(max(pulling.FLOW_PAUSE, 2 * pause), pulling.FLOW_PAUSE_MAX)
                 continue
             try:
-                pause = await self._pull_once(queue)
+                pause = await self._pull_held(queue)
             except (BrokerNotRunning, RequestTimeout):
                 pause = pulling.ERROR_PAUSE
                 queue.broker_id = 0
@@ -67,6 +82,16 @@ class GroupReader(RemoteReader):
             except ShmqError as error:
                 pause = pulling.ERROR_PAUSE
                 self._warn(queue, error)
+
+    async def _pull_held(self, queue: ProcessQueue) -> float:
+        flying = self._flying[queue.number] = self.session.network.loop.create_task(self._pull_once(queue))
+        try:
+            await asyncio.wait({flying})
+        finally:
+            if self._flying.get(queue.number) is flying:
+                del self._flying[queue.number]
+            flying.cancel()
+        return 0.0 if flying.cancelled() else flying.result()
 
     async def _pull_once(self, queue: ProcessQueue) -> float:
         generation = queue.generation

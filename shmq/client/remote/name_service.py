@@ -29,6 +29,7 @@ from shmq.protocol.route import DEFAULT_TOPIC, ClusterInfo, TopicList
 
 REFRESH: Final = 30.0
 MISSING_FOR: Final = 1.0
+BORN_POLL: Final = 0.02
 REQUEST_TIMEOUT: Final = 3.0
 
 
@@ -81,6 +82,7 @@ class NameService:
         self._current = 0
         self._on_change = on_change
         self._asking: dict[str, asyncio.Task[Route | None]] = {}
+        self._born: set[str] = set()
         self.routes = Routes()
 
     @property
@@ -153,6 +155,22 @@ class NameService:
             self._on_change(route)
         return route
 
+    async def readable_route(self, topic: str, *, timeout: float) -> Route:
+        """Return where a topic is read; one that this connection has just created is waited for.
+
+        Raises:
+            TopicNotFound: it does not exist.
+        """
+        deadline = self._network.loop.time() + timeout
+        route = await self.route(topic, timeout=timeout)
+        while route is None and topic in self._born and self._network.loop.time() < deadline:
+            await asyncio.sleep(BORN_POLL)
+            route = await self.refresh(topic, timeout=timeout)
+        self._born.discard(topic)
+        if route is None:
+            raise await self.not_found(topic, timeout=timeout)
+        return route
+
     async def writable_route(self, topic: str, *, timeout: float) -> Route:
         """Return where a topic is written; that of the default topic when the topic does not exist yet.
 
@@ -166,6 +184,7 @@ class NameService:
             default = await self.route(DEFAULT_TOPIC, timeout=timeout)
             if default is not None and default.writable:
                 self.routes.forget(topic)  # it exists as soon as the first message is stored
+                self._born.add(topic)
                 return route_of_default(topic, default)
         raise await self.not_found(topic, timeout=timeout, exists=route is not None)
 

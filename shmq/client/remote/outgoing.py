@@ -144,7 +144,7 @@ def _batch(topic: str, pieces: list[bytes], ids: list[str], now_ms: int) -> Outg
     body = b"".join(pieces)
     if len(body) > BODY_BYTES_MAX:  # one message so long that the fields around it do not fit
         raise MessageTooLarge(f"a batch of {len(body)} bytes is longer than {BODY_BYTES_MAX}", hint="use send()")
-    text = encode_properties({"UNIQ_KEY": ",".join(ids), "WAIT": "true"})
+    text = encode_properties({"WAIT": "true"})  # brokers add these to every message of the batch
     return Outgoing(topic, body, text, 0, 0, tuple(ids), now_ms, is_batch=True)
 
 

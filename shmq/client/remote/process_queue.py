@@ -34,6 +34,7 @@ class ProcessQueue:
         self.queue = queue
         self.number = number
         self.next_offset = offset
+        self.start_offset = offset
         self.settles = settles  # False: nobody acknowledges, delivering counts as settling
         self.ordered = ordered
         self.paused = False
@@ -49,6 +50,11 @@ class ProcessQueue:
         self.locked_at: float | None = None
         self._window: dict[int, int] = {}  # offset -> bytes, ascending
         self._bytes = 0
+
+    @property
+    def known_offset(self) -> int:
+        """The offset the broker has for the group, as far as we know."""
+        return self.start_offset if self.stored_offset is None else self.stored_offset
 
     @property
     def committed(self) -> int:

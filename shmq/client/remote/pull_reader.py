@@ -53,18 +53,19 @@ class PullReader(RemoteReader):
             self._error = None
             self._ask_all(0.0)
             while not self.stopped and not self._woken:
-                if messages := self._take(max):
-                    return messages
                 remaining = deadline - time.monotonic()
+                messages += self._take(max - len(messages))
+                if messages and (len(messages) >= max or not self._short or remaining <= 0):
+                    return messages
                 if not self._short:
                     if remaining <= 0:
                         break
                     self._ask_all(min(remaining, pulling.SUSPEND))
                 self.changed.wait(remaining if remaining > 0 else SHORT_TIMEOUT)
             self._woken = False
-            if self._error is not None and not self.stopped:
+            if self._error is not None and not self.stopped and not messages:
                 raise self._error
-        return []
+        return messages
 
     def seek(self, number: int, offset: int, /) -> None:
         with self.changed:

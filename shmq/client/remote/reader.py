@@ -223,7 +223,7 @@ class RemoteReader:
             CorruptionError: the broker sent no whole records.
         """
         settler = self._settlers.get(queue.number)
-        base = self.session.numbers.base(queue.queue)
+        base = queue.number - queue.queue.queueId
         messages = records_read(body, owner=settler, codec=self.codec, queue_base=base)
         if not self.tags or queue.queue.topic.startswith("%RETRY%"):
             return messages

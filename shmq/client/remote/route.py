@@ -6,18 +6,19 @@ It does not know who asked or when; bytes in, a `Route` out. A route is immutabl
     queue number     broker ordinal << 16 | queue id  what users see: one int for a queue of a cluster
 
 With one broker, numbers are queue ids. Ordinals are given by this process as it meets broker names, sorted within one
-route; a retry topic's queues have numbers of their own, since its messages appear under the topic they were sent to.
+route; for the members of a group the queues of its retry topic have numbers of their own, since those messages appear
+under the topic they were sent to.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from shmq.client.remote.place import Address, parse_address
 from shmq.errors import ProtocolError, UsageError
-from shmq.message import QUEUES_MAX, RETRY_PREFIX, retry_topic
+from shmq.message import QUEUES_MAX, retry_topic
 from shmq.protocol import route as wire
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.route import MASTER_ID
@@ -99,23 +100,21 @@ class QueueNumbers:
         self._names: list[str] = []
 
     def learn(self, route: Route) -> None:
-        """Give the brokers of a route their ordinals, sorted, if they have none."""
+        """Give the brokers of a route their ordinals, if they have none."""
+        self.learn_names(route.brokers)
+
+    def learn_names(self, names: Iterable[str]) -> None:
+        """Give brokers their ordinals, sorted, if they have none."""
         with self._lock:
-            for name in sorted(route.brokers):
+            for name in sorted(names):
                 if name not in self._ordinals and len(self._names) < _ORDINAL_MAX:
                     self._ordinals[name] = len(self._names)
                     self._names.append(name)
 
-    def base(self, queue: MessageQueue) -> int:
-        """Return what is added to the queue id of a message of this queue."""
-        ordinal = self._ordinals.get(queue.brokerName, 0)
-        if queue.topic.startswith(RETRY_PREFIX):
-            ordinal += _RETRY_ORDINAL
-        return ordinal << _QUEUE_BITS
-
-    def number(self, queue: MessageQueue) -> int:
-        """Return the number users see."""
-        return self.base(queue) + queue.queueId
+    def number(self, queue: MessageQueue, *, retry: bool = False) -> int:
+        """Return the number users see; `retry`: of a queue whose messages appear under the topic they were sent to."""
+        ordinal = self._ordinals.get(queue.brokerName, 0) + (_RETRY_ORDINAL if retry else 0)
+        return (ordinal << _QUEUE_BITS) + queue.queueId
 
     def queue(self, topic: str, number: int, *, group: str | None = None) -> MessageQueue:
         """Return the queue of a number; one of the retry topic of `group`, if the number says so.

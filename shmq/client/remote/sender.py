@@ -116,8 +116,11 @@ class RemoteSender:
         queue_id: int | None = None,
         flag: int = 0,
         timeout: float | None = None,
+        delay_level: int = 0,
     ) -> tuple[Outgoing, float, _Place]:
         found = message_properties(tag, keys_of(key, keys), message_group, properties)
+        if delay_level:
+            found["DELAY"] = str(delay_level)
         session = self._session
         compression = session.place.options.compression
         message = single(session.ids, session.now_ms(), compression, topic, body, flag, found)

@@ -19,6 +19,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.client.remote import assignment, returning
+from shmq.client.remote.admin_service import AdminService
 from shmq.client.remote.duties import Duties
 from shmq.client.remote.faults import FaultTable
 from shmq.client.remote.group_reader import GroupReader
@@ -36,7 +37,8 @@ from shmq.client.remote.share import RemoteShare
 from shmq.client.remote.unique_id import UniqueIds
 from shmq.client.remote.upkeep import Upkeep
 from shmq.client.transport import QueueSlot
-from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError, UsageError
+from shmq.errors import BrokerNotRunning, RemoteError, RequestTimeout, ShmqError, UsageError
+from shmq.protocol.codes import Response
 from shmq.protocol.dialect import MessageQueue
 
 if TYPE_CHECKING:
@@ -84,7 +86,8 @@ class RemoteSession:
             raise
 
     async def _open(self) -> None:
-        await self.names.clusters(timeout=self.timeout)
+        info = await self.names.clusters(timeout=self.timeout)
+        self.numbers.learn_names(info.brokerAddrTable)  # all at once, so that numbers are the same in every process
         channel = await self.network.channel(self.names.current, self.timeout)
         self.ids = UniqueIds(channel.local_host)
         self.upkeep.start()
@@ -220,9 +223,9 @@ class RemoteSession:
         """Return the queue of a number, of the topic or of the group's retry topic."""
         return self.numbers.queue(spec.topic, number, group=spec.group)
 
-    def slot(self, queue: MessageQueue) -> QueueSlot:
+    def slot(self, queue: MessageQueue, *, retry: bool = False) -> QueueSlot:
         """Return a queue as consumers know it."""
-        number = self.numbers.number(queue)
+        number = self.numbers.number(queue, retry=retry)
         return QueueSlot(number, number)
 
     def release(self, spec: ConsumerSpec, queues: Sequence[ProcessQueue]) -> None:
@@ -230,7 +233,7 @@ class RemoteSession:
         if spec.group is None or spec.model != "clustering":
             return
         # Only progress is written: a member that had a queue for a moment must not undo what another one wrote since.
-        ends = {queue.queue: queue.committed if queue.committed != queue.stored_offset else -1 for queue in queues}
+        ends = {queue.queue: queue.committed if queue.committed != queue.known_offset else -1 for queue in queues}
         future = self.network.submit(returning.release(self, spec, ends))
         self._leaving.add(future)
         future.add_done_callback(self._leaving.discard)
@@ -265,9 +268,7 @@ class RemoteSession:
         return self.call(self._read_queues(topic))  # type: ignore[no-any-return]
 
     async def _read_queues(self, topic: str) -> list[QueueSlot]:
-        route = await self.names.route(topic, timeout=self.timeout)
-        if route is None:
-            raise await self.names.not_found(topic, timeout=self.timeout)
+        route = await self.names.readable_route(topic, timeout=self.timeout)
         self.numbers.learn(route)
         return sorted(map(self.slot, route.readable))
 
@@ -298,9 +299,17 @@ class RemoteSession:
         self.call(self._commit(group, {self.numbers.queue(topic, number): at for number, at in offsets.items()}))
 
     async def _commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        await asyncio.gather(
-            *(self.queues.commit(group, queue, offset, self.timeout) for queue, offset in offsets.items())
-        )
+        await asyncio.gather(*(self._commit_one(group, queue, offset) for queue, offset in offsets.items()))
+
+    async def _commit_one(self, group: str, queue: MessageQueue, offset: int) -> None:
+        try:
+            await self.queues.commit(group, queue, offset, self.timeout)
+        except RemoteError as error:
+            if error.code != Response.SUBSCRIPTION_GROUP_NOT_EXIST:
+                raise
+            # RocketMQ 5 wants the group to exist; where that is allowed, offsets make it, as they do in RocketMQ 4.
+            await AdminService(self).put_group(group)
+            await self.queues.commit(group, queue, offset, self.timeout)
 
     # -- on the I/O thread
     async def pull(self, question: PullQuestion, broker_id: int, timeout: float) -> Pulled:

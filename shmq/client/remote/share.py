@@ -128,7 +128,6 @@ class RemoteShare:
         offset = await self._start_offset(slot.queue_index, queue)
         made = ProcessQueue(queue, slot.queue_index, offset, settles=True, ordered=spec.ordered)
         made.locked_at = locked_at
-        made.stored_offset = offset
         return made
 
     async def _start_offset(self, number: int, queue: MessageQueue) -> int:

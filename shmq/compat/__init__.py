@@ -1,0 +1,1 @@
+"""Other packages' APIs over shmq, for programs that move: `shmq.compat.rocketmq`."""

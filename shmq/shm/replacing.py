@@ -1,0 +1,46 @@
+"""Small files of a runtime directory: replaced as a whole, and what a killed writer left of them.
+
+Owns the names under which such a file is written before it takes its place. It does not know what a file holds.
+
+    .instance.json.4711      being written by process 4711, renamed to instance.json when it is complete
+
+Rule: a name belongs to the process whose pid it ends with; only when that one is dead may another remove it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from shmq.shm.core import process_start
+
+_BEING_WRITTEN = re.compile(r"\.[a-z.]*[a-z]\.([0-9]{1,10})")
+
+
+def writing_path(path: Path) -> Path:
+    """Return where this process writes a file that will replace `path`."""
+    return path.with_name(f".{path.name}.{os.getpid()}")
+
+
+def replace_text(path: Path, text: str, *, mode: int, gid: int) -> None:
+    """Replace a file at once, so that a reader sees the old text or the new one; raises OSError."""
+    temporary = writing_path(path)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "w") as file:
+            os.fchown(file.fileno(), -1, gid)
+            os.fchmod(file.fileno(), mode)
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def remove_unfinished(directory: Path) -> None:
+    """Remove what writers that died left; the caller is the only one who starts writers there."""
+    for path in directory.iterdir():
+        match = _BEING_WRITTEN.fullmatch(path.name)
+        if match is not None and process_start(int(match[1])) == 0:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,210 @@
+"""The I/O thread with real sockets: dead, silent, hostile and encrypted peers, and what is left after the end."""
+
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shmq
+from shmq.client.remote.network import Network, tls_context
+from shmq.client.remote.place import Address, RemoteOptions
+from shmq.errors import BrokerNotRunning, PermissionDenied, RequestTimeout, UsageError
+from shmq.protocol.acl import is_signed
+from shmq.protocol.command import Command
+from shmq.protocol.header import CommandDecoder, encode_command
+
+Serve = Callable[..., Address]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Listen on loopback, and call `talk(socket)` for each connection."""
+    listeners: list[socket.socket] = []
+
+    def start(talk: Callable[[socket.socket], None], context: ssl.SSLContext | None = None) -> Address:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+
+        def accept() -> None:
+            while True:
+                try:
+                    connected, _ = listener.accept()
+                except OSError:
+                    return
+                threading.Thread(target=serve_one, args=(connected,), daemon=True).start()
+
+        def serve_one(connected: socket.socket) -> None:
+            try:
+                talk(context.wrap_socket(connected, server_side=True) if context else connected)
+            except OSError:
+                connected.close()
+
+        threading.Thread(target=accept, daemon=True).start()
+        return Address("127.0.0.1", listener.getsockname()[1])
+
+    yield start
+    for listener in listeners:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+
+
+@pytest.fixture
+def network() -> Iterator[Callable[..., Network]]:
+    made: list[Network] = []
+
+    def make(**options: Any) -> Network:
+        made.append(
+            Network(
+                RemoteOptions(**options), connect_timeout=5.0, on_request=lambda *_: None, on_reconnect=lambda _: None
+            )
+        )
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop(5.0)
+        assert not each._thread.is_alive()
+
+
+def echo(connected: socket.socket) -> None:
+    """Answer every request with its own fields and body."""
+    decoder = CommandDecoder()
+    while data := connected.recv(1 << 16):
+        decoder.feed(data)
+        while (command := decoder.take()) is not None:
+            connected.sendall(encode_command(command.reply(ext=command.ext, body=command.body)))
+
+
+def ask(network: Network, address: Address, timeout: float = 5.0) -> Command:
+    command = Command(code=105, ext={"topic": "T"}, body=b"body")
+    return network.call(network.request(address, command, timeout), timeout)
+
+
+def test_answers_find_their_requests_over_one_connection(serve: Serve, network: Callable[..., Network]) -> None:
+    net, address = network(), serve(echo)
+    futures = [net.submit(net.request(address, Command(code=1, body=b"%d" % number), 10.0)) for number in range(100)]
+    assert [future.result(10).body for future in futures] == [b"%d" % number for number in range(100)]
+    assert net.connected() == [address]
+
+
+def test_a_silent_peer_costs_the_timeout_and_not_more(serve: Serve, network: Callable[..., Network]) -> None:
+    address = serve(lambda connected: time.sleep(30))
+    with pytest.raises(RequestTimeout, match=str(address)) as caught:
+        ask(network(), address, 0.2)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\xff" * 64, b"\0\0\0\x08\0\0\0\x04{]{]", b"HTTP/1.1 400 Bad Request\r\n\r\n" * 9]
+)
+def test_a_peer_that_speaks_something_else_is_disconnected(
+    serve: Serve, network: Callable[..., Network], garbage: bytes
+) -> None:
+    def talk(connected: socket.socket) -> None:
+        connected.recv(1 << 16)
+        connected.sendall(garbage)
+        connected.recv(1 << 16)
+
+    with pytest.raises(BrokerNotRunning, match="no RocketMQ"):
+        ask(network(), serve(talk))
+
+
+def test_a_peer_that_hangs_up_is_dialled_again(serve: Serve, network: Callable[..., Network]) -> None:
+    first = threading.Event()
+
+    def talk(connected: socket.socket) -> None:
+        if not first.is_set():
+            first.set()
+            connected.recv(1 << 16)
+            connected.close()
+            return
+        echo(connected)
+
+    net, address = network(), serve(talk)
+    with pytest.raises(BrokerNotRunning, match="is gone"):
+        ask(net, address)
+    assert ask(net, address).body == b"body"
+
+
+def test_nobody_there_is_said_at_once(network: Callable[..., Network]) -> None:
+    with pytest.raises(BrokerNotRunning, match=r"127\.0\.0\.1:1"):
+        ask(network(), Address("127.0.0.1", 1))
+
+
+def test_with_keys_every_request_is_signed(serve: Serve, network: Callable[..., Network]) -> None:
+    reply = ask(network(access_key="rocketmq2", secret_key="12345678", security_token="tt"), serve(echo))
+    assert reply.ext["AccessKey"] == "rocketmq2" and reply.ext["SecurityToken"] == "tt"
+    assert is_signed(reply.ext, reply.body, secret_key="12345678")
+    assert not is_signed(reply.ext, reply.body, secret_key="other")
+
+
+def test_after_the_end_everything_is_refused(serve: Serve, network: Callable[..., Network]) -> None:
+    net, address = network(), serve(echo)
+    ask(net, address)
+    net.stop(5.0)
+    with pytest.raises(UsageError, match="closed"):
+        ask(net, address)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for 127.0.0.1 and its key, in one file."""
+    directory = tmp_path_factory.mktemp("tls")
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    words += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    words += ["-keyout", str(directory / "key.pem"), "-out", str(directory / "cert.pem")]
+    try:
+        subprocess.run(words, check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed")
+    both = directory / "both.pem"
+    both.write_text((directory / "key.pem").read_text() + (directory / "cert.pem").read_text())
+    return both
+
+
+def server_context(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+def test_tls_is_verified_unless_it_is_told_not_to(
+    serve: Serve, network: Callable[..., Network], certificate: Path
+) -> None:
+    address = serve(echo, server_context(certificate))
+    with pytest.raises(PermissionDenied, match="TLS") as caught:
+        ask(network(tls=True), address)
+    assert "tls_ca" in caught.value.hint
+    assert ask(network(tls=True, tls_ca=str(certificate)), address).body == b"body"
+    assert ask(network(tls=True, tls_verify=False), address).body == b"body"
+
+
+def test_a_peer_without_tls_is_not_talked_to_in_the_clear(serve: Serve, network: Callable[..., Network]) -> None:
+    seen: list[bytes] = []
+
+    def talk(connected: socket.socket) -> None:
+        seen.append(connected.recv(1 << 16))
+        connected.sendall(b"\0" * 64)
+        connected.close()
+
+    with pytest.raises((PermissionDenied, BrokerNotRunning)):
+        ask(network(tls=True), serve(talk))
+    assert seen and seen[0][:1] == b"\x16" and b"topic" not in seen[0]
+
+
+def test_a_certificate_that_cannot_be_used_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be set up"):
+        tls_context(RemoteOptions(tls=True, tls_ca=str(tmp_path / "missing.pem")))
+
+
+def test_a_connection_that_cannot_be_made_leaves_no_thread() -> None:
+    before = threading.active_count()
+    with pytest.raises(shmq.BrokerNotRunning):
+        shmq.connect("rocketmq://127.0.0.1:1", timeout=1.0)
+    assert threading.active_count() <= before
