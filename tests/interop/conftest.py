@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Try each client on the stock broker of its own line only: the other one says nothing about ours, and takes time."""
+    """Try each client on the stock broker of its own line only: the other says nothing about ours."""
     crossed = [item for item in items if _is_crossed(getattr(item, "callspec", None))]
     config.hook.pytest_deselected(items=crossed)
     items[:] = [item for item in items if item not in crossed]

@@ -12,7 +12,6 @@ from tests.interop.pair import Pair
 from tests.interop.peers.process import eventually
 
 Produce = Callable[..., Any]
-STORE_HOST = "the client sends back to the store host of a record, and that is not where the broker listens"
 ALL = ("java-4", "java-5", "go", "cpp", "node")
 
 
@@ -142,7 +141,7 @@ def _probe(pair: Pair, produce: Produce, topic: str, names: list[str]) -> None:
     eventually(lambda: not idle(), f"every one of {names} receives", timeout=60.0, interval=0.5)
 
 
-@on_pairs(*ALL, stock=("java-4", "java-5", "go"), pending={"cpp": STORE_HOST})
+@on_pairs(*ALL, stock=("java-4", "java-5", "go"))
 @covers("retry, concurrent")
 def test_a_failed_message_comes_again_with_its_count(pair: Pair, produce: Produce, topic: str) -> None:
     produce("send", topic=topic, bodies=["again"])

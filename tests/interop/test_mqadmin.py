@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.interop.mqadmin_commands import (
     SAME,
     SERVED_FOR_5,
     TOPIC,
+    UNKNOWN_TO_4,
     WORDS_OF_5,
     comparable,
     names,
@@ -92,13 +94,16 @@ def _is_served(wire: Wire, code: int, fields: dict[str, str]) -> bool:
 @pytest.fixture(scope="module", params=["4", "5"], ids=["mqadmin-4.9.8", "mqadmin-5.3.3"])
 def both(request: pytest.FixtureRequest) -> Iterator[list[Prepared]]:
     """The stock broker and ours in the same state, asked by one version of mqadmin."""
-    with fresh_stock("4") as stock, start_ours() as ours:
-        prepared = []
-        for target in (stock, ours):
-            with JavaClient(request.param) as client:  # a fresh one: some commands work only once in a process
-                prepared.append(Prepared(target, client))
-                prepared[-1].say(COMMANDS[0])
-        yield prepared
+
+    def prepared(target: Target) -> Prepared:
+        with JavaClient(request.param) as client:  # a fresh one: some commands work only once in a process
+            made = Prepared(target, client)
+            made.say(COMMANDS[0])
+            return made
+
+    # Side by side, because the client of 5.3.3 sleeps three seconds in every other command.
+    with fresh_stock("4") as stock, start_ours() as ours, ThreadPoolExecutor(2) as threads:
+        yield list(threads.map(prepared, (stock, ours)))
 
 
 @pytest.mark.parametrize(
@@ -112,8 +117,10 @@ def test_a_command_prints_the_same(both: list[Prepared], command: str) -> None:
     theirs, ours = (each.comparable(command) for each in both)
     if both[0].version == "5" and command in SERVED_FOR_5:
         assert any("not supported" in line for line in theirs) and not any("Exception" in line for line in ours)
-    else:
-        assert ours == theirs
+        return
+    if both[0].version == "5":
+        theirs, ours = ([line for line in lines if not UNKNOWN_TO_4.search(line)] for lines in (theirs, ours))
+    assert ours == theirs
 
 
 @pytest.mark.parametrize("command", FIELDS)
