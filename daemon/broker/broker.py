@@ -36,6 +36,7 @@ from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handl
 from shmq.daemon.broker.send import Sending
 from shmq.daemon.broker.send_back import SendBack
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.statistics import Statistics
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_creation import make_system_topics
@@ -65,10 +66,22 @@ class Broker:
         self._admission = admission or Admission()
         self._asking = Asking()
         self._groups = groups = GroupSettings(tables)
+        self._relays = Relays(self._registry, settings)
+        statistics = Statistics()
         self._parts: list[Part] = [
-            *administration(tables, self._registry, groups, self._connections, settings, log=log, now_ms=now_ms)
+            self._relays,
+            *administration(
+                tables,
+                self._registry,
+                groups,
+                self._connections,
+                settings,
+                statistics,
+                settings_changed=self._relays.settings_changed,
+                log=log,
+                now_ms=now_ms,
+            ),
         ]
-        self._groups = groups
         self._sending: Sending | None = None
         self._pulling: Pulling | None = None
         if log is not None:
@@ -80,12 +93,10 @@ class Broker:
                 self._pulling,
                 Locks(tables),
                 DelayService(tables, log, levels, arrived=self.arrived),
-                SendBack(tables, log, groups, levels, arrived=self.arrived),
+                SendBack(tables, log, groups, levels, statistics, arrived=self.arrived),
             ]
             if index is not None:
                 self._parts.append(QueryRequests(log, index))
-        self._relays = Relays(self._registry, settings)
-        self._parts.append(self._relays)
         self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
         status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
         self._handlers: dict[int, Handler] = {
@@ -117,9 +128,9 @@ class Broker:
         return frozenset(self._handlers)
 
     def is_attached(self, connection_id: int) -> bool:
-        """Say whether a connection has proven to be one of our own clients, or to have an account."""
+        """Say whether a connection has proven to be one of our own clients or bridges, or to have an account."""
         connection = self._connections.get(connection_id)
-        return connection is not None and (connection.is_attached or connection.has_account)
+        return connection is not None and (connection.is_attached or connection.has_account or connection.is_of_bridge)
 
     def handle(self, connection_id: int, command: Command, now_ms: int) -> list[Effect]:
         """Serve one command of a connection."""

@@ -54,6 +54,7 @@ class Connection:
     client_slot: int = -1
     version: str = ""
     has_account: bool = False  # some request of it has passed the rules
+    is_of_bridge: bool = False  # another bridge of this broker speaks through it, and watches over its limits
 
     @property
     def is_local(self) -> bool:

@@ -6,6 +6,7 @@ Owns the choice between the two and what each is told about the broker. It does 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from shmq.daemon.nameserver.registrar import RegisteredBroker, Registrar
 from shmq.daemon.nameserver.registrar_links import RegistrarLinks
 from shmq.daemon.options import Options, parse_address
 from shmq.errors import ConnectError, UsageError
+from shmq.protocol.acl import ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE, KeyPair, key_pair_of
 from shmq.shm.access import access_rights
 
 KV_FILE = Path("config", "namesrv", "kvConfig.json")  # below the store directory
@@ -104,11 +106,23 @@ def _start_links(options: Options, source: TopicSource, log: Log, *, broker: Add
     address = _advertised(options, broker.port) if options.advertise else broker
     host = "" if address.host in _EVERY_ADDRESS else address.host
     who = RegisteredBroker(options.cluster, options.broker_name, host, address.port)
-    links = RegistrarLinks(Registrar(list(dict.fromkeys(options.nameserver_addresses)), who), source, log)
+    servers = list(dict.fromkeys(options.nameserver_addresses))
+    links = RegistrarLinks(Registrar(servers, who, _keys()), source, log)
     if host and is_loopback(host):
         log("nameserver", text=f"registers as {address}, which other hosts cannot reach: --listen or --advertise")
     links.tick()
     return links
+
+
+def _keys() -> KeyPair:
+    """Return the account that registrations are signed with; options are seen by everybody, so it is none of them."""
+    keys = key_pair_of(os.environ)
+    if bool(keys.access_key) != bool(keys.secret_key):
+        raise UsageError(
+            f"registrations cannot be signed with only one of ${ACCESS_KEY_VARIABLE} and ${SECRET_KEY_VARIABLE}",
+            hint="set both, or none where name servers have no accounts",
+        )
+    return keys
 
 
 def _advertised(options: Options, port: int) -> Address:
