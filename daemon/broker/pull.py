@@ -20,6 +20,7 @@ A pull that may wait is held instead of answered with 19, and read again when it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import msgspec
@@ -30,7 +31,7 @@ from shmq.daemon.broker.groups import ConsumerGroup
 from shmq.daemon.broker.holding import HeldPull, Holding
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.message_id import host_bytes
-from shmq.daemon.broker.pull_header import PullHeader, read_pull_header
+from shmq.daemon.broker.pull_header import PullHeader, pull_fields, read_pull_header
 from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Part, later
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
@@ -132,6 +133,8 @@ class Pulling(Part):
                 Response.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind[:32]}"
             )
         try:
+            if len(expression) > self._settings.expression_characters_max:
+                raise FilterSyntaxError(f"a subscription of {len(expression)} characters")
             return hashes_of(expression)
         except FilterSyntaxError as error:
             remark = "parse the consumer's subscription failed"
@@ -220,7 +223,8 @@ class Pulling(Part):
             remark = "[OVERLOAD]system busy, start flow control for a while"
             return Answer(code=Response.SYSTEM_BUSY, remark=remark)
         until_ms = call.now_ms + min(header.suspend_ms, self._settings.suspend_ms_max)
-        self.holding.add(HeldPull(call, queue, next_offset, until_ms))
+        kept = replace(call.command, ext=pull_fields(call.ext), body=b"")
+        self.holding.add(HeldPull(call._replace(command=kept), queue, next_offset, until_ms))
         return None
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
@@ -262,11 +266,12 @@ class Pulling(Part):
         try:
             topic = self._checked_topic(held.call, header)
             tags = self._tags(header)
+            if topic.queues[header.queue_id] != held.queue:
+                return Answer(code=Response.PULL_NOT_FOUND, remark="NO_MATCHED_LOGIC_QUEUE", ext=_nothing()), 0
+            answer, next_offset = self._read(held.queue, held.next_offset, header.count_max, tags)
         except ShmqError as error:
+            # Answered here: others that wait for the same news must not wait for this one's trouble.
             return Answer(code=error.code, remark=getattr(error, "remark", str(error))), held.next_offset
-        if topic.queues[header.queue_id] != held.queue:
-            return Answer(code=Response.PULL_NOT_FOUND, remark="NO_MATCHED_LOGIC_QUEUE", ext=_nothing()), 0
-        answer, next_offset = self._read(held.queue, held.next_offset, header.count_max, tags)
         if answer.code == Response.PULL_NOT_FOUND and next_offset > header.queue_offset:
             # Nothing more, but what was looked at meanwhile need not be looked at again.
             answer.code, answer.remark = Response.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"
