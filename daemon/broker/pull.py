@@ -91,7 +91,7 @@ class Pulling(Part):
         if answer.code == Response.PULL_NOT_FOUND and header.suspends and header.suspend_ms > 0:
             return self._hold(call, header, queue, next_offset)
         if answer.code == Response.PULL_OFFSET_MOVED:
-            self._tell_moved(call, header, next_offset)
+            answer.effects = self._tell_moved(call, header, next_offset)
         return answer
 
     # -- checks, in RocketMQ's order
@@ -194,7 +194,7 @@ class Pulling(Part):
         if group is not None and header.commit_offset >= 0:
             self._tables.set_committed(self._tables.offset_put(group, queue), header.commit_offset)
 
-    def _tell_moved(self, call: Call, header: PullHeader, next_offset: int) -> None:
+    def _tell_moved(self, call: Call, header: PullHeader, next_offset: int) -> Sequence[Effect]:
         """Leave a message about a consumer that was sent elsewhere, as RocketMQ does for whoever watches."""
         event = {
             "consumerGroup": header.group,
@@ -211,9 +211,11 @@ class Pulling(Part):
         if call.connection.local is not None:
             record.born_host = host_bytes(call.connection.local)
         try:
-            self._log.append(ensure_topic(self._tables, _MOVED_TOPIC, queues=1), 0, record)
+            topic = ensure_topic(self._tables, _MOVED_TOPIC, queues=1)
+            self._log.append(topic, 0, record)
         except ShmqError:
-            return  # the consumer's answer matters more than the note about it
+            return ()  # the consumer's answer matters more than the note about it
+        return self.arrived((topic.queues[0],), call.now_ms)  # our own appends do not wake us
 
     # -- holding
 

@@ -1,4 +1,4 @@
-"""What the bridge makes of a logic's effects: one timer for all wishes, no fault that ends it, no reset that is lost."""
+"""What the bridge makes of effects: one timer for all wishes, no fault that ends it, no reset that is lost."""
 
 import asyncio
 import contextlib

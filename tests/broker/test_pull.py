@@ -139,6 +139,8 @@ def test_a_consumer_that_is_sent_elsewhere_leaves_a_message_about_it(consumer: C
         "offsetRequest": 9,
     }
     assert parse_properties(record.properties.decode()) == {"TAGS": "g", "KEYS": "g"}
+    assert consumer.effects(1, HELD, connection=2, topic="OFFSET_MOVED_EVENT") == []
+    assert [(connection, code) for connection, code, _ in replies(consumer.effects(9))] == [(1, 21), (2, 0)]
 
 
 @pytest.mark.parametrize(
