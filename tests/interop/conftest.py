@@ -5,27 +5,37 @@ A peer that cannot be had skips its tests with the reason; SHMQ_REQUIRE_INTEROP=
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, NoReturn
+from typing import Any, cast
 
 import pytest
 
 from tests.interop.coverage import record
 from tests.interop.pair import Pair
-from tests.interop.peers.cache import REQUIRE_VARIABLE, PeerMissing, is_required
-from tests.interop.peers.java import LineClient
+from tests.interop.peers.cache import PeerMissing
+from tests.interop.peers.java import JavaClient, LineClient
 from tests.interop.peers.programs import CLIENTS
-from tests.interop.peers.stock import StockBroker
-from tests.interop.target import TARGETS, Target, start_ours
+from tests.interop.target import STOCK_4, STOCK_5, TARGETS, Target, fresh_stock, missing, start_ours
 
 _serial = itertools.count(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "covers(*features): rows of docs/compatibility.md that a test stands for")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Try each client on the stock broker of its own line only: the other says nothing about ours."""
+    crossed = [item for item in items if _is_crossed(getattr(item, "callspec", None))]
+    config.hook.pytest_deselected(items=crossed)
+    items[:] = [item for item in items if item not in crossed]
+
+
+def _is_crossed(callspec: Any) -> bool:
+    parameters = callspec.params if callspec is not None else {}
+    return (parameters.get("target"), parameters.get("java_version")) in {(STOCK_4, "5"), (STOCK_5, "4")}
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -35,33 +45,17 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         record(item, report.passed)
 
 
-def _missing(reason: PeerMissing) -> NoReturn:
-    if is_required():
-        pytest.fail(f"{REQUIRE_VARIABLE} is set, and a peer is missing: {reason}", pytrace=False)
-    pytest.skip(str(reason))
-
-
-@contextlib.contextmanager
-def _stock(version: str) -> Iterator[Target]:
-    try:
-        broker = StockBroker(version)
-    except PeerMissing as reason:
-        _missing(reason)
-    with broker:
-        yield Target(f"stock-{version}", broker.name_server, broker.broker_address, broker.broker_name)
-
-
 @pytest.fixture(scope="session")
 def stock_4() -> Iterator[Target]:
     """A stock name server and broker of the 4.9 line."""
-    with _stock("4") as target:
+    with fresh_stock("4") as target:
         yield target
 
 
 @pytest.fixture(scope="session")
 def stock_5() -> Iterator[Target]:
     """A stock name server and broker of 5.3.3."""
-    with _stock("5") as target:
+    with fresh_stock("5") as target:
         yield target
 
 
@@ -89,12 +83,24 @@ def client_of() -> Iterator[Callable[[str], LineClient]]:
             try:
                 running[name] = CLIENTS[name]()
             except PeerMissing as reason:
-                _missing(reason)
+                missing(reason)
         return running[name]
 
     yield client
     for each in running.values():
         each.close()
+
+
+@pytest.fixture(scope="session")
+def java(client_of: Callable[[str], LineClient]) -> Callable[[str], JavaClient]:
+    """Call it with "4" or "5" for the Java client of that line."""
+    return lambda version: cast(JavaClient, client_of(f"java-{version}"))
+
+
+@pytest.fixture
+def java_client(java: Callable[[str], JavaClient], java_version: str) -> JavaClient:
+    """The Java client of the test's parameter `java_version`."""
+    return java(java_version)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,8 +25,11 @@ from tests.interop.target import Target
 
 SILENCE_TIMEOUT = 1.0
 TIMEOUT = 12.0
+POLL_INTERVAL = 0.02
 MESSAGE_ID = re.compile(r"\b[0-9A-F]{32}\b")
-MILLISECONDS = re.compile(r"\b1[6-9]\d{11}\b")
+MILLISECONDS = re.compile(r"\b1[6-9]\d{11}\b|(?<=\"timestamp\":)\d+")
+CLIENT_ADDRESS = re.compile(r"/?127\.0\.0\.1:\d+")
+INDEX_STATE = re.compile(r"^indexLastUpdate")  # how far the index is, which is a matter of time
 ONE_WAY = 2
 OUR_FIELDS = "shmq"
 
@@ -38,6 +42,8 @@ class Step:
         to: "broker" or "names".
         keeps_remark: compare the remark, because clients or people read it.
         may_be_silent: wait only a second, as no reply is a right reply.
+        until: a field and its value; the request is repeated until it has that, because a stock broker lets a message
+            be seen a moment after it acknowledged it.
         extra: top-level keys of the JSON header; None leaves one out.
     """
 
@@ -48,6 +54,7 @@ class Step:
     to: str = "broker"
     keeps_remark: bool = False
     may_be_silent: bool = False
+    until: tuple[str, str] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -94,13 +101,22 @@ def play(target: Target, script: Sequence[Step]) -> dict[str, Outcome]:
         for step in script:
             if step.to not in wires:
                 wires[step.to] = Wire(target.broker_address if step.to == "broker" else target.name_server, TIMEOUT)
-            outcomes[step.name] = _ask(wires[step.to], step, known)
+            outcomes[step.name] = _ask_until(wires[step.to], step, known)
             if outcomes[step.name].how == "close":
                 wires.pop(step.to).close()
     finally:
         for wire in wires.values():
             wire.close()
     return outcomes
+
+
+def _ask_until(wire: Wire, step: Step, known: dict[str, str]) -> Outcome:
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        outcome = _ask(wire, step, known)
+        if step.until is None or step.until in outcome.fields or time.monotonic() > deadline:
+            return outcome
+        time.sleep(POLL_INTERVAL)
 
 
 def _ask(wire: Wire, step: Step, known: dict[str, str]) -> Outcome:
@@ -124,11 +140,11 @@ def _outcome(frame: Frame, step: Step, known: dict[str, str]) -> Outcome:
     def clean(text: str) -> str:
         for mark, value in known.items():
             text = text.replace(value, mark) if value else text
-        return MILLISECONDS.sub("<time>", MESSAGE_ID.sub("<id>", text))
+        return CLIENT_ADDRESS.sub("<client>", MILLISECONDS.sub("<time>", MESSAGE_ID.sub("<id>", text)))
 
     remark = None if frame.remark is None or not step.keeps_remark else clean(frame.remark)
     theirs = [(name, value) for name, value in frame.fields.items() if not name.startswith(OUR_FIELDS)]
-    fields = tuple(sorted((name, clean(value)) for name, value in theirs))
+    fields = tuple(sorted((name, "" if INDEX_STATE.match(name) else clean(value)) for name, value in theirs))
     return Outcome("reply", frame.code, remark, fields, _top_keys(frame.body), bool(frame.body))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 from typing import Any
 
 from tests.interop.exchange import ONE_WAY, Step
@@ -197,7 +198,7 @@ SENDS = [
 ]
 
 OFFSETS = [
-    _queue("greatest offset", 30),
+    replace(_queue("greatest offset", 30), until=("offset", "15")),
     _queue("greatest offset of an unknown topic", 30, "DiffNothing"),
     _queue("greatest offset of an unknown queue", 30, queue="99"),
     _queue("greatest offset without a queue", 30, queue=None),
@@ -227,6 +228,7 @@ OFFSETS = [
 PULLS = [
     _send("send to the last queue", e="3"),
     _send("send to the last queue again", e="3"),
+    replace(_queue("greatest offset of the last queue", 30, queue="3"), until=("offset", "2")),
     _pull("pull"),
     _pull("pull one", maxMsgNums="1"),
     _pull("pull from the end", queueId="3", queueOffset="2", sysFlag="4"),

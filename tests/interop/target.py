@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
+
+import pytest
 
 from shmq.testing import Broker
+from tests.interop.peers.cache import REQUIRE_VARIABLE, PeerMissing, is_required
+from tests.interop.peers.stock import StockBroker
 
 OURS = "ours"
 STOCK_4 = "stock-4"
@@ -28,6 +32,24 @@ class Target(NamedTuple):
 
 
 TARGETS = (OURS, STOCK_4, STOCK_5)
+
+
+def missing(reason: PeerMissing) -> NoReturn:
+    """Skip the test, or fail it where interop is required."""
+    if is_required():
+        pytest.fail(f"{REQUIRE_VARIABLE} is set, and a peer is missing: {reason}", pytrace=False)
+    pytest.skip(str(reason))
+
+
+@contextlib.contextmanager
+def fresh_stock(version: str) -> Iterator[Target]:
+    """Start a stock name server and broker of one line, "4" or "5"."""
+    try:
+        broker = StockBroker(version)
+    except PeerMissing as reason:
+        missing(reason)
+    with broker:
+        yield Target(f"stock-{version}", broker.name_server, broker.broker_address, broker.broker_name)
 
 
 @contextlib.contextmanager

@@ -141,14 +141,12 @@ def _probe(pair: Pair, produce: Produce, topic: str, names: list[str]) -> None:
     eventually(lambda: not idle(), f"every one of {names} receives", timeout=60.0, interval=0.5)
 
 
-@on_pairs(
-    *ALL, stock=("java-4", "java-5", "go"), pending={name: "no delayed retry yet" for name in ALL if name != "node"}
-)
+@on_pairs(*ALL, stock=("java-4", "java-5", "go"))
 @covers("retry, concurrent")
 def test_a_failed_message_comes_again_with_its_count(pair: Pair, produce: Produce, topic: str) -> None:
     produce("send", topic=topic, bodies=["again"])
     name = _consume(pair, topic, failFirst=1)
-    received = pair.client.expect(name, 2, timeout=60.0)
+    received = pair.client.expect(name, 2, timeout=30.0)
     pair.close("push-close", name)
     assert [(each["body"], each["reconsumeTimes"]) for each in received] == [("again", 0), ("again", 1)]
 

@@ -123,7 +123,7 @@ def test_pull_and_offsets_agree_with_what_was_sent(pair: Pair, produce: Produce,
     pair.close("pull-close", name)
 
 
-@on_pairs(*JAVA, pending={name: "no index yet" for name in JAVA})
+@on_pairs(*JAVA)
 @covers("query by id, key and unique key")
 def test_messages_are_found_by_id_and_by_key(pair: Pair, produce: Produce, topic: str) -> None:
     sent = produce("send", topic=topic, bodies=["wanted"], key="order-42")[0]

@@ -12,10 +12,13 @@ import threading
 ANSWERS = os.fdopen(os.dup(1), "w", buffering=1)
 os.dup2(2, 1)
 
-from rocketmq.client import Message, Producer, PullConsumer, PushConsumer  # noqa: E402
-from rocketmq.ffi import MessageModel  # noqa: E402
+from rocketmq.client import Message, Producer, PullConsumer, PushConsumer, RecvMessage  # noqa: E402
+from rocketmq.exceptions import ffi_check  # noqa: E402
+from rocketmq.ffi import MessageModel, dll  # noqa: E402
 
 TIMEOUT_MS = 10_000
+CONSUME_SUCCESS = 0
+RECONSUME_LATER = 1
 _lock = threading.Lock()
 _producers = {}
 _consumers = {}
@@ -110,12 +113,14 @@ def push(command):
     made.set_instance_name(name)
     made.set_thread_count(2)
 
-    def arrived(message):
+    def arrived(_consumer, handle):
+        message = RecvMessage(handle)
         _print({"event": "message", "consumer": name, **_described(message)})
-        if message.reconsume_times < fail_first:
-            raise ValueError("asked to fail")
+        return RECONSUME_LATER if message.reconsume_times < fail_first else CONSUME_SUCCESS
 
-    made.subscribe(command["topic"], arrived, command.get("tags", "*"))
+    # Not by made.subscribe(): the wrapper loses the status of a callback that fails, which then counts as success.
+    ffi_check(dll.Subscribe(made._handle, command["topic"].encode(), command.get("tags", "*").encode()))
+    made._register_callback(arrived)
     made.start()
     _consumers[name] = made
 

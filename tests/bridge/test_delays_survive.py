@@ -1,0 +1,82 @@
+"""Delayed messages through kills of the bridge and of the whole broker: all arrive, none early, hardly one twice."""
+
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from shmq.errors import BrokerNotRunning
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.command import Command
+from shmq.protocol.header import encode_command
+from shmq.shm.liveness import is_alive, signal_proven
+from shmq.testing import Broker
+from tests.bridge.live_bridge import DEADLINE, RawPeer, wait_until
+
+COUNT = 400
+KILLS = 3
+
+
+def address(broker: Broker) -> tuple[str, int]:
+    host, port = broker.broker_address.rsplit(":", 1)
+    return host, int(port)
+
+
+def send_delayed(broker: Broker, count: int, level: int) -> dict[bytes, float]:
+    """Body -> wall clock when it was asked for."""
+    peer = RawPeer(address(broker))
+    sent: dict[bytes, float] = {}
+    fields = dict(zip("abcdefgh", ("p", "orders", "TBW102", "4", "0", "0", "0", "0"), strict=True))
+    for number in range(count):
+        body = b"%d" % number
+        sent[body] = time.time()
+        ext = fields | {"i": f"DELAY\x01{level}\x02"}
+        peer.send(encode_command(Command(code=Request.SEND_MESSAGE_V2, opaque=number, ext=ext, body=body)))
+        reply = peer.take()
+        assert reply is not None and reply.code == Response.SUCCESS
+    peer.close()
+    return sent
+
+
+def kill_bridge(broker: Broker) -> None:
+    mark = broker.processes["bridge"]
+    signal_proven(mark, signal.SIGKILL)
+    wait_until(lambda: not is_alive(mark))
+
+
+def is_served(broker: Broker) -> bool:
+    try:
+        broker.connect().close()
+    except BrokerNotRunning:
+        return False
+    return True
+
+
+def kill_everything(broker: Broker) -> None:
+    broker.kill_daemon()
+    broker.restart()
+
+
+@pytest.mark.parametrize(("kill", "twice_max"), [(kill_bridge, KILLS), (kill_everything, KILLS)])
+def test_killed_at_any_time_every_delayed_message_is_delivered_when_due(
+    kill: Callable[[Broker], Any], twice_max: int
+) -> None:
+    with Broker(tcp=True) as broker:
+        sent = send_delayed(broker, COUNT, 2)
+        due = time.time() + 3.0  # the first ones are due about five seconds after they were sent
+        for turn in range(KILLS):
+            wait_until(lambda turn=turn: time.time() > due + turn)  # type: ignore[misc]
+            kill(broker)
+        seen: dict[bytes, list[float]] = {}
+        wait_until(lambda: is_served(broker), "the bridge is back")
+        until = time.monotonic() + DEADLINE
+        with broker.connect() as mq, mq.pull_consumer("orders") as consumer:
+            while len(seen) < COUNT and time.monotonic() < until:
+                for message in consumer.poll(64, 0.2):
+                    seen.setdefault(bytes(message.body), []).append(message.store_ms / 1000)
+        assert seen.keys() == sent.keys()
+        assert sum(len(times) - 1 for times in seen.values()) <= twice_max
+        early = {body: times for body, times in seen.items() if min(times) < sent[body] + 4.99}
+        assert not early
