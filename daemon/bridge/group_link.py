@@ -1,8 +1,8 @@
-"""A worker bridge's link to what the groups subscribe to: asked of the primary bridge, then kept up to date by it.
+"""A worker bridge's link to what the groups subscribe to and the settings: asked of the primary bridge, then kept so.
 
 Owns that connection and its renewal. It does not know what a subscription means.
 
-Invariant: while there is no link, what was said last stays in force; a new link begins with all groups.
+Invariant: while there is no link, what was said last stays in force; a new link begins with all groups and settings.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import asyncio
 import contextlib
 from pathlib import Path
 
+from shmq.daemon.broker.config_requests import take_tunables
 from shmq.daemon.broker.relays import RelayedGroups
+from shmq.daemon.broker.settings import BrokerSettings
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
@@ -22,11 +24,12 @@ _READ_BYTES = 1 << 16
 
 
 class GroupLink:
-    """Keeps `groups` as the primary bridge has them; `linked` is set once they are there for the first time."""
+    """Keeps groups and settings as the primary bridge has them; `linked` is set once they are there."""
 
-    def __init__(self, control_socket: Path, groups: RelayedGroups) -> None:
+    def __init__(self, control_socket: Path, groups: RelayedGroups, settings: BrokerSettings) -> None:
         self._path = control_socket
         self._groups = groups
+        self._settings = settings
         self.linked = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -55,6 +58,9 @@ class GroupLink:
     def _take(self, command: Command) -> None:
         if command.code == Request.GROUP_CHANGED and not command.is_reply:
             self._groups.update(command.body)
+        elif command.code == Request.SETTINGS_CHANGED and not command.is_reply:
+            take_tunables(self._settings, command.ext)
         elif command.is_reply and command.code == Response.SUCCESS:
             self._groups.replace(command.body)
+            take_tunables(self._settings, command.ext)
             self.linked.set()

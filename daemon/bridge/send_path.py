@@ -25,6 +25,7 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.protocol.codes import Codec
 from shmq.protocol.command import Command
 from shmq.protocol.header import encode_command
+from shmq.shm.core import Sender
 
 _FRAMES_MAX = 1024  # of one call: about a millisecond
 _PREFIX_BYTES = 8  # of a frame; the core writes it
@@ -57,14 +58,11 @@ class SendPath:
     """Serves plain sends of all connections of a process."""
 
     def __init__(self, log: StoreLog, settings: BrokerSettings) -> None:
+        self._log = log
+        self._settings = settings
         self._advertised = settings.advertised
-        self._serve = log.sender(
-            refused=FORBIDDEN_TOPICS,
-            suffix=cluster_text(settings.cluster),
-            body_bytes_max=settings.message_bytes_max,
-            properties_bytes_max=settings.properties_bytes_max,
-            answers=(answer_pieces(Codec.JSON), answer_pieces(Codec.BINARY)),
-        ).serve
+        self._body_bytes_max = settings.message_bytes_max
+        self._serve = self._sender().serve
 
     def origin(self, remote: Address, local: Address) -> Origin:
         """Return what all messages of one connection have in common."""
@@ -73,7 +71,19 @@ class SendPath:
 
     def serve(self, data: bytes, origin: Origin, *, frame_bytes_max: int) -> Served:
         """Store the plain sends at the front of some bytes of a connection."""
+        if self._body_bytes_max != self._settings.message_bytes_max:
+            self._body_bytes_max = self._settings.message_bytes_max
+            self._serve = self._sender().serve
         return Served._make(self._serve(data, 0, frame_bytes_max, _FRAMES_MAX, *origin))
+
+    def _sender(self) -> Sender:
+        return self._log.sender(
+            refused=FORBIDDEN_TOPICS,
+            suffix=cluster_text(self._settings.cluster),
+            body_bytes_max=self._body_bytes_max,
+            properties_bytes_max=self._settings.properties_bytes_max,
+            answers=(answer_pieces(Codec.JSON), answer_pieces(Codec.BINARY)),
+        )
 
 
 def answer_pieces(codec: Codec) -> tuple[bytes | int, ...]:

@@ -1,15 +1,16 @@
 """The parts of the broker that serve administrators.
 
-Owns their list and what they share: names of queues, statistics. It does not know requests.
+Owns their list and what only they share: names of queues, traffic. It does not know requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from shmq.daemon.broker.client_questions import ClientQuestions
 from shmq.daemon.broker.config_requests import ConfigRequests
 from shmq.daemon.broker.connection_requests import ConnectionRequests
+from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.group_requests import GroupRequests
 from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.groups import GroupRegistry
@@ -35,13 +36,18 @@ def administration(
     groups: GroupSettings,
     connections: Mapping[int, Connection],
     settings: BrokerSettings,
+    statistics: Statistics,
     *,
+    settings_changed: Callable[[], Sequence[Effect]],
     log: Log | None,
     now_ms: int,
 ) -> list[Part]:
-    """Return the parts, in no order that matters."""
+    """Return the parts, in no order that matters.
+
+    Args:
+        settings_changed: tells those who have settings of their own.
+    """
     queues = QueueIndex(tables)
-    statistics = Statistics()
     traffic = Traffic(tables, queues, statistics, cluster=settings.cluster)
     return [
         TopicRequests(tables, registry, settings),
@@ -53,6 +59,6 @@ def administration(
         ClientQuestions(registry, log, settings),
         StatisticsRequests(statistics, traffic),
         RuntimeRequests(tables, traffic, settings, since_ms=now_ms),
-        ConfigRequests(tables, settings),
+        ConfigRequests(tables, settings, changed=settings_changed),
         UpkeepRequests(tables, settings),
     ]

@@ -11,6 +11,7 @@ Invariants:
     it later, and none once its connection is gone.
  2. After `disconnected`, or a Close in the effects, nothing of that connection is left.
  3. A request that fails changes nothing that its sender was not told about.
+ 4. A part that fails on its own account costs the others no reply: what they answered is sent all the same.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ from shmq.daemon.broker.offset_requests import OffsetRequests
 from shmq.daemon.broker.pull import Pulling
 from shmq.daemon.broker.query import QueryRequests
 from shmq.daemon.broker.relays import Relays
-from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer
+from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer, of_all
 from shmq.daemon.broker.send import Sending
 from shmq.daemon.broker.send_back import SendBack
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.statistics import Statistics
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_creation import make_system_topics
@@ -65,10 +67,22 @@ class Broker:
         self._admission = admission or Admission()
         self._asking = Asking()
         self._groups = groups = GroupSettings(tables)
+        self._relays = Relays(self._registry, settings)
+        statistics = Statistics()
         self._parts: list[Part] = [
-            *administration(tables, self._registry, groups, self._connections, settings, log=log, now_ms=now_ms)
+            self._relays,
+            *administration(
+                tables,
+                self._registry,
+                groups,
+                self._connections,
+                settings,
+                statistics,
+                settings_changed=self._relays.settings_changed,
+                log=log,
+                now_ms=now_ms,
+            ),
         ]
-        self._groups = groups
         self._sending: Sending | None = None
         self._pulling: Pulling | None = None
         if log is not None:
@@ -80,12 +94,10 @@ class Broker:
                 self._pulling,
                 Locks(tables),
                 DelayService(tables, log, levels, arrived=self.arrived),
-                SendBack(tables, log, groups, levels, arrived=self.arrived),
+                SendBack(tables, log, groups, levels, statistics, arrived=self.arrived),
             ]
             if index is not None:
                 self._parts.append(QueryRequests(log, index))
-        self._relays = Relays(self._registry, settings)
-        self._parts.append(self._relays)
         self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
         status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
         self._handlers: dict[int, Handler] = {
@@ -117,9 +129,9 @@ class Broker:
         return frozenset(self._handlers)
 
     def is_attached(self, connection_id: int) -> bool:
-        """Say whether a connection has proven to be one of our own clients, or to have an account."""
+        """Say whether a connection has proven to be one of our own clients or bridges, or to have an account."""
         connection = self._connections.get(connection_id)
-        return connection is not None and (connection.is_attached or connection.has_account)
+        return connection is not None and (connection.is_attached or connection.has_account or connection.is_of_bridge)
 
     def handle(self, connection_id: int, command: Command, now_ms: int) -> list[Effect]:
         """Serve one command of a connection."""
@@ -158,15 +170,15 @@ class Broker:
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> list[Effect]:
         """Serve who waited for messages in these queues (by index)."""
-        return [effect for part in self._arrival_parts for effect in part.arrived(queues, now_ms)]
+        return of_all(self._arrival_parts, lambda part: part.arrived(queues, now_ms))
 
     def woken(self, now_ms: int) -> list[Effect]:
         """Do what some part asked to be woken for."""
-        return [effect for part in self._parts for effect in part.woken(now_ms)]
+        return of_all(self._parts, lambda part: part.woken(now_ms))
 
     def flushed(self, durable_end: int, now_ms: int) -> list[Effect]:
         """Serve who waited for the log to be on disk up to a position."""
-        return [effect for part in self._parts for effect in part.flushed(durable_end, now_ms)]
+        return of_all(self._parts, lambda part: part.flushed(durable_end, now_ms))
 
     @property
     def wanted(self) -> Wanted:
@@ -211,7 +223,7 @@ class Broker:
         change = self._registry.leave(connection_id, now_ms)
         effects: list[Effect] = [*self._notices(change.groups), *map(Report, change.reports)]
         effects += [*self._asking.disconnected(connection_id), *self._relays.changes()]
-        return effects + [effect for part in self._parts for effect in part.disconnected(connection, now_ms)]
+        return effects + of_all(self._parts, lambda part: part.disconnected(connection, now_ms))
 
     def tick(self, now_ms: int) -> list[Effect]:
         """End what time has ended: silent TCP clients, and connections and slots of dead processes."""
@@ -223,7 +235,7 @@ class Broker:
         for connection_id in self._registry.expired_connections(now_ms):
             effects += self._end(connection_id, "no heartbeat in time", now_ms)
         effects += self._asking.tick(now_ms)
-        return effects + [effect for part in self._parts for effect in part.tick(now_ms)]
+        return effects + of_all(self._parts, lambda part: part.tick(now_ms))
 
     def _end(self, connection_id: int, reason: str, now_ms: int) -> list[Effect]:
         return [Close(connection_id, reason), *self.disconnected(connection_id, now_ms)]

@@ -8,17 +8,19 @@ Owns the requests 25 and 26. It does not know what a setting does.
 
 RocketMQ refuses a few names and takes the rest, and one of the rest reached a shell (CVE-2023-33246). Here only these
 three have a name; they live in memory and end with the process. Whoever has no account changes nothing over TCP.
+Other bridges of the broker are told what the settings are by `tunables_of`, and take it with `take_tunables`.
 
 Invariant: a change is taken as a whole or not at all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from shmq.daemon.broker.effects import Report
+from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
@@ -70,12 +72,31 @@ TUNABLES = {
 }
 
 
+def tunables_of(settings: BrokerSettings) -> dict[str, str]:
+    """Return what may be changed, by RocketMQ's names."""
+    return {name: _text(getattr(settings, tunable.field)) for name, tunable in TUNABLES.items()}
+
+
+def take_tunables(settings: BrokerSettings, values: Mapping[str, str]) -> None:
+    """Change settings to what `tunables_of` said elsewhere; other names are passed over.
+
+    Raises:
+        UsageError: a value that is out of range; nothing is changed then.
+    """
+    taken = {name: tunable.parse(name, values[name]) for name, tunable in TUNABLES.items() if name in values}
+    for name, value in taken.items():
+        setattr(settings, TUNABLES[name].field, value)
+
+
 class ConfigRequests(Part):
     """Serves the settings."""
 
-    def __init__(self, tables: Tables, settings: BrokerSettings) -> None:
+    def __init__(
+        self, tables: Tables, settings: BrokerSettings, *, changed: Callable[[], Sequence[Effect]] = tuple
+    ) -> None:
         self._tables = tables
         self._settings = settings
+        self._changed = changed
         self._version = DataVersion()
 
     def handlers(self) -> dict[int, Handler]:
@@ -93,7 +114,7 @@ class ConfigRequests(Part):
             "fileReservedTime": str(settings.retention_hours),
             "useTLS": _text(settings.uses_tls),
             **_FIXED,
-            **{name: _text(getattr(settings, tunable.field)) for name, tunable in TUNABLES.items()},
+            **tunables_of(settings),
         }
         if call.connection.local is not None:
             values["listenPort"] = str(call.connection.local.port)
@@ -121,7 +142,10 @@ class ConfigRequests(Part):
         reports = make_system_topics(self._tables, self._settings) if self._settings.serves_tcp else []
         shown = ", ".join(f"{field}={_text(new)}" for field, new in changed.items())
         return Answer(
-            effects=[Report(f"settings changed by {call.connection.remote or 'a local client'}: {shown}")],
+            effects=[
+                Report(f"settings changed by {call.connection.remote or 'a local client'}: {shown}"),
+                *self._changed(),
+            ],
             reports=reports,
         )
 

@@ -4,9 +4,12 @@ Owns their connections on the control socket. It does not know what is relayed.
 
     RELAY           from here on the connection is a TCP client's that another bridge accepted: it has that client's
                     addresses and rights, and what is sent to it reaches the client
-    WATCH_GROUPS    the answer is what all groups subscribe to; each change follows as GROUP_CHANGED
+    WATCH_GROUPS    the answer is what all groups subscribe to, and in its header the settings that can be changed;
+                    each change follows as GROUP_CHANGED or SETTINGS_CHANGED
 
-Invariant: only processes of the broker's own user may ask for either.
+Invariants:
+ 1. Only processes of the broker's own user may ask for either.
+ 2. A relayed connection has the rights of a TCP client: what needs an account needs one there too.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from shmq.daemon.broker.config_requests import tunables_of
 from shmq.daemon.broker.effects import Effect, Notify
 from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.groups import ConsumerGroup, GroupRegistry
@@ -70,21 +74,26 @@ class Relays(Part):
             effects += [Notify(connection_id, notice) for connection_id in sorted(self._watchers)]
         return effects
 
+    def settings_changed(self) -> list[Effect]:
+        """Tell the other bridges what the settings are now."""
+        notice = oneway(Request.SETTINGS_CHANGED, tunables_of(self._settings))
+        return [Notify(connection_id, notice) for connection_id in sorted(self._watchers)]
+
     def _relay(self, call: Call) -> Answer:
         self._check_owner(call.connection)
         connection = call.connection
         connection.remote = _address(text_of(call.ext, "remote"))
         connection.local = _address(text_of(call.ext, "local"))
         connection.peer = None
-        connection.has_account = True  # the bridge that accepted it watches over its limits
+        connection.is_of_bridge = True
         return Answer()
 
     def _watch(self, call: Call) -> Answer:
         self._check_owner(call.connection)
-        call.connection.has_account = True
+        call.connection.is_of_bridge = True
         self._watchers.add(call.connection.connection_id)
         groups = [_view(group.name, group) for group in self._registry.consumer_groups()]
-        return Answer(body=encode_body(GroupViews(groups)))
+        return Answer(ext=tunables_of(self._settings), body=encode_body(GroupViews(groups)))
 
     def _check_owner(self, connection: Connection) -> None:
         if connection.peer is None or connection.peer.uid != self._settings.instance.get("uid", -1):
@@ -123,4 +132,4 @@ def _address(text: str) -> Address:
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal()) or len(port) > 5:
         raise ProtocolError(f"{text[:64]!a} is no address")
-    return Address(host, int(port))
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))

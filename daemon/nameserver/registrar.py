@@ -10,6 +10,7 @@ Invariants:
  1. Each name server has its own state: one that is dead, slow or refusing changes nothing for the others.
  2. At most one registration is under way to each; what changes meanwhile is told with the next one.
  3. A failure is reported once until the registration has succeeded again.
+ 4. With a key pair every request is signed; the secret is in no text.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from enum import Enum
 from shmq.daemon.broker.effects import Report
 from shmq.daemon.broker.requests import Address
 from shmq.daemon.nameserver.registration import CRC_MASK, QueueEntry, Version
+from shmq.protocol.acl import KeyPair, sign
 from shmq.protocol.body import TopicConfig
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command
@@ -35,6 +37,7 @@ BACKOFF_MS_MAX = REGISTER_INTERVAL_MS
 
 # RocketMQ 5.3 takes a first registration of exactly one topic for a part of a longer one and refuses it.
 _PADDING = ("SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")  # system topics, announced without any permission
+_NO_KEYS = KeyPair()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +103,9 @@ class RegisteredBroker:
 class Registrar:
     """The schedule for all name servers."""
 
-    def __init__(self, servers: Sequence[str], broker: RegisteredBroker) -> None:
+    def __init__(self, servers: Sequence[str], broker: RegisteredBroker, keys: KeyPair = _NO_KEYS) -> None:
         self._broker = broker
+        self._keys = keys
         self._servers = {name: _Server(name) for name in servers}
         self._version = Version()
         self._body = b""
@@ -199,7 +203,10 @@ class Registrar:
         if code == Request.REGISTER_BROKER:
             # A mandatory field. Nobody replicates from here; a stock slave would knock at its own default port.
             fields["haServerAddr"] = f"{host}:{self._broker.port + 1 if self._broker.port < 65535 else 1}"
-        return Command(code, opaque=self._opaque, flag=flag, ext={**fields, **(ext or {})}, body=body)
+        fields |= ext or {}
+        if self._keys.access_key:
+            fields = sign(fields, body, **self._keys._asdict())
+        return Command(code, opaque=self._opaque, flag=flag, ext=fields, body=body)
 
     def _fail(self, link: _Server, reason: str, now_ms: int) -> list[RegistrarEffect]:
         link.state, link.waiting_for = _State.DOWN, None

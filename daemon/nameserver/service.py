@@ -6,7 +6,9 @@ Owns the choice between the two and what each is told about the broker. It does 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from shmq.daemon.bridge.security import Security, is_loopback
@@ -17,8 +19,10 @@ from shmq.daemon.nameserver.face import NameServerFace, start_nameserver
 from shmq.daemon.nameserver.kv_file import KeyValueFile
 from shmq.daemon.nameserver.registrar import RegisteredBroker, Registrar
 from shmq.daemon.nameserver.registrar_links import RegistrarLinks
+from shmq.daemon.nameserver.settings import with_room_for
 from shmq.daemon.options import Options, parse_address
 from shmq.errors import ConnectError, UsageError
+from shmq.protocol.acl import ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE, KeyPair, key_pair_of
 from shmq.shm.access import access_rights
 
 KV_FILE = Path("config", "namesrv", "kvConfig.json")  # below the store directory
@@ -92,11 +96,18 @@ def _start_face(
 ) -> NameServerFace:
     host, port = parse_address(options.nameserver_listen, name="nameserver_listen")
     keeper = KeyValueFile(options.store_path / KV_FILE, access_rights())
+    start = partial(
+        start_nameserver,
+        log=log,
+        keeper=keeper,
+        embedded=embedded,
+        settings=with_room_for(options.topic_max),
+        security=security,
+    )
     if port == 0 and address_before:
         with contextlib.suppress(ConnectError, UsageError):
-            before = parse_address(address_before)[1]
-            return start_nameserver(host, before, log, keeper=keeper, embedded=embedded, security=security)
-    return start_nameserver(host, port, log, keeper=keeper, embedded=embedded, security=security)
+            return start(host, parse_address(address_before)[1])
+    return start(host, port)
 
 
 def _start_links(options: Options, source: TopicSource, log: Log, *, broker: Address) -> RegistrarLinks:
@@ -104,11 +115,23 @@ def _start_links(options: Options, source: TopicSource, log: Log, *, broker: Add
     address = _advertised(options, broker.port) if options.advertise else broker
     host = "" if address.host in _EVERY_ADDRESS else address.host
     who = RegisteredBroker(options.cluster, options.broker_name, host, address.port)
-    links = RegistrarLinks(Registrar(list(dict.fromkeys(options.nameserver_addresses)), who), source, log)
+    servers = list(dict.fromkeys(options.nameserver_addresses))
+    links = RegistrarLinks(Registrar(servers, who, _keys()), source, log)
     if host and is_loopback(host):
         log("nameserver", text=f"registers as {address}, which other hosts cannot reach: --listen or --advertise")
     links.tick()
     return links
+
+
+def _keys() -> KeyPair:
+    """Return the account that registrations are signed with; options are seen by everybody, so it is none of them."""
+    keys = key_pair_of(os.environ)
+    if bool(keys.access_key) != bool(keys.secret_key):
+        raise UsageError(
+            f"registrations cannot be signed with only one of ${ACCESS_KEY_VARIABLE} and ${SECRET_KEY_VARIABLE}",
+            hint="set both, or none where name servers have no accounts",
+        )
+    return keys
 
 
 def _advertised(options: Options, port: int) -> Address:

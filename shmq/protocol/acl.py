@@ -1,6 +1,7 @@
 """Signatures of RocketMQ's ACL 1.0: what a client signs, and whether a signature fits.
 
-Owns the names of the three header fields and the signed content. It does not know accounts or permissions.
+Owns the names of the three header fields, the signed content, and where a process of ours finds the account it signs
+with. It does not know accounts of others, or permissions.
 
     Signature = base64(HMAC-SHA1(secret key, values of all ext fields but Signature, sorted by name, then the body))
 
@@ -16,11 +17,25 @@ from __future__ import annotations
 import base64
 import hmac
 from collections.abc import Mapping
+from typing import NamedTuple
 
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
 SECURITY_TOKEN = "SecurityToken"
+ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE = "SHMQ_ACCESS_KEY", "SHMQ_SECRET_KEY"
 _ADDED_AFTER_SIGNING = "_UNIQUE_KEY_QUERY"
+
+
+class KeyPair(NamedTuple):
+    """The name and the secret of an account; both are empty where nothing is signed."""
+
+    access_key: str = ""
+    secret_key: str = ""
+
+
+def key_pair_of(environment: Mapping[str, str]) -> KeyPair:
+    """Return the account that the environment names; one of its two parts may be missing."""
+    return KeyPair(environment.get(ACCESS_KEY_VARIABLE, ""), environment.get(SECRET_KEY_VARIABLE, ""))
 
 
 def sign(ext: Mapping[str, str], body: bytes, *, access_key: str, secret_key: str, token: str = "") -> dict[str, str]:

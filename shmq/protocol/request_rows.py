@@ -222,4 +222,5 @@ INTERNAL_ROWS = """
 30010 local>broker internal remote! local!
 30011 local>broker internal
 30012 local>local internal consumerGroup!
+30013 local>local internal
 """

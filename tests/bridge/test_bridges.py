@@ -2,58 +2,17 @@
 
 import contextlib
 import json
-import signal
 from collections.abc import Iterator
 
-import psutil
 import pytest
 
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.header import encode_command
-from shmq.shm.liveness import is_alive, signal_proven
 from shmq.testing import Broker
-from tests.bridge.live_bridge import RawPeer, wait_until
-
-BRIDGES = ("bridge", "bridge-1", "bridge-2")
-CONNECTIONS_MAX = 400  # the kernel deals connections out by chance; that many miss nobody
-
-
-class Cluster:
-    """A broker of three bridges, and a connection to each of them."""
-
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        host, port = broker.broker_address.split(":")
-        self.address = (host, int(port))
-        self._open: list[RawPeer] = []
-
-    def peer(self, role: str) -> RawPeer:
-        """A connection that this bridge has accepted."""
-        for _ in range(CONNECTIONS_MAX):
-            peer = RawPeer(self.address)
-            assert peer.ask(9999).code == Response.REQUEST_CODE_NOT_SUPPORTED  # it is accepted now
-            if peer.socket.getsockname()[1] in self._ports(role):
-                self._open.append(peer)
-                return peer
-            peer.close()
-        raise AssertionError(f"{role} gets no connections")
-
-    def _ports(self, role: str) -> set[int]:
-        process = psutil.Process(self.broker.processes[role].pid)
-        return {each.raddr.port for each in process.net_connections("tcp") if each.raddr}
-
-    def kill(self, role: str) -> None:
-        """Kill one bridge, and return when it is back."""
-        mark = self.broker.processes[role]
-        signal_proven(mark, signal.SIGKILL)
-        wait_until(lambda: not is_alive(mark))
-        wait_until(lambda: role in self.broker.processes, f"{role} is started again")
-
-    def close(self) -> None:
-        for peer in self._open:
-            peer.close()
+from tests.bridge.cluster import BRIDGES, Cluster
+from tests.bridge.live_bridge import RawPeer, raw_peer, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +154,26 @@ def test_a_topic_made_on_one_bridge_is_known_to_all(cluster: Cluster) -> None:
         for peer in peers:
             reply = peer.ask(Request.GET_MAX_OFFSET, {"topic": topic, "queueId": "0"})
             assert reply.ext == {"offset": "1"}
+
+
+def test_a_setting_changed_while_they_run_holds_on_every_bridge(cluster: Cluster) -> None:
+    peers = [cluster.peer(role) for role in BRIDGES]
+
+    def codes(body_bytes: int) -> set[int]:
+        return {send(peer, bytes(body_bytes)).code for peer in peers}
+
+    with raw_peer(cluster.broker) as local:
+        for limit, answers in ((2048, {Response.MESSAGE_ILLEGAL}), (4 << 20, {Response.SUCCESS})):
+            reply = local.ask(Request.UPDATE_BROKER_CONFIG, body=f"maxMessageSize={limit}".encode())
+            assert reply.code == Response.SUCCESS
+            wait_until(lambda answers=answers: codes(2049) == answers, f"{limit} holds everywhere")
+            assert codes(2048) == {Response.SUCCESS}
+
+
+@pytest.mark.parametrize("role", BRIDGES)
+def test_over_no_bridge_a_setting_is_changed_without_an_account(cluster: Cluster, role: str) -> None:
+    refused = cluster.peer(role).ask(Request.UPDATE_BROKER_CONFIG, body=b"maxMessageSize=2048")
+    assert refused.code == Response.NO_PERMISSION
 
 
 def test_a_killed_worker_takes_its_own_clients_only_and_comes_back(cluster: Cluster) -> None:

@@ -98,7 +98,7 @@ class Side:
         self.instance, self.store = create_segments("test", store_path=folder, sizes=SIZES)
         self.store.set_allocated_end(SIZES.file_bytes)
         self.tables = StoreTables(self.store, self.instance, Access(-1))
-        settings = BrokerSettings("test", "0", 1, 1, 1, serves_tcp=True, message_bytes_max=1 << 20)
+        self.settings = settings = BrokerSettings("test", "0", 1, 1, 1, serves_tcp=True, message_bytes_max=1 << 20)
         self.log = StoreLog(self.store, report=lambda _: None)
         self.broker = Broker(self.tables, settings, now_ms=0, log=self.log)
         self.path = SendPath(self.log, settings)
@@ -514,4 +514,15 @@ def test_an_ipv6_client_is_stored_and_answered_with_its_addresses(tmp_path: Path
     assert served.frame_count == 1
     assert b'"msgId":"%s00002A9F%016X"' % (b"0" * 31 + b"1", end) in served.answers
     assert len(side.record(end)["born_host"]) == 20
+    side.close()
+
+
+def test_a_length_that_is_changed_holds_for_the_next_message(tmp_path: Path) -> None:
+    side = Side(tmp_path)
+    short, long = Request(body=bytes(2048)).frame(), Request(body=bytes(2049)).frame()
+    assert side.fast(long) is not None
+    side.settings.message_bytes_max = 2048
+    assert side.fast(long) is None and side.fast(short) is not None
+    side.settings.message_bytes_max = 4096
+    assert side.fast(long) is not None
     side.close()

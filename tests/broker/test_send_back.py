@@ -1,5 +1,6 @@
 """Messages a consumer gives back: how often, where they wait, and what their copies say."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -72,6 +73,17 @@ def test_a_message_given_back_waits_for_its_retry(consumer: Consumer) -> None:
     assert (copy.body, copy.flag, copy.sys_flag, copy.born_ms, copy.born_host) == (b"body", 7, 1, 55, HOST)
     assert copy.reconsume_times == 1
     assert consumer.tables.topic("%RETRY%g").write_queues == 1
+
+
+def test_what_is_given_back_is_counted_by_its_first_topic_and_group(consumer: Consumer) -> None:
+    consumer.tables.topic_put("other", read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
+    consumer.send_back(consumer.receive())
+    consumer.send_back(consumer.receive(b"RETRY_TOPIC\x01orders\x02", "other"), -1)
+    assert consumer.send_back(1 << 40).code != 0
+    consumer.broker.tick(60_000)
+    ext = {"statsName": "SNDBCK_PUT_NUMS", "statsKey": "orders@g"}
+    (reply,) = consumer.broker.handle(1, Command(code=Request.VIEW_BROKER_STATS_DATA, opaque=3, ext=ext), 60_000)
+    assert isinstance(reply, Reply) and json.loads(reply.command.body)["statsMinute"]["sum"] == 2
 
 
 @pytest.mark.parametrize(("tries", "level", "queue_id"), [(0, 0, 2), (3, 0, 5), (15, 0, 17), (2, 7, 6), (0, 99, 17)])

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from shmq.daemon.broker.broker import Broker
+from shmq.daemon.broker.config_requests import take_tunables
 from shmq.daemon.broker.effects import Effect, Forward, Notify, Reply
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.relays import RelayedGroups
 from shmq.daemon.broker.requests import Address, Peer
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.worker import WorkerLogic
+from shmq.errors import UsageError
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, FLAG_REPLY, Command
@@ -146,6 +148,16 @@ def test_a_relayed_connection_is_a_tcp_client_with_that_clients_address(pair: Pa
     assert "Producer: 10.0.0.9:5" in str(reply.command.remark)
 
 
+def test_the_addresses_of_an_ipv6_client_are_what_its_bridge_saw(pair: Pair) -> None:
+    pair.process(8)
+    seen = Address("fe80::1%eth0", 5)
+    pair.ask(pair.primary, 8, Request.RELAY, {"remote": str(seen), "local": "[::1]:10911"}, flag=FLAG_ONEWAY)
+    (reply,) = pair.ask(pair.primary, 8, 310, SEND | {"e": "99"})
+    assert f"Producer: {seen}" in str(reply.command.remark)
+    (reply,) = pair.ask(pair.primary, 8, 310, SEND)
+    assert reply.command.ext["msgId"].startswith("00000000000000000000000000000001")
+
+
 @pytest.mark.parametrize(
     "ext",
     [{}, {"remote": "x", "local": "127.0.0.1:1"}, {"remote": ":1", "local": "a:1"}, {"remote": "a:b", "local": ""}],
@@ -161,6 +173,45 @@ def test_only_the_brokers_own_processes_may_relay(pair: Pair, code: int) -> None
     pair.process(9, uid=OWNER + 1)
     reply = pair.ask(pair.primary, 9, code, {"remote": "10.0.0.9:5", "local": "127.0.0.1:1"})
     assert code_of(reply) == Response.NO_PERMISSION
+
+
+def settings_told(effects: list[Effect]) -> list[tuple[int, Command]]:
+    return [
+        (effect.connection_id, effect.command)
+        for effect in effects
+        if isinstance(effect, Notify) and effect.command.code == Request.SETTINGS_CHANGED
+    ]
+
+
+def test_a_relayed_client_without_an_account_changes_no_settings(pair: Pair) -> None:
+    pair.process(8)
+    pair.ask(pair.primary, 8, Request.RELAY, {"remote": "10.0.0.9:5", "local": "127.0.0.1:10911"}, flag=FLAG_ONEWAY)
+    reply = pair.ask(pair.primary, 8, Request.UPDATE_BROKER_CONFIG, body=b"maxMessageSize=2048")
+    assert code_of(reply) == Response.NO_PERMISSION
+
+
+def test_changed_settings_are_told_to_every_bridge_and_to_those_that_come_later(
+    pair: Pair, settings: BrokerSettings
+) -> None:
+    pair.process(7)
+    pair.ask(pair.primary, 7, Request.WATCH_GROUPS)
+    pair.process(8)
+    effects = pair.ask(pair.primary, 8, Request.UPDATE_BROKER_CONFIG, body=b"maxMessageSize=2048")
+    ((connection_id, notice),) = settings_told(effects)
+    assert connection_id == 7 and notice.is_oneway
+    take_tunables(settings, notice.ext)
+    assert code_of(pair.ask(pair.worker, 1, 310, SEND, bytes(2049))) == Response.MESSAGE_ILLEGAL
+    pair.process(9)
+    (reply, *_) = pair.ask(pair.primary, 9, Request.WATCH_GROUPS)
+    assert reply.command.ext["maxMessageSize"] == "2048"
+
+
+def test_settings_of_another_bridge_are_taken_as_a_whole_or_not_at_all(settings: BrokerSettings) -> None:
+    with pytest.raises(UsageError, match="maxMessageSize"):
+        take_tunables(settings, {"autoCreateTopicEnable": "false", "maxMessageSize": "5"})
+    assert settings.auto_create
+    take_tunables(settings, {"autoCreateTopicEnable": "false", "brokerName": "x"})
+    assert not settings.auto_create and settings.broker_name != "x"
 
 
 def test_groups_are_told_when_they_change_and_when_they_end(pair: Pair) -> None:

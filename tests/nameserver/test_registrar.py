@@ -20,6 +20,7 @@ from shmq.daemon.nameserver.registrar import (
     Send,
 )
 from shmq.daemon.nameserver.registration import QueueEntry, Version
+from shmq.protocol.acl import KeyPair, is_signed
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from tests.nameserver.desk import Desk
@@ -182,3 +183,19 @@ def test_our_own_name_server_understands_it(desk: Desk) -> None:
     }
     desk.server.handle(99, sent(registrar.stop())[0], 0)
     assert desk.route(desk.connect(), "bills").code == Response.TOPIC_NOT_EXIST
+
+
+def test_with_a_key_pair_every_request_is_signed_and_without_one_none() -> None:
+    who = RegisteredBroker("DefaultCluster", "broker-a", "10.0.0.1", 10911)
+    registrar = Registrar(("ns:9876",), who, KeyPair("operations", "a-secret-text"))
+    registrar.announce(TOPICS, FIRST, 0)
+    (register,) = sent(registrar.connected("ns:9876", "", 0))
+    (leave,) = sent(registrar.stop())
+    for request in (register, leave):
+        assert request.ext["AccessKey"] == "operations"
+        assert is_signed(request.ext, request.body, secret_key="a-secret-text")
+    assert leave.code == Request.UNREGISTER_BROKER
+    plain = new_registrar()
+    plain.announce(TOPICS, FIRST, 0)
+    (register,) = sent(plain.connected("ns:9876", "", 0))
+    assert not {"AccessKey", "Signature"} & register.ext.keys()

@@ -5,10 +5,15 @@ from __future__ import annotations
 import signal
 import socket
 from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
 
 from shmq.daemon.exit_code import DONE
+from shmq.protocol.acl import sign
+from shmq.protocol.codes import Request
 from shmq.shm.addresses import read_addresses
-from tests.bridge.live_bridge import running, wait_until
+from tests.bridge.live_bridge import LiveBridge, running, wait_until
 from tests.nameserver.live_nameserver import LiveNameServer, name_server
 
 QUICK = {"tick_interval": 0.05}
@@ -60,3 +65,49 @@ def test_listening_at_every_address_each_name_server_is_told_the_one_it_sees() -
     with name_server() as server, running(tcp=True, nameservers=server.address, limits=QUICK, **options) as bridge:
         bridge.connect("local").create_topic("orders", queues=2)
         wait_for_route(server, {"test": {"0": f"127.0.0.1:{bridge.address[1]}"}})
+
+
+ACCOUNTS = """
+accounts:
+- accessKey: operations
+  secretKey: a-secret-text
+  admin: true
+"""
+
+
+def test_a_name_server_with_accounts_takes_the_broker_that_signs_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "plain_acl.yml"
+    path.write_text(ACCOUNTS)
+    path.chmod(0o600)
+    with ExitStack() as stack:
+        server = stack.enter_context(name_server("--acl", str(path)))
+        unsigned = stack.enter_context(running(tcp=True, nameservers=server.address, limits=QUICK))
+        monkeypatch.setenv("SHMQ_ACCESS_KEY", "operations")
+        monkeypatch.setenv("SHMQ_SECRET_KEY", "a-secret-text")
+        signed = stack.enter_context(running(tcp=True, nameservers=server.address, limits=QUICK))
+        peer = stack.enter_context(server.peer())
+        asked = sign({"topic": "TBW102"}, b"", access_key="operations", secret_key="a-secret-text")
+        host, port = signed.address
+
+        def known() -> bytes:
+            return peer.ask(Request.GET_ROUTEINFO_BY_TOPIC, asked).body
+
+        wait_until(lambda: f"{host}:{port}".encode() in known(), "the broker that signs is known")
+        assert str(unsigned.address[1]).encode() not in known()
+        status, log = unsigned.end()
+        assert status == DONE and "No accessKey is configured" in log
+        status, log = signed.end()
+        assert status == DONE and "registered as" in log and "a-secret-text" not in log
+
+
+def test_a_broker_with_half_a_key_pair_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHMQ_ACCESS_KEY", "operations")
+    bridge = LiveBridge(tcp=True, nameservers=f"127.0.0.1:{dead_port()}")
+    try:
+        with pytest.raises(AssertionError, match="SHMQ_SECRET_KEY"):
+            bridge.start()
+    finally:
+        bridge.process = None
+        bridge.close()

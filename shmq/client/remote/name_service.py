@@ -19,7 +19,15 @@ from typing import Final
 from shmq.client.remote.network import Network
 from shmq.client.remote.place import Address
 from shmq.client.remote.route import Route, decode_route, route_of_default
-from shmq.errors import BrokerNotRunning, ConnectError, RequestTimeout, ShmqError, TopicNotFound
+from shmq.errors import (
+    BrokerNotRunning,
+    ConnectError,
+    PermissionDenied,
+    RemoteError,
+    RequestTimeout,
+    ShmqError,
+    TopicNotFound,
+)
 from shmq.message import is_system_topic
 from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request, Response
@@ -211,6 +219,19 @@ class NameService:
         if (error := error_of(reply)) is not None:
             raise error
         return sorted(set(decode_body(reply.body, TopicList, dialect_bytes_max=1 << 20).topicList))
+
+    async def broker_names(self, *, timeout: float) -> list[str]:
+        """Return the names of all brokers, or what an account that may not list them is told of them.
+
+        Raises:
+            PermissionDenied: there is no such account.
+        """
+        try:
+            return list((await self.clusters(timeout=timeout)).brokerAddrTable)
+        except (PermissionDenied, RemoteError):
+            # The list is for administrators. The default topic is on every broker that creates topics by itself.
+            route = await self.route(DEFAULT_TOPIC, timeout=timeout)
+            return list(route.brokers) if route is not None else []
 
     async def clusters(self, *, timeout: float) -> ClusterInfo:
         """Return all brokers."""

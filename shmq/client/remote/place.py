@@ -26,6 +26,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from shmq.errors import UsageError
+from shmq.protocol.acl import key_pair_of
 
 SCHEME = "rocketmq"
 NAME_SERVER_PORT = 9876
@@ -147,10 +148,7 @@ def remote_place(url: str) -> RemotePlace:
 
 
 def _options(given: dict[str, str]) -> RemoteOptions:
-    values: dict[str, str | bool] = {
-        "access_key": os.environ.get("SHMQ_ACCESS_KEY", ""),
-        "secret_key": os.environ.get("SHMQ_SECRET_KEY", ""),
-    }
+    values: dict[str, str | bool] = {**key_pair_of(os.environ)._asdict()}
     for name, text in given.items():
         default = getattr(_DEFAULTS, name, None)
         if default is None:

@@ -86,8 +86,8 @@ class RemoteSession:
             raise
 
     async def _open(self) -> None:
-        info = await self.names.clusters(timeout=self.timeout)
-        self.numbers.learn_names(info.brokerAddrTable)  # all at once, so that numbers are the same in every process
+        names = await self.names.broker_names(timeout=self.timeout)
+        self.numbers.learn_names(names)  # all at once, so that numbers are the same in every process
         channel = await self.network.channel(self.names.current, self.timeout)
         self.ids = UniqueIds(channel.local_host)
         self.upkeep.start()
