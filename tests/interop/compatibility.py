@@ -22,8 +22,8 @@ NOT_TRIED = "–"
 _INTRODUCTION = """# Compatibility
 
 Made by `python -m tests.interop.compatibility` from the tests in `tests/interop/`, which run the real clients against
-shmq, and against a stock broker to show that the tests are right; do not edit. The stock broker of the 4.9 line is 4.9.7,
-the newest on Maven Central; clients and mqadmin are 4.9.8.
+shmq, and against a stock broker to show that the tests are right; do not edit. The stock broker of the 4.9 line is
+4.9.7, the newest on Maven Central; clients and mqadmin are 4.9.8.
 
 ## Clients
 
