@@ -252,9 +252,9 @@ class Store:
         """Take the queue away from whoever owns it; its acknowledgements do not move the offset from here on."""
     def offsets(self) -> list[tuple[int, int, int, int, int, int]]:
         """(slot, group, queue, committed or -1, owner client slot or -1, updated_ms)."""
-    def offset_counts(self) -> bytes:
-        """Of every offset slot two native 64-bit words: the committed offset plus 1 (0: never set), and the group's
-        index << 32 | the queue's."""
+    def offset_counts(self, first: int = 0, /) -> bytes:
+        """Of every offset slot from one on two native 64-bit words: the committed offset plus 1 (0: never set), and the
+        group's index << 32 | the queue's."""
     def client_put(self, pid: int, start: int, role: int, /) -> int: ...
     def client_drop(self, slot: int, /) -> None: ...
     def clients(self) -> list[tuple[int, int, int, int, int, int, int, int]]:

@@ -275,17 +275,18 @@ static PyObject *members_offsets(PyStore *self, PyObject *unused)
     return list;
 }
 
-static PyObject *members_offset_counts(PyStore *self, PyObject *unused)
+static PyObject *members_offset_counts(PyStore *self, PyObject *args)
 {
-    (void)unused;
-    if (!store_check(self)) {
+    unsigned int first = 0;
+    if (!PyArg_ParseTuple(args, "|I:offset_counts", &first) || !store_check(self)) {
         return NULL;
     }
     uint32_t count = atomic_load_explicit(&self->core.readers->offset_count, memory_order_acquire);
     count = count < self->core.sizes.offset_max ? count : self->core.sizes.offset_max;
+    count = count > first ? count - first : 0;
     PyObject *words = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 16);
     for (uint32_t i = 0; words && i < count; i++) {
-        const struct shmq_offset *entry = &self->core.offsets[i];
+        const struct shmq_offset *entry = &self->core.offsets[first + i];
         uint64_t pair[2] = {atomic_load_explicit(&entry->committed, memory_order_acquire),
                             (uint64_t)entry->group << 32 | entry->queue};
         memcpy(PyBytes_AS_STRING(words) + sizeof pair * i, pair, sizeof pair);
@@ -387,8 +388,8 @@ PyMethodDef member_methods[] = {
     {"offset_free", (PyCFunction)members_offset_free, METH_O, "Take the queue away from whoever owns it."},
     {"offsets", (PyCFunction)members_offsets, METH_NOARGS,
      "(slot, group, queue, committed or -1, owner client slot or -1, updated_ms) of every offset slot."},
-    {"offset_counts", (PyCFunction)members_offset_counts, METH_NOARGS,
-     "Committed offset plus 1, group and queue of every offset slot, as native 64-bit words."},
+    {"offset_counts", (PyCFunction)members_offset_counts, METH_VARARGS,
+     "Committed offset plus 1, group and queue of the offset slots from one on, as native 64-bit words."},
     {"client_put", (PyCFunction)members_client_put, METH_VARARGS, "Hand out a client slot."},
     {"client_drop", (PyCFunction)members_client_drop, METH_O, "Take a client slot back."},
     {"clients", (PyCFunction)members_clients, METH_NOARGS,

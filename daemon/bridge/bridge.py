@@ -81,6 +81,7 @@ class Bridge:
         self._accepting: set[asyncio.Task[None]] = set()
         self._doors: list[_Door] = []
         self._is_closed = False
+        self._wake: asyncio.TimerHandle | None = None
         self._settled: Callable[[], None] | None = None
         self._version: Callable[[], object] = int
         self._settled_version: object = None
@@ -274,7 +275,7 @@ class Bridge:
                 self.log("broker", text=effect.text)
                 continue
             if isinstance(effect, Wake):
-                asyncio.get_running_loop().call_later(effect.after_ms / 1000, self._woken)
+                self._wake_in(effect.after_ms)
                 continue
             connection = self._connections.get(effect.connection_id)
             if connection is None:
@@ -303,8 +304,22 @@ class Bridge:
             self._carry_out(self._logic.tick(self._now_ms()))
         except ShmqError as error:
             self.log("tick.failed", reason=str(error))
+        except Exception:
+            # A process that ended here would take all connections with it; the next tick is a second away.
+            self._report_fault("a tick")
+
+    def _wake_in(self, after_ms: int) -> None:
+        """Call `woken` no later than that. One timer is enough: whoever wants more says so when woken too early."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + after_ms / 1000
+        if self._wake is not None:
+            if self._wake.when() <= due:
+                return
+            self._wake.cancel()
+        self._wake = loop.call_at(due, self._woken)
 
     def _woken(self) -> None:
+        self._wake = None
         if not self._is_closed:
             self._guarded("a wake-up", lambda: self._logic.woken(self._now_ms()))
 
@@ -316,6 +331,8 @@ class Bridge:
         self._is_closed = True
         for task in self._accepting:
             task.cancel()
+        if self._wake is not None:
+            self._wake.cancel()
         for connection in list(self._connections.values()):
             connection.abort("the bridge stops")
 

@@ -28,12 +28,14 @@ from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.send_path import Origin, Served
 from shmq.daemon.broker.requests import Address, Peer
 from shmq.errors import ProtocolError, ShmqError
+from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
 from shmq.protocol.frame import Frame, FrameDecoder
 from shmq.protocol.header import encode_command
 
 _LINGER = Struct("ii")  # struct linger: on, seconds
+_FOLDED = frozenset({Request.NOTIFY_CONSUMER_IDS_CHANGED, Request.GROUP_CHANGED})
 
 
 @dataclass(slots=True)
@@ -184,13 +186,15 @@ class BridgeConnection(asyncio.Protocol):
         self.write(data)
 
     def notify(self, command: Command) -> None:
-        """Send a notice, later and folded if the peer does not keep up."""
+        """Send a notice, later and folded if the peer does not keep up; one that cannot be encoded is left out."""
         if self._is_writing_paused:
-            # A question is answered one by one; two notices of one kind about one group say the same.
-            about = command.ext.get("consumerGroup", "") if command.is_oneway else command.opaque
-            if len(self._held_notices) < self._host.limits.held_notices_max:
-                self._held_notices[command.code, about] = command
-        else:
+            # Two of these about one group say the same. Questions are answered one by one, resets differ by topic.
+            about = command.ext.get("consumerGroup", "") if command.code in _FOLDED else command.opaque
+            key = command.code, about
+            if key in self._held_notices or len(self._held_notices) < self._host.limits.held_notices_max:
+                self._held_notices[key] = command
+            return
+        with contextlib.suppress(ShmqError):  # whoever asked a question of the peer sees that no answer comes
             self.write(encode_command(command))
 
     def write(self, data: bytes) -> None:

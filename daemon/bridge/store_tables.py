@@ -122,11 +122,12 @@ class StoreTables:
 
     def _learn_slots(self) -> None:
         """Take note of places that others have made since the last look."""
-        counts = memoryview(self._store.offset_counts()).cast("Q")
-        for slot in range(self._slots_known, len(counts) // 2):
-            group, queue = divmod(counts[2 * slot + 1], 1 << 32)
-            self._slots.setdefault(group, {})[queue] = slot
-        self._slots_known = len(counts) // 2
+        # From there on only: a question about a group that never read a queue comes here each time.
+        counts = memoryview(self._store.offset_counts(self._slots_known)).cast("Q")
+        for word in counts[1::2]:
+            group, queue = divmod(word, 1 << 32)
+            self._slots.setdefault(group, {})[queue] = self._slots_known
+            self._slots_known += 1
 
     def committed(self, slot: int) -> int:
         return self._store.offset_get(slot)

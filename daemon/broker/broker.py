@@ -11,6 +11,7 @@ Invariants:
     it later, and none once its connection is gone.
  2. After `disconnected`, or a Close in the effects, nothing of that connection is left.
  3. A request that fails changes nothing that its sender was not told about.
+ 4. A part that fails on its own account costs the others no reply: what they answered is sent all the same.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from shmq.daemon.broker.offset_requests import OffsetRequests
 from shmq.daemon.broker.pull import Pulling
 from shmq.daemon.broker.query import QueryRequests
 from shmq.daemon.broker.relays import Relays
-from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer
+from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer, of_all
 from shmq.daemon.broker.send import Sending
 from shmq.daemon.broker.send_back import SendBack
 from shmq.daemon.broker.settings import BrokerSettings
@@ -169,15 +170,15 @@ class Broker:
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> list[Effect]:
         """Serve who waited for messages in these queues (by index)."""
-        return [effect for part in self._arrival_parts for effect in part.arrived(queues, now_ms)]
+        return of_all(self._arrival_parts, lambda part: part.arrived(queues, now_ms))
 
     def woken(self, now_ms: int) -> list[Effect]:
         """Do what some part asked to be woken for."""
-        return [effect for part in self._parts for effect in part.woken(now_ms)]
+        return of_all(self._parts, lambda part: part.woken(now_ms))
 
     def flushed(self, durable_end: int, now_ms: int) -> list[Effect]:
         """Serve who waited for the log to be on disk up to a position."""
-        return [effect for part in self._parts for effect in part.flushed(durable_end, now_ms)]
+        return of_all(self._parts, lambda part: part.flushed(durable_end, now_ms))
 
     @property
     def wanted(self) -> Wanted:
@@ -222,7 +223,7 @@ class Broker:
         change = self._registry.leave(connection_id, now_ms)
         effects: list[Effect] = [*self._notices(change.groups), *map(Report, change.reports)]
         effects += [*self._asking.disconnected(connection_id), *self._relays.changes()]
-        return effects + [effect for part in self._parts for effect in part.disconnected(connection, now_ms)]
+        return effects + of_all(self._parts, lambda part: part.disconnected(connection, now_ms))
 
     def tick(self, now_ms: int) -> list[Effect]:
         """End what time has ended: silent TCP clients, and connections and slots of dead processes."""
@@ -234,7 +235,7 @@ class Broker:
         for connection_id in self._registry.expired_connections(now_ms):
             effects += self._end(connection_id, "no heartbeat in time", now_ms)
         effects += self._asking.tick(now_ms)
-        return effects + [effect for part in self._parts for effect in part.tick(now_ms)]
+        return effects + of_all(self._parts, lambda part: part.tick(now_ms))
 
     def _end(self, connection_id: int, reason: str, now_ms: int) -> list[Effect]:
         return [Close(connection_id, reason), *self.disconnected(connection_id, now_ms)]

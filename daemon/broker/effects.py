@@ -43,7 +43,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Call `woken` of the logic in so many milliseconds."""
+    """Call `woken` of the logic in so many milliseconds, or before; who is woken too early asks again."""
 
     after_ms: int
 

@@ -40,7 +40,9 @@ class FlushWait:
 
     def hold(self, call: Call, answer: Answer, end: int) -> None:
         """Keep an answer until everything below a log position is durable."""
-        self._held.append(_Held(end, call.now_ms + self._timeout_ms, call, answer))
+        # The message itself is in the log; a copy of each, for as long as the disk takes, would add up.
+        command = replace(call.command, ext={}, body=b"")
+        self._held.append(_Held(end, call.now_ms + self._timeout_ms, call._replace(command=command), answer))
 
     def flushed(self, durable_end: int) -> list[Effect]:
         """Send what is durable now."""

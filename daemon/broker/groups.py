@@ -137,6 +137,10 @@ class GroupRegistry:
             group = self._consumers.get(data.groupName)
             if group and beat.clientID not in group.members and len(group.members) >= limits.members_per_group_max:
                 raise FlowControl(f"group {data.groupName} has {len(group.members)} members, which is the limit")
+        for producer in beat.producerDataSet:
+            producers = self._producers.get(producer.groupName, {})
+            if beat.clientID not in producers and len(producers) >= limits.members_per_group_max:
+                raise FlowControl(f"group {producer.groupName} has {len(producers)} producers, which is the limit")
 
     def _judge(self, client_id: str, data: ConsumerData, wanted: Subscription, now_ms: int) -> None:
         group = self._consumers.get(data.groupName)

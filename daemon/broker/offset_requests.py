@@ -54,7 +54,10 @@ class OffsetRequests:
 
     def _queue(self, call: Call) -> int:
         """Index of the queue a request names."""
-        topic = find_topic(self._tables, text_of(call.ext, "topic"), broker_name=self._settings.broker_name)
+        name = text_of(call.ext, "topic")
+        # RocketMQ's clients commit on a deleted topic again and again.
+        typed = call.connection.is_local
+        topic = find_topic(self._tables, name, broker_name=self._settings.broker_name, is_typed=typed)
         queue_id = number_of(call.ext, "queueId", most=INT32_MAX)
         if queue_id >= len(topic.queues):
             error = UsageError(

@@ -20,6 +20,7 @@ A pull that may wait is held instead of answered with 19, and read again when it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import msgspec
@@ -30,7 +31,7 @@ from shmq.daemon.broker.groups import ConsumerGroup
 from shmq.daemon.broker.holding import HeldPull, Holding
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.message_id import host_bytes
-from shmq.daemon.broker.pull_header import PullHeader, read_pull_header
+from shmq.daemon.broker.pull_header import PullHeader, pull_fields, read_pull_header
 from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Part, later
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
@@ -90,7 +91,7 @@ class Pulling(Part):
         if answer.code == Response.PULL_NOT_FOUND and header.suspends and header.suspend_ms > 0:
             return self._hold(call, header, queue, next_offset)
         if answer.code == Response.PULL_OFFSET_MOVED:
-            self._tell_moved(call, header, next_offset)
+            answer.effects = self._tell_moved(call, header, next_offset)
         return answer
 
     # -- checks, in RocketMQ's order
@@ -132,6 +133,8 @@ class Pulling(Part):
                 Response.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind[:32]}"
             )
         try:
+            if len(expression) > self._settings.expression_characters_max:
+                raise FilterSyntaxError(f"a subscription of {len(expression)} characters")
             return hashes_of(expression)
         except FilterSyntaxError as error:
             remark = "parse the consumer's subscription failed"
@@ -191,7 +194,7 @@ class Pulling(Part):
         if group is not None and header.commit_offset >= 0:
             self._tables.set_committed(self._tables.offset_put(group, queue), header.commit_offset)
 
-    def _tell_moved(self, call: Call, header: PullHeader, next_offset: int) -> None:
+    def _tell_moved(self, call: Call, header: PullHeader, next_offset: int) -> Sequence[Effect]:
         """Leave a message about a consumer that was sent elsewhere, as RocketMQ does for whoever watches."""
         event = {
             "consumerGroup": header.group,
@@ -208,9 +211,11 @@ class Pulling(Part):
         if call.connection.local is not None:
             record.born_host = host_bytes(call.connection.local)
         try:
-            self._log.append(ensure_topic(self._tables, _MOVED_TOPIC, queues=1), 0, record)
+            topic = ensure_topic(self._tables, _MOVED_TOPIC, queues=1)
+            self._log.append(topic, 0, record)
         except ShmqError:
-            return  # the consumer's answer matters more than the note about it
+            return ()  # the consumer's answer matters more than the note about it
+        return self.arrived((topic.queues[0],), call.now_ms)  # our own appends do not wake us
 
     # -- holding
 
@@ -220,7 +225,8 @@ class Pulling(Part):
             remark = "[OVERLOAD]system busy, start flow control for a while"
             return Answer(code=Response.SYSTEM_BUSY, remark=remark)
         until_ms = call.now_ms + min(header.suspend_ms, self._settings.suspend_ms_max)
-        self.holding.add(HeldPull(call, queue, next_offset, until_ms))
+        kept = replace(call.command, ext=pull_fields(call.ext), body=b"")
+        self.holding.add(HeldPull(call._replace(command=kept), queue, next_offset, until_ms))
         return None
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
@@ -262,11 +268,12 @@ class Pulling(Part):
         try:
             topic = self._checked_topic(held.call, header)
             tags = self._tags(header)
+            if topic.queues[header.queue_id] != held.queue:
+                return Answer(code=Response.PULL_NOT_FOUND, remark="NO_MATCHED_LOGIC_QUEUE", ext=_nothing()), 0
+            answer, next_offset = self._read(held.queue, held.next_offset, header.count_max, tags)
         except ShmqError as error:
+            # Answered here: others that wait for the same news must not wait for this one's trouble.
             return Answer(code=error.code, remark=getattr(error, "remark", str(error))), held.next_offset
-        if topic.queues[header.queue_id] != held.queue:
-            return Answer(code=Response.PULL_NOT_FOUND, remark="NO_MATCHED_LOGIC_QUEUE", ext=_nothing()), 0
-        answer, next_offset = self._read(held.queue, held.next_offset, header.count_max, tags)
         if answer.code == Response.PULL_NOT_FOUND and next_offset > header.queue_offset:
             # Nothing more, but what was looked at meanwhile need not be looked at again.
             answer.code, answer.remark = Response.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"

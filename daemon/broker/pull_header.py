@@ -13,6 +13,19 @@ from shmq.errors import ProtocolError
 
 _COMMIT, _SUSPEND, _SUBSCRIPTION = 1, 2, 4
 _INT32_MIN, _INT64_MIN = -INT32_MAX - 1, -INT64_MAX - 1
+_NAMES = (
+    "consumerGroup",
+    "topic",
+    "queueId",
+    "queueOffset",
+    "maxMsgNums",
+    "sysFlag",
+    "commitOffset",
+    "suspendTimeoutMillis",
+    "subscription",
+    "subVersion",
+    "expressionType",
+)
 
 
 class PullHeader(NamedTuple):
@@ -69,6 +82,11 @@ def read_pull_header(ext: Mapping[str, str]) -> PullHeader:
         _int64(ext, "subVersion"),
         ext.get("expressionType", "") or "TAG",
     )
+
+
+def pull_fields(ext: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields that `read_pull_header` reads; a pull may wait for minutes, and whatever else came need not."""
+    return {name: ext[name] for name in _NAMES if name in ext}
 
 
 def _int32(ext: Mapping[str, str], name: str) -> int:

@@ -132,4 +132,4 @@ def _address(text: str) -> Address:
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal()) or len(port) > 5:
         raise ProtocolError(f"{text[:64]!a} is no address")
-    return Address(host, int(port))
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))

@@ -5,11 +5,12 @@ Owns the shape of a call, of an answer and of a part of the broker. It does not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shmq.daemon.broker.effects import Close, Effect, Reply
+from shmq.daemon.broker.effects import Close, Effect, Reply, Report
+from shmq.errors import ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
 
@@ -160,3 +161,17 @@ class Part:
     def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
         """The connection is gone."""
         return ()
+
+
+def of_all(parts: Iterable[Part], act: Callable[[Part], Sequence[Effect]]) -> list[Effect]:
+    """Return what every part wants done; a part that fails is reported and takes nothing from the others.
+
+    What the others answer is said once only: their held requests are forgotten by then.
+    """
+    effects: list[Effect] = []
+    for part in parts:
+        try:
+            effects += act(part)
+        except ShmqError as error:
+            effects.append(Report(f"{type(part).__name__} failed: {error}"))
+    return effects

@@ -12,7 +12,7 @@ from shmq.shm.core import tag_hash
 
 TAG = "TAG"
 _EVERYTHING = "*"
-_EXPRESSIONS = 4096  # kept parsed; a consumer repeats its own with each pull
+_EXPRESSIONS = 1024  # kept parsed; a consumer repeats its own with each pull. The caller bounds their length
 
 
 @lru_cache(_EXPRESSIONS)

@@ -35,8 +35,11 @@ _PERM_READ_WRITE = 6
 _PERM_MOST = 7  # read 4, write 2, inherit 1
 
 
-def find_topic(tables: Tables, name: str, *, broker_name: str) -> Topic:
+def find_topic(tables: Tables, name: str, *, broker_name: str, is_typed: bool = True) -> Topic:
     """Return a live topic.
+
+    Args:
+        is_typed: whether a human may have typed the name, so that it is worth looking at all others for a similar one.
 
     Raises:
         TopicNotFound: there is none; the hint names what may have been meant.
@@ -44,7 +47,7 @@ def find_topic(tables: Tables, name: str, *, broker_name: str) -> Topic:
     topic = tables.topic(name)
     if topic is not None:
         return topic
-    near = " or ".join(f'"{other}"' for other in nearest(name, tables.topic_names()))
+    near = " or ".join(f'"{other}"' for other in nearest(name, tables.topic_names())) if is_typed else ""
     meant = f"did you mean {near}? " if near else ""
     raise TopicNotFound(
         f'topic "{name[:127]}" does not exist on broker "{broker_name}"',

@@ -100,7 +100,8 @@ class Traffic:
         for _, was, now in _moved_pairs(before if before is not None else counts, counts):
             moved += 1
             group, queue = divmod(now[1], 1 << 32)
-            got = now[0] - was[0]
+            # A client may commit any number; nobody has read what is not there.
+            got = min(now[0] - 1, self._tables.queue_bounds(queue).offset_max) + 1 - was[0]
             # 0 is "never": whoever writes a start down has read nothing yet.
             if was[0] == 0 or was[1] != now[1] or got <= 0:
                 continue

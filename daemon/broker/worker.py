@@ -18,7 +18,7 @@ from shmq.daemon.broker.log import Log, Wanted
 from shmq.daemon.broker.offset_requests import OffsetRequests
 from shmq.daemon.broker.pull import Pulling
 from shmq.daemon.broker.relays import RelayedGroups
-from shmq.daemon.broker.requests import Address, Call, Connection, Handler, Part, Peer
+from shmq.daemon.broker.requests import Address, Call, Connection, Handler, Part, Peer, of_all
 from shmq.daemon.broker.send import Sending
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
@@ -117,15 +117,15 @@ class WorkerLogic:
 
     def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
         """Serve who waited for the log to be on disk up to a position."""
-        return [effect for part in self._parts for effect in part.flushed(durable_end, now_ms)]
+        return of_all(self._parts, lambda part: part.flushed(durable_end, now_ms))
 
     def disconnected(self, connection_id: int, now_ms: int) -> Sequence[Effect]:
         """Forget a connection."""
         connection = self._connections.pop(connection_id, None)
         if connection is None:
             return []
-        return [effect for part in self._parts for effect in part.disconnected(connection, now_ms)]
+        return of_all(self._parts, lambda part: part.disconnected(connection, now_ms))
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """End what time has ended."""
-        return [effect for part in self._parts for effect in part.tick(now_ms)]
+        return of_all(self._parts, lambda part: part.tick(now_ms))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from shmq.daemon.bridge.security import Security, is_loopback
@@ -18,6 +19,7 @@ from shmq.daemon.nameserver.face import NameServerFace, start_nameserver
 from shmq.daemon.nameserver.kv_file import KeyValueFile
 from shmq.daemon.nameserver.registrar import RegisteredBroker, Registrar
 from shmq.daemon.nameserver.registrar_links import RegistrarLinks
+from shmq.daemon.nameserver.settings import with_room_for
 from shmq.daemon.options import Options, parse_address
 from shmq.errors import ConnectError, UsageError
 from shmq.protocol.acl import ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE, KeyPair, key_pair_of
@@ -94,11 +96,18 @@ def _start_face(
 ) -> NameServerFace:
     host, port = parse_address(options.nameserver_listen, name="nameserver_listen")
     keeper = KeyValueFile(options.store_path / KV_FILE, access_rights())
+    start = partial(
+        start_nameserver,
+        log=log,
+        keeper=keeper,
+        embedded=embedded,
+        settings=with_room_for(options.topic_max),
+        security=security,
+    )
     if port == 0 and address_before:
         with contextlib.suppress(ConnectError, UsageError):
-            before = parse_address(address_before)[1]
-            return start_nameserver(host, before, log, keeper=keeper, embedded=embedded, security=security)
-    return start_nameserver(host, port, log, keeper=keeper, embedded=embedded, security=security)
+            return start(host, parse_address(address_before)[1])
+    return start(host, port)
 
 
 def _start_links(options: Options, source: TopicSource, log: Log, *, broker: Address) -> RegistrarLinks:

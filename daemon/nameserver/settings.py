@@ -5,7 +5,7 @@ Owns every number. It does not know where a value was configured.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class NameServerSettings:
     expiry_ms_max: int = 600_000
     scan_interval_ms: int = 10_000
     match_addresses: bool = False
-    topics_max: int = 10_000
+    topics_max: int = 100_000
     brokers_max: int = 1_000
     members_max: int = 16  # of one broker name: a master and its slaves
     routes_max: int = 200_000  # pairs of topic and broker
@@ -31,3 +31,9 @@ class NameServerSettings:
     kv_entries_max: int = 10_000
     kv_bytes_max: int = 4 << 20  # of all keys and values together
     kv_value_bytes_max: int = 32_767
+
+
+def with_room_for(topics: int) -> NameServerSettings:
+    """Return the settings beside a broker: whatever others register, so many topics of its own find a place."""
+    usual = NameServerSettings()
+    return replace(usual, topics_max=usual.topics_max + topics, routes_max=usual.routes_max + topics)

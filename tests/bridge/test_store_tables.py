@@ -104,6 +104,22 @@ def test_places_that_another_bridge_made_are_found(segments: tuple[Instance, Sto
     group = tables.group_put("g")
     made = {queue: other.offset_put(group, queue) for queue in topic.queues}
     assert tables.group_offsets(group) == made and tables.group_offsets(group + 1) == {}
+    put(tables, "bills")
+    bills = tables.topic("bills")
+    assert bills is not None
+    more = {queue: other.offset_put(group, queue) for queue in bills.queues}
+    assert [tables.offset_slot(group, queue) for queue in bills.queues] == list(more.values())
+    assert tables.group_offsets(group) == made | more
+
+
+def test_places_already_known_are_not_read_again(segments: tuple[Instance, Store], tables: StoreTables) -> None:
+    _, store = segments
+    put(tables, "orders")
+    topic = tables.topic("orders")
+    assert topic is not None
+    slots = [tables.offset_put(tables.group_put("g"), queue) for queue in topic.queues]
+    assert store.offset_counts(len(slots)) == store.offset_counts(1 << 31) == b""
+    assert store.offset_counts(1) == store.offset_counts()[16:] and len(store.offset_counts(1)) == 16 * (len(slots) - 1)
 
 
 def test_settings_of_a_group_are_kept_as_they_are(tables: StoreTables) -> None:

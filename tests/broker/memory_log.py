@@ -6,7 +6,7 @@ from typing import Any
 
 from shmq.daemon.broker.log import LOCAL_HOST, NewRecord, Pulled, Stored
 from shmq.daemon.broker.tables import QueueBounds, Topic
-from shmq.errors import ShmqError, UsageError
+from shmq.errors import ShmqError, StoreError, UsageError
 from shmq.message import parse_properties
 from shmq.shm.core import tag_hash
 
@@ -24,6 +24,7 @@ class MemoryLog:
         self.end = 0
         self.held_durable_end: int | None = None
         self.error: ShmqError | None = None
+        self.unreadable: set[int] = set()  # queues whose files cannot be mapped
 
     @property
     def durable_end(self) -> int:
@@ -73,6 +74,8 @@ class MemoryLog:
     def read(
         self, queue: int, queue_offset: int, *, count_max: int, bytes_max: int, tags: Sequence[int] | None = None
     ) -> Pulled:
+        if queue in self.unreadable:
+            raise StoreError("mapping a log file: no memory")
         found: list[bytes] = []
         size = 0
         offset = queue_offset

@@ -326,3 +326,12 @@ class RegistryMachine(RuleBasedStateMachine):
 
 
 TestRegistryMachine = RegistryMachine.TestCase
+
+
+def test_a_producer_group_has_as_many_members_as_a_consumer_group_may_have(registry: GroupRegistry) -> None:
+    for number in range(LIMITS.members_per_group_max):
+        registry.heartbeat(remote(1), beat(f"p{number}", producers=("g",)), 0)
+    with pytest.raises(FlowControl):
+        registry.heartbeat(remote(1), beat("one more", producers=("g",)), 0)
+    registry.heartbeat(remote(1), beat("p0", producers=("g",)), 1)
+    assert len(registry.producers()["g"]) == LIMITS.members_per_group_max

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shmq.daemon.broker.broker import Broker
-from shmq.daemon.broker.effects import Effect, Reply
+from shmq.daemon.broker.effects import Effect, Reply, Report
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.settings import BrokerSettings
@@ -17,6 +17,7 @@ from shmq.message import parse_properties
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body
 from shmq.protocol.codes import Request
 from shmq.protocol.command import FLAG_ONEWAY, Command
+from tests.broker.memory_log import MemoryLog
 
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 SUSPEND_MS = 15_000
@@ -138,6 +139,8 @@ def test_a_consumer_that_is_sent_elsewhere_leaves_a_message_about_it(consumer: C
         "offsetRequest": 9,
     }
     assert parse_properties(record.properties.decode()) == {"TAGS": "g", "KEYS": "g"}
+    assert consumer.effects(1, HELD, connection=2, topic="OFFSET_MOVED_EVENT") == []
+    assert [(connection, code) for connection, code, _ in replies(consumer.effects(9))] == [(1, 21), (2, 0)]
 
 
 @pytest.mark.parametrize(
@@ -333,3 +336,45 @@ def test_nobody_holds_more_pulls_than_there_is_room_for(tables: Any, log: Any, s
     assert consumer.pull(0, HELD, connection=2).code == 2
     consumer.broker.disconnected(1, 0)
     assert consumer.effects(0, HELD, connection=2) == []
+
+
+def test_a_queue_that_cannot_be_read_costs_the_other_waiting_pulls_nothing(consumer: Consumer) -> None:
+    consumer.effects(0, HELD, connection=2, queueId=1)
+    consumer.effects(0, HELD)
+    other = consumer.tables.topic("orders").queues[1]
+    consumer.log.unreadable.add(other)
+    consumer.put(b"a")
+    consumer.log.append(consumer.tables.topic("orders"), 1, NewRecord(b"b"))
+    effects = replies(consumer.broker.arrived([other, consumer.queue], 1))
+    assert [(connection, code) for connection, code, _ in effects] == [(2, 14), (1, 0)]
+    assert consumer.broker.wanted.is_nothing
+
+
+def test_a_waiting_pull_ends_in_time_although_another_part_of_the_broker_fails(
+    new_tables: Any, settings: BrokerSettings
+) -> None:
+    tables = new_tables(group_max=1)  # none is left for the delivery of delayed messages
+    consumer = Consumer(tables, MemoryLog(tables), settings)
+    consumer.effects(0, HELD)
+    tables.topic_put("SCHEDULE_TOPIC_XXXX", read_queues=18, write_queues=18, perm=6, flags=0, kind=0)
+    consumer.log.append(tables.topic("SCHEDULE_TOPIC_XXXX"), 0, NewRecord(b"later"))
+    effects = consumer.broker.tick(SUSPEND_MS)
+    assert [code for _, code, _ in replies(effects)] == [19]
+    assert any(isinstance(effect, Report) and "DelayService failed" in effect.text for effect in effects)
+
+
+def test_a_waiting_pull_keeps_only_what_it_is_answered_from(consumer: Consumer) -> None:
+    ext = {"junk": "x" * 1000, "topic": "orders", "queueId": "0", "queueOffset": "0", "maxMsgNums": "1"}
+    ext |= {"consumerGroup": "g", "sysFlag": str(HELD), "commitOffset": "0", "suspendTimeoutMillis": "9"}
+    ext |= {"subVersion": "1"}
+    assert consumer.broker.handle(1, Command(code=11, ext=ext, body=b"x" * 4096), 0) == []
+    pulling: Any = consumer.broker._pulling
+    (held,) = pulling.holding.of(consumer.queue)
+    assert held.call.command.body == b"" and "junk" not in held.call.ext
+    consumer.put(b"a")
+    assert replies(consumer.broker.arrived([consumer.queue], 1)) == [(1, 0, b"0|orders|a")]
+
+
+def test_an_expression_longer_than_a_heartbeat_may_hold_is_refused(consumer: Consumer) -> None:
+    consumer.put(b"a")
+    assert consumer.pull(subscription="a||" * 2000).code == 23

@@ -76,6 +76,15 @@ def test_a_start_that_is_written_down_and_a_step_back_are_no_gets(scene: Scene) 
     assert scene.total("GROUP_GET_NUMS", "orders@billing") == 0
 
 
+def test_an_offset_beyond_the_end_counts_up_to_the_end(scene: Scene) -> None:
+    scene.put(0, 100, 10_000)
+    scene.commit(0, 90)
+    scene.tick()
+    scene.commit(0, (1 << 63) - 1)
+    scene.tick()
+    assert scene.total("GROUP_GET_NUMS", "orders@billing") == 10
+
+
 def test_what_was_there_before_the_first_look_is_not_counted(tables: Any) -> None:
     tables.topic_put("old", read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
     tables.bounds[tables.topic("old").queues[0]] = QueueBounds(0, 1000)

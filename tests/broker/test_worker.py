@@ -148,6 +148,16 @@ def test_a_relayed_connection_is_a_tcp_client_with_that_clients_address(pair: Pa
     assert "Producer: 10.0.0.9:5" in str(reply.command.remark)
 
 
+def test_the_addresses_of_an_ipv6_client_are_what_its_bridge_saw(pair: Pair) -> None:
+    pair.process(8)
+    seen = Address("fe80::1%eth0", 5)
+    pair.ask(pair.primary, 8, Request.RELAY, {"remote": str(seen), "local": "[::1]:10911"}, flag=FLAG_ONEWAY)
+    (reply,) = pair.ask(pair.primary, 8, 310, SEND | {"e": "99"})
+    assert f"Producer: {seen}" in str(reply.command.remark)
+    (reply,) = pair.ask(pair.primary, 8, 310, SEND)
+    assert reply.command.ext["msgId"].startswith("00000000000000000000000000000001")
+
+
 @pytest.mark.parametrize(
     "ext",
     [{}, {"remote": "x", "local": "127.0.0.1:1"}, {"remote": ":1", "local": "a:1"}, {"remote": "a:b", "local": ""}],

@@ -7,9 +7,10 @@ from shmq.daemon.broker.requests import Address
 from shmq.daemon.nameserver.embedded import Embedded, TopicSource
 from shmq.daemon.nameserver.nameserver import NameServer
 from shmq.daemon.nameserver.registration import QueueEntry
-from shmq.daemon.nameserver.settings import NameServerSettings
+from shmq.daemon.nameserver.settings import NameServerSettings, with_room_for
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
+from shmq.shm.segment import SegmentSizes
 from tests.broker.conftest import MemoryTables
 
 
@@ -49,3 +50,10 @@ def test_a_change_is_in_the_very_next_answer_and_a_refused_one_is_reported_once(
     assert ask("orders") == (Response.SUCCESS, 0)
     tables.topic_delete("orders")
     assert (ask("orders"), ask("bills")) == ((Response.TOPIC_NOT_EXIST, 0), (Response.SUCCESS, 0))
+
+
+def test_beside_a_broker_there_is_room_for_all_its_topics_and_for_those_of_others() -> None:
+    usual = NameServerSettings()
+    settings = with_room_for(1 << 20)
+    assert settings.topics_max - usual.topics_max == settings.routes_max - usual.routes_max == 1 << 20
+    assert usual.topics_max > SegmentSizes().topic_max  # of a broker registered elsewhere

@@ -1,0 +1,121 @@
+"""What the bridge makes of effects: one timer for all wishes, no fault that ends it, no reset that is lost."""
+
+import asyncio
+import contextlib
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+from shmq.daemon.bridge.bridge import Bridge
+from shmq.daemon.bridge.limits import BridgeLimits
+from shmq.daemon.bridge.logic import QuietLogic
+from shmq.daemon.broker.effects import Effect, Notify, Reply, Wake
+from shmq.protocol.codes import Request
+from shmq.protocol.command import Command, oneway
+from shmq.protocol.header import CommandDecoder, encode_command
+
+LONG = 4 << 20  # bytes; no socket takes that at once
+
+
+class Scripted(QuietLogic):
+    """Answers every command with the effects a test wants."""
+
+    def __init__(self, answer: Callable[[int, Command], Sequence[Effect]] = lambda *_: ()) -> None:
+        self.answer = answer
+        self.wakings = 0
+        self.wishes: list[Effect] = []
+        self.fault: Exception | None = None
+
+    def connected(self, connection_id: int, peer: Any, now_ms: int, *, remote: Any = None, local: Any = None) -> None:
+        pass
+
+    def handle(self, connection_id: int, command: Command, now_ms: int) -> Sequence[Effect]:
+        return self.answer(connection_id, command)
+
+    def disconnected(self, connection_id: int, now_ms: int) -> Sequence[Effect]:
+        return ()
+
+    def woken(self, now_ms: int) -> Sequence[Effect]:
+        self.wakings += 1
+        return ()
+
+    def tick(self, now_ms: int) -> Sequence[Effect]:
+        if self.fault is not None:
+            raise self.fault
+        return self.wishes
+
+
+@contextlib.asynccontextmanager
+async def bridge_of(logic: Scripted, logged: list[str]) -> AsyncIterator[tuple[Bridge, str]]:
+    bridge = Bridge(logic, lambda event, **_: logged.append(event), limits=BridgeLimits())
+    with tempfile.TemporaryDirectory(prefix="shmq-") as directory, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{directory}/s")
+        listener.listen()
+        listener.setblocking(False)
+        bridge.listen(listener)
+        try:
+            yield bridge, f"{directory}/s"
+        finally:
+            bridge.close()
+
+
+def test_wishes_to_be_woken_share_one_timer_and_the_earliest_counts() -> None:
+    async def scene() -> int:
+        logic = Scripted()
+        async with bridge_of(logic, []) as (bridge, _):
+            logic.wishes = [Wake(60_000), Wake(30), Wake(40), Wake(50)]
+            for _ in range(10):
+                bridge.tick()
+            async with asyncio.timeout(20):
+                while not logic.wakings:
+                    await asyncio.sleep(0.005)
+            await asyncio.sleep(0.1)  # longer than the wishes behind the earliest
+            return logic.wakings
+
+    assert asyncio.run(scene()) == 1
+
+
+def test_a_fault_in_a_tick_is_one_line_in_the_log() -> None:
+    logged: list[str] = []
+
+    async def scene() -> None:
+        logic = Scripted()
+        logic.fault = KeyError("broken on purpose")
+        async with bridge_of(logic, logged) as (bridge, _):
+            bridge.tick()
+
+    asyncio.run(scene())
+    assert logged == ["internal.error"]
+
+
+def test_a_peer_that_is_slow_to_read_gets_every_reset_and_each_group_s_change_once() -> None:
+    def answer(connection_id: int, command: Command) -> Sequence[Effect]:
+        resets = [
+            oneway(Request.RESET_CONSUMER_CLIENT_OFFSET, {"group": "g", "topic": topic}, opaque=opaque)
+            for opaque, topic in enumerate(("a", "b"), 100)
+        ]
+        changes = [
+            oneway(Request.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, opaque=opaque)
+            for opaque, group in enumerate(("g", "h", "g"), 200)
+        ]
+        return [
+            Reply(connection_id, command.reply(body=bytes(LONG))),
+            *(Notify(connection_id, notice) for notice in (*resets, *changes)),
+        ]
+
+    async def scene() -> list[tuple[int, str]]:
+        seen: list[tuple[int, str]] = []
+        async with bridge_of(Scripted(answer), []) as (_, path), asyncio.timeout(20):
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(encode_command(Command(code=1, opaque=1)))
+            decoder = CommandDecoder()
+            while len(seen) < 5:
+                decoder.feed(await reader.read(1 << 16))
+                while (command := decoder.take()) is not None:
+                    about = command.ext.get("topic") or command.ext.get("consumerGroup", "")
+                    seen.append((command.code, about))
+            writer.close()
+        return seen
+
+    assert asyncio.run(scene()) == [(0, ""), (220, "a"), (220, "b"), (40, "g"), (40, "h")]
