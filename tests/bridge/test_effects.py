@@ -146,3 +146,27 @@ def test_what_a_primary_bridge_does_not_read_is_bounded() -> None:
         return written
 
     assert 8 << 20 < asyncio.run(scene()) < 32 << 20
+
+
+def test_a_long_frame_has_longer_to_come_the_more_of_it_is_here() -> None:
+    async def scene() -> list[bool]:
+        alive = []
+        limits = BridgeLimits()
+        async with bridge_of(Scripted(), []) as (bridge, path), asyncio.timeout(20):
+            for size in (1 << 10, 512 << 10):
+                _, writer = await asyncio.open_unix_connection(path)
+                writer.write(encode_command(Command(code=1, body=bytes(768 << 10)))[:size])
+                await writer.drain()
+                while bridge.budget.held_bytes != size:
+                    await asyncio.sleep(0.005)
+                (connection,) = bridge._connections.values()
+                needed = limits.first_frame_timeout + size / limits.frame_bytes_per_second_min
+                for late in (-0.5, 0.5):
+                    connection.check_time(bridge.now() + needed + late)
+                    alive.append(connection._closing_since is None)
+                while bridge._connections:
+                    await asyncio.sleep(0.005)
+                writer.close()
+        return alive
+
+    assert asyncio.run(scene()) == [True, False, True, False]
