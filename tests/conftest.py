@@ -3,6 +3,11 @@
 import importlib.util
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A busy machine is no failure: nothing is judged by how long it took.
+settings.register_profile("shmq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shmq")
 
 
 def pytest_configure(config: pytest.Config) -> None:

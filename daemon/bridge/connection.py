@@ -236,8 +236,8 @@ class BridgeConnection(asyncio.Protocol):
         if self._closing_since is not None:
             if now - self._closing_since > limits.close_timeout:
                 self.abort(self._reason)
-        elif self._frame_is_owed and now - (self._frame_since or now) > limits.first_frame_timeout:
-            self.abort(f"no complete frame within {limits.first_frame_timeout:g} s")
+        elif self._frame_is_owed and now - (self._frame_since or now) > self._frame_timeout:
+            self.abort(f"no complete frame within {self._frame_timeout:.3g} s")
         elif now - self._idle_since > self._idle_timeout:
             self.abort(f"idle for {self._idle_timeout:g} s")
 
@@ -245,6 +245,12 @@ class BridgeConnection(asyncio.Protocol):
     def _frame_is_owed(self) -> bool:
         # A peer that does not read its replies is not read either; an unfinished frame is then our doing.
         return self._frame_since is not None and not self._is_writing_paused
+
+    @property
+    def _frame_timeout(self) -> float:
+        # What has come pays for more time: a long message over a slow line is no attack.
+        limits = self._host.limits
+        return limits.first_frame_timeout + self._decoder.buffered_bytes / limits.frame_bytes_per_second_min
 
     # -- inside
 

@@ -24,7 +24,8 @@ class BridgeLimits:
     write_bytes_high: int = 256 << 10  # above it the connection's requests wait until it reads
     in_flight_bytes_max: int = 256 << 20  # unfinished frames and unread replies of all connections
     unproven_bytes_max: int = 32 << 20  # of all that have not yet shown an account, where one is needed
-    first_frame_timeout: float = 5.0  # also from the first byte of any frame to its last
+    first_frame_timeout: float = 5.0  # also from the first byte of any frame to its last, and longer for long frames:
+    frame_bytes_per_second_min: int = 64 << 10  # a slow line may need a minute for the longest message
     unattached_idle_timeout: float = 120.0  # of a local peer; an attached client may be silent for ever
     tcp_idle_timeout: float = 120.0  # RocketMQ's: nothing read and nothing written; its clients beat every 30 s
     held_notices_max: int = 1024  # of one connection that does not read

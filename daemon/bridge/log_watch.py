@@ -7,6 +7,7 @@ Owns that thread. It does not know who waits for a message, nor why.
 Invariants:
  1. The thread sleeps on what was published last, and reports news once for each publication.
  2. Nothing that became visible between two publications is missed: the core looks before it sleeps.
+ 3. A store that cannot be waited on now is tried again each second; a reason is told once.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class LogWatch:
     Args:
         news: called in the loop with the queues (by index) that may have new visible messages; the durable end may have
             risen too. It has to end with `publish`.
-        failed: called in the loop when the store can no longer be waited on.
+        failed: called in the loop when the store cannot be waited on.
     """
 
     def __init__(
@@ -66,16 +67,26 @@ class LogWatch:
         self._thread.join(_STOP_SECONDS)
 
     def _run(self) -> None:
-        seen = 0
+        seen, complaint = 0, ""
         while (taken := self._take(seen)) is not None:
             seen, wanted = taken
             try:
                 queues = self._sleep(seen, wanted)
                 if queues is not None:
                     self._tell(self._news, queues)
+                complaint = ""
             except ShmqError as error:
-                self._tell(self._failed, error)
-                return
+                if str(error) != complaint:
+                    complaint = str(error)
+                    self._tell(self._failed, error)
+                seen = self._pause()
+
+    def _pause(self) -> int:
+        """Wait a moment, no longer than until the end; return the version that lets the same be tried again."""
+        with self._changed:
+            self._is_waiting = False
+            self._changed.wait_for(lambda: self._is_stopped, _SLICE_SECONDS)
+        return 0
 
     def _take(self, seen: int) -> tuple[int, Wanted] | None:
         """The next publication that there is something to wait for in; None at the end."""

@@ -29,7 +29,7 @@ from shmq.protocol.header import decode_header, encode_command
 
 _CONNECT_SECONDS = 5.0  # the primary bridge is started again within one
 _PAUSE_SECONDS = 0.05
-_WAITING_BYTES_MAX = 8 << 20  # of one client, while the primary bridge is not there
+_WAITING_BYTES_MAX = 8 << 20  # of one client, while the primary bridge is not there or does not read
 
 
 class _Upstream(asyncio.Protocol):
@@ -71,11 +71,14 @@ class _Upstream(asyncio.Protocol):
             self.give_up("the primary bridge is gone")
 
     def send(self, command: Command) -> None:
+        data = encode_command(command)
         if not (command.is_oneway or command.is_reply):
             self._unanswered += 1
-        data = encode_command(command)
         if self._transport is not None:
             self._transport.write(data)
+            if self._transport.get_write_buffer_size() > _WAITING_BYTES_MAX:
+                self._transport.abort()
+                self.give_up("too much for the primary bridge, which does not read")
             return
         self._waiting.append(data)
         self._waiting_bytes += len(data)

@@ -84,7 +84,7 @@ class Statistics:
 
     def __init__(self) -> None:
         self._counters: dict[tuple[str, str], _Counter] = {}
-        self._sampled_ms = 0
+        self._due_ms = 0
 
     def add(self, name: str, key: str, value: int, now_ms: int, *, times: int = 1) -> None:
         """Count `value`, in so many countings."""
@@ -99,9 +99,10 @@ class Statistics:
 
     def tick(self, now_ms: int) -> None:
         """Take the snapshots that are due, and forget who has been silent for a day."""
-        if now_ms - self._sampled_ms < _SECOND_MS:
+        if now_ms < self._due_ms:
             return
-        self._sampled_ms = now_ms
+        every_ms, _ = _MINUTE  # the beats of the longer windows are beats of this one too
+        self._due_ms = (now_ms // every_ms + 1) * every_ms
         silent = []
         for key, counter in self._counters.items():
             counter.sample(now_ms)

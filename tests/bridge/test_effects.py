@@ -5,12 +5,14 @@ import contextlib
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.logic import QuietLogic
-from shmq.daemon.broker.effects import Effect, Notify, Reply, Wake
+from shmq.daemon.bridge.upstream import Upstreams
+from shmq.daemon.broker.effects import Effect, Forward, Notify, Reply, Wake
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command, oneway
 from shmq.protocol.header import CommandDecoder, encode_command
@@ -47,8 +49,10 @@ class Scripted(QuietLogic):
 
 
 @contextlib.asynccontextmanager
-async def bridge_of(logic: Scripted, logged: list[str]) -> AsyncIterator[tuple[Bridge, str]]:
-    bridge = Bridge(logic, lambda event, **_: logged.append(event), limits=BridgeLimits())
+async def bridge_of(
+    logic: Scripted, logged: list[str], upstreams: Upstreams | None = None
+) -> AsyncIterator[tuple[Bridge, str]]:
+    bridge = Bridge(logic, lambda event, **_: logged.append(event), limits=BridgeLimits(), upstreams=upstreams)
     with tempfile.TemporaryDirectory(prefix="shmq-") as directory, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{directory}/s")
         listener.listen()
@@ -119,3 +123,50 @@ def test_a_peer_that_is_slow_to_read_gets_every_reset_and_each_group_s_change_on
         return seen
 
     assert asyncio.run(scene()) == [(0, ""), (220, "a"), (220, "b"), (40, "g"), (40, "h")]
+
+
+def test_what_a_primary_bridge_does_not_read_is_bounded() -> None:
+    async def scene() -> int:
+        written = 0
+        with tempfile.TemporaryDirectory(prefix="shmq-") as directory, socket.socket(socket.AF_UNIX) as silent:
+            silent.bind(f"{directory}/p")
+            silent.listen()  # the kernel takes connections for it, and nobody ever reads one
+            upstreams = Upstreams(Path(directory, "p"))
+            logic = Scripted(lambda connection_id, command: [Forward(connection_id, command)])
+            async with bridge_of(logic, [], upstreams) as (_, path), asyncio.timeout(30):
+                _, writer = await asyncio.open_unix_connection(path)
+                data = encode_command(Command(code=1, opaque=1, body=bytes(512 << 10)))
+                with contextlib.suppress(ConnectionError):
+                    while written < 64 << 20:
+                        writer.write(data)
+                        await writer.drain()
+                        written += len(data)
+                writer.close()
+                upstreams.close()
+        return written
+
+    assert 8 << 20 < asyncio.run(scene()) < 32 << 20
+
+
+def test_a_long_frame_has_longer_to_come_the_more_of_it_is_here() -> None:
+    async def scene() -> list[bool]:
+        alive = []
+        limits = BridgeLimits()
+        async with bridge_of(Scripted(), []) as (bridge, path), asyncio.timeout(20):
+            for size in (1 << 10, 512 << 10):
+                _, writer = await asyncio.open_unix_connection(path)
+                writer.write(encode_command(Command(code=1, body=bytes(768 << 10)))[:size])
+                await writer.drain()
+                while bridge.budget.held_bytes != size:
+                    await asyncio.sleep(0.005)
+                (connection,) = bridge._connections.values()
+                needed = limits.first_frame_timeout + size / limits.frame_bytes_per_second_min
+                for late in (-0.5, 0.5):
+                    connection.check_time(bridge.now() + needed + late)
+                    alive.append(connection._closing_since is None)
+                while bridge._connections:
+                    await asyncio.sleep(0.005)
+                writer.close()
+        return alive
+
+    assert asyncio.run(scene()) == [True, False, True, False]

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -398,6 +399,23 @@ def test_an_operator_can_reset_a_group_that_reads(
         words = ("resetOffsetByTime", "-n", target.name_server, "-g", group, "-t", topic, "-s", "1000", "-f", "true")
         mqadmin("4" if target.kind == STOCK_4 else "5", *words)
         assert [take(subscription).body for _ in range(2)] == [b"1", b"2"]
+
+
+def test_an_operator_can_have_a_listener_consume_a_message_again(
+    mqadmin: Callable[..., str], target: Target, mq: shmq.Connection, topic: str, named: Named
+) -> None:
+    group = named("group")
+    seen: list[shmq.Message] = []
+    mq.listener(topic, group=group)(seen.append)
+    mq.start()
+    mq.send(topic, b"once more")
+    eventually(lambda: seen, "delivered", PATIENCE)
+    host, _, port = target.broker_address.partition(":")
+    offset_id = f"{socket.inet_aton(host).hex()}{int(port):08x}{seen[0].log_position:016x}".upper()
+    words = ["-n", target.name_server, "-i", offset_id, "-g", group, "-d", mq.client_id]
+    version = "4" if target.kind == STOCK_4 else "5"
+    said = mqadmin(version, "queryMsgById", *words, *(["-t", topic] if version == "5" else []))
+    assert "CR_SUCCESS" in said and [message.body for message in seen] == [b"once more"] * 2
 
 
 # -- asyncio

@@ -34,12 +34,18 @@ java_lines = pytest.mark.parametrize("java_version", ["4", "5"])
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """Our broker with accounts."""
+def accounts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of the accounts."""
     path = tmp_path_factory.mktemp("acl") / "plain_acl.yml"
     path.write_text(ACL)
     path.chmod(0o600)
-    with start_ours(acl=str(path)) as target:
+    return path
+
+
+@pytest.fixture(scope="module")
+def guarded(accounts: Path) -> Iterator[Target]:
+    """Our broker with accounts."""
+    with start_ours(acl=str(accounts)) as target:
         yield target
 
 
@@ -115,6 +121,25 @@ def test_a_consumer_with_an_account_receives(
     java_client.do("push", name=name, group="workers", **arguments, **CONSUMER)
     java_client.expect(name, 1)
     java_client.do("push-close", name=name)
+
+
+def test_over_three_bridges_accounts_send_and_receive_as_over_one(
+    client_of: Callable[[str], LineClient], accounts: Path, named: Callable[[str], str]
+) -> None:
+    client, name = client_of("java-4"), named("bridges")
+    with start_ours(acl=str(accounts), bridges=3) as target:
+        client.do("producer", name=name, group=name, nameServer=target.name_server, **PRODUCER)
+        sent = client.do("send", name=name, topic="orders", bodies=["one", "two", "three"])
+        assert [each["status"] for each in sent] == ["SEND_OK"] * 3
+        with pytest.raises(ClientError) as caught:
+            client.do("send", name=name, topic="logs", bodies=["x"])
+        assert caught.value.code == 1
+        consumer = {"topic": "orders", "group": "workers", "nameServer": target.name_server}
+        client.do("push", name=f"{name}-push", **consumer, **CONSUMER)
+        received = client.expect(f"{name}-push", 3)
+        assert {each["body"] for each in received} == {"one", "two", "three"}
+        client.do("push-close", name=f"{name}-push")
+        client.do("producer-close", name=name)
 
 
 _CPP = """

@@ -59,8 +59,9 @@ class Duties:
             return request.reply()
         if request.code == Request.GET_CONSUMER_STATUS_FROM_CLIENT:
             topic = request.ext.get("topic", "")
-            queues = [queue for reader in readers for queue in reader.queues if queue.queue.topic == topic]
-            return request.reply(body=dumps({"messageQueueTable": {queue.queue: queue.committed for queue in queues}}))
+            progress = (entry for reader in readers for entry in reader.progress())
+            table = {queue.queue: offset for queue, offset in progress if queue.queue.topic == topic}
+            return request.reply(body=dumps({"messageQueueTable": table}))
         if request.code == Request.GET_CONSUMER_RUNNING_INFO:
             return request.reply(body=dumps(self._running_info(readers)))
         if request.code == Request.CONSUME_MESSAGE_DIRECTLY:
@@ -91,7 +92,7 @@ class Duties:
         ]
         return {
             "jstack": None,
-            "mqTable": {queue.queue: queue.info() for reader in readers for queue in reader.queues},
+            "mqTable": {queue: info for reader in readers for queue, info in reader.infos()},
             "properties": {
                 "PROP_CLIENT_VERSION": f"shmq {__version__} ({PROTOCOL_VERSION})",
                 "PROP_CONSUMEORDERLY": str(any(reader.spec.ordered for reader in readers)).lower(),

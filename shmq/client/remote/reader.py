@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shmq.client import options
@@ -27,6 +28,7 @@ from shmq.shm.core import Message, message_reopen, records_read
 
 if TYPE_CHECKING:
     from shmq.client.remote.session import RemoteSession
+    from shmq.protocol.dialect import MessageQueue
 
 
 class Owner(Protocol):
@@ -178,10 +180,24 @@ class RemoteReader:
 
     def assigned(self) -> list[tuple[str, int, int, int, int]]:
         """Return (topic, queue index, queue id, next offset, lowest offset not settled) of each queue."""
-        return [
-            (queue.queue.topic, number, number, self._position(queue), queue.committed)
-            for number, queue in list(self._queues.items())
-        ]
+        with self._lock():
+            return [
+                (queue.queue.topic, number, number, self._position(queue), queue.committed)
+                for number, queue in self._queues.items()
+            ]
+
+    def progress(self) -> list[tuple[ProcessQueue, int]]:
+        """Return each queue with its lowest offset not settled."""
+        with self.changed:
+            return [(queue, queue.committed) for queue in self._queues.values()]
+
+    def infos(self) -> list[tuple[MessageQueue, dict[str, Any]]]:
+        """Return RocketMQ's ProcessQueueInfo of each queue."""
+        with self.changed:
+            return [(queue.queue, queue.info()) for queue in self._queues.values()]
+
+    def _lock(self) -> AbstractContextManager[Any]:
+        return self.changed if self._pid == os.getpid() else nullcontext()
 
     def _position(self, queue: ProcessQueue) -> int:
         return queue.waiting[0].offset if queue.waiting else queue.next_offset

@@ -20,6 +20,7 @@ from shmq.client.remote.share import LOCK_RENEWAL
 from shmq.errors import ShmqError
 
 if TYPE_CHECKING:
+    from shmq.client.remote.process_queue import ProcessQueue
     from shmq.client.remote.session import RemoteSession
 
 COMMIT_INTERVAL: Final = 5.0
@@ -80,15 +81,18 @@ class Upkeep:
             if not reader.commits:
                 continue
             assert reader.spec.group is not None
-            for queue in reader.queues:
-                offset = queue.committed
+            for queue, offset in reader.progress():
                 if offset != queue.stored_offset:
-                    await session.queues.commit(reader.spec.group, queue.queue, offset, session.timeout, oneway=True)
-                    queue.stored_offset = offset
+                    await _quietly(self._commit_one(reader.spec.group, queue, offset))
+
+    async def _commit_one(self, group: str, queue: ProcessQueue, offset: int) -> None:
+        session = self._session
+        await session.queues.commit(group, queue.queue, offset, session.timeout, oneway=True)
+        queue.stored_offset = offset
 
     async def _keep_locks(self) -> None:
         for share in self._session.shares:
-            await share.keep_locks()
+            await _quietly(share.keep_locks())
 
 
 async def _quietly(work: Awaitable[None]) -> None:
@@ -98,3 +102,8 @@ async def _quietly(work: Awaitable[None]) -> None:
         import logging
 
         logging.getLogger("shmq").debug("a round of upkeep failed and is repeated: %s", error)
+    except Exception:
+        import logging
+
+        # A fault of ours in one round: the next ones matter more, as offsets and heartbeats depend on them.
+        logging.getLogger("shmq").exception("a round of upkeep failed and is repeated")
