@@ -1,27 +1,51 @@
 """The event loop of a process that serves sockets.
 
-Owns which loop there is and what becomes of faults in it. It does not know what runs in it.
+Owns which loop there is, what becomes of faults in it and which signals end it. It does not know what runs in it.
+
+Rule: when the loop is over, the signals mean again what they meant before; a closed uvloop would swallow them for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable, Coroutine
+import signal
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from shmq.daemon.event_log import EventLog
 
+_STOPS = (signal.SIGTERM, signal.SIGINT)
+
 
 def run_loop(main: Coroutine[Any, Any, int], log: EventLog) -> int:
     """Run the one coroutine of a process to its end and return its exit status."""
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with _signals_restored(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
         loop = runner.get_loop()
         # Faults in callbacks end their connection; the loop's own report would be many lines a second.
         loop.set_exception_handler(
             lambda _, context: log("loop.error", reason=repr(context.get("exception") or context))
         )
         return runner.run(main)
+
+
+def stop_event() -> asyncio.Event:
+    """Return what SIGTERM and SIGINT set from now on; called inside the loop."""
+    stop = asyncio.Event()
+    for number in _STOPS:
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+@contextmanager
+def _signals_restored() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in _STOPS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:

@@ -17,7 +17,7 @@ import time
 from dataclasses import replace
 
 from shmq.daemon.bridge.bridge import Bridge
-from shmq.daemon.bridge.event_loop import run_loop
+from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.listener import Listener
 from shmq.daemon.bridge.store_index import StoreIndex
@@ -29,7 +29,6 @@ from shmq.daemon.bridge.surroundings import (
     open_surroundings,
     raise_descriptor_limit,
     serve_until_stopped,
-    stop_event,
     watch_log,
 )
 from shmq.daemon.bridge.tcp_listener import TcpListener, listen_with_vip

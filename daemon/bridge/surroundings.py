@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import os
 import resource
-import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -182,15 +181,6 @@ def listen_on_tcp(around: Surroundings, bridge: Bridge) -> None:
     """Accept from the TCP listeners."""
     for number, listener in enumerate(around.listeners):
         bridge.listen(listener.socket, refused=_REFUSED_AT_VIP if number else ())
-
-
-def stop_event() -> asyncio.Event:
-    """Return what SIGTERM and SIGINT set from now on."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    return stop
 
 
 async def serve_until_stopped(around: Surroundings, tick: Callable[[], None], stop: asyncio.Event) -> int:

@@ -11,7 +11,7 @@ import contextlib
 import os
 
 from shmq.daemon.bridge.bridge import Bridge
-from shmq.daemon.bridge.event_loop import run_loop
+from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.group_link import GroupLink
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.surroundings import (
@@ -22,7 +22,6 @@ from shmq.daemon.bridge.surroundings import (
     open_surroundings,
     raise_descriptor_limit,
     serve_until_stopped,
-    stop_event,
     watch_log,
 )
 from shmq.daemon.bridge.tcp_listener import TcpListener, listen_with_vip

@@ -13,12 +13,11 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from shmq.daemon.bridge.event_loop import run_loop
+from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.security import Security
 from shmq.daemon.event_log import EventLog
@@ -72,9 +71,7 @@ def run_nameserver(options: NameServerOptions) -> int:
 
 
 async def _serve(options: NameServerOptions, log: EventLog) -> int:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_event()
     limits = BridgeLimits()
     security = Security(acl=options.acl, tls_mode=options.tls_mode, tls_cert=options.tls_cert, tls_key=options.tls_key)
     face = _start(options, log, limits, security)

@@ -335,6 +335,13 @@ def test_a_second_bridge_refuses_to_start_and_the_first_goes_on(capfd: pytest.Ca
         assert is_served(bridge)
 
 
+def test_signals_mean_what_they_meant_before_when_a_bridge_has_ended(capfd: pytest.CaptureFixture[str]) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    with running() as bridge:
+        failed_start(bridge.options, capfd)  # it runs in this process
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
 class BrokenTables:
     """Every question is a fault of ours."""
 
