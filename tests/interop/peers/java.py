@@ -73,6 +73,8 @@ class LineClient:
             pipe.write(json.dumps({"id": serial, "do": verb, **arguments}).encode() + b"\n")
             pipe.flush()
             answer = self._answers.get(timeout=timeout)
+            while answer["id"] is not None and answer["id"] < serial:  # one that came too late for its own command
+                answer = self._answers.get(timeout=timeout)
         except queue.Empty:
             raise AssertionError(f"no answer to {verb} within {timeout:g} s: {self._child.log}") from None
         except BrokenPipeError:

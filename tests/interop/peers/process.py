@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-STOP_TIMEOUT = 5.0
+STOP_TIMEOUT = 30.0  # a stock broker that stops in order waits for its own threads for seconds
 PR_SET_PDEATHSIG = 1
 LOG_TAIL = 4000
 _libc = ctypes.CDLL(None, use_errno=True)
