@@ -5,7 +5,7 @@ It does not know what a test does. `results` is what ran in this session; `compa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -51,10 +51,19 @@ def covers(*features: str) -> Decorator:
 
 def record(item: pytest.Item, passed: bool) -> None:
     """Remember the outcome of a test that stands for a feature."""
-    marker = item.get_closest_marker("covers")
-    pair = getattr(item, "callspec", None) and item.callspec.params.get("pair")  # type: ignore[attr-defined]
-    if marker is None or not pair or not pair.endswith(f"@{OURS}"):
-        return
-    for feature in marker.args:
-        key = (pair.split("@")[0], feature)
+    for key in _cells(item):
         results[key] = results.get(key, True) and passed
+
+
+def covered(items: Iterable[pytest.Item]) -> set[tuple[str, str]]:
+    """Return client and feature of every test with our broker among these."""
+    return {key for item in items for key in _cells(item)}
+
+
+def _cells(item: pytest.Item) -> list[tuple[str, str]]:
+    marker = item.get_closest_marker("covers")
+    callspec = getattr(item, "callspec", None)
+    pair = callspec.params.get("pair", "") if callspec is not None else ""
+    if marker is None or not pair.endswith(f"@{OURS}"):
+        return []
+    return [(pair.split("@")[0], feature) for feature in marker.args]

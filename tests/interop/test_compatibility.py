@@ -1,0 +1,32 @@
+"""docs/compatibility.md says what the tests of this session found; it runs after all of them (conftest.py)."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.interop.compatibility import DOCUMENT, cell, render, static_lines
+from tests.interop.coverage import CLIENTS, covered, results
+
+
+def test_the_table_says_what_the_tests_found(request: pytest.FixtureRequest) -> None:
+    text = DOCUMENT.read_text()
+    rows = {row.split(" | ")[0].removeprefix("| "): row.strip("| ").split(" | ")[1:] for row in text.splitlines()}
+    for client, feature in covered(request.session.items):
+        assert feature in rows, f"{feature} is not in the table: python -m tests.interop.compatibility"
+        said = rows[feature][list(CLIENTS).index(client)]
+        expected = cell(results, client, feature) if (client, feature) in results else "yes"
+        assert said == expected, f"{feature} with {CLIENTS[client]}: python -m tests.interop.compatibility"
+
+
+def test_the_lists_in_the_document_are_those_of_the_tests() -> None:
+    assert "\n".join(static_lines()) in DOCUMENT.read_text()
+
+
+def test_the_columns_are_the_clients_that_are_tested() -> None:
+    head = next(line for line in DOCUMENT.read_text().splitlines() if line.startswith("| feature"))
+    assert head.strip("| ").split(" | ")[1:] == list(CLIENTS.values())
+
+
+def test_a_failure_is_shown_and_what_was_not_tried_is_not_called_good() -> None:
+    text = render({("go", "batch"): False, ("java-4", "batch"): True})
+    assert "| batch | yes | – | **no** | – | – |" in text
