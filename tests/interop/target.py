@@ -56,4 +56,5 @@ def fresh_stock(version: str) -> Iterator[Target]:
 def start_ours(**settings: Any) -> Iterator[Target]:
     """Start shmq with TCP on free ports."""
     with Broker(tcp=True, **settings) as broker:
-        yield Target(OURS, broker.name_server, broker.broker_address, broker.name)
+        name_server = "" if settings.get("nameservers") else broker.name_server  # with others it embeds none
+        yield Target(OURS, name_server, broker.broker_address, broker.name)

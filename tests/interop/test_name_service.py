@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.interop.conftest import _missing
 from tests.interop.peers.cache import PeerMissing
 from tests.interop.peers.java import JavaClient
 from tests.interop.peers.process import eventually
 from tests.interop.peers.stock import StockBroker
 from tests.interop.peers.wire import Frame, Wire, has_route
-from tests.interop.target import Target, start_ours
+from tests.interop.target import Target, missing, start_ours
 from tests.nameserver.live_nameserver import name_server
 
 REGISTER_TIMEOUT = 40.0  # a stock broker registers every 30 s
@@ -39,7 +38,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
         try:
             broker = StockBroker(request.param, registers_also=server.address)
         except PeerMissing as reason:
-            _missing(reason)
+            missing(reason)
         with broker:
             topics = _all_topics(broker.name_server)
             eventually(lambda: _all_topics(server.address) == topics, "it registers here too", REGISTER_TIMEOUT)
@@ -149,7 +148,7 @@ def test_a_stock_broker_with_our_name_server_alone_registers_serves_and_is_gone_
         try:
             broker = StockBroker(line, registers_with=server.address)
         except PeerMissing as reason:
-            _missing(reason)
+            missing(reason)
         with broker:
             client.do("producer", name=name, group=name, nameServer=server.address)
             sent = client.do("send", name=name, topic=named("topic"), bodies=["one"])
