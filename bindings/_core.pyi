@@ -172,6 +172,8 @@ class Store:
     def keeper_sleep(self, timeout: float, /) -> bool:
         """Sleep until a writer rings (True) or the time passes."""
     def populate(self, position: int, size: int, /) -> None: ...
+    def forget_pages(self) -> None:
+        """Drop our page-table entries of the log more than 32 MiB behind its end; reading finds them again."""
     def dirty_queues(self, limit: int, start: int = 0, /) -> list[tuple[int, int, int]]:
         """(queue index, persisted, offset_max) of queues whose units are not all in files."""
     def units_read(self, queue: int, first: int, count: int, /) -> bytes:

@@ -16,6 +16,11 @@ static void *posix_map(int fd, uint64_t offset, size_t bytes, bool writable)
     return address == MAP_FAILED ? NULL : address;
 }
 
+static int posix_forget(void *address, size_t bytes)
+{
+    return madvise(address, bytes, MADV_DONTNEED);
+}
+
 static int posix_populate(void *address, size_t bytes, bool writable)
 {
     return madvise(address, bytes, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
@@ -61,6 +66,7 @@ const struct shmq_io shmq_io_posix = {
     .map = posix_map,
     .unmap = munmap,
     .populate = posix_populate,
+    .forget = posix_forget,
     .allocate = posix_allocate,
     .sync_data = fdatasync,
     .read_at = posix_read_at,

@@ -16,6 +16,9 @@
 /* For long records, which would pay for such a call at every second append. */
 #define POPULATE_LONG_BYTES (16u << 20)
 
+/* Behind the log end, what shmq_mapping_forget leaves alone: consumers that keep up read there. */
+#define KEPT_BYTES (UINT64_C(32) << 20)
+
 struct shmq_mapping *shmq_mapping_hold(struct shmq_mapping *mapping)
 {
     atomic_fetch_add_explicit(&mapping->references, 1, memory_order_relaxed);
@@ -126,6 +129,19 @@ void shmq_mapping_populate_read(struct shmq_mapping *mapping, uint64_t log_posit
     uint64_t start = (from > mapping->populated_read ? from : mapping->populated_read) / SHMQ_PAGE_BYTES * SHMQ_PAGE_BYTES;
     (void)mapping->io->populate(mapping->data + start, until - start, false);
     mapping->populated_read = until;
+}
+
+void shmq_mapping_forget(struct shmq_store *store)
+{
+    uint64_t end = shmq_load_acquire(&store->log->end);
+    uint64_t below = end > KEPT_BYTES ? (end - KEPT_BYTES) / SHMQ_PAGE_BYTES * SHMQ_PAGE_BYTES : 0;
+    for (size_t i = 0; i < SHMQ_MAPPING_CACHE; i++) {
+        struct shmq_mapping *mapping = store->mappings[i];
+        if (mapping != NULL && mapping->base < below) {
+            uint64_t bytes = below - mapping->base;
+            (void)store->io->forget(mapping->data, bytes < mapping->bytes ? bytes : mapping->bytes);
+        }
+    }
 }
 
 uint64_t shmq_visible_end(const struct shmq_store *store)

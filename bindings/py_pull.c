@@ -251,9 +251,20 @@ static PyObject *store_wake_self(PyStore *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static PyObject *store_forget_pages(PyStore *self, PyObject *Py_UNUSED(ignored))
+{
+    if (!store_check(self)) {
+        return NULL;
+    }
+    shmq_mapping_forget(&self->core); /* with the GIL, which guards the cache of mappings */
+    Py_RETURN_NONE;
+}
+
 PyMethodDef pull_methods[] = {
     {"pull", (PyCFunction)(void (*)(void))store_pull, METH_FASTCALL,
      "Records of one queue, concatenated: (next offset, count, bytes)."},
+    {"forget_pages", (PyCFunction)store_forget_pages, METH_NOARGS,
+     "Drop this process' page-table entries of the log far behind its end."},
     {"record_bytes_at", (PyCFunction)store_record_bytes_at, METH_VARARGS,
      "The bytes of the record at a log position, None when none starts there."},
     {"wait_queues", (PyCFunction)(void (*)(void))store_wait_queues, METH_VARARGS | METH_KEYWORDS,

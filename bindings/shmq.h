@@ -274,6 +274,7 @@ struct shmq_io {
     void *(*map)(int fd, uint64_t offset, size_t bytes, bool writable);
     int (*unmap)(void *address, size_t bytes);
     int (*populate)(void *address, size_t bytes, bool writable);
+    int (*forget)(void *address, size_t bytes); /* drop our page-table entries; what was stored stays in the file */
     int (*allocate)(int fd, uint64_t offset, uint64_t bytes); /* posix_fallocate semantics: returns errno */
     int (*sync_data)(int fd);
     ssize_t (*read_at)(int fd, void *out, size_t bytes, uint64_t offset);
@@ -477,6 +478,8 @@ struct shmq_mapping *shmq_mapping_get(struct shmq_store *store, uint64_t log_pos
 struct shmq_mapping *shmq_mapping_hold(struct shmq_mapping *mapping);
 void shmq_mapping_release(struct shmq_mapping *mapping);
 void shmq_mapping_populate_read(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes);
+/* Drop the page-table entries of this process that lie far behind the log end: they count as its memory. */
+void shmq_mapping_forget(struct shmq_store *store);
 uint64_t shmq_visible_end(const struct shmq_store *store);
 
 /* lock, lock.c: SHMQ_WOULD_BLOCK when deadline_ns is 0 and the lock is taken; repairs after a dead holder */

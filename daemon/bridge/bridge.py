@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from shmq.daemon.bridge.busy_poll import BusyPoll
 from shmq.daemon.bridge.connection import BridgeConnection, Budget
 from shmq.daemon.bridge.limited_log import LimitedLog
 from shmq.daemon.bridge.limits import BridgeLimits
@@ -81,6 +82,7 @@ class Bridge:
         self._accepting: set[asyncio.Task[None]] = set()
         self._doors: list[_Door] = []
         self._is_closed = False
+        self.busy_poll = BusyPoll()
         self._wake: asyncio.TimerHandle | None = None
         self._settled: Callable[[], None] | None = None
         self._version: Callable[[], object] = int

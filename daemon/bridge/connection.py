@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Protocol, cast
 
+from shmq.daemon.bridge.busy_poll import BusyPoll
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.send_path import Origin, Served
 from shmq.daemon.broker.requests import Address, Peer
@@ -50,6 +51,7 @@ class Host(Protocol):
     """What a connection needs of the bridge."""
 
     limits: BridgeLimits
+    busy_poll: BusyPoll
     budget: Budget
     unproven: Budget
 
@@ -138,6 +140,8 @@ class BridgeConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing_since is not None:
             return
+        if self.peer is None:
+            self._host.busy_poll.arrived()
         if self._origin is not None:
             data = self._serve_sends(data, self._origin)
             if not data:

@@ -105,6 +105,7 @@ class LogSpace:
         if seconds >= _RATE_SECONDS:
             self._rate = (log_end - self._measured_end) / seconds
             self._measured_at, self._measured_end = now, log_end
+            self._store.forget_pages()
         return max(1, min(_SPARE_MAX, math.ceil(self._rate / self._files.file_bytes)))
 
     def _populate(self) -> None:

@@ -29,7 +29,7 @@ def test_scribbled_memory_is_answered(mode: str) -> None:
     assert figures["mode"] == mode
     # The scribbling neither went unnoticed nor left nothing to do.
     assert figures["answers"][OK] > 1000
-    assert figures["answers"][CORRUPT] > 10
+    assert figures["answers"][CORRUPT] > 0  # how many depends on how the two threads are scheduled
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,8 @@ def test_we_open_what_a_stock_broker_wrote(
     ours = Broker(tcp=True, file_bytes=FILE_BYTES)
     shutil.copytree(broker.store, ours.store, ignore=shutil.ignore_patterns("lock"))
     with ours:
-        check(client, ours.name_server, ours.name, written, named("reader"))
+        # A stock broker that delivered in time may not have written how far it was.
+        check(client, ours.name_server, ours.name, written, named("reader"), is_first=False)
         send_more(client, ours.name_server, ours.name, written, named("more"))
 
 
