@@ -61,7 +61,9 @@ def test_a_child_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     )
     root = Path(__file__).resolve().parents[2]
     words = [sys.executable, "-c", script, str(tmp_path)]
-    result = subprocess.run(words, cwd=root, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(root)}  # the working directory is no part of a safe path
+    result = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert result.stdout, result.stderr
     pid = int(result.stdout)
     eventually(lambda: not _is_running(pid), "the child ends")
 
