@@ -14,7 +14,7 @@ from typing import NamedTuple
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.errors import ShmqError
-from shmq.message import QUEUES_MAX, RETRY_PREFIX, check_topic
+from shmq.message import QUEUES_MAX, RETRY_PREFIX, SYSTEM_TOPICS, check_topic
 from shmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
 
 AUTO_CREATE_TOPIC = "TBW102"
@@ -40,6 +40,12 @@ def _system_topics(settings: BrokerSettings) -> Iterator[_SystemTopic]:
     yield _SystemTopic("OFFSET_MOVED_EVENT", 1, _PERM_READ_WRITE)
     yield _SystemTopic(SCHEDULE_TOPIC, DelayLevels().count, _PERM_READ_WRITE)
     yield _SystemTopic(f"{settings.cluster}_REPLY_TOPIC", 1, _PERM_READ_WRITE)
+
+
+def system_topic_names(settings: BrokerSettings) -> frozenset[str]:
+    """Return the names no administrator may give to a topic, the broker's and its cluster's among them."""
+    own = {topic.name for topic in _system_topics(settings)} if settings.serves_tcp else set[str]()
+    return SYSTEM_TOPICS | own
 
 
 def make_system_topics(tables: Tables, settings: BrokerSettings) -> list[str]:
