@@ -16,6 +16,7 @@ from shmq.daemon.broker.tables import Tables, Topic
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
 from shmq.message import QUEUES_MAX, RETRY_PREFIX, check_topic
+from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
 
 AUTO_CREATE_TOPIC = "TBW102"
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
@@ -39,7 +40,7 @@ def _system_topics(settings: BrokerSettings) -> Iterator[_SystemTopic]:
     yield _SystemTopic(settings.broker_name, 1, _PERM_READ_WRITE | PERM_INHERIT)
     yield _SystemTopic("OFFSET_MOVED_EVENT", 1, _PERM_READ_WRITE)
     yield _SystemTopic(SCHEDULE_TOPIC, DelayLevels(settings.delay_levels).count, _PERM_READ_WRITE)
-    yield _SystemTopic(f"{settings.cluster}_REPLY_TOPIC", 1, _PERM_READ_WRITE)
+    yield _SystemTopic(reply_topic(settings.cluster), REPLY_QUEUES, _PERM_READ_WRITE)
 
 
 def make_system_topics(tables: Tables, settings: BrokerSettings) -> list[str]:
