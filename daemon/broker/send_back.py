@@ -25,15 +25,15 @@ from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.property_text import property_of, with_properties
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
-from shmq.daemon.broker.schedule import DELAY, route_of
+from shmq.daemon.broker.schedule import route_of
 from shmq.daemon.broker.statistics import Statistics
 from shmq.daemon.broker.stored_record import StoredRecord, stored_record
 from shmq.daemon.broker.tables import Tables, Topic
+from shmq.delay_levels import DELAY, DelayLevels
 from shmq.errors import InvalidName, ShmqError
 from shmq.message import check_group, dead_letter_topic, retry_topic
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.message_id import message_id_text
-from shmq.store.delay_levels import DelayLevels
 
 RETRY_TOPIC = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"

@@ -24,6 +24,7 @@ from shmq.client.allocation import allocate
 from shmq.client.control import ControlClient
 from shmq.client.registration import consumer_data
 from shmq.client.share import Share, start_offset
+from shmq.client.special import SpecialSend
 from shmq.client.transport import QueueSlot
 from shmq.errors import ConnectError, ShmqError, TopicNotFound, UsageError
 from shmq.message import check_topic, is_system_topic, nearest
@@ -86,7 +87,10 @@ class Session:
     def core_producer(self, timeout: float, *, wait_durable: bool | None = None) -> Producer:
         """Return a new core producer; `timeout` in seconds."""
         waits = self.wait_durable if wait_durable is None else wait_durable
-        return Producer(self.store, resolve=self.resolve, timeout=timeout, wait_durable=waits)
+        special = SpecialSend(self)
+        return special.bind(
+            Producer(self.store, resolve=self.resolve, timeout=timeout, wait_durable=waits, special=special)
+        )
 
     def sender(self, timeout: float, *, group: str | None = None) -> Producer:
         """Return a new core producer; its group is known by the registration."""
