@@ -15,7 +15,7 @@ from shmq.testing import Broker
 
 TRANSPORTS = ("shm", "tcp")
 QUEUES = 4
-PATIENCE = 20.0
+PATIENCE = 45.0  # a member that misses a notice shares the queues anew after 20 s
 
 Named = Callable[[str], str]
 _serial = itertools.count(1)
