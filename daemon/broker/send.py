@@ -21,12 +21,8 @@ from shmq.daemon.broker.log import Log, NewRecord, Stored
 from shmq.daemon.broker.message_id import host_bytes, offset_message_id
 from shmq.daemon.broker.property_text import property_of, with_properties
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part
-<<<<<<< HEAD
-from shmq.daemon.broker.schedule import DELAY, route_of
-from shmq.daemon.broker.send_answer import ANSWER_EXT, sent_ext
-=======
 from shmq.daemon.broker.schedule import route_of
->>>>>>> main
+from shmq.daemon.broker.send_answer import ANSWER_EXT, sent_ext
 from shmq.daemon.broker.send_header import SendHeader
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic

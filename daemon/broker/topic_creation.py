@@ -15,13 +15,8 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
-<<<<<<< HEAD
 from shmq.message import QUEUES_MAX, RETRY_PREFIX, SYSTEM_TOPICS, check_topic
-from shmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
-=======
-from shmq.message import QUEUES_MAX, RETRY_PREFIX, check_topic
 from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
->>>>>>> main
 
 AUTO_CREATE_TOPIC = "TBW102"
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1

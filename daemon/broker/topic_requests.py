@@ -16,12 +16,8 @@ from shmq.daemon.broker.groups import GroupRegistry
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
-<<<<<<< HEAD
-from shmq.daemon.broker.topic_creation import system_topic_names
-=======
-from shmq.daemon.broker.topic_creation import ensure_topic
+from shmq.daemon.broker.topic_creation import ensure_topic, system_topic_names
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
->>>>>>> main
 from shmq.errors import FlowControl, InvalidName, RemoteError, TopicNotFound, UsageError
 from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, check_topic, is_system_topic, nearest
 from shmq.protocol.admin_body import TopicConfigList
@@ -82,13 +78,9 @@ class TopicRequests(Part):
 
     def _put(self, call: Call) -> Answer:
         ext = call.ext
-<<<<<<< HEAD
-        name = self._name_for_topic(text_of(ext, "topic"))
-=======
         if ext.get("topic") == SCHEDULE_TOPIC and call.connection.is_local and flag_of(ext, "onlyIfMissing"):
             return self._ensure_schedule()
-        name = _own_topic(text_of(ext, "topic"))
->>>>>>> main
+        name = self._name_for_topic(text_of(ext, "topic"))
         default = self._settings.default_queues
         write_queues = _queues(number_of(ext, "writeQueueNums", most=INT32_MAX, default=default))
         read_queues = _queues(number_of(ext, "readQueueNums", most=INT32_MAX, default=write_queues))
