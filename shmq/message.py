@@ -40,6 +40,7 @@ SYSTEM_TOPICS = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
     }
 )
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # of message traces; whoever traces may make it
 _SYSTEM_TOPIC_PREFIXES = ("RMQ_SYS_", "rmq_sys_")
 
 # Property keys with a meaning of their own in RocketMQ; an application may not set them as free properties.

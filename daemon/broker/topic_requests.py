@@ -19,7 +19,7 @@ from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.broker.topic_creation import ensure_topic
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import FlowControl, InvalidName, RemoteError, TopicNotFound, UsageError
-from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, check_topic, is_system_topic, nearest
+from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, TRACE_TOPIC, check_topic, is_system_topic, nearest
 from shmq.protocol.admin_body import TopicConfigList
 from shmq.protocol.body import (
     DataVersion,
@@ -77,8 +77,9 @@ class TopicRequests(Part):
 
     def _put(self, call: Call) -> Answer:
         ext = call.ext
-        if ext.get("topic") == SCHEDULE_TOPIC and call.connection.is_local and flag_of(ext, "onlyIfMissing"):
-            return self._ensure_schedule()
+        is_ours = ext.get("topic") in (SCHEDULE_TOPIC, TRACE_TOPIC)
+        if is_ours and call.connection.is_local and flag_of(ext, "onlyIfMissing"):
+            return self._ensure_own(ext["topic"])
         name = _own_topic(text_of(ext, "topic"))
         default = self._settings.default_queues
         write_queues = _queues(number_of(ext, "writeQueueNums", most=INT32_MAX, default=default))
@@ -97,10 +98,11 @@ class TopicRequests(Part):
         created = {"created": "false" if known else "true"} if call.connection.is_local else {}
         return Answer(ext=created, changed_groups=self._registry.subscribers(name))
 
-    def _ensure_schedule(self) -> Answer:
-        """A local producer stores a delayed message, and this broker has never had one."""
-        known = self._tables.topic(SCHEDULE_TOPIC)
-        ensure_topic(self._tables, SCHEDULE_TOPIC, queues=DelayLevels(self._settings.delay_levels).count)
+    def _ensure_own(self, name: str) -> Answer:
+        """A local client stores a delayed message, or a trace, and this broker has never had one."""
+        known = self._tables.topic(name)
+        queues = DelayLevels(self._settings.delay_levels).count if name == SCHEDULE_TOPIC else 1
+        ensure_topic(self._tables, name, queues=queues)
         return Answer(ext={"created": "false" if known else "true"})
 
     def _put_list(self, call: Call) -> Answer:
