@@ -5,8 +5,6 @@ wire, nor how a message gets into the log.
 
     topic name · forbidden topic · topic exists or is created · queue id · retries used up · transaction · log
 
-Every answer, an error too, carries MSG_REGION and TRACE_ON, because RocketMQ's clients read them unasked.
-
 Under synchronous flush the answer is held until the message is on disk, unless it says WAIT=false.
 """
 
@@ -24,6 +22,7 @@ from shmq.daemon.broker.message_id import host_bytes, offset_message_id
 from shmq.daemon.broker.property_text import property_of, with_properties
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part
 from shmq.daemon.broker.schedule import route_of
+from shmq.daemon.broker.send_answer import ANSWER_EXT, sent_ext
 from shmq.daemon.broker.send_header import SendHeader
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
@@ -33,7 +32,6 @@ from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, S
 from shmq.message import RETRY_PREFIX, check_group, check_topic, dead_letter_topic
 from shmq.protocol.codes import Request, Response
 
-_ANSWER_EXT = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 FORBIDDEN_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,
@@ -56,7 +54,7 @@ class SendRefusal(Exception):
     """A send that is answered with a code, before anything was stored."""
 
     def __init__(self, code: int, remark: str) -> None:
-        self.answer = Answer(code=code, remark=remark, ext=dict(_ANSWER_EXT))
+        self.answer = Answer(code=code, remark=remark, ext=dict(ANSWER_EXT))
 
 
 @dataclass(slots=True)
@@ -303,17 +301,12 @@ class Sending(Part):
             return self._illegal().answer
         if isinstance(error, BrokerBusy):
             remark = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
-            return Answer(code=Response.SYSTEM_ERROR, remark=remark, ext=dict(_ANSWER_EXT))
+            return Answer(code=Response.SYSTEM_ERROR, remark=remark, ext=dict(ANSWER_EXT))
         if isinstance(error, (SegmentFull, StoreError)) or error.code == Response.SERVICE_NOT_AVAILABLE:
             remark = f"service not available now. {error}"
-            return Answer(code=Response.SERVICE_NOT_AVAILABLE, remark=remark, ext=dict(_ANSWER_EXT))
+            return Answer(code=Response.SERVICE_NOT_AVAILABLE, remark=remark, ext=dict(ANSWER_EXT))
         code = error.code if error.code == Response.TOPIC_NOT_EXIST else Response.SYSTEM_ERROR
-        return Answer(code=code, remark=str(error), ext=dict(_ANSWER_EXT))
-
-
-def sent_ext(message_id: str, queue_id: str, queue_offset: str) -> dict[str, str]:
-    """Return the header fields of the answer to a send that succeeded."""
-    return {**_ANSWER_EXT, "msgId": message_id, "queueId": queue_id, "queueOffset": queue_offset}
+        return Answer(code=code, remark=str(error), ext=dict(ANSWER_EXT))
 
 
 def cluster_text(cluster: str) -> bytes:

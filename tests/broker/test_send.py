@@ -252,6 +252,7 @@ def test_a_delayed_message_waits_in_the_schedule_topic(producer: Producer) -> No
         ("2", "3", 409, "%RETRY%g"),
         ("3", "3", 409, "%DLQ%g"),
         ("3", "3", 100, "%RETRY%g"),  # before V3_4_9 it is the group's to say
+        ("-1", None, 409, "%RETRY%g"),
     ],
 )
 def test_a_message_that_used_its_tries_up_goes_to_the_dead_letters(
