@@ -27,7 +27,7 @@ from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_creation import make_system_topics
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS
 from shmq.errors import PermissionDenied, UsageError
-from shmq.message import QUEUES_MAX
+from shmq.message import QUEUES_MAX, TRACE_TOPIC
 from shmq.protocol.body import DataVersion
 from shmq.protocol.codes import Request
 from shmq.protocol.java_properties import java_properties, parse_java_properties
@@ -37,7 +37,7 @@ _FIXED = {
     "autoCreateSubscriptionGroup": "true",
     "filterServerNums": "0",
     "messageDelayLevel": DEFAULT_DELAY_LEVELS,
-    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
+    "msgTraceTopicName": TRACE_TOPIC,
     "slaveReadEnable": "false",
     "traceOn": "true",
     "traceTopicEnable": "false",
