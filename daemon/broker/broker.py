@@ -41,6 +41,7 @@ from shmq.daemon.broker.statistics import Statistics
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_creation import make_system_topics
+from shmq.daemon.broker.transaction_check import transaction_parts
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
@@ -90,6 +91,7 @@ class Broker:
             self._pulling = Pulling(tables, log, self._registry, groups, settings)
             levels = DelayLevels()
             self._parts += [
+                *transaction_parts(tables, log, self._registry, settings, levels, arrived=self.arrived),
                 self._sending,
                 self._pulling,
                 Locks(tables),

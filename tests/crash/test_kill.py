@@ -171,7 +171,12 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a joint append is published before its commit": Mutant(
         (
-            Edit("together.c", "    intend(store, all, place->log_position);\n", "    intend(store, all, place->log_position);\n    atomic_store_explicit(&log->end, end, memory_order_release);\n"),
+            Edit(
+                "together.c",
+                "    intend(store, all, place->log_position);\n",
+                "    intend(store, all, place->log_position);\n"
+                "    atomic_store_explicit(&log->end, end, memory_order_release);\n",
+            ),
         ),
         "together-2",
     ),
