@@ -33,6 +33,7 @@ from shmq.daemon.broker.offset_requests import OffsetRequests
 from shmq.daemon.broker.pull import Pulling
 from shmq.daemon.broker.query import QueryRequests
 from shmq.daemon.broker.relays import Relays
+from shmq.daemon.broker.replies import Replies
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer, of_all
 from shmq.daemon.broker.send import Sending
 from shmq.daemon.broker.send_back import SendBack
@@ -42,11 +43,11 @@ from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_creation import make_system_topics
 from shmq.daemon.broker.transaction_check import transaction_parts
+from shmq.delay_levels import DelayLevels
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
-from shmq.store.delay_levels import DelayLevels
 
 
 class Broker:
@@ -89,10 +90,11 @@ class Broker:
         if log is not None:
             self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
             self._pulling = Pulling(tables, log, self._registry, groups, settings)
-            levels = DelayLevels()
+            levels = DelayLevels(settings.delay_levels)
             self._parts += [
                 *transaction_parts(tables, log, self._registry, settings, levels, arrived=self.arrived),
                 self._sending,
+                Replies(tables, self._registry, self._sending),
                 self._pulling,
                 Locks(tables),
                 DelayService(tables, log, levels, arrived=self.arrived),

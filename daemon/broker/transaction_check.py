@@ -27,13 +27,13 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.stored_record import StoredRecord
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.transactions import Transactions
+from shmq.delay_levels import DelayLevels
 from shmq.errors import RemoteError
 from shmq.message import check_group
 from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import oneway
 from shmq.shm.core import record_encode
-from shmq.store.delay_levels import DelayLevels
 
 
 class OpenTransaction(msgspec.Struct):

@@ -46,10 +46,10 @@ from shmq.daemon.broker.stored_record import StoredRecord, stored_record
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_creation import ensure_topic
 from shmq.daemon.broker.transaction_start import TransactionStart
+from shmq.delay_levels import DelayLevels
 from shmq.errors import RemoteError, ShmqError, TopicNotFound
 from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response
-from shmq.store.delay_levels import DelayLevels
 
 _ACTS_PER_RUN = 500  # the event loop serves others in between
 _RETRY_MS = 1000

@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from shmq.client.remote.selection import queue_of_group
 from shmq.client.remote.send_policy import Attempts, send_error
 from shmq.client.remote.slot import RemoteSlot
 from shmq.client.remote.unique_id import offset_of_id
+from shmq.client.special import take_special
 from shmq.errors import BrokerNotRunning, ConnectError, ProtocolError, RequestTimeout, UsageError
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
@@ -103,6 +104,13 @@ class RemoteSender:
         place = _Place(queue_id, message_group)
         return session.network.submit(self._send_parts(parts, place, self._timeout if timeout is None else timeout))
 
+    def prepare(
+        self, topic: str, body: Any, extra: Mapping[str, str], **arguments: Any
+    ) -> Callable[[], Awaitable[Receipt]]:
+        """Return a send for the I/O thread, of a message with properties that only clients of brokers may set."""
+        message, timeout, place = self._message(topic, body, extra=extra, **arguments)
+        return lambda: self._send_one(message, place, timeout)
+
     def _message(
         self,
         topic: str,
@@ -116,11 +124,13 @@ class RemoteSender:
         queue_id: int | None = None,
         flag: int = 0,
         timeout: float | None = None,
-        delay_level: int = 0,
+        extra: Mapping[str, str] | None = None,
+        **special: Any,
     ) -> tuple[Outgoing, float, _Place]:
         found = message_properties(tag, keys_of(key, keys), message_group, properties)
-        if delay_level:
-            found["DELAY"] = str(delay_level)
+        if special:
+            found.update(take_special(special))
+        found.update(extra or {})
         session = self._session
         compression = session.place.options.compression
         message = single(session.ids, session.now_ms(), compression, topic, body, flag, found)
