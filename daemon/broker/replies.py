@@ -22,7 +22,8 @@ from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.groups import GroupRegistry
 from shmq.daemon.broker.property_text import property_of, with_properties
 from shmq.daemon.broker.requests import Answer, Ask, Call, Handler, Part, later
-from shmq.daemon.broker.send import Sending, SendRefusal, sent_ext
+from shmq.daemon.broker.send import Sending, SendRefusal
+from shmq.daemon.broker.send_answer import sent_ext
 from shmq.daemon.broker.send_header import SendHeader
 from shmq.daemon.broker.tables import Tables
 from shmq.errors import ShmqError
