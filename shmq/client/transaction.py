@@ -53,15 +53,21 @@ Checker = Callable[["Message"], TxState]
 class Half(Protocol):
     """What a transport remembers of an open transaction."""
 
-    topic: str
-    message_id: str
+    @property
+    def topic(self) -> str:
+        """Where the message belongs."""
+
+    @property
+    def message_id(self) -> str:
+        """Its id, in every copy of it."""
 
 
 class Transactions(Protocol):
     """The transactions of one session."""
 
-    def begin(self, group: str, topic: str, body: Any, timeout: float, **arguments: Any) -> Half:
-        """Store a message that nobody sees yet."""
+    @property
+    def begin(self) -> Callable[..., Half]:
+        """Store a message that nobody sees yet: (group, topic, body, timeout, and what `send` takes)."""
 
     def end(self, half: Any, state: TxState, timeout: float) -> Receipt | None:
         """Make it visible and return where it is, or never let it be seen.
