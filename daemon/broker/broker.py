@@ -30,6 +30,7 @@ from shmq.daemon.broker.locks import Locks
 from shmq.daemon.broker.log import KeyIndex, Log, Wanted
 from shmq.daemon.broker.membership import Membership
 from shmq.daemon.broker.offset_requests import OffsetRequests
+from shmq.daemon.broker.pop import Popping, pop_parts
 from shmq.daemon.broker.pull import Pulling
 from shmq.daemon.broker.query import QueryRequests
 from shmq.daemon.broker.relays import Relays
@@ -85,13 +86,17 @@ class Broker:
         ]
         self._sending: Sending | None = None
         self._pulling: Pulling | None = None
+        self._popping: Popping | None = None
         if log is not None:
             self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
             self._pulling = Pulling(tables, log, self._registry, groups, settings)
+            self._popping, *others = pop_parts(tables, log, self._registry, groups, settings, arrived=self.arrived)
             levels = DelayLevels()
             self._parts += [
                 self._sending,
                 self._pulling,
+                self._popping,
+                *others,
                 Locks(tables),
                 DelayService(tables, log, levels, arrived=self.arrived),
                 SendBack(tables, log, groups, levels, statistics, arrived=self.arrived),
@@ -183,16 +188,19 @@ class Broker:
     @property
     def wanted(self) -> Wanted:
         """What has to happen to the log for somebody here."""
-        if self._sending is None or self._pulling is None:
+        if self._sending is None or self._pulling is None or self._popping is None:
             return Wanted()
-        return Wanted(dict(self._pulling.holding.offsets), self._sending.wanted_end)
+        offsets = dict(self._pulling.holding.offsets)
+        for queue, offset in self._popping.waiting.offsets.items():
+            offsets[queue] = min(offset, offsets.get(queue, offset))
+        return Wanted(offsets, self._sending.wanted_end)
 
     @property
     def wanted_version(self) -> object:
         """What differs when `wanted` does; it costs less."""
-        if self._sending is None or self._pulling is None:
+        if self._sending is None or self._pulling is None or self._popping is None:
             return None
-        return self._pulling.holding.version, self._sending.wanted_end
+        return self._pulling.holding.version, self._popping.waiting.version, self._sending.wanted_end
 
     def _notices(self, groups: Iterable[str], *, but: Connection | None = None) -> list[Effect]:
         """Tell the members of groups to share their queues anew.

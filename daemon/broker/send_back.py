@@ -158,14 +158,18 @@ class SendBack(Part):
         return Answer(effects=self._arrived((topic.queues[route.queue_id],), call.now_ms))
 
 
+def origin_id_of(record: StoredRecord) -> str:
+    """Return the offset message id that a copy remembers its origin by."""
+    return f"{record.store_host.hex()}{_POSITION.pack(record.log_position).hex()}".upper()
+
+
 def _copy_of(record: StoredRecord, level: int) -> NewRecord:
     properties = record.properties
-    message_id = f"{record.store_host.hex()}{_POSITION.pack(record.log_position).hex()}".upper()
     changes = {
         RETRY_TOPIC: property_of(properties, RETRY_TOPIC) or record.topic,
         "WAIT": "false",
         DELAY: str(level),
-        ORIGIN_MESSAGE_ID: property_of(properties, ORIGIN_MESSAGE_ID) or message_id,
+        ORIGIN_MESSAGE_ID: property_of(properties, ORIGIN_MESSAGE_ID) or origin_id_of(record),
     }
     return NewRecord(
         record.body,

@@ -20,13 +20,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shmq.client import dead_letter, options
-from shmq.client.allocation import allocate
 from shmq.client.control import ControlClient
 from shmq.client.registration import consumer_data
 from shmq.client.share import Share, start_offset
 from shmq.client.transport import QueueSlot
 from shmq.errors import ConnectError, ShmqError, TopicNotFound, UsageError
 from shmq.message import check_topic, is_system_topic, nearest
+from shmq.protocol.allocation import allocate
 from shmq.protocol.codes import Role
 from shmq.shm.core import Message, Producer, Reader, Store
 from shmq.shm.place import Place
