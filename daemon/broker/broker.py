@@ -42,11 +42,11 @@ from shmq.daemon.broker.statistics import Statistics
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_creation import make_system_topics
+from shmq.delay_levels import DelayLevels
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
-from shmq.store.delay_levels import DelayLevels
 
 
 class Broker:
@@ -62,6 +62,7 @@ class Broker:
         index: KeyIndex | None = None,
         admission: Admission | None = None,
     ) -> None:
+        self._tables = tables
         self._connections: dict[int, Connection] = {}
         self._registry = GroupRegistry(settings)
         self._desk = AttachmentDesk(tables, settings)
@@ -88,19 +89,7 @@ class Broker:
         self._pulling: Pulling | None = None
         self._popping: Popping | None = None
         if log is not None:
-            self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
-            self._pulling = Pulling(tables, log, self._registry, groups, settings)
-            self._popping, *others = pop_parts(tables, log, self._registry, groups, settings, arrived=self.arrived)
-            levels = DelayLevels()
-            self._parts += [
-                self._sending,
-                self._pulling,
-                self._popping,
-                *others,
-                Locks(tables),
-                DelayService(tables, log, levels, arrived=self.arrived),
-                SendBack(tables, log, groups, levels, statistics, arrived=self.arrived),
-            ]
+            self._parts += self._log_parts(log, groups, settings, statistics)
             if index is not None:
                 self._parts.append(QueryRequests(log, index))
         self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
@@ -114,6 +103,25 @@ class Broker:
         for part in self._parts:
             self._handlers |= part.handlers()
         self._arrival_parts = [part for part in self._parts if type(part).arrived is not Part.arrived]
+
+    def _log_parts(
+        self, log: Log, groups: GroupSettings, settings: BrokerSettings, statistics: Statistics
+    ) -> list[Part]:
+        """The parts that store and read messages."""
+        tables, registry = self._tables, self._registry
+        levels = DelayLevels(settings.delay_levels)
+        self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
+        self._pulling = Pulling(tables, log, registry, groups, settings)
+        self._popping, *settling = pop_parts(tables, log, registry, groups, settings, arrived=self.arrived)
+        return [
+            self._sending,
+            self._pulling,
+            self._popping,
+            *settling,
+            Locks(tables),
+            DelayService(tables, log, levels, arrived=self.arrived),
+            SendBack(tables, log, groups, levels, statistics, arrived=self.arrived),
+        ]
 
     def connected(
         self,

@@ -25,12 +25,13 @@ from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.pop_state import PopState
 from shmq.daemon.broker.property_text import property_of, with_properties
-from shmq.daemon.broker.send_back import ORIGIN_MESSAGE_ID, RETRY_TOPIC, origin_id_of
+from shmq.daemon.broker.send_back import ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from shmq.daemon.broker.stored_record import StoredRecord, records_of
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.broker.topic_creation import ensure_topic
 from shmq.errors import ShmqError
 from shmq.message import RETRY_PREFIX, dead_letter_topic, pop_retry_flag, pop_retry_topic
+from shmq.protocol.message_id import message_id_text
 from shmq.protocol.pop import FIRST_POP_PROPERTY, RECEIPT_PROPERTY
 
 COPY_MARK = "POP_COPY"
@@ -144,11 +145,13 @@ class Revival:
 
 def _copy_of(record: StoredRecord, found: Checkpoint, mark: str) -> NewRecord:
     properties = record.properties
+    own_id = message_id_text(record.store_host, record.log_position)
     changes: dict[str, str | None] = {
         RECEIPT_PROPERTY: None,
         COPY_MARK: mark,
         RETRY_TOPIC: property_of(properties, RETRY_TOPIC) or record.topic,
-        ORIGIN_MESSAGE_ID: property_of(properties, ORIGIN_MESSAGE_ID) or origin_id_of(record),
+        ORIGIN_MESSAGE_ID: property_of(properties, ORIGIN_MESSAGE_ID)
+        or message_id_text(record.store_host, record.log_position),
         FIRST_POP_PROPERTY: property_of(properties, FIRST_POP_PROPERTY) or str(found.key.pop_ms),
     }
     return NewRecord(

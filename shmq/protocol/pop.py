@@ -6,7 +6,7 @@ Owns those texts for the broker and for our own client. It does not know what is
                         offset; eight words with one blank between them. It travels as the property POP_CK.
     startOffsetInfo     "<retry flag> <queue id> <first offset>;…"
     msgOffsetInfo       "<retry flag> <queue id> <offset>,<offset>,…;…"
-    orderCountInfo      "<retry flag> qo<queue id>%<offset> <tries>;…", for old clients "<retry flag> <queue id> <tries>"
+    orderCountInfo      "<retry flag> qo<queue id>%<offset> <tries>;…", and "<retry flag> <queue id> <tries>"
 
     retry flag          which topic a message lies in: `shmq.message.popped_topic`
 
