@@ -33,6 +33,13 @@ class OrderedPop:
         """Whether the message at an index of the batch was acknowledged."""
         return bool(self.record.cm >> index & 1)
 
+    def has_settled(self, offset: int) -> bool:
+        """Whether an offset needs no second look: acknowledged, or passed over by this batch or one before."""
+        offsets = self.record.o
+        if not offsets[0] <= offset <= offsets[-1]:
+            return False
+        return offset not in offsets or self.is_settled(offsets.index(offset))
+
     @property
     def next_offset(self) -> int:
         """Where the group goes on: the first offset that is not settled."""

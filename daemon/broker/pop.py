@@ -138,10 +138,11 @@ class Popping(Part):
         topic = checked_topic(self._tables, self._groups, header)
         if self._state.catch_up(call.now_ms) and self._has_messages(header, topic, call.now_ms):
             return Answer(ext={"hasMsg": "true", "pollingFull": "false"})
-        held = self._hold(call, header, topic)
-        if held is None and header.poll_ms > 0:
+        refusal = self._hold(call, header, topic)
+        if refusal is None:
             return None
-        return Answer(ext={"hasMsg": "false", "pollingFull": str(held is not None).lower()})
+        is_full = refusal.code == Response.POLLING_FULL
+        return Answer(ext={"hasMsg": "false", "pollingFull": str(is_full).lower()})
 
     def _has_messages(self, header: PopHeader, topic: Topic, now_ms: int) -> bool:
         return any(
@@ -160,7 +161,7 @@ class Popping(Part):
     # -- waiting
 
     def _hold(self, call: Call, header: PopHeader, topic: Topic) -> Answer | None:
-        """Let a request wait; an answer says that it cannot, and None for POP_MESSAGE that it does."""
+        """Let a request wait; an answer says why it cannot."""
         if header.poll_ms <= 0:
             return _nothing(header, Response.POLLING_TIMEOUT)
         if not self.waiting.has_room(call.connection.connection_id):
@@ -245,7 +246,10 @@ class Popping(Part):
         return self._run(now_ms)
 
     def _run(self, now_ms: int) -> list[Effect]:
-        effects, is_more = self._revival.run(now_ms)
+        effects, groups, is_more = self._revival.run(now_ms)
+        for waiting in self.waiting.all():
+            if waiting.header.group in groups:  # the retry topic may be younger than the wait
+                effects += self._resume(waiting, now_ms)
         if is_more:
             self._wake_at_ms = now_ms + 1
             return [*effects, Wake(1)]

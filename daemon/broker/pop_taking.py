@@ -157,7 +157,9 @@ class Taker:
         self, batch: _Batch, queue: int, room: int, bytes_room: int, tags: Sequence[int] | None, taken: Taken
     ) -> None:
         """Read until something is wanted, or there is no more."""
-        settled = self._settled(batch)
+        before = self._state.ordered.get(batch.key)
+        if before is not None and before.next_offset != batch.first_offset:
+            before = None  # somebody has moved the group's progress
         for _ in range(_LOOKS_MAX):
             if batch.next_offset >= self._tables.queue_bounds(queue).offset_max:
                 return
@@ -167,19 +169,12 @@ class Taker:
             batch.next_offset = pulled.next_offset
             for piece in pieces_of(pulled.body):
                 record = stored_record(piece)
-                if record is not None and record.queue_offset not in settled:
+                if record is not None and not (before and before.has_settled(record.queue_offset)):
                     batch.offsets.append(record.queue_offset)
                     batch.records.append(piece)
             if batch.offsets:
                 return
         taken.is_cut_short = True
-
-    def _settled(self, batch: _Batch) -> frozenset[int]:
-        """What was acknowledged of an ordered pop before the message it goes on from."""
-        found = self._state.ordered.get(batch.key)
-        if found is None or found.is_over or found.next_offset != batch.first_offset:
-            return frozenset()
-        return frozenset(offset for index, offset in enumerate(found.record.o) if found.is_settled(index))
 
     def _hand_out(self, header: PopHeader, batches: list[_Batch], taken: Taken, now_ms: int) -> None:
         pop_ms = self._state.new_pop_ms((batch.key, batch.first_offset) for batch in batches)

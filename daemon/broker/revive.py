@@ -63,10 +63,11 @@ class Revival:
         self._arrived = arrived
         self._marks: dict[int, set[str]] = {}  # queue -> copies found at its end
 
-    def run(self, now_ms: int) -> tuple[list[Effect], bool]:
-        """Copy what is due; say too whether there is more to do at once."""
+    def run(self, now_ms: int) -> tuple[list[Effect], set[str], bool]:
+        """Copy what is due; return too whose messages came again, and whether there is more to do at once."""
         effects: list[Effect] = []
         queues: dict[int, None] = {}
+        groups: set[str] = set()
         copies = copied_bytes = 0
         while (found := self._state.checkpoints.due(now_ms)) is not None:
             if copies >= _COPIES_PER_RUN or copied_bytes >= _BYTES_PER_RUN:
@@ -78,9 +79,10 @@ class Revival:
                 effects.append(Report(f"messages popped by {found.key.group} do not come again yet: {error}"))
                 continue
             copies, copied_bytes = copies + count, copied_bytes + size
+            groups.add(found.key.group)
         if queues:
             effects += self._arrived(tuple(queues), now_ms)
-        return effects, found is not None
+        return effects, groups, found is not None
 
     def _revive(
         self, found: Checkpoint, now_ms: int, queues: dict[int, None], effects: list[Effect]
@@ -150,8 +152,7 @@ def _copy_of(record: StoredRecord, found: Checkpoint, mark: str) -> NewRecord:
         RECEIPT_PROPERTY: None,
         COPY_MARK: mark,
         RETRY_TOPIC: property_of(properties, RETRY_TOPIC) or record.topic,
-        ORIGIN_MESSAGE_ID: property_of(properties, ORIGIN_MESSAGE_ID)
-        or message_id_text(record.store_host, record.log_position),
+        ORIGIN_MESSAGE_ID: property_of(properties, ORIGIN_MESSAGE_ID) or own_id,
         FIRST_POP_PROPERTY: property_of(properties, FIRST_POP_PROPERTY) or str(found.key.pop_ms),
     }
     return NewRecord(
