@@ -34,6 +34,7 @@ from shmq.daemon.broker.pop import Popping, pop_parts
 from shmq.daemon.broker.pull import Pulling
 from shmq.daemon.broker.query import QueryRequests
 from shmq.daemon.broker.relays import Relays
+from shmq.daemon.broker.replies import Replies
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer, of_all
 from shmq.daemon.broker.send import Sending
 from shmq.daemon.broker.send_back import SendBack
@@ -42,6 +43,7 @@ from shmq.daemon.broker.statistics import Statistics
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_creation import make_system_topics
+from shmq.daemon.broker.transaction_check import transaction_parts
 from shmq.delay_levels import DelayLevels
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
@@ -114,7 +116,9 @@ class Broker:
         self._pulling = Pulling(tables, log, registry, groups, settings)
         self._popping, *settling = pop_parts(tables, log, registry, groups, settings, arrived=self.arrived)
         return [
+            *transaction_parts(tables, log, registry, settings, levels, arrived=self.arrived),
             self._sending,
+            Replies(tables, registry, self._sending),
             self._pulling,
             self._popping,
             *settling,

@@ -6,7 +6,7 @@ It does not know how a connection lives (link does), nor what happens inside the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +16,7 @@ from shmq.client.link import Link
 from shmq.client.position import BEGIN, END, PositionLike, parse_position
 from shmq.client.producer import Producer
 from shmq.client.pull import PullConsumer
+from shmq.client.replier import replying
 from shmq.client.simple import SimpleConsumer
 from shmq.client.subscription import Subscription
 from shmq.client.transport import locate
@@ -34,7 +35,7 @@ ValueT = TypeVar("ValueT")
 Decode = Callable[[bytes], Any]
 
 
-def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT) -> Connection:
+def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False) -> Connection:
     """Connect to a broker on this host, or to any RocketMQ cluster.
 
     Args:
@@ -42,6 +43,7 @@ def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT)
             the name servers of a cluster (options for TLS and keys: docs/reference/remote.md). None takes $SHMQ_URL,
             else the broker "default".
         timeout: seconds to wait for the broker, and the default timeout of every send.
+        trace: note every send, and every call of a listener, in RocketMQ's trace topic, in the background.
 
     Raises:
         BrokerNotRunning: nobody listens there; `shmq serve` starts one.
@@ -51,7 +53,7 @@ def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT)
         >>> with connect() as mq:                                          # doctest: +SKIP
         ...     mq.send("orders", b"42 apples", tag="fruit", key="order-42")
     """
-    return Connection(locate(url), timeout=timeout)
+    return Connection(locate(url), timeout=timeout, trace=trace)
 
 
 def parse_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -272,6 +274,64 @@ class Connection(Link):
 
         return decorate
 
+    # -- requests and replies
+    def request(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        timeout: float | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        keys: Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        message_group: str | None = None,
+        queue_id: int | None = None,
+    ) -> Message:
+        """Send a message that somebody is to answer, and return the answer.
+
+        Args:
+            timeout: seconds for both ways; None takes the connection's.
+
+        Raises:
+            RequestTimeout: no reply in time; the request may have been handled all the same.
+            TopicNotFound and the other errors of `send`: nothing was sent.
+        """
+        return self._live().requests.request(
+            topic,
+            body,
+            self._timeout if timeout is None else timeout,
+            tag=tag,
+            key=key,
+            keys=keys,
+            properties=properties,
+            message_group=message_group,
+            queue_id=queue_id,
+        )
+
+    def replier(
+        self,
+        topic: str,
+        *,
+        group: str,
+        tags: str | Sequence[str] | None = None,
+        threads: int = 1,
+        attempts_max: int = options.ATTEMPTS_MAX,
+        codec: Decode | None = None,
+    ) -> Callable[[FunctionT], FunctionT]:
+        """Decorate a function that answers requests: what it returns, bytes, is the reply; None is no reply.
+
+        Runs as a listener does, with `run()` or `start()`. An exception means again later, as there, but a request
+        whose requester has given up is not handled any more.
+        """
+        listen = self.listener(topic, group=group, tags=tags, threads=threads, attempts_max=attempts_max, codec=codec)
+
+        def decorate(function: FunctionT) -> FunctionT:
+            listen(replying(self, function))
+            return function
+
+        return decorate
+
     # -- listeners
     def run(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
         """Run the listeners until Ctrl-C, SIGTERM or `stop()`; then drain for `timeout` seconds and return.
@@ -308,8 +368,8 @@ class Connection(Link):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Handed to a spawned process it opens anew there, as a forked child does.
-        return _reconnect, (self.place.secret_url, self._timeout)
+        return _reconnect, (self.place.secret_url, self._timeout, self._tracer is not None)
 
 
-def _reconnect(url: str, timeout: float) -> Connection:
-    return connect(url, timeout=timeout)
+def _reconnect(url: str, timeout: float, trace: bool) -> Connection:
+    return connect(url, timeout=timeout, trace=trace)

@@ -7,17 +7,11 @@ from shmq.protocol.request_table import REQUESTS, RequestClass
 from shmq.shm.addresses import read_addresses
 from tests.bridge.live_bridge import RawPeer, running
 
-TRANSACTIONS = "transactions are a later issue"
-REPLIES = "request and reply are a later issue"
 REPLICATION = "replication is a later issue"
 TIMER = "state of 5.x's timer store, which there is not"
 
 # Codes a client, an administrator or a server may send that nobody here answers, and why.
 NOT_SERVED = {
-    Request.END_TRANSACTION: TRANSACTIONS,
-    Request.RESUME_CHECK_HALF_MESSAGE: TRANSACTIONS,
-    Request.SEND_REPLY_MESSAGE: REPLIES,
-    Request.SEND_REPLY_MESSAGE_V2: REPLIES,
     Request.RECALL_MESSAGE: "taking back a delayed message came with 5.3",
     Request.UPDATE_AND_GET_GROUP_FORBIDDEN: "5.x's second way to forbid a group a topic",
     Request.GET_TIMER_CHECK_POINT: TIMER,
