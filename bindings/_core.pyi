@@ -300,6 +300,8 @@ class Store:
         """Sleep until queue index queues[i] has a visible message at or behind offsets[i], the durable end has reached
         durable_end (only with sync flush does that wake anybody), or wake_self(); False after `timeout` seconds. It
         may return True for nothing. Needs a client slot; one thread of a process calls it."""
+    def queues_risen(self, queues: Sequence[int], offsets: Sequence[int], /) -> list[int]:
+        """Those queue indexes queues[i] whose queue ends behind offsets[i] now; never waits."""
     def wake_self(self) -> None:
         """End wait_queues() from another thread; if nobody is in it, the next one returns at once."""
 

@@ -184,10 +184,10 @@ class Broker:
 
     @property
     def wanted(self) -> Wanted:
-        """What has to happen to the log for somebody here."""
+        """What has to happen to the log for somebody here; whoever asks watches it from now on."""
         if self._sending is None or self._pulling is None:
             return Wanted()
-        return Wanted(dict(self._pulling.holding.offsets), self._sending.wanted_end)
+        return Wanted(self._pulling.holding.watch(), self._sending.wanted_end)
 
     @property
     def wanted_version(self) -> object:
