@@ -112,7 +112,14 @@ def message_reopen(message: Message, /) -> None:
     """Let a settled message of `records_read` be delivered and settled again."""
 
 def receipt_make(
-    topic: str, queue_id: int, offset: int, log_position: int, store_ms: int, message_id: str, /
+    topic: str,
+    queue_id: int,
+    offset: int,
+    log_position: int,
+    store_ms: int,
+    message_id: str,
+    recall_handle: str | None = None,
+    /,
 ) -> Receipt:
     """A receipt of what another host has stored."""
 
@@ -307,13 +314,24 @@ class Receipt:
     log_position: int
     store_ms: int
     message_id: str  # store host and log position in RocketMQ's upper-case hex form
+    recall_handle: str | None  # of a delayed message that can be taken back
 
 @final
 class Producer:
-    """Appends. `resolve(topic)` is called once per unknown topic and must return a topic index or raise."""
+    """Appends. `resolve(topic)` is called once per unknown topic and must return a topic index or raise.
+
+    `special(topic, body, keywords)` is called for a send or send_oneway with a keyword that is none of ours, with all
+    keywords but topic and body; what it returns, send returns. Without it such a keyword is a TypeError.
+    """
 
     def __init__(
-        self, store: Store, *, resolve: Callable[[str], int], timeout: float = 3.0, wait_durable: bool = False
+        self,
+        store: Store,
+        *,
+        resolve: Callable[[str], int],
+        timeout: float = 3.0,
+        wait_durable: bool = False,
+        special: Callable[[str, Any, dict[str, Any]], Any] | None = None,
     ) -> None: ...
     def send(
         self,
@@ -328,12 +346,16 @@ class Producer:
         queue_id: int | None = None,
         flag: int = 0,
         timeout: float | None = None,
+        tag_code: int | None = None,
+        **special: Any,
     ) -> Receipt:
         """Store one message and say where. Round robin over the write queues unless queue_id or message_group
         (stable hash of the group, property __SHARDINGKEY) decide. wait_durable follows the constructor.
 
         `properties` as bytes is RocketMQ property text that is stored as it is (but for a record CRC in it): the way to
         write names the broker itself uses. Its tag counts for filters when `tag` is None.
+
+        `tag_code` is what the unit says instead of the hash of the tag, as in append().
         """
     def send_oneway(
         self,
@@ -348,6 +370,8 @@ class Producer:
         queue_id: int | None = None,
         flag: int = 0,
         timeout: float | None = None,
+        tag_code: int | None = None,
+        **special: Any,
     ) -> None:
         """As send, without a receipt and without waiting for durability."""
     def send_batch(

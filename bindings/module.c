@@ -73,6 +73,7 @@ static int intern_names(struct core_state *state)
         [CALL_QUEUE_ID] = "queue_id",
         [CALL_FLAG] = "flag",
         [CALL_TIMEOUT] = "timeout",
+        [CALL_TAG_CODE] = "tag_code",
     };
     for (int i = 0; i < CALL_COUNT; i++) {
         if (!(state->call_names[i] = PyUnicode_InternFromString(calls[i]))) {

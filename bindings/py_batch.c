@@ -192,7 +192,7 @@ PyObject *producer_send_batch(PyProducer *self, PyObject *const *args, Py_ssize_
     batch->producer = self;
     batch->text.data = batch->text.fixed;
     bool ok = call_parse(self->state, "send_batch", self->state->name_bodies, BATCH_NAMES, args, nargs, kwnames,
-                         batch->call.values) &&
+                         batch->call.values, NULL) &&
               batch_prepare(batch);
     while (ok && batch->at < PyTuple_GET_SIZE(batch->bodies)) {
         ok = part_send(batch);

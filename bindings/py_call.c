@@ -19,7 +19,7 @@ static int name_index(struct core_state *state, PyObject *name, PyObject *second
 }
 
 bool call_parse(struct core_state *state, const char *method, PyObject *second, uint32_t allowed, PyObject *const *args,
-                Py_ssize_t nargs, PyObject *kwnames, PyObject **values)
+                Py_ssize_t nargs, PyObject *kwnames, PyObject **values, bool *unknown)
 {
     if (nargs > 2) {
         PyErr_Format(PyExc_TypeError, "%s() takes topic and %U by position, the rest by name (%zd given)", method,
@@ -33,6 +33,10 @@ bool call_parse(struct core_state *state, const char *method, PyObject *second, 
     for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++) {
         PyObject *name = PyTuple_GET_ITEM(kwnames, i);
         int index = name_index(state, name, second);
+        if (index < 0 && unknown) {
+            *unknown = true;
+            return false;
+        }
         if (index < 0 || !(allowed >> index & 1)) {
             PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", method, name);
             return false;

@@ -29,7 +29,7 @@
 /* Arguments of send, send_oneway, send_batch and reserve; the order of `call.values`. */
 enum call_name {
     CALL_TOPIC, CALL_SECOND, CALL_TAG, CALL_KEY, CALL_KEYS, CALL_PROPERTIES, CALL_GROUP, CALL_QUEUE_ID, CALL_FLAG,
-    CALL_TIMEOUT, CALL_COUNT,
+    CALL_TIMEOUT, CALL_TAG_CODE, CALL_COUNT,
 };
 
 /* Arguments of append, append_batch and append_encoded_batch; the order of their `values`. */
@@ -78,6 +78,7 @@ typedef struct py_receipt {
     struct core_state *state;
     PyObject *topic;
     PyObject *message_id;      /* text of another host, or NULL: made from store_host */
+    PyObject *recall_handle;   /* of a delayed message that can be taken back, or NULL */
     uint32_t queue_id;
     uint64_t queue_offset;
     uint64_t log_position;
@@ -103,6 +104,7 @@ typedef struct {
     struct core_state *state;
     PyStore *store;
     PyObject *resolve;
+    PyObject *special;         /* takes the sends with keywords that are not ours, or NULL */
     PyObject *routes;          /* topic -> index into route_list */
     struct route **route_list;
     uint32_t route_count;
@@ -232,8 +234,9 @@ struct call {                  /* one parsed call */
     uint32_t queue;
     double timeout;
 };
+/* `unknown` not NULL: a keyword that is none of ours sets it, and no exception. */
 bool call_parse(struct core_state *state, const char *method, PyObject *second_name, uint32_t allowed,
-                PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **values);
+                PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames, PyObject **values, bool *unknown);
 /* Topic, queue and timeout of a call. */
 bool call_route(PyProducer *self, struct call *call);
 struct route *producer_route(PyProducer *self, PyObject *topic);

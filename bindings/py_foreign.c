@@ -87,11 +87,11 @@ static PyObject *core_message_reopen(PyObject *module, PyObject *value)
 static PyObject *core_receipt_make(PyObject *module, PyObject *args)
 {
     struct core_state *state = PyModule_GetState(module);
-    PyObject *topic, *message_id;
+    PyObject *topic, *message_id, *recall_handle = Py_None;
     unsigned int queue_id;
     unsigned long long queue_offset, log_position, store_ms;
-    if (!PyArg_ParseTuple(args, "UIKKKU:receipt_make", &topic, &queue_id, &queue_offset, &log_position, &store_ms,
-                          &message_id)) {
+    if (!PyArg_ParseTuple(args, "UIKKKU|O:receipt_make", &topic, &queue_id, &queue_offset, &log_position,
+                          &store_ms, &message_id, &recall_handle)) {
         return NULL;
     }
     PyReceipt *self = receipt_blank(state);
@@ -100,6 +100,7 @@ static PyObject *core_receipt_make(PyObject *module, PyObject *args)
     }
     self->topic = Py_NewRef(topic);
     self->message_id = Py_NewRef(message_id);
+    self->recall_handle = recall_handle == Py_None ? NULL : Py_NewRef(recall_handle);
     self->queue_id = queue_id;
     self->queue_offset = queue_offset;
     self->log_position = log_position;

@@ -243,12 +243,14 @@ static int producer_traverse(PyProducer *self, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(self->store);
     Py_VISIT(self->resolve);
+    Py_VISIT(self->special);
     return 0;
 }
 
 static int producer_clear(PyProducer *self)
 {
     Py_CLEAR(self->resolve);
+    Py_CLEAR(self->special);
     return 0;
 }
 
@@ -269,18 +271,22 @@ static void producer_dealloc(PyProducer *self)
 
 static PyObject *producer_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"store", "resolve", "timeout", "wait_durable", NULL};
+    static char *names[] = {"store", "resolve", "timeout", "wait_durable", "special", NULL};
     struct core_state *state = PyType_GetModuleState(type);
-    PyObject *store, *resolve = NULL, *timeout = NULL;
+    PyObject *store, *resolve = NULL, *timeout = NULL, *special = NULL;
     double seconds = 3.0;
     int wait_durable = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$OOp:Producer", names, state->store_type, &store, &resolve,
-                                     &timeout, &wait_durable) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$OOpO:Producer", names, state->store_type, &store, &resolve,
+                                     &timeout, &wait_durable, &special) ||
         !seconds_from(state, timeout, "timeout", &seconds) || !store_check_writable((PyStore *)store)) {
         return NULL;
     }
     if (!resolve || !PyCallable_Check(resolve)) {
         PyErr_SetString(PyExc_TypeError, "Producer() needs resolve=, a callable from topic to topic index");
+        return NULL;
+    }
+    if (special && special != Py_None && !PyCallable_Check(special)) {
+        PyErr_SetString(PyExc_TypeError, "special= is a callable of topic, body and a dict of keywords, or None");
         return NULL;
     }
     PyProducer *self = (PyProducer *)type->tp_alloc(type, 0);
@@ -290,6 +296,7 @@ static PyObject *producer_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     self->state = state;
     self->store = (PyStore *)Py_NewRef(store);
     self->resolve = Py_NewRef(resolve);
+    self->special = special && special != Py_None ? Py_NewRef(special) : NULL;
     self->timeout = seconds;
     self->wait_durable = wait_durable;
     memcpy(self->blank.store_host, self->store->core.head->store_host, sizeof self->blank.store_host);

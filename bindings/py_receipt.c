@@ -33,7 +33,7 @@ PyReceipt *receipt_blank(struct core_state *state)
     }
     if (self) {
         self->state = state;
-        self->topic = self->message_id = NULL;
+        self->topic = self->message_id = self->recall_handle = NULL;
     }
     return self;
 }
@@ -60,6 +60,7 @@ static void receipt_dealloc(PyReceipt *self)
     PyTypeObject *type = Py_TYPE(self);
     Py_CLEAR(self->topic);
     Py_CLEAR(self->message_id);
+    Py_CLEAR(self->recall_handle);
     if (state->receipt_free_count < FREE_LIST_MAX) {
         state->receipt_free[state->receipt_free_count++] = self;
     } else {
@@ -94,6 +95,12 @@ static PyObject *receipt_message_id(PyReceipt *self, void *closure)
     return message_id_text(self->store_host, sizeof self->store_host, self->log_position);
 }
 
+static PyObject *receipt_recall_handle(PyReceipt *self, void *closure)
+{
+    (void)closure;
+    return Py_NewRef(self->recall_handle ? self->recall_handle : Py_None);
+}
+
 static PyObject *receipt_repr(PyReceipt *self)
 {
     PyObject *id = receipt_message_id(self, NULL);
@@ -114,6 +121,8 @@ static PyGetSetDef receipt_getset[] = {
     {"log_position", (getter)receipt_number, NULL, "Position in the CommitLog, in bytes.", AT(log_position)},
     {"store_ms", (getter)receipt_number, NULL, "When it was stored, ms since the epoch.", AT(store_ms)},
     {"message_id", (getter)receipt_message_id, NULL, "Store host and log position, in RocketMQ's hex form.", NULL},
+    {"recall_handle", (getter)receipt_recall_handle, NULL,
+     "What recall() takes back a delayed message by; None for one that cannot be.", NULL},
     {NULL},
 };
 

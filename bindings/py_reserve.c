@@ -23,7 +23,7 @@ PyObject *producer_reserve(PyProducer *producer, PyObject *const *args, Py_ssize
     struct core_state *state = producer->state;
     struct call call;
     unsigned long bytes;
-    if (!call_parse(state, "reserve", state->name_size, RESERVE_NAMES, args, nargs, kwnames, call.values) ||
+    if (!call_parse(state, "reserve", state->name_size, RESERVE_NAMES, args, nargs, kwnames, call.values, NULL) ||
         !reserve_bytes(producer, call.values[CALL_SECOND], &bytes) || !call_route(producer, &call)) {
         return NULL;
     }

@@ -202,6 +202,12 @@ static bool send_one(PyProducer *self, struct call *call, bool durable, struct s
         }
         spec.flag = (uint32_t)flag;
     }
+    if (call->values[CALL_TAG_CODE]) {
+        tag_hash = PyLong_AsLongLong(call->values[CALL_TAG_CODE]);
+        if (tag_hash == -1 && PyErr_Occurred()) {
+            goto done;
+        }
+    }
     spec.body = body.data;
     spec.body_bytes = (uint32_t)body.bytes;
     spec.topic = call->route->name;
@@ -221,8 +227,9 @@ done:
 #define SEND_NAMES ((1u << CALL_COUNT) - 1)
 
 static bool send_parse(PyProducer *self, const char *method, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
-                       struct call *call)
+                       struct call *call, bool *unknown)
 {
+    *unknown = false;
     if (nargs == 2 && !kwnames) {
         memset(call->values, 0, sizeof call->values);
         call->values[CALL_TOPIC] = args[0];
@@ -230,15 +237,55 @@ static bool send_parse(PyProducer *self, const char *method, PyObject *const *ar
         return true;
     }
     return call_parse(self->state, method, self->state->call_names[CALL_SECOND], SEND_NAMES, args, nargs, kwnames,
-                      call->values);
+                      call->values, self->special ? unknown : NULL);
+}
+
+/* A send with a keyword that is none of ours: special(topic, body, {keyword: value}) takes it, or refuses the keyword. */
+static PyObject *send_special(PyProducer *self, const char *method, PyObject *const *args, Py_ssize_t nargs,
+                              PyObject *kwnames)
+{
+    PyObject *call[2] = {NULL, NULL}, *answer = NULL;
+    PyObject *named = PyDict_New();
+    for (Py_ssize_t i = 0; named && i < nargs; i++) {
+        call[i] = Py_NewRef(args[i]);
+    }
+    for (Py_ssize_t i = 0; named && i < PyTuple_GET_SIZE(kwnames); i++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, i), **place = NULL;
+        for (int j = CALL_TOPIC; j <= CALL_SECOND; j++) {
+            place = PyUnicode_Compare(name, self->state->call_names[j]) == 0 ? &call[j] : place;
+        }
+        if (place && *place) {
+            PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%U'", method, name);
+            goto done;
+        }
+        if (place) {
+            *place = Py_NewRef(args[nargs + i]);
+        } else if (PyDict_SetItem(named, name, args[nargs + i]) < 0) {
+            goto done;
+        }
+    }
+    if (named && call[0] && call[1]) {
+        answer = PyObject_CallFunctionObjArgs(self->special, call[0], call[1], named, NULL);
+    } else if (named) {
+        PyErr_Format(PyExc_TypeError, "%s() missing required argument '%U'", method,
+                     self->state->call_names[call[0] ? CALL_SECOND : CALL_TOPIC]);
+    }
+done:
+    Py_XDECREF(call[0]);
+    Py_XDECREF(call[1]);
+    Py_XDECREF(named);
+    return answer;
 }
 
 PyObject *producer_send(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     struct call call;
     struct shmq_appended appended;
-    if (!send_parse(self, "send", args, nargs, kwnames, &call) ||
-        !send_one(self, &call, self->wait_durable, &appended)) {
+    bool unknown;
+    if (!send_parse(self, "send", args, nargs, kwnames, &call, &unknown)) {
+        return unknown ? send_special(self, "send", args, nargs, kwnames) : NULL;
+    }
+    if (!send_one(self, &call, self->wait_durable, &appended)) {
         return NULL;
     }
     return receipt_new(self, call.route, call.queue_id, &appended);
@@ -248,7 +295,16 @@ PyObject *producer_send_oneway(PyProducer *self, PyObject *const *args, Py_ssize
 {
     struct call call;
     struct shmq_appended appended;
-    if (!send_parse(self, "send_oneway", args, nargs, kwnames, &call) || !send_one(self, &call, false, &appended)) {
+    bool unknown;
+    if (!send_parse(self, "send_oneway", args, nargs, kwnames, &call, &unknown)) {
+        PyObject *answer = unknown ? send_special(self, "send_oneway", args, nargs, kwnames) : NULL;
+        if (!answer) {
+            return NULL;
+        }
+        Py_DECREF(answer);
+        Py_RETURN_NONE;
+    }
+    if (!send_one(self, &call, false, &appended)) {
         return NULL;
     }
     Py_RETURN_NONE;

@@ -41,11 +41,11 @@ from shmq.daemon.broker.statistics import Statistics
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_creation import make_system_topics
+from shmq.delay_levels import DelayLevels
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
-from shmq.store.delay_levels import DelayLevels
 
 
 class Broker:
@@ -88,7 +88,7 @@ class Broker:
         if log is not None:
             self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
             self._pulling = Pulling(tables, log, self._registry, groups, settings)
-            levels = DelayLevels()
+            levels = DelayLevels(settings.delay_levels)
             self._parts += [
                 self._sending,
                 self._pulling,

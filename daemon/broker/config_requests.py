@@ -25,12 +25,12 @@ from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_creation import make_system_topics
+from shmq.delay_levels import DEFAULT_DELAY_LEVELS
 from shmq.errors import PermissionDenied, UsageError
 from shmq.message import QUEUES_MAX
 from shmq.protocol.body import DataVersion
 from shmq.protocol.codes import Request
 from shmq.protocol.java_properties import java_properties, parse_java_properties
-from shmq.store.delay_levels import DEFAULT_DELAY_LEVELS
 
 # What tools look for in every broker's settings, and what is always so here.
 _FIXED = {

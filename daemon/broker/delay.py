@@ -23,12 +23,11 @@ from shmq.daemon.broker.effects import Effect, Report, Wake
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.property_text import property_of
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
-from shmq.daemon.broker.schedule import REAL_QUEUE_ID, REAL_TOPIC
 from shmq.daemon.broker.stored_record import StoredRecord, stored_record
 from shmq.daemon.broker.tables import Tables, Topic
+from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_GROUP, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request
-from shmq.store.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC, DelayLevels
 
 _READ_COUNT = 32
 _READ_BYTES = 256 << 10

@@ -18,14 +18,10 @@ from typing import NamedTuple
 
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.property_text import property_of, with_properties
+from shmq.delay_levels import DELAY, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import UsageError
 from shmq.protocol.codes import Response
 from shmq.shm.core import UNIT_DELAY_BASE
-from shmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
-
-DELAY = "DELAY"
-REAL_TOPIC = "REAL_TOPIC"
-REAL_QUEUE_ID = "REAL_QID"
 
 _TRANSACTION_MASK = 12
 _DELAYED_TYPES = (0, 8)  # none and commit

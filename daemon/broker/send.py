@@ -23,15 +23,15 @@ from shmq.daemon.broker.log import Log, NewRecord, Stored
 from shmq.daemon.broker.message_id import host_bytes, offset_message_id
 from shmq.daemon.broker.property_text import property_of, with_properties
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part
-from shmq.daemon.broker.schedule import DELAY, route_of
+from shmq.daemon.broker.schedule import route_of
 from shmq.daemon.broker.send_header import SendHeader
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.broker.topic_creation import create_by_send, ensure_topic
+from shmq.delay_levels import DELAY, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, ShmqError, StoreError
 from shmq.message import RETRY_PREFIX, check_group, check_topic, dead_letter_topic
 from shmq.protocol.codes import Request, Response
-from shmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
 
 _ANSWER_EXT = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 FORBIDDEN_TOPICS = frozenset(
@@ -88,7 +88,7 @@ class Sending(Part):
         self._groups = groups
         self._settings = settings
         self._arrived = arrived
-        self._levels = DelayLevels()
+        self._levels = DelayLevels(settings.delay_levels)
         self._cluster = cluster_text(settings.cluster)
         self._flush_wait = FlushWait(timeout_ms=settings.flush_timeout_ms)
         self._random = random.Random()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shmq.daemon.broker.requests import Address
+from shmq.delay_levels import DEFAULT_DELAY_LEVELS
 from shmq.message import PROPERTIES_BYTES_MAX
 
 DEFAULT_QUEUES = 8
@@ -29,6 +30,7 @@ class BrokerSettings:
     default_queues: int = DEFAULT_QUEUES
     wait_durable: bool = False
     cluster: str = "DefaultCluster"
+    delay_levels: str = DEFAULT_DELAY_LEVELS  # RocketMQ's messageDelayLevel
     retention_hours: int = 72
     uses_tls: bool = False
     serves_tcp: bool = False  # RocketMQ's own topics exist then

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
+from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
 from shmq.message import QUEUES_MAX, RETRY_PREFIX, check_topic
-from shmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
 
 AUTO_CREATE_TOPIC = "TBW102"
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
@@ -38,7 +38,7 @@ def _system_topics(settings: BrokerSettings) -> Iterator[_SystemTopic]:
     yield _SystemTopic(settings.cluster, 16, _PERM_READ_WRITE | PERM_INHERIT)
     yield _SystemTopic(settings.broker_name, 1, _PERM_READ_WRITE | PERM_INHERIT)
     yield _SystemTopic("OFFSET_MOVED_EVENT", 1, _PERM_READ_WRITE)
-    yield _SystemTopic(SCHEDULE_TOPIC, DelayLevels().count, _PERM_READ_WRITE)
+    yield _SystemTopic(SCHEDULE_TOPIC, DelayLevels(settings.delay_levels).count, _PERM_READ_WRITE)
     yield _SystemTopic(f"{settings.cluster}_REPLY_TOPIC", 1, _PERM_READ_WRITE)
 
 

@@ -16,6 +16,8 @@ from shmq.daemon.broker.groups import GroupRegistry
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.topic_creation import ensure_topic
+from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import FlowControl, InvalidName, RemoteError, TopicNotFound, UsageError
 from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, check_topic, is_system_topic, nearest
 from shmq.protocol.admin_body import TopicConfigList
@@ -75,6 +77,8 @@ class TopicRequests(Part):
 
     def _put(self, call: Call) -> Answer:
         ext = call.ext
+        if ext.get("topic") == SCHEDULE_TOPIC and call.connection.is_local and flag_of(ext, "onlyIfMissing"):
+            return self._ensure_schedule()
         name = _own_topic(text_of(ext, "topic"))
         default = self._settings.default_queues
         write_queues = _queues(number_of(ext, "writeQueueNums", most=INT32_MAX, default=default))
@@ -92,6 +96,12 @@ class TopicRequests(Part):
         )
         created = {"created": "false" if known else "true"} if call.connection.is_local else {}
         return Answer(ext=created, changed_groups=self._registry.subscribers(name))
+
+    def _ensure_schedule(self) -> Answer:
+        """A local producer stores a delayed message, and this broker has never had one."""
+        known = self._tables.topic(SCHEDULE_TOPIC)
+        ensure_topic(self._tables, SCHEDULE_TOPIC, queues=DelayLevels(self._settings.delay_levels).count)
+        return Answer(ext={"created": "false" if known else "true"})
 
     def _put_list(self, call: Call) -> Answer:
         configs = decode_body(call.command.body, TopicConfigList).topicConfigList

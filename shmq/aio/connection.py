@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, TypeVar, Unpack
 
 from shmq.aio.admin import Admin
@@ -29,6 +30,7 @@ from shmq.client.position import PositionLike
 from shmq.client.remote.place import RemotePlace
 from shmq.client.transport import locate
 from shmq.errors import UsageError
+from shmq.shm.core import Message as SyncMessage
 from shmq.shm.core import Receipt
 from shmq.shm.place import Place
 
@@ -193,6 +195,34 @@ class Connection(Face[SyncConnection]):
             SyncConnection.pull_consumer, topic=topic, group=group, tags=tags, start=start, codec=codec
         )
         return PullConsumer(topic, group, self._maker(call))
+
+    async def browse(
+        self,
+        topic: str,
+        *,
+        key: str | None = None,
+        id: str | None = None,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        queue_id: int | None = None,
+        offset: int | None = None,
+        tags: str | Sequence[str] | None = None,
+        limit: int = options.BROWSE_MAX,
+    ) -> list[SyncMessage]:
+        """Look at stored messages without consuming them; arguments as for `shmq.Connection.browse`."""
+        call = functools.partial(
+            SyncConnection.browse,
+            topic=topic,
+            key=key,
+            id=id,
+            since=since,
+            until=until,
+            queue_id=queue_id,
+            offset=offset,
+            tags=tags,
+            limit=limit,
+        )
+        return await offload(call, await self._open())
 
     def topic(self, name: str, type: type[ValueT], *, codec: str | Codec[ValueT] = "json") -> Topic[ValueT]:
         """Return a typed topic: values in, values out."""

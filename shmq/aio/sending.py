@@ -41,6 +41,7 @@ class SendArguments(TypedDict, total=False):
     queue_id: int | None
     flag: int
     timeout: float | None
+    delay_level: int | None
 
 
 class BatchArguments(TypedDict, total=False):

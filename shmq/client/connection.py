@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.client import options
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from shmq.client.codec import Codec
     from shmq.client.push import Listeners
     from shmq.client.topic import Topic
+    from shmq.shm.core import Message
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 ValueT = TypeVar("ValueT")
@@ -190,6 +192,41 @@ class Connection(Link):
         with self._lock:
             self._consumers.append(pull)
         return pull
+
+    def browse(
+        self,
+        topic: str,
+        *,
+        key: str | None = None,
+        id: str | None = None,
+        since: str | datetime | None = None,
+        until: str | datetime | None = None,
+        queue_id: int | None = None,
+        offset: int | None = None,
+        tags: str | Sequence[str] | None = None,
+        limit: int = options.BROWSE_MAX,
+    ) -> list[Message]:
+        """Look at stored messages without consuming them; return them, the oldest first.
+
+        Args:
+            key: one of the message's keys, through the key index.
+            id: offset message id or unique key.
+            since: "-1h", an ISO time or a datetime; stored then or later.
+            until: the same; stored then or earlier.
+            queue_id: only this queue.
+            offset: begin at this offset of `queue_id`.
+            tags: "fruit || veg" or a list; None takes all messages.
+            limit: at most so many.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+            OffsetOutOfRange: the offset is not stored any more, or not yet.
+        """
+        from shmq.client.browse import browse, wish_of
+
+        chosen = parse_tags(tags)
+        wish = wish_of(topic, tags=chosen, since=since, until=until, queue_id=queue_id, offset=offset, limit=limit)
+        return browse(self._live(), wish, key=key, message_id=id)
 
     def topic(self, name: str, type: type[ValueT], *, codec: str | Codec[ValueT] = "json") -> Topic[ValueT]:
         """Return a typed topic: values in, values out.

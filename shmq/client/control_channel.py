@@ -29,6 +29,7 @@ from typing import Any, Self
 import msgspec
 
 from shmq.client.control_link import ControlLink
+from shmq.delay_levels import DEFAULT_DELAY_LEVELS
 from shmq.errors import BrokerNotRunning, ConnectError, ProtocolError, RequestTimeout, ShmqError, UsageError
 from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request
@@ -56,6 +57,7 @@ class Attachment:
     auto_create: bool
     default_queues: int
     wait_durable: bool
+    delay_levels: str  # RocketMQ's messageDelayLevel
     broker_uid: int  # whose segments they must be
 
 
@@ -65,6 +67,7 @@ class _AttachBody(msgspec.Struct):
     autoCreate: bool
     defaultQueues: int
     waitDurable: bool
+    messageDelayLevel: str = DEFAULT_DELAY_LEVELS
 
 
 class _Waiter:
@@ -325,6 +328,7 @@ class ControlChannel:
                 auto_create=body.autoCreate,
                 default_queues=body.defaultQueues,
                 wait_durable=body.waitDurable,
+                delay_levels=body.messageDelayLevel,
                 broker_uid=link.broker_uid,
             )
         except BaseException:

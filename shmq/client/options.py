@@ -75,6 +75,12 @@ HAND_BACK_RETRY: Final = 5.0
 PRUNE_INTERVAL: Final = 1.0
 """How often acknowledged messages are dropped from the list of those whose invisible time runs."""
 
+BROWSE_MAX: Final = 100
+"""Messages one `browse()` returns unless it is told otherwise."""
+
+BROWSE_LIMIT_MAX: Final = 10_000
+"""Most it may be told; what it returns is held in memory."""
+
 LISTENER_THREADS_MAX: Final = 1024
 """More threads than this in one listener is a mistake, not a setting."""
 

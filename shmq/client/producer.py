@@ -10,7 +10,8 @@ Rules:
     (1) between the caller and the C function stands no Python frame: the four names are instance attributes;
     (2) after fork, close, or a new generation of segments they are bound anew; a bound method that the caller
         copied before that keeps the old target and reports it as BrokerNotRunning;
-    (3) an error of the core arrives as a type of shmq.errors.
+    (3) an error of the core arrives as a type of shmq.errors;
+    (4) keywords the core does not know go to client.special; the others never touch it.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Sender:
             queue_id: int | None = None,
             flag: int = 0,
             timeout: float | None = None,
+            delay_level: int | None = None,
         ) -> Receipt:
             """Store one message and return where; it is visible to consumers before this returns.
 
@@ -71,6 +73,7 @@ class Sender:
                 queue_id: exactly this queue, instead of the next one.
                 flag: a number for the application, stored as it is.
                 timeout: seconds, instead of the producer's.
+                delay_level: delivered later: RocketMQ's levels 1 (1 s) to 18 (2 h), as the broker configures them.
 
             Raises:
                 TopicNotFound: it does not exist, and the broker does not create topics by itself.
@@ -90,6 +93,7 @@ class Sender:
             queue_id: int | None = None,
             flag: int = 0,
             timeout: float | None = None,
+            delay_level: int | None = None,
         ) -> None:
             """Store one message as `send` does, without a receipt and without waiting for durability."""
 

@@ -19,11 +19,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shmq.client import dead_letter, options
+from shmq.client import dead_letter, lookup, options
 from shmq.client.allocation import allocate
 from shmq.client.control import ControlClient
 from shmq.client.registration import consumer_data
 from shmq.client.share import Share, start_offset
+from shmq.client.special import SpecialSend
 from shmq.client.transport import QueueSlot
 from shmq.errors import ConnectError, ShmqError, TopicNotFound, UsageError
 from shmq.message import check_topic, is_system_topic, nearest
@@ -34,6 +35,7 @@ from shmq.shm.presence import attach_presence, detach_presence
 from shmq.shm.segment import Instance, open_store
 
 if TYPE_CHECKING:
+    from shmq.client.browse import KeyQuery
     from shmq.client.consumer import ConsumerSpec
     from shmq.client.position import Position
 
@@ -85,7 +87,10 @@ class Session:
     def core_producer(self, timeout: float, *, wait_durable: bool | None = None) -> Producer:
         """Return a new core producer; `timeout` in seconds."""
         waits = self.wait_durable if wait_durable is None else wait_durable
-        return Producer(self.store, resolve=self.resolve, timeout=timeout, wait_durable=waits)
+        special = SpecialSend(self)
+        return special.bind(
+            Producer(self.store, resolve=self.resolve, timeout=timeout, wait_durable=waits, special=special)
+        )
 
     def sender(self, timeout: float, *, group: str | None = None) -> Producer:
         """Return a new core producer; its group is known by the registration."""
@@ -237,8 +242,14 @@ class Session:
             self.store, tags=tags or None, codec=codec, spin_us=options.SPIN_US, slice=options.ITERATION_SLICE
         )
 
-    def read_queues(self, topic: str) -> list[QueueSlot]:
-        """Return the readable queues of a topic."""
+    def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:
+        """Return the readable queues of a topic; one that must exist is not created.
+
+        Raises:
+            TopicNotFound: there is none of this name, and none may be created.
+        """
+        if must_exist and self.store.topic_find(topic) < 0:
+            raise self.topic_not_found(topic)
         entry = self.store.topic(self.resolve(topic))
         return [QueueSlot(queue_id, index) for queue_id, index in enumerate(entry["queues"][: entry["read_queues"]])]
 
@@ -263,6 +274,14 @@ class Session:
             raise UsageError(f"topic {topic} has no queue {unknown[0]}", hint="see queues()")
         for queue_id, offset in offsets.items():
             self.store.offset_set(slots[queue_id], offset)
+
+    def find_by_key(self, query: KeyQuery) -> list[Message]:
+        """Return the messages of a topic that have a key, in any order."""
+        return lookup.find_by_key(self, query)
+
+    def find_by_place(self, topic: str, message_id: str) -> Message | None:
+        """Return the message an offset message id leads to, None when it leads to none of this topic."""
+        return lookup.find_by_place(self, topic, message_id)
 
     def close(self) -> None:
         """Say goodbye to the broker and let the segments go; never raises."""

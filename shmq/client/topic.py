@@ -6,7 +6,7 @@ It does not know how values are coded (codec) nor how messages travel (producer,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack, cast
 
 from shmq.client import options
 from shmq.client.codec import Codec, codec_of
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shmq.client.position import PositionLike
     from shmq.client.pull import PullConsumer
     from shmq.client.simple import SimpleConsumer
+    from shmq.client.special import SpecialArguments
     from shmq.shm.core import Receipt
 
 ValueT = TypeVar("ValueT")
@@ -100,6 +101,7 @@ class Topic(Generic[ValueT]):
         message_group: str | None = None,
         queue_id: int | None = None,
         timeout: float | None = None,
+        **special: Unpack[SpecialArguments],
     ) -> Receipt:
         """Encode and store one value; arguments and errors as for `Connection.send`."""
         return self._connection.send(
@@ -112,6 +114,7 @@ class Topic(Generic[ValueT]):
             message_group=message_group,
             queue_id=queue_id,
             timeout=timeout,
+            **special,
         )
 
     def send_batch(

@@ -19,6 +19,7 @@ from shmq.client.remote.place import RemotePlace, is_remote, remote_place
 from shmq.shm.place import Place, place_of
 
 if TYPE_CHECKING:
+    from shmq.client.browse import KeyQuery
     from shmq.client.consumer import ConsumerSpec
     from shmq.client.position import Position
     from shmq.errors import ShmqError
@@ -183,8 +184,8 @@ class Session(Protocol):
     def pull_reader(self, tags: Sequence[str], codec: Callable[[bytes], Any] | None) -> MessageReader:
         """Return a reader for a consumer that decides itself where it reads."""
 
-    def read_queues(self, topic: str) -> list[QueueSlot]:
-        """Return the readable queues of a topic."""
+    def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:
+        """Return the readable queues of a topic; one that must exist is not created."""
 
     def bounds(self, topic: str, queue: QueueSlot) -> tuple[int, int]:
         """Return the first offset stored in a queue, and the one behind the last."""
@@ -197,6 +198,12 @@ class Session(Protocol):
 
     def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Write offsets down for a group."""
+
+    def find_by_key(self, query: KeyQuery) -> list[Message]:
+        """Return the messages of a topic that have a key, in any order."""
+
+    def find_by_place(self, topic: str, message_id: str) -> Message | None:
+        """Return the message an offset message id leads to, None when it leads to none of this topic."""
 
 
 def locate(url: str | None) -> Place | RemotePlace:

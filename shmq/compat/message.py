@@ -9,7 +9,6 @@ import enum
 from typing import Any, NamedTuple
 
 import shmq
-from shmq.errors import UsageError
 
 
 def text_of(value: str | bytes) -> str:
@@ -79,17 +78,11 @@ class Message:
         """Deliver it later: RocketMQ's levels 1 (1 s) to 18 (2 h)."""
         self.delay_time_level = int(delay_time_level)
 
-    def arguments(self, connection: shmq.Connection) -> dict[str, Any]:
-        """Return the arguments of `shmq.Producer.send`.
-
-        Raises:
-            UsageError: a delay over shared memory, which has none yet.
-        """
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `shmq.Producer.send`."""
         found: dict[str, Any] = {"tag": self.tags or None, "keys": (self.keys or "").split() or None}
         found["properties"] = self.properties or None
         if self.delay_time_level:
-            if not connection.is_remote:
-                raise UsageError("delay levels need a connection over TCP", hint="set_name_server_address('host:9876')")
             found["delay_level"] = self.delay_time_level
         return found
 

@@ -140,7 +140,7 @@ class Producer(_Client):
         """Send a message without an answer."""
         self._live()
         assert self._producer is not None
-        self._producer.send_oneway(msg.topic, msg.body, **msg.arguments(self._live()))
+        self._producer.send_oneway(msg.topic, msg.body, **msg.arguments())
 
     def send_async(
         self,
@@ -151,7 +151,7 @@ class Producer(_Client):
         """Send in the background and call one of the two."""
         self._live()
         assert self._producer is not None
-        future = self._producer.send_nowait(msg.topic, msg.body, **msg.arguments(self._live()))
+        future = self._producer.send_nowait(msg.topic, msg.body, **msg.arguments())
 
         def done(finished: Any) -> None:
             error = finished.exception()
@@ -203,7 +203,7 @@ class Producer(_Client):
         self._live()
         assert self._producer is not None
         try:
-            return _result(self._producer.send(msg.topic, msg.body, **msg.arguments(self._live()), **place))
+            return _result(self._producer.send(msg.topic, msg.body, **msg.arguments(), **place))
         except SendTimeout as error:
             status = SendStatus.FLUSH_SLAVE_TIMEOUT if error.code == 12 else SendStatus.FLUSH_DISK_TIMEOUT
             return SendResult(status, "", -1)

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC
 from shmq.errors import CorruptionError, StoreError
 from shmq.store.atomic import write_atomically
-from shmq.store.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC
 from shmq.store.fastjson import dumps, loads
 from shmq.store.layout import StoreLayout
 

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.store.config import Log
 from shmq.store.consumequeue import QUEUE_ID_MAX, ConsumeQueueFiles, Queue, is_pre_blank, pack_unit
 from shmq.store.damage import Damage, Record
-from shmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.store.layout import is_safe_name
 
 _TRANSACTION_MASK = 12

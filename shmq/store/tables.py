@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from shmq.delay_levels import SCHEDULE_GROUP
 from shmq.shm.core import CoreError, Store
 from shmq.store.config import Log, OffsetTable, Tables, TopicRecord
 from shmq.store.consumequeue import Queue
-from shmq.store.delay_levels import SCHEDULE_GROUP
 from shmq.store.group_settings import encode_settings, stored_settings
 from shmq.store.rebuild import QueueBounds
 

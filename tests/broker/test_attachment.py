@@ -9,6 +9,7 @@ from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.effects import Close, Effect, Notify, Reply
 from shmq.daemon.broker.requests import Peer
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.delay_levels import DEFAULT_DELAY_LEVELS
 from shmq.errors import ConnectError, ForeignNamespace, RemoteError, SegmentFull, ShmqError, UsageError, VersionMismatch
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body
 from shmq.protocol.codes import Request
@@ -57,6 +58,7 @@ def test_the_answer_holds_everything_a_client_maps_and_sends_by(broker: Broker, 
         "autoCreate": True,
         "defaultQueues": 8,
         "waitDurable": False,
+        "messageDelayLevel": DEFAULT_DELAY_LEVELS,
     }
     assert tables.clients == {0: (100, 1000, 3)}
     assert broker.is_attached(1)

@@ -11,9 +11,9 @@ from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.requests import Call, Connection
 from shmq.daemon.broker.schedule import route_of
 from shmq.daemon.broker.tables import QueueBounds, Topic
+from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import BrokerBusy
 from shmq.protocol.command import Command
-from shmq.store.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC, DelayLevels
 from tests.broker.record_log import RecordLog
 
 LEVELS = DelayLevels()

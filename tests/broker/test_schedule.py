@@ -5,9 +5,9 @@ import pytest
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.property_text import pairs_of, property_of, with_properties
 from shmq.daemon.broker.schedule import route_of
+from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import UsageError
 from shmq.shm.core import UNIT_DELAY_BASE
-from shmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
 
 LEVELS = DelayLevels()
 

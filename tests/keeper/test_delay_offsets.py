@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from shmq.store.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC
+from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC
 from shmq.store.fastjson import loads
 
 StartKeeper = Callable[..., Any]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.shm.core import UNIT_DELAY_BASE
 from shmq.store.consumequeue import unpack_unit
-from shmq.store.delay_levels import SCHEDULE_TOPIC, DelayLevels
 
 StartKeeper = Callable[..., Any]
 LEVELS = DelayLevels()

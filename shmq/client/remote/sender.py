@@ -28,6 +28,7 @@ from shmq.client.remote.selection import queue_of_group
 from shmq.client.remote.send_policy import Attempts, send_error
 from shmq.client.remote.slot import RemoteSlot
 from shmq.client.remote.unique_id import offset_of_id
+from shmq.client.special import take_special
 from shmq.errors import BrokerNotRunning, ConnectError, ProtocolError, RequestTimeout, UsageError
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
@@ -116,11 +117,11 @@ class RemoteSender:
         queue_id: int | None = None,
         flag: int = 0,
         timeout: float | None = None,
-        delay_level: int = 0,
+        **special: Any,
     ) -> tuple[Outgoing, float, _Place]:
         found = message_properties(tag, keys_of(key, keys), message_group, properties)
-        if delay_level:
-            found["DELAY"] = str(delay_level)
+        if special:
+            found.update(take_special(special))
         session = self._session
         compression = session.place.options.compression
         message = single(session.ids, session.now_ms(), compression, topic, body, flag, found)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shmq.client.remote import assignment, returning
+from shmq.client.remote import assignment, lookup, returning
 from shmq.client.remote.admin_service import AdminService
 from shmq.client.remote.duties import Duties
 from shmq.client.remote.faults import FaultTable
@@ -42,6 +42,7 @@ from shmq.protocol.codes import Response
 from shmq.protocol.dialect import MessageQueue
 
 if TYPE_CHECKING:
+    from shmq.client.browse import KeyQuery
     from shmq.client.consumer import ConsumerSpec
     from shmq.client.position import Position
     from shmq.client.remote.place import Address, RemotePlace
@@ -259,8 +260,8 @@ class RemoteSession:
         """Return a reader for a pull consumer."""
         return PullReader(self, tags=tags, codec=codec)
 
-    def read_queues(self, topic: str) -> list[QueueSlot]:
-        """Return the readable queues of a topic.
+    def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:
+        """Return the readable queues of a topic; looking never creates one here.
 
         Raises:
             TopicNotFound: there is no such topic.
@@ -310,6 +311,14 @@ class RemoteSession:
             # RocketMQ 5 wants the group to exist; where that is allowed, offsets make it, as they do in RocketMQ 4.
             await AdminService(self).put_group(group)
             await self.queues.commit(group, queue, offset, self.timeout)
+
+    def find_by_key(self, query: KeyQuery) -> list[Message]:
+        """Return the messages of a topic that have a key, in any order."""
+        return self.call(lookup.find_by_key(self, query))  # type: ignore[no-any-return]
+
+    def find_by_place(self, topic: str, message_id: str) -> Message | None:
+        """Return the message an offset message id leads to, None when it leads to none of this topic."""
+        return self.call(lookup.find_by_place(self, topic, message_id))  # type: ignore[no-any-return]
 
     # -- on the I/O thread
     async def pull(self, question: PullQuestion, broker_id: int, timeout: float) -> Pulled:

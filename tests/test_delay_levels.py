@@ -2,8 +2,8 @@
 
 import pytest
 
+from shmq.delay_levels import DelayLevels
 from shmq.errors import UsageError
-from shmq.store.delay_levels import DelayLevels
 
 
 def test_the_default_levels_are_rocketmqs() -> None:

@@ -15,6 +15,9 @@ from __future__ import annotations
 from shmq.errors import UsageError
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+DELAY = "DELAY"  # properties of a message that waits there: its level, and where it belongs
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QUEUE_ID = "REAL_QID"
 SCHEDULE_GROUP = "CID_RMQ_SYS_SCHEDULE"  # its offsets on the schedule topic are the progress of delivery
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
