@@ -33,6 +33,7 @@ from shmq.daemon.bridge.send_path import Origin, SendPath, Served
 from shmq.daemon.bridge.tcp_listener import address_of, prepare_accepted
 from shmq.daemon.bridge.upstream import Upstreams
 from shmq.daemon.broker.effects import Close, Effect, Forward, Notify, Reply, Report, Wake
+from shmq.daemon.broker.send_answer import refuse_long_send
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
@@ -192,6 +193,11 @@ class Bridge:
     def serve(self, connection: BridgeConnection, frame: Frame) -> None:
         """Carry out the command of one frame; raises ProtocolError when its header breaks the format."""
         command = decode_header(frame)
+        if frame.skipped_bytes:
+            refusal = refuse_long_send(command, frame.skipped_bytes, self.limits.frame_bytes_max)
+            if not command.is_oneway:
+                connection.reply(refusal)
+            return
         if command.code in connection.refused and not command.is_reply:
             self._refuse(connection, command)
             return

@@ -33,6 +33,7 @@ from shmq.daemon.broker.offset_requests import OffsetRequests
 from shmq.daemon.broker.pull import Pulling
 from shmq.daemon.broker.query import QueryRequests
 from shmq.daemon.broker.relays import Relays
+from shmq.daemon.broker.replies import Replies
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer, of_all
 from shmq.daemon.broker.send import Sending
 from shmq.daemon.broker.send_back import SendBack
@@ -91,6 +92,7 @@ class Broker:
             levels = DelayLevels(settings.delay_levels)
             self._parts += [
                 self._sending,
+                Replies(tables, self._registry, self._sending),
                 self._pulling,
                 Locks(tables),
                 DelayService(tables, log, levels, arrived=self.arrived),

@@ -101,7 +101,7 @@ class Pulling(Part):
         topic = self._tables.topic(header.topic)
         if topic is None:
             raise RemoteError(
-                Response.TOPIC_NOT_EXIST, f"topic[{header.topic[:127]}] not exist, apply first please!{_ADVICE}"
+                Response.TOPIC_NOT_EXIST, f"topic[{header.topic[:127]}] not exist, apply first please! {_ADVICE}"
             )
         if not topic.perm & PERM_READ:
             raise RemoteError(Response.NO_PERMISSION, f"the topic[{topic.name}] pulling message is forbidden")

@@ -8,6 +8,7 @@ is not, and that object is opened by `async with`, by `await`, or by its first u
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -16,10 +17,11 @@ from typing import Any, TypeVar, Unpack
 from shmq.aio.admin import Admin
 from shmq.aio.consumer import PullConsumer, SimpleConsumer, Subscription
 from shmq.aio.listener import Listener, Listeners
-from shmq.aio.message import Slot
+from shmq.aio.message import Message, Slot
 from shmq.aio.offload import Face, offload
 from shmq.aio.producer import Producer
-from shmq.aio.sending import BatchArguments, ReserveArguments, SendArguments, Sending
+from shmq.aio.replier import replying
+from shmq.aio.sending import BatchArguments, RequestArguments, ReserveArguments, SendArguments, Sending
 from shmq.aio.topic import Topic
 from shmq.client import options
 from shmq.client.codec import Codec
@@ -58,6 +60,7 @@ class Connection(Face[SyncConnection]):
         self._sending: Sending | None = None
         self._listeners = Listeners()
         self._closed = False
+        self._asked: set[str] = set()
 
     async def _connect(self) -> SyncConnection:
         if self._closed:
@@ -121,6 +124,40 @@ class Connection(Face[SyncConnection]):
         self._link()
         assert self._sending is not None
         return self._sending.reserve(topic, size, **arguments)
+
+    # -- requests and replies
+    async def request(
+        self, topic: str, body: Any, *, timeout: float | None = None, **arguments: Unpack[RequestArguments]
+    ) -> Message:
+        """Send a message that somebody is to answer, and return the answer; see `shmq.Connection.request`."""
+        made = await self._open()
+        begin = functools.partial(
+            made._live().requests.begin, topic, body, self._timeout if timeout is None else timeout, **arguments
+        )
+        # The first request may have to ask the broker for its topics.
+        future = begin() if topic in self._asked else await offload(begin)
+        reply = await asyncio.wrap_future(future)
+        self._asked.add(topic)
+        return Message(reply)
+
+    def replier(
+        self,
+        topic: str,
+        *,
+        group: str,
+        tags: str | Sequence[str] | None = None,
+        threads: int = 1,
+        attempts_max: int = options.ATTEMPTS_MAX,
+        codec: Decode | None = None,
+    ) -> Callable[[FunctionT], FunctionT]:
+        """Decorate a coroutine function that answers requests; see `shmq.Connection.replier`."""
+        listen = self.listener(topic, group=group, tags=tags, threads=threads, attempts_max=attempts_max, codec=codec)
+
+        def decorate(function: FunctionT) -> FunctionT:
+            listen(replying(self._link, function))
+            return function
+
+        return decorate
 
     # -- making things
     def producer(self, *, group: str | None = None, timeout: float | None = None) -> Producer:

@@ -44,6 +44,17 @@ class SendArguments(TypedDict, total=False):
     delay_level: int | None
 
 
+class RequestArguments(TypedDict, total=False):
+    """Keyword arguments of `request` beside the timeout."""
+
+    tag: str | None
+    key: str | None
+    keys: Iterable[str] | None
+    properties: Mapping[str, str] | None
+    message_group: str | None
+    queue_id: int | None
+
+
 class BatchArguments(TypedDict, total=False):
     """Keyword arguments of `send_batch`."""
 

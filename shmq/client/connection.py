@@ -6,7 +6,7 @@ It does not know how a connection lives (link does), nor what happens inside the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +16,7 @@ from shmq.client.link import Link
 from shmq.client.position import BEGIN, END, PositionLike, parse_position
 from shmq.client.producer import Producer
 from shmq.client.pull import PullConsumer
+from shmq.client.replier import replying
 from shmq.client.simple import SimpleConsumer
 from shmq.client.subscription import Subscription
 from shmq.client.transport import locate
@@ -268,6 +269,64 @@ class Connection(Link):
                 if self._listeners is None:
                     self._listeners = Listeners()
                 self._listeners.add(Listener(self, spec, function, threads=threads, ordered=ordered))
+            return function
+
+        return decorate
+
+    # -- requests and replies
+    def request(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        timeout: float | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        keys: Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        message_group: str | None = None,
+        queue_id: int | None = None,
+    ) -> Message:
+        """Send a message that somebody is to answer, and return the answer.
+
+        Args:
+            timeout: seconds for both ways; None takes the connection's.
+
+        Raises:
+            RequestTimeout: no reply in time; the request may have been handled all the same.
+            TopicNotFound and the other errors of `send`: nothing was sent.
+        """
+        return self._live().requests.request(
+            topic,
+            body,
+            self._timeout if timeout is None else timeout,
+            tag=tag,
+            key=key,
+            keys=keys,
+            properties=properties,
+            message_group=message_group,
+            queue_id=queue_id,
+        )
+
+    def replier(
+        self,
+        topic: str,
+        *,
+        group: str,
+        tags: str | Sequence[str] | None = None,
+        threads: int = 1,
+        attempts_max: int = options.ATTEMPTS_MAX,
+        codec: Decode | None = None,
+    ) -> Callable[[FunctionT], FunctionT]:
+        """Decorate a function that answers requests: what it returns, bytes, is the reply; None is no reply.
+
+        Runs as a listener does, with `run()` or `start()`. An exception means again later, as there, but a request
+        whose requester has given up is not handled any more.
+        """
+        listen = self.listener(topic, group=group, tags=tags, threads=threads, attempts_max=attempts_max, codec=codec)
+
+        def decorate(function: FunctionT) -> FunctionT:
+            listen(replying(self, function))
             return function
 
         return decorate

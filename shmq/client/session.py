@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from shmq.client import dead_letter, lookup, options
 from shmq.client.allocation import allocate
 from shmq.client.control import ControlClient
 from shmq.client.registration import consumer_data
+from shmq.client.request_reply import LocalRequests, reply_locally
 from shmq.client.share import Share, start_offset
 from shmq.client.special import SpecialSend
 from shmq.client.transport import QueueSlot
@@ -45,7 +47,18 @@ PERM_READ_WRITE = 6
 class Session:
     """Everything of a connection that dies with a generation or a fork."""
 
-    __slots__ = ("_counted", "_internal", "control", "instance", "place", "store", "timeout")
+    __slots__ = (
+        "_counted",
+        "_internal",
+        "_making",
+        "_requests",
+        "client_id",
+        "control",
+        "instance",
+        "place",
+        "store",
+        "timeout",
+    )
 
     def __init__(self, place: Place, *, client_id: str, timeout: float) -> None:
         self.place = place
@@ -53,6 +66,9 @@ class Session:
         self.control = ControlClient.connect(place, client_id=client_id, role=Role.BOTH, timeout=timeout)
         self._counted = False
         self._internal: Producer | None = None
+        self.client_id = client_id
+        self._requests: LocalRequests | None = None
+        self._making = threading.Lock()
         try:
             self.instance: Instance = self.control.attachment.instance
             self.store: Store = self._map()
@@ -91,6 +107,21 @@ class Session:
         return special.bind(
             Producer(self.store, resolve=self.resolve, timeout=timeout, wait_durable=waits, special=special)
         )
+
+    @property
+    def requests(self) -> LocalRequests:
+        """What sends requests and reads replies; made when it is first asked for."""
+        found = self._requests
+        if found is None:
+            with self._making:
+                if self._requests is None:
+                    self._requests = LocalRequests(self, self.client_id)
+                found = self._requests
+        return found
+
+    def reply(self, message: Message, body: Any) -> bool:
+        """Bring a reply to whoever asked; False when the requester is not there any more."""
+        return reply_locally(self, self.internal_producer, message, body)
 
     def sender(self, timeout: float, *, group: str | None = None) -> Producer:
         """Return a new core producer; its group is known by the registration."""
@@ -161,6 +192,7 @@ class Session:
             return False
         self._discount()
         self._internal = None
+        self._end_requests()
         self.instance = attachment.instance
         self.store = self._map()
         return True
@@ -285,6 +317,7 @@ class Session:
 
     def close(self) -> None:
         """Say goodbye to the broker and let the segments go; never raises."""
+        self._end_requests()
         with contextlib.suppress(ShmqError, OSError):
             self.control.close()
         self._discount()
@@ -293,6 +326,11 @@ class Session:
         """Forget everything in a forked child; the parent's registration stays as it is."""
         self.control.abandon()
         self._counted = False  # the kernel does not count the child for what its parent attached
+
+    def _end_requests(self) -> None:
+        requests, self._requests = self._requests, None
+        if requests is not None:
+            requests.close()
 
     def _discount(self) -> None:
         if self._counted:

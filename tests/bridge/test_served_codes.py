@@ -9,7 +9,6 @@ from tests.bridge.live_bridge import RawPeer, running
 
 POP = "5.x's receiving without queues; clients of a broker that claims 4.9.8 do not ask for it"
 TRANSACTIONS = "transactions are a later issue"
-REPLIES = "request and reply are a later issue"
 REPLICATION = "replication is a later issue"
 TIMER = "state of 5.x's timer store, which there is not"
 
@@ -17,8 +16,6 @@ TIMER = "state of 5.x's timer store, which there is not"
 NOT_SERVED = {
     Request.END_TRANSACTION: TRANSACTIONS,
     Request.RESUME_CHECK_HALF_MESSAGE: TRANSACTIONS,
-    Request.SEND_REPLY_MESSAGE: REPLIES,
-    Request.SEND_REPLY_MESSAGE_V2: REPLIES,
     Request.RECALL_MESSAGE: "taking back a delayed message came with 5.3",
     Request.QUERY_ASSIGNMENT: POP,
     Request.POP_MESSAGE: POP,

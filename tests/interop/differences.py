@@ -40,14 +40,8 @@ DELIBERATE = {
     "update a blacklisted key": "settings are changed by accounts only, and only those on a list",
 }
 
-_LIMITS = "a message that is too large is to be answered with 13, not with a close"
 _TRANSACTIONS = "transactions are not served yet"
 
 PENDING: dict[str, str] = {
-    "send 5 MiB": _LIMITS,
-    "send too many properties": _LIMITS,
-    "offset in the far future": "a time after the last message is that message's offset, not the one after it",
-    "pull from an unknown topic": "the remark lacks the blank before its line break",
-    "create a topic named as the broker's cluster": "the cluster's name is a system topic and must be refused",
     "resume the check of no half message": _TRANSACTIONS,
 }

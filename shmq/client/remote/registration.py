@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from shmq.client.remote.outgoing import DEFAULT_PRODUCER_GROUP
 from shmq.errors import ConnectError, RequestTimeout
 from shmq.message import retry_topic
 from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
@@ -38,6 +39,7 @@ class Registration:
         self._session = session
         self._versions: dict[tuple[str | None, str, tuple[str, ...]], int] = {}
         self.producer_groups: tuple[str, ...] = ()
+        self.asks = False  # replies find a client as a producer, whose group does not matter
         self.specs: tuple[ConsumerSpec, ...] = ()
 
     def set(self, producer_groups: Iterable[str], specs: Iterable[ConsumerSpec]) -> None:
@@ -86,8 +88,12 @@ class Registration:
         return HeartbeatData(
             clientID=self._session.client_id,
             consumerDataSet=list(groups.values()),
-            producerDataSet=[ProducerData(group) for group in self.producer_groups],
+            producerDataSet=[ProducerData(group) for group in self._producers()],
         )
+
+    def _producers(self) -> list[str]:
+        unnamed = [DEFAULT_PRODUCER_GROUP] if self.asks and not self.producer_groups else []
+        return [*self.producer_groups, *unnamed]
 
     def _subscription(self, spec: ConsumerSpec, topic: str, tags: Sequence[str]) -> SubscriptionData:
         return SubscriptionData(
@@ -136,7 +142,7 @@ class Registration:
     async def leave(self, group: str | None) -> None:
         """Take back a group, or all of them; brokers that cannot be reached find out by themselves."""
         consumers = {spec.group for spec in self.specs if spec.group} if group is None else {group}
-        producers = set(self.producer_groups) if group is None else {group} & set(self.producer_groups)
+        producers = set(self._producers()) if group is None else {group} & set(self.producer_groups)
         if group is None:
             self.set((), ())
         else:

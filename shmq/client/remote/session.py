@@ -30,6 +30,7 @@ from shmq.client.remote.pull_reader import PullReader
 from shmq.client.remote.pulling import Pulled, PullQuestion, pull_command, read_pulled
 from shmq.client.remote.queue_service import QueueService
 from shmq.client.remote.registration import Registration
+from shmq.client.remote.requests import RemoteRequests
 from shmq.client.remote.route import QueueNumbers, Route
 from shmq.client.remote.selection import QueueSelector
 from shmq.client.remote.sender import RemoteSender
@@ -79,6 +80,7 @@ class RemoteSession:
         )
         self.names = NameService(self.network, place.name_servers, self._route_changed)
         self.queues = QueueService(self.network, self.names)
+        self.requests = RemoteRequests(self)
         self.upkeep = Upkeep(self)
         try:
             self.network.call(self._open(), timeout)
@@ -180,6 +182,10 @@ class RemoteSession:
         """Note how a send to a broker went."""
         if self.selector.faults is not None:
             self.selector.faults.report(broker_name, latency, self.network.loop.time(), failed=failed)
+
+    def reply(self, message: Message, body: Any) -> bool:
+        """Bring a reply to whoever asked; False when the requester is not there any more."""
+        return self.requests.reply(message, body)
 
     # -- consumers
     def resolve(self, topic: str) -> int:
