@@ -289,8 +289,9 @@ class Store:
     ) -> tuple[int, int, bytes]:
         """(next offset, count, records): visible records of one queue from `offset` on, as they are in the log, back to
         back; the first goes even if it is longer than bytes_max, 1024 at most. `tags` are hashes, compared with what
-        the units say; `where` is asked about the properties; scan_max bounds the units looked at. Below the first offset left the answer is that one and
-        nothing. CoreError CORRUPT, with offset and position, when the first one looked at is damaged.
+        the units say; `where` is asked about the properties; scan_max bounds the units looked at. Below the first
+        offset left the answer is that one and nothing. CoreError CORRUPT, with offset and position, when the first one
+        looked at is damaged.
         """
     def record_bytes_at(self, position: int, size: int = 0, /) -> bytes | None:
         """The visible record that starts at a log position, as it is in the log; None when none does, or when `size` is

@@ -146,12 +146,15 @@ class Connection(Face[SyncConnection]):
         *,
         group: str,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         threads: int = 1,
         attempts_max: int = options.ATTEMPTS_MAX,
         codec: Decode | None = None,
     ) -> Callable[[FunctionT], FunctionT]:
         """Decorate a coroutine function that answers requests; see `shmq.Connection.replier`."""
-        listen = self.listener(topic, group=group, tags=tags, threads=threads, attempts_max=attempts_max, codec=codec)
+        listen = self.listener(
+            topic, group=group, tags=tags, where=where, threads=threads, attempts_max=attempts_max, codec=codec
+        )
 
         def decorate(function: FunctionT) -> FunctionT:
             listen(replying(self._link, function))
@@ -174,6 +177,7 @@ class Connection(Face[SyncConnection]):
         *,
         group: str | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         auto_ack: bool = False,
         model: Model = "clustering",
         start: PositionLike | None = None,
@@ -186,6 +190,7 @@ class Connection(Face[SyncConnection]):
             topic=topic,
             group=group,
             tags=tags,
+            where=where,
             auto_ack=auto_ack,
             model=model,
             start=start,
@@ -200,6 +205,7 @@ class Connection(Face[SyncConnection]):
         *,
         group: str,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         invisible: float = options.INVISIBLE,
         start: PositionLike | None = None,
         attempts_max: int = options.ATTEMPTS_MAX,
@@ -211,6 +217,7 @@ class Connection(Face[SyncConnection]):
             topic=topic,
             group=group,
             tags=tags,
+            where=where,
             invisible=invisible,
             start=start,
             attempts_max=attempts_max,
@@ -224,12 +231,13 @@ class Connection(Face[SyncConnection]):
         *,
         group: str | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         start: PositionLike = "begin",
         codec: Decode | None = None,
     ) -> PullConsumer:
         """Return a consumer that reads every queue from where it is told."""
         call = functools.partial(
-            SyncConnection.pull_consumer, topic=topic, group=group, tags=tags, start=start, codec=codec
+            SyncConnection.pull_consumer, topic=topic, group=group, tags=tags, where=where, start=start, codec=codec
         )
         return PullConsumer(topic, group, self._maker(call))
 
@@ -244,6 +252,7 @@ class Connection(Face[SyncConnection]):
         queue_id: int | None = None,
         offset: int | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         limit: int = options.BROWSE_MAX,
     ) -> list[SyncMessage]:
         """Look at stored messages without consuming them; arguments as for `shmq.Connection.browse`."""
@@ -257,6 +266,7 @@ class Connection(Face[SyncConnection]):
             queue_id=queue_id,
             offset=offset,
             tags=tags,
+            where=where,
             limit=limit,
         )
         return await offload(call, await self._open())
@@ -271,6 +281,7 @@ class Connection(Face[SyncConnection]):
         *,
         group: str,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         threads: int = 1,
         ordered: bool = False,
         start: PositionLike | None = None,
@@ -282,7 +293,9 @@ class Connection(Face[SyncConnection]):
         Args:
             threads: how many messages may be handled at once, as tasks.
         """
-        spec = consumer_spec(topic, group, tags, "clustering", start, attempts_max=attempts_max, codec=codec)
+        spec = consumer_spec(
+            topic, group, tags, "clustering", start, where=where, attempts_max=attempts_max, codec=codec
+        )
 
         def decorate(function: FunctionT) -> FunctionT:
             self._listeners.add(Listener(spec, function, threads=threads, ordered=ordered))

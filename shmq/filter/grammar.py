@@ -120,7 +120,7 @@ def parse_expression(text: str) -> Expression:
             raise _unexpected(text, Span(end, end), error.expected) from None
         raise _unexpected(text, _span(found), error.expected) from None
     except UnexpectedCharacters as error:
-        at = error.pos_in_stream
+        at = error.pos_in_stream or 0
         raise _unexpected(text, Span(at, at + 1), frozenset()) from None
 
 

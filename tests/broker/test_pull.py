@@ -377,4 +377,4 @@ def test_a_waiting_pull_keeps_only_what_it_is_answered_from(consumer: Consumer) 
 
 def test_an_expression_longer_than_a_heartbeat_may_hold_is_refused(consumer: Consumer) -> None:
     consumer.put(b"a")
-    assert consumer.pull(subscription="a||" * 2000).code == 23
+    assert consumer.pull(subscription="a||" * 3000).code == 23
