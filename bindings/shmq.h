@@ -334,7 +334,8 @@ struct shmq_spec {             /* what to store; pointers are borrowed for the c
 struct shmq_patch {            /* what must be kept to fill the last fields in under the lock */
     uint32_t record_bytes;
     uint32_t crc_raw;          /* over [0, record_bytes - 20) with queueOffset, physicalOffset, storeTimestamp zero */
-    uint32_t shift;            /* multiplier for the bytes from 64 (+ longer) to record_bytes - 20 */
+    uint32_t behind_bytes;     /* from 64 (+ longer) to record_bytes - 20, if a table has their multiplier, else 0 */
+    uint32_t shift;            /* that multiplier where the table ends too early, else one */
     uint32_t longer;           /* what the born host takes more than an IPv4 one: 0 or 12 */
     bool described;            /* the record has properties */
 };
