@@ -145,6 +145,7 @@ class Store:
     log_end: int
     described_end: int  # no record from here to the log's end has properties; read it after the end
     log_begin: int
+    fence: int
     durable_end: int
     allocated_end: int
     visible_end: int
@@ -296,6 +297,12 @@ class Store:
     def record_bytes_at(self, position: int, size: int = 0, /) -> bytes | None:
         """The visible record that starts at a log position, as it is in the log; None when none does, or when `size` is
         given and it is not of that many bytes."""
+    def raise_fence(self, position: int, timeout: float, /) -> None:
+        """Let no append_together() be done any more because of a record below a log position; it never falls. What
+        was done before is in the queues when this returns."""
+    def settled(self, queue: int, offset: int, /) -> tuple[int, bytes]:
+        """(next offset, native 64-bit words): the numbers in the bodies of a queue's records from `offset` on, those
+        behind the durable end too; at most 204 records, none: nothing is there."""
     def wait_queues(
         self, queues: Sequence[int], offsets: Sequence[int], timeout: float, *, durable_end: int | None = None
     ) -> bool:
@@ -447,6 +454,24 @@ class Producer:
     ) -> list[tuple[int, int, int, int]]:
         """Store the messages in the body of a SEND_BATCH_MESSAGE request, as append_batch does; properties_extra comes
         behind the properties of each. CoreError BAD_ARGUMENT names the record whose lengths are wrong."""
+    def append_together(
+        self,
+        records: tuple[tuple[str, int, bytes, bytes, int, int, int, bytes, int, int, int | None], ...],
+        because_of: int | None = None,
+        timeout: float | None = None,
+        /,
+    ) -> list[tuple[int, int, int, int]] | None:
+        """Store 1 to 4 records of different queues, in this order, back to back: all or none, whoever is killed.
+
+        A record is (topic, queue_id, body, property text, flag, sys_flag, born_ms, born_host, reconsume_times,
+        prepared_position, tag_code), as the arguments of append; born_host b"" is this host without a port. Waits for
+        the disk as send does.
+
+        Args:
+            because_of: the log position of the record this is done for; None: of none.
+
+        Returns one tuple a record as append; None when `because_of` lies below the fence: nothing is stored then.
+        """
     def reserve(
         self,
         topic: str,

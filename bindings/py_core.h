@@ -198,7 +198,7 @@ PyObject *store_stats(PyStore *self, PyObject *unused); /* py_attribute.c */
 void store_methods_join(void); /* before the type is made */
 extern PyType_Spec store_spec;
 extern PyMethodDef keeper_methods[], table_methods[], member_methods[], scan_methods[], pull_methods[],
-    index_methods[];
+    index_methods[], together_methods[];
 extern PyGetSetDef store_getset[];
 
 /* ---- py_property.c: RocketMQ's property text ---- */
@@ -302,6 +302,9 @@ PyObject *appended_tuple(const struct shmq_appended *appended); /* (queue offset
 PyObject *producer_append_record(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *producer_append_batch(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *producer_append_encoded_batch(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+
+/* ---- py_together.c ---- */
+PyObject *producer_append_together(PyProducer *self, PyObject *args);
 
 /* ---- py_reserve.c, py_slot.c ---- */
 PyObject *producer_reserve(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);

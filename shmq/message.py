@@ -40,6 +40,7 @@ SYSTEM_TOPICS = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
     }
 )
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # of message traces; whoever traces may make it
 _SYSTEM_TOPIC_PREFIXES = ("RMQ_SYS_", "rmq_sys_")
 _REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 _PERM_INHERIT = 1  # others are made in its image: TBW102 has it, and the topics of a cluster's and a broker's name

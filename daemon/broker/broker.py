@@ -42,6 +42,7 @@ from shmq.daemon.broker.statistics import Statistics
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_creation import make_system_topics
+from shmq.daemon.broker.transaction_check import transaction_parts
 from shmq.delay_levels import DelayLevels
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
@@ -91,6 +92,7 @@ class Broker:
             self._pulling = Pulling(tables, log, self._registry, groups, settings)
             levels = DelayLevels(settings.delay_levels)
             self._parts += [
+                *transaction_parts(tables, log, self._registry, settings, levels, arrived=self.arrived),
                 self._sending,
                 Replies(tables, self._registry, self._sending),
                 self._pulling,

@@ -52,4 +52,7 @@ class BrokerSettings:
     expression_characters_max: int = CHARACTERS_MAX
     property_filter: bool = True  # RocketMQ's enablePropertyFilter, off there
     client_id_characters_max: int = 255
+    transaction_timeout_ms: int = 6000  # RocketMQ's transactionTimeOut: a half message is asked about when it is older
+    transaction_interval_ms: int = 30_000  # RocketMQ 5's transactionCheckInterval
+    transaction_checks_max: int = 15  # RocketMQ's transactionCheckMax
     list_entries_max: int = 10_000  # topics, groups or queues in one administrative request or reply

@@ -40,23 +40,26 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 ValueT = TypeVar("ValueT")
 
 
-def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT) -> Connection:
+def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False) -> Connection:
     """Return a connection that opens with `async with`, with `await`, or on first use; see `shmq.connect`.
 
     Example:
         >>> async with connect() as mq:                                        # doctest: +SKIP
         ...     await mq.send("orders", b"42 apples", tag="fruit")
     """
-    return Connection(locate(url), timeout=timeout)
+    return Connection(locate(url), timeout=timeout, trace=trace)
 
 
 class Connection(Face[SyncConnection]):
     """Everything a process does with one broker, from an event loop. Made by `shmq.aio.connect()`."""
 
-    def __init__(self, place: Place | RemotePlace, *, timeout: float = options.CONNECT_TIMEOUT) -> None:
+    def __init__(
+        self, place: Place | RemotePlace, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False
+    ) -> None:
         super().__init__(self._connect)
         self.place = place
         self._timeout = timeout
+        self._trace = trace
         self._sending: Sending | None = None
         self._listeners = Listeners()
         self._closed = False
@@ -65,7 +68,7 @@ class Connection(Face[SyncConnection]):
     async def _connect(self) -> SyncConnection:
         if self._closed:
             raise UsageError("the connection is closed", hint="connect again with shmq.aio.connect()")
-        return await offload(SyncConnection, self.place, timeout=self._timeout)
+        return await offload(SyncConnection, self.place, timeout=self._timeout, trace=self._trace)
 
     def _opened(self, made: SyncConnection) -> None:
         self._sending = Sending(made, made, self._timeout)

@@ -36,7 +36,7 @@ ValueT = TypeVar("ValueT")
 Decode = Callable[[bytes], Any]
 
 
-def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT) -> Connection:
+def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False) -> Connection:
     """Connect to a broker on this host, or to any RocketMQ cluster.
 
     Args:
@@ -44,6 +44,7 @@ def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT)
             the name servers of a cluster (options for TLS and keys: docs/reference/remote.md). None takes $SHMQ_URL,
             else the broker "default".
         timeout: seconds to wait for the broker, and the default timeout of every send.
+        trace: note every send, and every call of a listener, in RocketMQ's trace topic, in the background.
 
     Raises:
         BrokerNotRunning: nobody listens there; `shmq serve` starts one.
@@ -53,7 +54,7 @@ def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT)
         >>> with connect() as mq:                                          # doctest: +SKIP
         ...     mq.send("orders", b"42 apples", tag="fruit", key="order-42")
     """
-    return Connection(locate(url), timeout=timeout)
+    return Connection(locate(url), timeout=timeout, trace=trace)
 
 
 def consumer_spec(
@@ -369,8 +370,8 @@ class Connection(Link):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Handed to a spawned process it opens anew there, as a forked child does.
-        return _reconnect, (self.place.secret_url, self._timeout)
+        return _reconnect, (self.place.secret_url, self._timeout, self._tracer is not None)
 
 
-def _reconnect(url: str, timeout: float) -> Connection:
-    return connect(url, timeout=timeout)
+def _reconnect(url: str, timeout: float, trace: bool) -> Connection:
+    return connect(url, timeout=timeout, trace=trace)

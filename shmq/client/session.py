@@ -30,9 +30,9 @@ from shmq.client.special import SpecialSend
 from shmq.client.transport import QueueSlot
 from shmq.client.wanted import Wanted
 from shmq.errors import ConnectError, ShmqError, TopicNotFound, UsageError
-from shmq.message import check_topic, is_system_topic, nearest
+from shmq.message import TRACE_TOPIC, check_topic, is_system_topic, nearest
 from shmq.protocol.codes import Role
-from shmq.shm.core import Message, Producer, Reader, Store
+from shmq.shm.core import Message, Producer, Reader, Receipt, Store
 from shmq.shm.place import Place
 from shmq.shm.presence import attach_presence, detach_presence
 from shmq.shm.segment import Instance, open_store
@@ -119,6 +119,17 @@ class Session:
                     self._requests = LocalRequests(self, self.client_id)
                 found = self._requests
         return found
+
+    def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
+        """Store a message in the trace topic, which is made if need be."""
+        self.create(TRACE_TOPIC, queues=1)
+        self.internal_producer.send_oneway(TRACE_TOPIC, body, keys=keys)
+
+    def host_of(self, receipt: Receipt) -> str:
+        """Say where a broker stored a message, as "host:port"."""
+        from shmq.client.tracing import local_host_of  # only who traces pays for it
+
+        return local_host_of(receipt)
 
     def reply(self, message: Message, body: Any) -> bool:
         """Bring a reply to whoever asked; False when the requester is not there any more."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shmq.client.consumer import ConsumerSpec
     from shmq.client.position import Position
     from shmq.errors import ShmqError
-    from shmq.shm.core import Message
+    from shmq.shm.core import Message, Receipt
 
 
 class QueueSlot(NamedTuple):
@@ -163,6 +163,12 @@ class Session(Protocol):
 
     def sender(self, timeout: float, *, group: str | None = None) -> MessageSender:
         """Return something that sends; `timeout` in seconds."""
+
+    def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
+        """Store a message in the trace topic, which is made if need be."""
+
+    def host_of(self, receipt: Receipt) -> str:
+        """Say where a broker stored a message, as "host:port"; "" when that is not known."""
 
     @property
     def requests(self) -> Requests:

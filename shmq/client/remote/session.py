@@ -40,15 +40,17 @@ from shmq.client.remote.upkeep import Upkeep
 from shmq.client.transport import QueueSlot
 from shmq.client.wanted import Wanted
 from shmq.errors import BrokerNotRunning, RemoteError, RequestTimeout, ShmqError, UsageError
+from shmq.message import TRACE_TOPIC
 from shmq.protocol.codes import Response
 from shmq.protocol.dialect import MessageQueue
+from shmq.protocol.trace import TRACE_GROUP
 
 if TYPE_CHECKING:
     from shmq.client.browse import KeyQuery
     from shmq.client.consumer import ConsumerSpec
     from shmq.client.position import Position
     from shmq.client.remote.place import Address, RemotePlace
-    from shmq.shm.core import Message
+    from shmq.shm.core import Message, Receipt
 
 ResultT = TypeVar("ResultT")
 
@@ -184,6 +186,18 @@ class RemoteSession:
         """Note how a send to a broker went."""
         if self.selector.faults is not None:
             self.selector.faults.report(broker_name, latency, self.network.loop.time(), failed=failed)
+
+    def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
+        """Store a message in the trace topic, which is made if need be."""
+        self.sender(self.timeout, group=TRACE_GROUP).send(TRACE_TOPIC, body, keys=keys)
+
+    def host_of(self, receipt: Receipt) -> str:
+        """Say where a broker stored a message, as "host:port"; "" when that is not known."""
+        route = self.names.routes.old(receipt.topic)
+        if route is None:
+            return ""
+        broker_name = self.numbers.queue(receipt.topic, receipt.queue_id).brokerName
+        return str(route.master(broker_name) or "")
 
     def reply(self, message: Message, body: Any) -> bool:
         """Bring a reply to whoever asked; False when the requester is not there any more."""
