@@ -199,11 +199,11 @@ class Broker:
 
     @property
     def wanted(self) -> Wanted:
-        """What has to happen to the log for somebody here."""
+        """What has to happen to the log for somebody here; whoever asks watches it from now on."""
         if self._sending is None or self._pulling is None or self._popping is None:
             return Wanted()
-        offsets = dict(self._pulling.holding.offsets)
-        for queue, offset in self._popping.waiting.offsets.items():
+        offsets = self._pulling.holding.watch()
+        for queue, offset in self._popping.waiting.watch().items():
             offsets[queue] = min(offset, offsets.get(queue, offset))
         return Wanted(offsets, self._sending.wanted_end)
 

@@ -30,9 +30,9 @@ from shmq.daemon.broker.pop_taking import Taker
 from shmq.daemon.broker.pop_waiting import PopWaiting, WaitingPop
 from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Part, later
 from shmq.daemon.broker.revive import Revival
+from shmq.daemon.broker.selection import Selection, select
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
-from shmq.daemon.broker.tag_filter import TAG, hashes_of
 from shmq.errors import FilterSyntaxError, RemoteError, ShmqError
 from shmq.protocol.codes import Request, Response
 
@@ -90,10 +90,10 @@ class Popping(Part):
 
     def _answer(self, header: PopHeader, topic: Topic, now_ms: int) -> Answer:
         """What a pop is answered with now: messages, or the code for none."""
-        tags = self._tags(header)
+        wanted = self._wanted(header)
         if not self._state.catch_up(now_ms):
             return _nothing(header, Response.POLLING_TIMEOUT)
-        taken = self._taker.take(header, topic, tags, now_ms)
+        taken = self._taker.take(header, topic, wanted, now_ms)
         if taken.body:
             return Answer(ext={**taken.fields, "restNum": str(taken.rest)}, body=taken.body, remark="FOUND")
         answer = _nothing(header, Response.POLLING_TIMEOUT)
@@ -101,18 +101,13 @@ class Popping(Part):
             answer.code = Response.PULL_NOT_FOUND  # for a client the same, but it does not wait
         return answer
 
-    def _tags(self, header: PopHeader) -> tuple[int, ...] | None:
-        if header.expression_type != TAG:
-            raise RemoteError(
-                Response.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {header.expression_type[:32]}",
-            )
+    def _wanted(self, header: PopHeader) -> Selection:
+        if not header.expression:
+            return Selection()
         try:
-            if len(header.expression) > self._settings.expression_characters_max:
-                raise FilterSyntaxError(f"a subscription of {len(header.expression)} characters")
-            return hashes_of(header.expression)
+            return select(header.expression, header.expression_type, self._settings)
         except FilterSyntaxError as error:
-            remark = "parse the consumer's subscription failed"
+            remark = f"parse the consumer's subscription failed: {error}"
             raise RemoteError(Response.SUBSCRIPTION_PARSE_FAILED, remark) from error
 
     def _peek(self, call: Call) -> Answer:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from shmq.daemon.broker.fields import INT32_MAX, INT64_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.group_settings import GroupSettings
+from shmq.daemon.broker.selection import TAG
 from shmq.daemon.broker.tables import Tables, Topic
-from shmq.daemon.broker.tag_filter import TAG
 from shmq.daemon.broker.topic_creation import PERM_READ
 from shmq.errors import InvalidName, RemoteError
 from shmq.message import TOPIC_BYTES_MAX, check_group, pop_retry_topic

@@ -20,7 +20,7 @@ Invariant: the group's progress moves behind a message only after a checkpoint o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from shmq.daemon.broker.log import Log
@@ -28,6 +28,7 @@ from shmq.daemon.broker.pop_header import ANY_QUEUE, FROM_FIRST, PopHeader
 from shmq.daemon.broker.pop_records import CheckpointRecord, OrderRecord, QueueKey
 from shmq.daemon.broker.pop_state import PopState
 from shmq.daemon.broker.property_text import property_of, with_properties
+from shmq.daemon.broker.selection import Selection
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.stored_record import pieces_of, stored_record
 from shmq.daemon.broker.tables import Tables, Topic
@@ -116,7 +117,7 @@ class Taker:
             return False
         return self._state.checkpoints.in_flight(key) < self._settings.popped_per_queue_max
 
-    def take(self, header: PopHeader, topic: Topic, tags: Sequence[int] | None, now_ms: int) -> Taken:
+    def take(self, header: PopHeader, topic: Topic, selection: Selection, now_ms: int) -> Taken:
         """Take messages; what is handed out is in the log of checkpoints when this returns.
 
         Raises:
@@ -132,7 +133,7 @@ class Taker:
             queue = source.queues[queue_id]
             batch = self._begin(header, source, queue_id, group)
             if room > 0 and bytes_room > 0:
-                wanted = None if source is not topic else tags  # what comes again was wanted
+                wanted = selection if source is topic else Selection()  # what comes again was wanted
                 self._read(batch, queue, room, bytes_room, wanted, taken)
                 room -= len(batch.offsets)
                 bytes_room -= sum(map(len, batch.records))
@@ -153,9 +154,7 @@ class Taker:
             self._tables.set_committed(slot, offset)
         return _Batch(QueueKey(header.group, source.name, queue_id), slot, offset, offset)
 
-    def _read(
-        self, batch: _Batch, queue: int, room: int, bytes_room: int, tags: Sequence[int] | None, taken: Taken
-    ) -> None:
+    def _read(self, batch: _Batch, queue: int, room: int, bytes_room: int, selection: Selection, taken: Taken) -> None:
         """Read until something is wanted, or there is no more."""
         before = self._state.ordered.get(batch.key)
         if before is not None and before.next_offset != batch.first_offset:
@@ -163,7 +162,14 @@ class Taker:
         for _ in range(_LOOKS_MAX):
             if batch.next_offset >= self._tables.queue_bounds(queue).offset_max:
                 return
-            pulled = self._log.read(queue, batch.next_offset, count_max=room, bytes_max=bytes_room, tags=tags)
+            pulled = self._log.read(
+                queue,
+                batch.next_offset,
+                count_max=room,
+                bytes_max=bytes_room,
+                tags=selection.tags,
+                where=selection.where,
+            )
             if pulled.next_offset <= batch.next_offset:
                 return  # stored, but not on disk yet
             batch.next_offset = pulled.next_offset

@@ -7,8 +7,9 @@ Owns who waits, on which queues and until when. It does not know how a pop is an
             -> its connection is gone                               forgotten
 
 Invariants:
- 1. `offsets` names every queue somebody waits on, with the lowest offset that would be news to one of them.
- 2. Numbers are bounded, for each connection and for all; beyond them nobody waits.
+ 1. `watch` names every queue somebody waits on, with the lowest offset that would be news to one of them.
+ 2. `version` changes when what was last watched would miss news.
+ 3. Numbers are bounded, for each connection and for all; beyond them nobody waits.
 """
 
 from __future__ import annotations
@@ -41,15 +42,16 @@ class PopWaiting:
         self._by_queue: dict[int, dict[WaitingPop, None]] = {}
         self._counts: Counter[int] = Counter()
         self._offsets: dict[int, int] = {}
-        self.version = 0  # changes with `offsets`
+        self._watched: dict[int, int] = {}
+        self.version = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    @property
-    def offsets(self) -> Mapping[int, int]:
-        """Queue index -> lowest offset waited for."""
-        return self._offsets
+    def watch(self) -> Mapping[int, int]:
+        """Return queue index -> lowest offset waited for; the caller watches these from now on."""
+        self._watched = dict(self._offsets)
+        return self._watched
 
     def has_room(self, connection_id: int) -> bool:
         """Say whether one more may wait."""
@@ -117,10 +119,10 @@ class PopWaiting:
     def _update(self, queue: int) -> None:
         waiting = self._by_queue.get(queue)
         lowest = min(each.offsets[queue] for each in waiting) if waiting else None
-        if lowest == self._offsets.get(queue):
-            return
-        self.version += 1
         if lowest is None:
             del self._offsets[queue]
-        else:
-            self._offsets[queue] = lowest
+            return
+        self._offsets[queue] = lowest
+        watched = self._watched.get(queue)
+        if watched is None or lowest < watched:
+            self.version += 1

@@ -279,3 +279,20 @@ def test_how_many_wait_can_be_asked(client: PopClient) -> None:
     client.pop(pollTime=5000)
     client.pop(pollTime=5000, queueId=0)
     assert client.ask(Request.POLLING_INFO, fields).ext == {"pollingNum": "1"}
+
+
+def test_a_pop_can_select_by_properties(client: PopClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    read = client.log.read
+
+    def watched(*arguments: Any, **named: Any) -> Any:
+        seen.append(named.get("where"))
+        named.pop("where", None)
+        return read(*arguments, **named)
+
+    monkeypatch.setattr(client.log, "read", watched)
+    client.put(b"a")
+    assert client.popped(expType="SQL92", exp="size > 3")
+    assert seen[-1] is not None
+    assert client.pop(expType="SQL92", exp="size >").code == Response.SUBSCRIPTION_PARSE_FAILED
+    assert client.pop(expType="OTHER", exp="x").code == Response.SYSTEM_ERROR
