@@ -20,8 +20,9 @@ from shmq.daemon.broker.stored_record import stored_record
 from shmq.daemon.broker.tables import Topic
 from shmq.errors import CorruptionError, TopicNotFound
 from shmq.protocol import transaction
-from shmq.shm.core import Producer, Sender, Store
+from shmq.shm.core import Filter, Producer, Sender, Store
 
+SCAN_UNITS_MAX = 800  # looked at for one pull, as RocketMQ does
 APPEND_TIMEOUT = 1.0  # seconds; RocketMQ calls a store busy after as long
 
 
@@ -146,10 +147,17 @@ class StoreLog:
         return [Stored._make(each) for each in stored]
 
     def read(
-        self, queue: int, queue_offset: int, *, count_max: int, bytes_max: int, tags: Sequence[int] | None = None
+        self,
+        queue: int,
+        queue_offset: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        tags: Sequence[int] | None = None,
+        where: Filter | None = None,
     ) -> Pulled:
         try:
-            return Pulled._make(self._pull(queue, queue_offset, count_max, bytes_max, tags))
+            return Pulled._make(self._pull(queue, queue_offset, count_max, bytes_max, tags, SCAN_UNITS_MAX, where))
         except CorruptionError as error:
             self._report(f"passed over: {error.reason}")
             return Pulled(queue_offset + 1, 0, b"")
