@@ -149,12 +149,15 @@ class Connection(Face[SyncConnection]):
         *,
         group: str,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         threads: int = 1,
         attempts_max: int = options.ATTEMPTS_MAX,
         codec: Decode | None = None,
     ) -> Callable[[FunctionT], FunctionT]:
         """Decorate a coroutine function that answers requests; see `shmq.Connection.replier`."""
-        listen = self.listener(topic, group=group, tags=tags, threads=threads, attempts_max=attempts_max, codec=codec)
+        listen = self.listener(
+            topic, group=group, tags=tags, where=where, threads=threads, attempts_max=attempts_max, codec=codec
+        )
 
         def decorate(function: FunctionT) -> FunctionT:
             listen(replying(self._link, function))
@@ -177,6 +180,7 @@ class Connection(Face[SyncConnection]):
         *,
         group: str | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         auto_ack: bool = False,
         model: Model = "clustering",
         start: PositionLike | None = None,
@@ -189,6 +193,7 @@ class Connection(Face[SyncConnection]):
             topic=topic,
             group=group,
             tags=tags,
+            where=where,
             auto_ack=auto_ack,
             model=model,
             start=start,
@@ -203,6 +208,7 @@ class Connection(Face[SyncConnection]):
         *,
         group: str,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         invisible: float = options.INVISIBLE,
         start: PositionLike | None = None,
         attempts_max: int = options.ATTEMPTS_MAX,
@@ -214,6 +220,7 @@ class Connection(Face[SyncConnection]):
             topic=topic,
             group=group,
             tags=tags,
+            where=where,
             invisible=invisible,
             start=start,
             attempts_max=attempts_max,
@@ -227,12 +234,13 @@ class Connection(Face[SyncConnection]):
         *,
         group: str | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         start: PositionLike = "begin",
         codec: Decode | None = None,
     ) -> PullConsumer:
         """Return a consumer that reads every queue from where it is told."""
         call = functools.partial(
-            SyncConnection.pull_consumer, topic=topic, group=group, tags=tags, start=start, codec=codec
+            SyncConnection.pull_consumer, topic=topic, group=group, tags=tags, where=where, start=start, codec=codec
         )
         return PullConsumer(topic, group, self._maker(call))
 
@@ -247,6 +255,7 @@ class Connection(Face[SyncConnection]):
         queue_id: int | None = None,
         offset: int | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         limit: int = options.BROWSE_MAX,
     ) -> list[SyncMessage]:
         """Look at stored messages without consuming them; arguments as for `shmq.Connection.browse`."""
@@ -260,6 +269,7 @@ class Connection(Face[SyncConnection]):
             queue_id=queue_id,
             offset=offset,
             tags=tags,
+            where=where,
             limit=limit,
         )
         return await offload(call, await self._open())
@@ -274,6 +284,7 @@ class Connection(Face[SyncConnection]):
         *,
         group: str,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         threads: int = 1,
         ordered: bool = False,
         start: PositionLike | None = None,
@@ -285,7 +296,9 @@ class Connection(Face[SyncConnection]):
         Args:
             threads: how many messages may be handled at once, as tasks.
         """
-        spec = consumer_spec(topic, group, tags, "clustering", start, attempts_max=attempts_max, codec=codec)
+        spec = consumer_spec(
+            topic, group, tags, "clustering", start, where=where, attempts_max=attempts_max, codec=codec
+        )
 
         def decorate(function: FunctionT) -> FunctionT:
             self._listeners.add(Listener(spec, function, threads=threads, ordered=ordered))

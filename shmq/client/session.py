@@ -21,15 +21,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shmq.client import dead_letter, lookup, options
-from shmq.client.allocation import allocate
 from shmq.client.control import ControlClient
 from shmq.client.registration import consumer_data
 from shmq.client.request_reply import LocalRequests, reply_locally
 from shmq.client.share import Share, start_offset
 from shmq.client.special import SpecialSend
 from shmq.client.transport import QueueSlot
+from shmq.client.wanted import Wanted
 from shmq.errors import ConnectError, ShmqError, TopicNotFound, UsageError
 from shmq.message import TRACE_TOPIC, check_topic, is_system_topic, nearest
+from shmq.protocol.allocation import allocate
 from shmq.protocol.codes import Role
 from shmq.shm.core import Message, Producer, Reader, Receipt, Store
 from shmq.shm.place import Place
@@ -224,6 +225,7 @@ class Session:
             owner=owner,
             auto_ack=spec.auto_ack,
             tags=spec.tags or None,
+            where=spec.wanted.filter,
             codec=spec.codec,
             spin_us=options.SPIN_US,
             slice=options.ITERATION_SLICE,
@@ -279,10 +281,17 @@ class Session:
         dead_letter.bury(self, self.internal_producer, message, group, reason)
 
     # -- consumers that decide themselves where they read
-    def pull_reader(self, tags: Sequence[str], codec: Callable[[bytes], Any] | None) -> Reader:
+    def pull_reader(
+        self, tags: Sequence[str], codec: Callable[[bytes], Any] | None, where: str | None = None
+    ) -> Reader:
         """Return a reader without an owner."""
         return Reader(
-            self.store, tags=tags or None, codec=codec, spin_us=options.SPIN_US, slice=options.ITERATION_SLICE
+            self.store,
+            tags=tags or None,
+            where=Wanted(where=where).filter,
+            codec=codec,
+            spin_us=options.SPIN_US,
+            slice=options.ITERATION_SLICE,
         )
 
     def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:

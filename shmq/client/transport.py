@@ -206,7 +206,9 @@ class Session(Protocol):
     def bury(self, message: Message, group: str, reason: str) -> None:
         """Store the dead-letter copy of a message."""
 
-    def pull_reader(self, tags: Sequence[str], codec: Callable[[bytes], Any] | None) -> MessageReader:
+    def pull_reader(
+        self, tags: Sequence[str], codec: Callable[[bytes], Any] | None, where: str | None = None
+    ) -> MessageReader:
         """Return a reader for a consumer that decides itself where it reads."""
 
     def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:
