@@ -47,7 +47,8 @@ BATCH_MAX: Final[int]
 GROUP_SETTINGS_BYTES_MAX: Final[int]
 
 def set_error_factory(factory: Callable[..., BaseException] | None, /) -> None:
-    """Let factory(status, message[, errno]) make every exception the core raises; None: CoreError itself."""
+    """Let factory(status, message[, errno[, used, limit, holder_pid]]) make every exception the core raises; None:
+    CoreError itself. The numbers come with a full or busy store: bytes of log, frames, percent of disk, ms waited."""
 
 def crc32(data: Any, /) -> int: ...
 def tag_hash(tag: str, /) -> int: ...
@@ -309,6 +310,8 @@ class Store:
         """Sleep until queue index queues[i] has a visible message at or behind offsets[i], the durable end has reached
         durable_end (only with sync flush does that wake anybody), or wake_self(); False after `timeout` seconds. It
         may return True for nothing. Needs a client slot; one thread of a process calls it."""
+    def queues_risen(self, queues: Sequence[int], offsets: Sequence[int], /) -> list[int]:
+        """Those queue indexes queues[i] whose queue ends behind offsets[i] now; never waits."""
     def wake_self(self) -> None:
         """End wait_queues() from another thread; if nobody is in it, the next one returns at once."""
 

@@ -245,6 +245,29 @@ static PyObject *store_wait_queues(PyStore *self, PyObject *args, PyObject *kwar
                : core_raise_status(self->state, status, "waiting for messages");
 }
 
+static PyObject *store_queues_risen(PyStore *self, PyObject *args)
+{
+    PyObject *queues, *offsets;
+    struct queue_list list = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OO:queues_risen", &queues, &offsets)) {
+        return NULL;
+    }
+    PyObject *risen = queues_open(self, queues, offsets, &list) && store_check(self) ? PyList_New(0) : NULL;
+    for (uint32_t i = 0; risen && i < list.count; i++) {
+        if (list.queues[i] >= self->core.sizes.queue_max ||
+            atomic_load_explicit(&self->core.queues[list.queues[i]].offset_max, memory_order_acquire) <= list.offsets[i]) {
+            continue;
+        }
+        PyObject *queue = PyLong_FromUnsignedLong(list.queues[i]);
+        if (!queue || PyList_Append(risen, queue) < 0) {
+            Py_CLEAR(risen);
+        }
+        Py_XDECREF(queue);
+    }
+    PyMem_RawFree(list.offsets);
+    return risen;
+}
+
 static PyObject *store_wake_self(PyStore *self, PyObject *unused)
 {
     (void)unused;
@@ -273,6 +296,8 @@ PyMethodDef pull_methods[] = {
      "The bytes of the record at a log position, None when none starts there."},
     {"wait_queues", (PyCFunction)(void (*)(void))store_wait_queues, METH_VARARGS | METH_KEYWORDS,
      "Sleep until one of the queues has a visible message at its offset, the durable end is there, or wake_self()."},
+    {"queues_risen", (PyCFunction)store_queues_risen, METH_VARARGS,
+     "Those of the queues that end behind their offset now."},
     {"wake_self", (PyCFunction)store_wake_self, METH_NOARGS, "End wait_queues() of this store, or its next one."},
     {NULL},
 };

@@ -244,7 +244,7 @@ class Pulling(Part):
 
     def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
         """Under synchronous flush a message is visible when it is on disk."""
-        return self.arrived(tuple(self.holding.offsets), now_ms) if self._settings.wait_durable else ()
+        return self.arrived(tuple(self.holding.queues), now_ms) if self._settings.wait_durable else ()
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """Answer those whose time is over."""
@@ -261,8 +261,7 @@ class Pulling(Part):
         answer, next_offset = self._again(held)
         if answer.code in _NOT_FOUND and not is_over:
             if next_offset != held.next_offset:
-                held.next_offset = next_offset
-                self.holding.moved(held.queue)
+                self.holding.move(held, next_offset)
             return []
         self.holding.remove(held)
         return later(held.call, answer)
