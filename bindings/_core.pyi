@@ -47,7 +47,8 @@ BATCH_MAX: Final[int]
 GROUP_SETTINGS_BYTES_MAX: Final[int]
 
 def set_error_factory(factory: Callable[..., BaseException] | None, /) -> None:
-    """Let factory(status, message[, errno]) make every exception the core raises; None: CoreError itself."""
+    """Let factory(status, message[, errno[, used, limit, holder_pid]]) make every exception the core raises; None:
+    CoreError itself. The numbers come with a full or busy store: bytes of log, frames, percent of disk, ms waited."""
 
 def crc32(data: Any, /) -> int: ...
 def tag_hash(tag: str, /) -> int: ...
@@ -288,12 +289,14 @@ class Store:
         bytes_max: int,
         tags: Sequence[int] | None,
         scan_max: int = 800,
+        where: Filter | None = None,
         /,
     ) -> tuple[int, int, bytes]:
         """(next offset, count, records): visible records of one queue from `offset` on, as they are in the log, back to
         back; the first goes even if it is longer than bytes_max, 1024 at most. `tags` are hashes, compared with what
-        the units say; scan_max bounds the units looked at. Below the first offset left the answer is that one and
-        nothing. CoreError CORRUPT, with offset and position, when the first one looked at is damaged.
+        the units say; `where` is asked about the properties; scan_max bounds the units looked at. Below the first
+        offset left the answer is that one and nothing. CoreError CORRUPT, with offset and position, when the first one
+        looked at is damaged.
         """
     def record_bytes_at(self, position: int, size: int = 0, /) -> bytes | None:
         """The visible record that starts at a log position, as it is in the log; None when none does, or when `size` is
@@ -582,6 +585,15 @@ class Message:
         """Acknowledge on normal exit, give back on an exception."""
 
 @final
+class Filter:
+    """A filter program (its format: filter.h); `shmq.filter` compiles it. Immutable, for any thread."""
+
+    def __init__(self, program: bytes) -> None:
+        """CoreError BAD_ARGUMENT when it is no program."""
+    def matches(self, properties: Message | bytes, /) -> bool:
+        """Whether a message, or RocketMQ property text, is selected."""
+
+@final
 class Reader:
     """Cursors over queues, with acknowledgement windows. Iterating blocks (in slices of at most `slice` seconds, so
     that signals and `stop()` are seen) and yields Message.
@@ -600,6 +612,7 @@ class Reader:
         codec: Callable[[bytes], Any] | None = None,
         spin_us: int = 20,
         slice: float = 0.2,
+        where: Filter | None = None,
     ) -> None: ...
     def assign(self, topic: str, queue: int, queue_id: int, offset: int, slot: int = -1, /) -> None:
         """Read queue index `queue` from `offset`; acknowledged offsets are stored at offset slot `slot` unless -1."""

@@ -4,6 +4,7 @@ Owns the requests 25 and 26. It does not know what a setting does.
 
     autoCreateTopicEnable     true, false         whether a send creates its topic
     defaultTopicQueueNums     1 to 1024           queues of a topic created on first use
+    enablePropertyFilter      true, false         whether consumers may filter by SQL92
     maxMessageSize            1024 to 4194304     bytes of a message over TCP
     transactionTimeOut        1 to 86400000       ms until a transaction is asked about first
     transactionCheckInterval  1000 to 86400000    ms until it is asked about again
@@ -72,6 +73,7 @@ class _Tunable(NamedTuple):
 TUNABLES = {
     "autoCreateTopicEnable": _Tunable("auto_create", 0, 1, is_switch=True),
     "defaultTopicQueueNums": _Tunable("default_queues", 1, QUEUES_MAX),
+    "enablePropertyFilter": _Tunable("property_filter", 0, 1, is_switch=True),
     "maxMessageSize": _Tunable("message_bytes_max", 1024, 4 << 20),
     "transactionTimeOut": _Tunable("transaction_timeout_ms", 1, _DAY_MS),
     "transactionCheckInterval": _Tunable("transaction_interval_ms", 1000, _DAY_MS),

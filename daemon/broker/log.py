@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from shmq.daemon.broker.tables import Topic
+from shmq.shm.core import Filter
 
 LOCAL_HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 
@@ -63,7 +64,7 @@ class Stored(NamedTuple):
 class Pulled(NamedTuple):
     """Records of one queue: `body` holds `record_count` of them, concatenated; `next_offset` is where to go on.
 
-    `next_offset` passes over records that the tags exclude; it is the given offset when nothing was looked at.
+    `next_offset` passes over records that are not selected; it is the given offset when nothing was looked at.
     """
 
     next_offset: int
@@ -137,12 +138,20 @@ class Log(Protocol):
         """
 
     def read(
-        self, queue: int, queue_offset: int, *, count_max: int, bytes_max: int, tags: Sequence[int] | None = None
+        self,
+        queue: int,
+        queue_offset: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        tags: Sequence[int] | None = None,
+        where: Filter | None = None,
     ) -> Pulled:
         """Return visible records of a queue (by index), the first even if it exceeds `bytes_max`.
 
         Args:
             tags: hashes of the tags wanted; None for all.
+            where: what the properties have to match as well.
         """
 
     def record_at(self, log_position: int) -> bytes | None:

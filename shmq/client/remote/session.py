@@ -35,9 +35,11 @@ from shmq.client.remote.route import QueueNumbers, Route
 from shmq.client.remote.selection import QueueSelector
 from shmq.client.remote.sender import RemoteSender
 from shmq.client.remote.share import RemoteShare
+from shmq.client.remote.transactions import RemoteTransactions
 from shmq.client.remote.unique_id import UniqueIds
 from shmq.client.remote.upkeep import Upkeep
 from shmq.client.transport import QueueSlot
+from shmq.client.wanted import Wanted
 from shmq.errors import BrokerNotRunning, RemoteError, RequestTimeout, ShmqError, UsageError
 from shmq.message import TRACE_TOPIC
 from shmq.protocol.codes import Response
@@ -83,6 +85,7 @@ class RemoteSession:
         self.names = NameService(self.network, place.name_servers, self._route_changed)
         self.queues = QueueService(self.network, self.names)
         self.requests = RemoteRequests(self)
+        self.transactions = RemoteTransactions(self)
         self.upkeep = Upkeep(self)
         try:
             self.network.call(self._open(), timeout)
@@ -169,6 +172,7 @@ class RemoteSession:
     async def _register(self) -> None:
         for topic in self.registration.topics():
             await self.names.route(topic, timeout=self.timeout)
+        await self.registration.check()
         await self.registration.beat()
 
     def unregister(self, group: str) -> None:
@@ -276,9 +280,11 @@ class RemoteSession:
         raise UsageError(f"group {group} cannot bury message {message.message_id} ({reason}): it has no retry topic")
 
     # -- consumers that decide themselves where they read
-    def pull_reader(self, tags: Sequence[str], codec: Callable[[bytes], Any] | None) -> PullReader:
+    def pull_reader(
+        self, tags: Sequence[str], codec: Callable[[bytes], Any] | None, where: str | None = None
+    ) -> PullReader:
         """Return a reader for a pull consumer."""
-        return PullReader(self, tags=tags, codec=codec)
+        return PullReader(self, wanted=Wanted(tuple(tags), where), codec=codec)
 
     def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:
         """Return the readable queues of a topic; looking never creates one here.
