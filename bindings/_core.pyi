@@ -154,6 +154,9 @@ class Store:
     retired: bool
     keeper_beat_ns: int
     table_version: int
+    @property
+    def lookup_probes(self) -> int:
+        """Entries this process has looked at to find groups and offset slots, since the store was opened."""
 
     def close(self) -> None:
         """Detach. Every later call fails with BAD_ARGUMENT; messages and their views stay readable."""
