@@ -40,6 +40,7 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics import Statistics
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.timers import TimerService
 from shmq.daemon.broker.topic_creation import make_system_topics
 from shmq.delay_levels import DelayLevels
 from shmq.errors import ShmqError
@@ -85,15 +86,18 @@ class Broker:
         ]
         self._sending: Sending | None = None
         self._pulling: Pulling | None = None
+        self._timers: TimerService | None = None
         if log is not None:
             self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
             self._pulling = Pulling(tables, log, self._registry, groups, settings)
             levels = DelayLevels(settings.delay_levels)
+            self._timers = TimerService(tables, log, settings, arrived=self.arrived)
             self._parts += [
                 self._sending,
                 self._pulling,
                 Locks(tables),
                 DelayService(tables, log, levels, arrived=self.arrived),
+                self._timers,
                 SendBack(tables, log, groups, levels, statistics, arrived=self.arrived),
             ]
             if index is not None:
@@ -183,16 +187,16 @@ class Broker:
     @property
     def wanted(self) -> Wanted:
         """What has to happen to the log for somebody here."""
-        if self._sending is None or self._pulling is None:
+        if self._sending is None or self._pulling is None or self._timers is None:
             return Wanted()
-        return Wanted(dict(self._pulling.holding.offsets), self._sending.wanted_end)
+        return Wanted({**self._pulling.holding.offsets, **self._timers.wanted}, self._sending.wanted_end)
 
     @property
     def wanted_version(self) -> object:
         """What differs when `wanted` does; it costs less."""
-        if self._sending is None or self._pulling is None:
+        if self._sending is None or self._pulling is None or self._timers is None:
             return None
-        return self._pulling.holding.version, self._sending.wanted_end
+        return self._pulling.holding.version, self._sending.wanted_end, self._timers.wanted_version
 
     def _notices(self, groups: Iterable[str], *, but: Connection | None = None) -> list[Effect]:
         """Tell the members of groups to share their queues anew.

@@ -23,15 +23,17 @@ from shmq.daemon.broker.log import Log, NewRecord, Stored
 from shmq.daemon.broker.message_id import host_bytes, offset_message_id
 from shmq.daemon.broker.property_text import property_of, with_properties
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part
-from shmq.daemon.broker.schedule import route_of
+from shmq.daemon.broker.schedule import Route, route_of
 from shmq.daemon.broker.send_header import SendHeader
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.timer_route import recall_handle, timed_route
 from shmq.daemon.broker.topic_creation import create_by_send, ensure_topic
 from shmq.delay_levels import DELAY, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, ShmqError, StoreError
 from shmq.message import RETRY_PREFIX, check_group, check_topic, dead_letter_topic
 from shmq.protocol.codes import Request, Response
+from shmq.timing import TIMER_TOPIC
 
 _ANSWER_EXT = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 FORBIDDEN_TOPICS = frozenset(
@@ -42,6 +44,7 @@ FORBIDDEN_TOPICS = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
+        TIMER_TOPIC,
     }
 )
 _ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -211,13 +214,25 @@ class Sending(Part):
         self._refuse_transaction(call, properties)
         self._check_size(len(record.body), len(properties))
         topic, queue_id = target.topic, target.queue_id
-        if b"DELAY\x01" in record.properties:
-            route = route_of(record, topic.name, queue_id, self._levels)
+        handle: str | None = None
+        if b"DEL" in record.properties:  # DELAY, TIMER_DELAY_MS, TIMER_DELIVER_MS
+            route = self._delayed(record, topic.name, queue_id)
+            if route.topic == TIMER_TOPIC:
+                handle = recall_handle(route, topic.name, self._settings.broker_name)
             if route.is_delayed:
-                topic = ensure_topic(self._tables, route.topic, queues=self._levels.count)
-                queue_id, record = route.queue_id, route.record
+                topic = ensure_topic(self._tables, route.topic, queues=self._waiting_queues(route.topic))
+            queue_id, record = route.queue_id, route.record
         stored = self._log.append(topic, queue_id, record)
-        return self._stored(call, topic.queues[queue_id], asked, [stored], waits=waits)
+        return self._stored(call, topic.queues[queue_id], asked, [stored], waits=waits, handle=handle)
+
+    def _delayed(self, record: NewRecord, topic: str, queue_id: int) -> Route:
+        """Where a message waits for its time, if it has to."""
+        max_delay_ms = self._settings.timer_max_delay_seconds * 1000
+        route = timed_route(record, topic, queue_id, now_ms=self._tables.clock_ms, max_delay_ms=max_delay_ms)
+        return route if route.is_delayed else route_of(route.record, topic, queue_id, self._levels)
+
+    def _waiting_queues(self, topic: str) -> int:
+        return self._levels.count if topic == SCHEDULE_TOPIC else 1
 
     def _send_batch(self, call: Call, header: SendHeader, target: _Target) -> Answer | None:
         properties = header.properties
@@ -246,12 +261,23 @@ class Sending(Part):
             properties += b"\x02"
         return properties + self._cluster
 
-    def _stored(self, call: Call, queue: int, queue_id: int, stored: Sequence[Stored], *, waits: bool) -> Answer | None:
+    def _stored(
+        self,
+        call: Call,
+        queue: int,
+        queue_id: int,
+        stored: Sequence[Stored],
+        *,
+        waits: bool,
+        handle: str | None = None,
+    ) -> Answer | None:
         address = self._address(call)
         ids = (offset_message_id(address, each.log_position) for each in stored)
         answer = Answer(
             ext=sent_ext(",".join(ids), str(queue_id), str(stored[0].queue_offset) if stored else "0"),
         )
+        if handle is not None:
+            answer.ext["recallHandle"] = handle
         end = stored[-1].end if stored else 0
         if waits and end > self._log.durable_end:
             self._flush_wait.hold(call, answer, end)
@@ -285,7 +311,8 @@ class Sending(Part):
         if isinstance(error, (SegmentFull, StoreError)) or error.code == Response.SERVICE_NOT_AVAILABLE:
             remark = f"service not available now. {error}"
             return Answer(code=Response.SERVICE_NOT_AVAILABLE, remark=remark, ext=dict(_ANSWER_EXT))
-        code = error.code if error.code == Response.TOPIC_NOT_EXIST else Response.SYSTEM_ERROR
+        known = (Response.TOPIC_NOT_EXIST, Response.MESSAGE_ILLEGAL)
+        code = error.code if error.code in known else Response.SYSTEM_ERROR
         return Answer(code=code, remark=str(error), ext=dict(_ANSWER_EXT))
 
 

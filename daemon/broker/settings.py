@@ -12,6 +12,7 @@ from typing import Any
 from shmq.daemon.broker.requests import Address
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS
 from shmq.message import PROPERTIES_BYTES_MAX
+from shmq.timing import MAX_DELAY_SECONDS
 
 DEFAULT_QUEUES = 8
 
@@ -31,6 +32,7 @@ class BrokerSettings:
     wait_durable: bool = False
     cluster: str = "DefaultCluster"
     delay_levels: str = DEFAULT_DELAY_LEVELS  # RocketMQ's messageDelayLevel
+    timer_max_delay_seconds: int = MAX_DELAY_SECONDS  # RocketMQ's timerMaxDelaySec
     retention_hours: int = 72
     uses_tls: bool = False
     serves_tcp: bool = False  # RocketMQ's own topics exist then
