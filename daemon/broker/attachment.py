@@ -76,6 +76,7 @@ class AttachmentDesk:
                 "defaultQueues": settings.default_queues,
                 "waitDurable": settings.wait_durable,
                 "messageDelayLevel": settings.delay_levels,
+                "timerMaxDelaySec": settings.timer_max_delay_seconds,
             }
         )
 

@@ -92,7 +92,8 @@ class TimerService(Part):
         self._young_ms = retention_ms - self._roll_ms  # what is due so soon outlives its record's time to be rolled
         self._cancelled = CancelledTimers()
         self._recalls = Recalls(tables, log, settings, self._cancelled, stored=self._stored)
-        self._queue = -1
+        self._empty(-1)
+        self._seen_version = -1
         self._is_running = False
         self._wake_at_ms: int | None = None
         self._rest_until_ms = 0
@@ -114,12 +115,14 @@ class TimerService(Part):
     @property
     def wanted_version(self) -> object:
         """What differs when `wanted` does."""
+        if self._seen_version != self._tables.version:  # the topic may have come into being
+            self._open()
         return self._queue, self._rest_until_ms == 0 and self._next
 
     @property
     def pending(self) -> int:
         """How many messages wait."""
-        return len(self._timers) + len(self._far) if self._queue >= 0 else 0
+        return len(self._timers) + len(self._far)
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """Read what is new, deliver what is due, and ask to be woken for what is due before the next tick."""
@@ -187,19 +190,23 @@ class TimerService(Part):
             wait_ms = min(wait_ms, _REST_MS)
         return wait_ms
 
+    def _empty(self, queue: int) -> None:
+        self._queue = queue
+        self._timers = TimerQueue()
+        self._far: deque[int] = deque()
+        self._far_due_ms = -1  # when the first of them is to be stored anew
+        self._late: deque[int] = deque()
+        self._late_done: set[int] = set()
+        self._next = self._known_at_start = 0
+        self._is_caught_up = False
+
     def _open(self) -> bool:
         """Whether there is a timer topic; a start, or a new topic of that name, begins with what its queue holds."""
+        self._seen_version = self._tables.version
         topic = self._tables.topic(TIMER_TOPIC)
         queue = topic.queues[0] if topic is not None and topic.queues else -1
         if queue != self._queue:
-            self._queue = queue
-            self._timers = TimerQueue()
-            self._far: deque[int] = deque()
-            self._far_due_ms = -1  # when the first of them is to be stored anew
-            self._late: deque[int] = deque()
-            self._late_done: set[int] = set()
-            self._next = self._known_at_start = 0
-            self._is_caught_up = False
+            self._empty(queue)
             if queue >= 0:
                 self._progress = TimerProgress(self._tables, queue)
                 bounds = self._tables.queue_bounds(queue)

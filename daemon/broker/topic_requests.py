@@ -32,6 +32,7 @@ from shmq.protocol.body import (
     topic_kind,
 )
 from shmq.protocol.codes import Request, Response, TopicKind
+from shmq.timing import TIMER_TOPIC
 
 _PERM_READ_WRITE = 6
 _PERM_MOST = 7  # read 4, write 2, inherit 1
@@ -77,8 +78,9 @@ class TopicRequests(Part):
 
     def _put(self, call: Call) -> Answer:
         ext = call.ext
-        if ext.get("topic") == SCHEDULE_TOPIC and call.connection.is_local and flag_of(ext, "onlyIfMissing"):
-            return self._ensure_schedule()
+        waits = {SCHEDULE_TOPIC: DelayLevels(self._settings.delay_levels).count, TIMER_TOPIC: 1}
+        if ext.get("topic") in waits and call.connection.is_local and flag_of(ext, "onlyIfMissing"):
+            return self._ensure(ext["topic"], waits[ext["topic"]])
         name = _own_topic(text_of(ext, "topic"))
         default = self._settings.default_queues
         write_queues = _queues(number_of(ext, "writeQueueNums", most=INT32_MAX, default=default))
@@ -97,10 +99,10 @@ class TopicRequests(Part):
         created = {"created": "false" if known else "true"} if call.connection.is_local else {}
         return Answer(ext=created, changed_groups=self._registry.subscribers(name))
 
-    def _ensure_schedule(self) -> Answer:
+    def _ensure(self, name: str, queues: int) -> Answer:
         """A local producer stores a delayed message, and this broker has never had one."""
-        known = self._tables.topic(SCHEDULE_TOPIC)
-        ensure_topic(self._tables, SCHEDULE_TOPIC, queues=DelayLevels(self._settings.delay_levels).count)
+        known = self._tables.topic(name)
+        ensure_topic(self._tables, name, queues=queues)
         return Answer(ext={"created": "false" if known else "true"})
 
     def _put_list(self, call: Call) -> Answer:

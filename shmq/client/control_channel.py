@@ -39,6 +39,7 @@ from shmq.shm.core import ABI
 from shmq.shm.instance import Instance
 from shmq.shm.liveness import pid_namespace
 from shmq.shm.place import Place
+from shmq.timing import MAX_DELAY_SECONDS
 from shmq.version import __version__
 
 REQUEST_TIMEOUT = 2.0  # the broker answers from memory on this host
@@ -58,6 +59,7 @@ class Attachment:
     default_queues: int
     wait_durable: bool
     delay_levels: str  # RocketMQ's messageDelayLevel
+    timer_max_delay_seconds: int
     broker_uid: int  # whose segments they must be
 
 
@@ -68,6 +70,7 @@ class _AttachBody(msgspec.Struct):
     defaultQueues: int
     waitDurable: bool
     messageDelayLevel: str = DEFAULT_DELAY_LEVELS
+    timerMaxDelaySec: int = MAX_DELAY_SECONDS
 
 
 class _Waiter:
@@ -329,6 +332,7 @@ class ControlChannel:
                 default_queues=body.defaultQueues,
                 wait_durable=body.waitDurable,
                 delay_levels=body.messageDelayLevel,
+                timer_max_delay_seconds=body.timerMaxDelaySec,
                 broker_uid=link.broker_uid,
             )
         except BaseException:

@@ -152,6 +152,9 @@ class Link(Sender):
     def __repr__(self) -> str:
         return f"<shmq.{type(self).__name__} {self.url} {'closed' if self._closed else self.client_id}>"
 
+    def _recall(self, topic: str, handle: str) -> None:
+        self._live().recall(topic, handle, "")
+
     # -- the session
     def _live(self) -> Session:
         """Return the session, opening one if there is none."""

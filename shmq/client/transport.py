@@ -151,6 +151,9 @@ class Session(Protocol):
     def sender(self, timeout: float, *, group: str | None = None) -> MessageSender:
         """Return something that sends; `timeout` in seconds."""
 
+    def recall(self, topic: str, handle: str, group: str) -> None:
+        """Take a timed message back."""
+
     def resolve(self, topic: str) -> int:
         """Make sure that a topic can be used, creating it where that is the broker's way."""
 

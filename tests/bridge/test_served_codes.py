@@ -19,7 +19,6 @@ NOT_SERVED = {
     Request.RESUME_CHECK_HALF_MESSAGE: TRANSACTIONS,
     Request.SEND_REPLY_MESSAGE: REPLIES,
     Request.SEND_REPLY_MESSAGE_V2: REPLIES,
-    Request.RECALL_MESSAGE: "taking back a delayed message came with 5.3",
     Request.QUERY_ASSIGNMENT: POP,
     Request.POP_MESSAGE: POP,
     Request.ACK_MESSAGE: POP,
