@@ -40,7 +40,10 @@ SYSTEM_TOPICS = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
     }
 )
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # of message traces; whoever traces may make it
 _SYSTEM_TOPIC_PREFIXES = ("RMQ_SYS_", "rmq_sys_")
+_REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
+_PERM_INHERIT = 1  # others are made in its image: TBW102 has it, and the topics of a cluster's and a broker's name
 
 # Property keys with a meaning of their own in RocketMQ; an application may not set them as free properties.
 RESERVED_PROPERTIES = frozenset(
@@ -149,6 +152,11 @@ def _check_name(kind: str, name: str, bytes_max: int) -> str:
 def is_system_topic(name: str) -> bool:
     """Say whether the broker itself owns the topic of this name."""
     return name in SYSTEM_TOPICS or name.startswith(_SYSTEM_TOPIC_PREFIXES)
+
+
+def is_broker_topic(name: str, perm: int) -> bool:
+    """Say whether a broker made a topic for itself; those named as a cluster or a broker are told by permission."""
+    return is_system_topic(name) or name.endswith(_REPLY_TOPIC_SUFFIX) or bool(perm & _PERM_INHERIT)
 
 
 def retry_topic(group: str) -> str:

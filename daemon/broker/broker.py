@@ -33,6 +33,7 @@ from shmq.daemon.broker.offset_requests import OffsetRequests
 from shmq.daemon.broker.pull import Pulling
 from shmq.daemon.broker.query import QueryRequests
 from shmq.daemon.broker.relays import Relays
+from shmq.daemon.broker.replies import Replies
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer, of_all
 from shmq.daemon.broker.send import Sending
 from shmq.daemon.broker.send_back import SendBack
@@ -42,6 +43,7 @@ from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.timers import TimerService
 from shmq.daemon.broker.topic_creation import make_system_topics
+from shmq.daemon.broker.transaction_check import transaction_parts
 from shmq.delay_levels import DelayLevels
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
@@ -88,20 +90,7 @@ class Broker:
         self._pulling: Pulling | None = None
         self._timers: TimerService | None = None
         if log is not None:
-            self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
-            self._pulling = Pulling(tables, log, self._registry, groups, settings)
-            levels = DelayLevels(settings.delay_levels)
-            self._timers = TimerService(tables, log, settings, arrived=self.arrived)
-            self._parts += [
-                self._sending,
-                self._pulling,
-                Locks(tables),
-                DelayService(tables, log, levels, arrived=self.arrived),
-                self._timers,
-                SendBack(tables, log, groups, levels, statistics, arrived=self.arrived),
-            ]
-            if index is not None:
-                self._parts.append(QueryRequests(log, index))
+            self._open_log(tables, log, index, settings, statistics)
         self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
         status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
         self._handlers: dict[int, Handler] = {
@@ -113,6 +102,27 @@ class Broker:
         for part in self._parts:
             self._handlers |= part.handlers()
         self._arrival_parts = [part for part in self._parts if type(part).arrived is not Part.arrived]
+
+    def _open_log(
+        self, tables: Tables, log: Log, index: KeyIndex | None, settings: BrokerSettings, statistics: Statistics
+    ) -> None:
+        """Make the parts that need messages."""
+        levels = DelayLevels(settings.delay_levels)
+        self._sending = Sending(tables, log, self._groups, settings, arrived=self.arrived)
+        self._pulling = Pulling(tables, log, self._registry, self._groups, settings)
+        self._timers = TimerService(tables, log, settings, arrived=self.arrived)
+        self._parts += [
+            *transaction_parts(tables, log, self._registry, settings, levels, arrived=self.arrived),
+            self._sending,
+            Replies(tables, self._registry, self._sending),
+            self._pulling,
+            Locks(tables),
+            DelayService(tables, log, levels, arrived=self.arrived),
+            self._timers,
+            SendBack(tables, log, self._groups, levels, statistics, arrived=self.arrived),
+        ]
+        if index is not None:
+            self._parts.append(QueryRequests(log, index))
 
     def connected(
         self,
@@ -186,10 +196,10 @@ class Broker:
 
     @property
     def wanted(self) -> Wanted:
-        """What has to happen to the log for somebody here."""
+        """What has to happen to the log for somebody here; whoever asks watches it from now on."""
         if self._sending is None or self._pulling is None or self._timers is None:
             return Wanted()
-        return Wanted({**self._pulling.holding.offsets, **self._timers.wanted}, self._sending.wanted_end)
+        return Wanted({**self._pulling.holding.watch(), **self._timers.wanted}, self._sending.wanted_end)
 
     @property
     def wanted_version(self) -> object:

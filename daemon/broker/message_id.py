@@ -1,8 +1,6 @@
-"""RocketMQ's offset message id: which broker has a message, and where in its log.
+"""Addresses of brokers and clients as records and message ids carry them.
 
-Owns its form. It does not know messages.
-
-    hexadecimal, upper case:   IPv4 4 bytes | port 4 | log position 8        IPv6 16 bytes | port 4 | log position 8
+Owns the step from an address to bytes. It does not know messages; the form of an id is `shmq.protocol.message_id`'s.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from functools import lru_cache
 from struct import Struct
 
 from shmq.daemon.broker.requests import Address
+from shmq.protocol.message_id import message_id_text
 
 _PORT = Struct(">i")
 _UNKNOWN = bytes((127, 0, 0, 1))
@@ -31,11 +30,6 @@ def host_bytes(address: Address) -> bytes:
     return packed + _PORT.pack(port)
 
 
-@lru_cache(64)
-def _host_text(address: Address) -> str:
-    return host_bytes(address).hex().upper()
-
-
 def offset_message_id(address: Address, log_position: int) -> str:
     """Return the id of the message at a log position of the broker at an address."""
-    return f"{_host_text(address)}{log_position:016X}"
+    return message_id_text(host_bytes(address), log_position)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from struct import Struct
 
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
@@ -34,6 +33,7 @@ from shmq.delay_levels import DELAY, DelayLevels
 from shmq.errors import InvalidName, ShmqError
 from shmq.message import check_group, dead_letter_topic, retry_topic
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.message_id import message_id_text
 
 RETRY_TOPIC = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
@@ -46,7 +46,6 @@ _PERM_READ_WRITE = 6
 _UNIT_RETRY_FLAG = 2
 _V3_4_9 = 121  # from here on a client says itself after how many tries it gives up
 _IPV6_FLAGS = 16 | 32  # the log sets them by the hosts it stores
-_POSITION = Struct(">q")
 _ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
@@ -160,7 +159,7 @@ class SendBack(Part):
 
 def _copy_of(record: StoredRecord, level: int) -> NewRecord:
     properties = record.properties
-    message_id = f"{record.store_host.hex()}{_POSITION.pack(record.log_position).hex()}".upper()
+    message_id = message_id_text(record.store_host, record.log_position)
     changes = {
         RETRY_TOPIC: property_of(properties, RETRY_TOPIC) or record.topic,
         "WAIT": "false",

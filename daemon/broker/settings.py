@@ -11,6 +11,7 @@ from typing import Any
 
 from shmq.daemon.broker.requests import Address
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS
+from shmq.filter.sql import CHARACTERS_MAX
 from shmq.message import PROPERTIES_BYTES_MAX
 from shmq.timing import MAX_DELAY_SECONDS
 
@@ -50,6 +51,15 @@ class BrokerSettings:
     groups_per_client_max: int = 256
     topics_per_group_max: int = 1024
     members_per_group_max: int = 1024
-    expression_characters_max: int = 4096
+    expression_characters_max: int = CHARACTERS_MAX
+    property_filter: bool = True  # RocketMQ's enablePropertyFilter, off there
     client_id_characters_max: int = 255
+    transaction_timeout_ms: int = 6000  # RocketMQ's transactionTimeOut: a half message is asked about when it is older
+    transaction_interval_ms: int = 30_000  # RocketMQ 5's transactionCheckInterval
+    transaction_checks_max: int = 15  # RocketMQ's transactionCheckMax
     list_entries_max: int = 10_000  # topics, groups or queues in one administrative request or reply
+
+    @property
+    def timer_max_delay_ms(self) -> int:
+        """How long a message may wait for a time of its own."""
+        return self.timer_max_delay_seconds * 1000

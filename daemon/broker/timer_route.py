@@ -15,8 +15,10 @@ from dataclasses import replace
 
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.property_text import with_properties
-from shmq.daemon.broker.schedule import Route, is_delayable, level_of
-from shmq.delay_levels import DELAY, REAL_QUEUE_ID, REAL_TOPIC
+from shmq.daemon.broker.schedule import Route, is_delayable, level_of, route_of
+from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.topic_creation import ensure_topic
+from shmq.delay_levels import DELAY, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import UsageError
 from shmq.message import parse_properties
 from shmq.protocol.codes import Response
@@ -66,16 +68,47 @@ def timed_route(record: NewRecord, topic: str, queue_id: int, *, now_ms: int, ma
     return Route(TIMER_TOPIC, 0, replace(record, properties=text, tag_code=code))
 
 
+def delayed_route(
+    record: NewRecord, topic: str, queue_id: int, levels: DelayLevels, *, now_ms: int, max_delay_ms: int
+) -> Route:
+    """Return what is stored in place of a message that may have a level, or ask for a time.
+
+    Raises:
+        UsageError: a level or a time that is no number, or a time too far ahead.
+    """
+    if b"DEL" not in record.properties:  # DELAY, TIMER_DELAY_MS, TIMER_DELIVER_MS
+        return Route(topic, queue_id, record)
+    route = timed_route(record, topic, queue_id, now_ms=now_ms, max_delay_ms=max_delay_ms)
+    return route if route.is_delayed else route_of(route.record, topic, queue_id, levels)
+
+
+def waiting_topic(route: Route, tables: Tables, levels: DelayLevels) -> Topic | None:
+    """Return the topic of a route; one where messages wait is made if need be.
+
+    Raises:
+        SegmentFull: no room for another topic.
+    """
+    if not route.is_delayed:
+        return tables.topic(route.topic)
+    return ensure_topic(tables, route.topic, queues=levels.count if route.topic == SCHEDULE_TOPIC else 1)
+
+
 def recall_handle(route: Route, topic: str, broker_name: str) -> str | None:
     """Return what takes a message back that was stored by such a route."""
+    if route.topic != TIMER_TOPIC:
+        return None
     unique_key = parse_properties(route.record.properties.decode(errors="replace")).get(UNIQUE_KEY)
     if not unique_key or " " in unique_key or route.record.tag_code is None:
         return None
     return RecallHandle(topic, broker_name, route.record.tag_code, unique_key).encode()
 
 
-def _illegal(max_delay_ms: int) -> UsageError:
-    error = UsageError(
+class IllegalTimer(UsageError):
+    """A time that cannot be asked for."""
+
+
+def _illegal(max_delay_ms: int) -> IllegalTimer:
+    error = IllegalTimer(
         f"timer message illegal, the delay time should not be bigger than the max delay {max_delay_ms}ms; "
         "or if set del msg, the delay time should be bigger than the current time"
     )

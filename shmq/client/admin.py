@@ -13,7 +13,7 @@ from shmq.client.dead_letter import REASON, application_properties
 from shmq.client.group import Group, Groups
 from shmq.client.health import Health, examine
 from shmq.errors import UsageError
-from shmq.message import check_group, check_topic, dead_letter_topic, is_system_topic
+from shmq.message import check_group, check_topic, dead_letter_topic, is_broker_topic
 
 if TYPE_CHECKING:
     from shmq.client.connection import Connection
@@ -58,7 +58,7 @@ class TopicInfo(NamedTuple):
     @property
     def is_system(self) -> bool:
         """Whether the broker made it for its own use."""
-        return is_system_topic(self.name) or self.name.startswith("%")
+        return is_broker_topic(self.name, self.perm) or self.name.startswith("%")
 
 
 class DeadLetter:

@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from shmq.client.control_channel import REQUEST_TIMEOUT, Attachment, ControlChannel
+from shmq.client.attachment import Attachment
+from shmq.client.control_channel import REQUEST_TIMEOUT, ControlChannel
 from shmq.client.recalling import recall_error
 from shmq.errors import RemoteError, ShmqError, UsageError
 from shmq.protocol.body import (

@@ -27,6 +27,8 @@ _END = frozenset(("end", "last", "latest"))
 _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _HINT = 'use "begin", "end", an offset, "-2h", or an ISO time like "2026-11-20T08:00:00Z"'
 
+_TIME_HINT = 'use "-2h" or an ISO time like "2026-11-20T08:00:00Z"'
+
 
 class Kind(enum.Enum):
     """What the number of a position counts."""
@@ -99,6 +101,22 @@ def parse_time(text: str | datetime) -> Position:
         return Position(Kind.TIME_MS, round(datetime.fromisoformat(text.strip()).timestamp() * 1000))
     except ValueError:
         raise UsageError(f"{text!r} is not a position in a queue", hint=_HINT) from None
+
+
+def parse_moment(text: str | datetime, *, now_ms: int | None = None) -> int:
+    """Read a point in time, or a time ago, and return it in ms since the epoch.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if isinstance(text, str) and text.strip().startswith("-"):
+        return _ago(text, text.strip().lower(), round(time.time() * 1000) if now_ms is None else now_ms)
+    if not isinstance(text, str | datetime):
+        raise UsageError(f"a time cannot be a {type(text).__name__}", hint=_TIME_HINT)
+    try:
+        return parse_time(text).value
+    except UsageError:
+        raise UsageError(f"{text!r} is not a time", hint=_TIME_HINT) from None
 
 
 def _offset(value: int) -> Position:

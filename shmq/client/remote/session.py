@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.client.recalling import recall
-from shmq.client.remote import assignment, returning
+from shmq.client.remote import assignment, lookup, returning
 from shmq.client.remote.admin_service import AdminService
 from shmq.client.remote.duties import Duties
 from shmq.client.remote.faults import FaultTable
@@ -32,6 +32,7 @@ from shmq.client.remote.pull_reader import PullReader
 from shmq.client.remote.pulling import Pulled, PullQuestion, pull_command, read_pulled
 from shmq.client.remote.queue_service import QueueService
 from shmq.client.remote.registration import Registration
+from shmq.client.remote.requests import RemoteRequests
 from shmq.client.remote.route import QueueNumbers, Route
 from shmq.client.remote.selection import QueueSelector
 from shmq.client.remote.sender import RemoteSender
@@ -39,15 +40,19 @@ from shmq.client.remote.share import RemoteShare
 from shmq.client.remote.unique_id import UniqueIds
 from shmq.client.remote.upkeep import Upkeep
 from shmq.client.transport import QueueSlot
+from shmq.client.wanted import Wanted
 from shmq.errors import BrokerNotRunning, RemoteError, RequestTimeout, ShmqError, UsageError
+from shmq.message import TRACE_TOPIC
 from shmq.protocol.codes import Response
 from shmq.protocol.dialect import MessageQueue
+from shmq.protocol.trace import TRACE_GROUP
 
 if TYPE_CHECKING:
+    from shmq.client.browse import KeyQuery
     from shmq.client.consumer import ConsumerSpec
     from shmq.client.position import Position
     from shmq.client.remote.place import Address, RemotePlace
-    from shmq.shm.core import Message
+    from shmq.shm.core import Message, Receipt
 
 ResultT = TypeVar("ResultT")
 
@@ -80,6 +85,7 @@ class RemoteSession:
         )
         self.names = NameService(self.network, place.name_servers, self._route_changed)
         self.queues = QueueService(self.network, self.names)
+        self.requests = RemoteRequests(self)
         self.upkeep = Upkeep(self)
         try:
             self.network.call(self._open(), timeout)
@@ -166,6 +172,7 @@ class RemoteSession:
     async def _register(self) -> None:
         for topic in self.registration.topics():
             await self.names.route(topic, timeout=self.timeout)
+        await self.registration.check()
         await self.registration.beat()
 
     def unregister(self, group: str) -> None:
@@ -185,6 +192,22 @@ class RemoteSession:
         """Note how a send to a broker went."""
         if self.selector.faults is not None:
             self.selector.faults.report(broker_name, latency, self.network.loop.time(), failed=failed)
+
+    def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
+        """Store a message in the trace topic, which is made if need be."""
+        self.sender(self.timeout, group=TRACE_GROUP).send(TRACE_TOPIC, body, keys=keys)
+
+    def host_of(self, receipt: Receipt) -> str:
+        """Say where a broker stored a message, as "host:port"; "" when that is not known."""
+        route = self.names.routes.old(receipt.topic)
+        if route is None:
+            return ""
+        broker_name = self.numbers.queue(receipt.topic, receipt.queue_id).brokerName
+        return str(route.master(broker_name) or "")
+
+    def reply(self, message: Message, body: Any) -> bool:
+        """Bring a reply to whoever asked; False when the requester is not there any more."""
+        return self.requests.reply(message, body)
 
     # -- consumers
     def resolve(self, topic: str) -> int:
@@ -261,12 +284,14 @@ class RemoteSession:
         raise UsageError(f"group {group} cannot bury message {message.message_id} ({reason}): it has no retry topic")
 
     # -- consumers that decide themselves where they read
-    def pull_reader(self, tags: Sequence[str], codec: Callable[[bytes], Any] | None) -> PullReader:
+    def pull_reader(
+        self, tags: Sequence[str], codec: Callable[[bytes], Any] | None, where: str | None = None
+    ) -> PullReader:
         """Return a reader for a pull consumer."""
-        return PullReader(self, tags=tags, codec=codec)
+        return PullReader(self, wanted=Wanted(tuple(tags), where), codec=codec)
 
-    def read_queues(self, topic: str) -> list[QueueSlot]:
-        """Return the readable queues of a topic.
+    def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:
+        """Return the readable queues of a topic; looking never creates one here.
 
         Raises:
             TopicNotFound: there is no such topic.
@@ -316,6 +341,14 @@ class RemoteSession:
             # RocketMQ 5 wants the group to exist; where that is allowed, offsets make it, as they do in RocketMQ 4.
             await AdminService(self).put_group(group)
             await self.queues.commit(group, queue, offset, self.timeout)
+
+    def find_by_key(self, query: KeyQuery) -> list[Message]:
+        """Return the messages of a topic that have a key, in any order."""
+        return self.call(lookup.find_by_key(self, query))  # type: ignore[no-any-return]
+
+    def find_by_place(self, topic: str, message_id: str) -> Message | None:
+        """Return the message an offset message id leads to, None when it leads to none of this topic."""
+        return self.call(lookup.find_by_place(self, topic, message_id))  # type: ignore[no-any-return]
 
     # -- on the I/O thread
     async def pull(self, question: PullQuestion, broker_id: int, timeout: float) -> Pulled:

@@ -1,0 +1,89 @@
+"""One suite over both transports: every test here runs through shared memory and through TCP, at the same broker.
+
+A rule that holds on one way only does not belong here.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import shmq
+from shmq.testing import Broker
+
+TRANSPORTS = ("shm", "tcp")
+QUEUES = 4
+PATIENCE = 45.0  # a member that misses a notice shares the queues anew after 20 s
+
+Named = Callable[[str], str]
+_serial = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    """The broker of all tests of this folder."""
+    with Broker(tcp=True) as broker:
+        yield broker
+
+
+@pytest.fixture(params=TRANSPORTS)
+def transport(request: pytest.FixtureRequest) -> str:
+    """Which way the test's connections go."""
+    return str(request.param)
+
+
+@pytest.fixture
+def url(broker: Broker, transport: str) -> str:
+    """What to give to `shmq.connect()`."""
+    return broker.url if transport == "shm" else f"rocketmq://{broker.name_server}"
+
+
+@pytest.fixture
+def connect(url: str) -> Iterator[Callable[..., shmq.Connection]]:
+    """Make connections of the test's transport; they are closed behind it."""
+    made: list[shmq.Connection] = []
+
+    def make(**arguments: Any) -> shmq.Connection:
+        made.append(shmq.connect(url, **{"timeout": 10.0, **arguments}))
+        return made[-1]
+
+    yield make
+    for connection in made:
+        connection.close()
+
+
+@pytest.fixture
+def mq(connect: Callable[..., shmq.Connection]) -> shmq.Connection:
+    """A connection of the test's transport."""
+    return connect()
+
+
+@pytest.fixture
+def named() -> Named:
+    """Give names that no other test has."""
+    number = next(_serial)
+    return lambda name: f"{name}-{number}"
+
+
+@pytest.fixture
+def topic(mq: shmq.Connection, named: Named) -> str:
+    """A topic with four queues."""
+    name = named("orders")
+    mq.admin.create_topic(name, queues=QUEUES)
+    return name
+
+
+@pytest.fixture
+def eventually() -> Callable[..., Any]:
+    """Wait until a condition is true, and return its value; fail when it is not in time."""
+
+    def wait(condition: Callable[[], Any], timeout: float = PATIENCE) -> Any:
+        deadline = time.monotonic() + timeout
+        while not (value := condition()):
+            assert time.monotonic() < deadline, f"not true within {timeout:g} s; the last value was {value!r}"
+            time.sleep(0.01)
+        return value
+
+    return wait
