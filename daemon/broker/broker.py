@@ -30,6 +30,7 @@ from shmq.daemon.broker.locks import Locks
 from shmq.daemon.broker.log import KeyIndex, Log, Wanted
 from shmq.daemon.broker.membership import Membership
 from shmq.daemon.broker.offset_requests import OffsetRequests
+from shmq.daemon.broker.pop import Popping, pop_parts
 from shmq.daemon.broker.pull import Pulling
 from shmq.daemon.broker.query import QueryRequests
 from shmq.daemon.broker.relays import Relays
@@ -64,6 +65,7 @@ class Broker:
         index: KeyIndex | None = None,
         admission: Admission | None = None,
     ) -> None:
+        self._tables = tables
         self._connections: dict[int, Connection] = {}
         self._registry = GroupRegistry(settings)
         self._desk = AttachmentDesk(tables, settings)
@@ -88,9 +90,12 @@ class Broker:
         ]
         self._sending: Sending | None = None
         self._pulling: Pulling | None = None
+        self._popping: Popping | None = None
         self._timers: TimerService | None = None
         if log is not None:
-            self._open_log(tables, log, index, settings, statistics)
+            self._parts += self._log_parts(log, groups, settings, statistics)
+            if index is not None:
+                self._parts.append(QueryRequests(log, index))
         self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
         status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
         self._handlers: dict[int, Handler] = {
@@ -103,26 +108,28 @@ class Broker:
             self._handlers |= part.handlers()
         self._arrival_parts = [part for part in self._parts if type(part).arrived is not Part.arrived]
 
-    def _open_log(
-        self, tables: Tables, log: Log, index: KeyIndex | None, settings: BrokerSettings, statistics: Statistics
-    ) -> None:
-        """Make the parts that need messages."""
+    def _log_parts(
+        self, log: Log, groups: GroupSettings, settings: BrokerSettings, statistics: Statistics
+    ) -> list[Part]:
+        """The parts that store and read messages."""
+        tables, registry = self._tables, self._registry
         levels = DelayLevels(settings.delay_levels)
-        self._sending = Sending(tables, log, self._groups, settings, arrived=self.arrived)
-        self._pulling = Pulling(tables, log, self._registry, self._groups, settings)
+        self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
+        self._pulling = Pulling(tables, log, registry, groups, settings)
         self._timers = TimerService(tables, log, settings, arrived=self.arrived)
-        self._parts += [
-            *transaction_parts(tables, log, self._registry, settings, levels, arrived=self.arrived),
+        self._popping, *settling = pop_parts(tables, log, registry, groups, settings, arrived=self.arrived)
+        return [
+            *transaction_parts(tables, log, registry, settings, levels, arrived=self.arrived),
             self._sending,
-            Replies(tables, self._registry, self._sending),
+            Replies(tables, registry, self._sending),
             self._pulling,
+            self._popping,
+            *settling,
             Locks(tables),
             DelayService(tables, log, levels, arrived=self.arrived),
             self._timers,
-            SendBack(tables, log, self._groups, levels, statistics, arrived=self.arrived),
+            SendBack(tables, log, groups, levels, statistics, arrived=self.arrived),
         ]
-        if index is not None:
-            self._parts.append(QueryRequests(log, index))
 
     def connected(
         self,
@@ -197,16 +204,20 @@ class Broker:
     @property
     def wanted(self) -> Wanted:
         """What has to happen to the log for somebody here; whoever asks watches it from now on."""
-        if self._sending is None or self._pulling is None or self._timers is None:
+        if self._sending is None or self._pulling is None or self._popping is None or self._timers is None:
             return Wanted()
-        return Wanted({**self._pulling.holding.watch(), **self._timers.wanted}, self._sending.wanted_end)
+        offsets = self._pulling.holding.watch()
+        for queue, offset in self._popping.waiting.watch().items():
+            offsets[queue] = min(offset, offsets.get(queue, offset))
+        return Wanted({**offsets, **self._timers.wanted}, self._sending.wanted_end)
 
     @property
     def wanted_version(self) -> object:
         """What differs when `wanted` does; it costs less."""
-        if self._sending is None or self._pulling is None or self._timers is None:
+        if self._sending is None or self._pulling is None or self._popping is None or self._timers is None:
             return None
-        return self._pulling.holding.version, self._sending.wanted_end, self._timers.wanted_version
+        held = self._pulling.holding.version, self._popping.waiting.version
+        return held, self._sending.wanted_end, self._timers.wanted_version
 
     def _notices(self, groups: Iterable[str], *, but: Connection | None = None) -> list[Effect]:
         """Tell the members of groups to share their queues anew.

@@ -46,6 +46,7 @@ class BrokerSettings:
     suspend_ms_max: int = 120_000  # RocketMQ's clients ask for 15 or 20 s
     held_pulls_max: int = 20_000
     held_pulls_per_connection_max: int = 4096  # one client of a topic of 1024 queues holds as many
+    popped_per_queue_max: int = 10_000  # of one group, not settled; RocketMQ's popInflightMessageThreshold
     subscription_grace_ms: int = 600_000  # long enough to replace the members of a group one by one
     member_expiry_ms: int = 120_000  # RocketMQ's; its clients send a heartbeat every 30 s
     groups_per_client_max: int = 256
