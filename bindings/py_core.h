@@ -191,7 +191,7 @@ PyObject *store_stats(PyStore *self, PyObject *unused); /* py_attribute.c */
 void store_methods_join(void); /* before the type is made */
 extern PyType_Spec store_spec;
 extern PyMethodDef keeper_methods[], table_methods[], member_methods[], scan_methods[], pull_methods[],
-    index_methods[];
+    index_methods[], columns_methods[];
 extern PyGetSetDef store_getset[];
 
 /* ---- py_property.c: RocketMQ's property text ---- */
@@ -323,7 +323,7 @@ extern PyMethodDef foreign_functions[];
 /* ---- py_record.c: module functions on records ---- */
 extern PyMethodDef record_functions[];
 
-/* ---- py_index.c ---- */
-extern PyMethodDef index_functions[];
+/* ---- py_index.c, py_columns.c, py_body.c ---- */
+extern PyMethodDef index_functions[], columns_functions[], body_functions[];
 
 #endif
