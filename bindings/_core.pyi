@@ -119,7 +119,7 @@ def columns_schema(columns: bytes, /) -> object:
 def columns_decode(
     data: Any,
     columns: bytes,
-    topic: str,
+    topic: str | None,
     broker: str,
     *,
     rows_max: int = 8192,
@@ -130,7 +130,8 @@ def columns_decode(
     verify: bool = False,
 ) -> tuple[int, int, int, list[tuple[int, int]], object]:
     """(bytes used, next queue offset, rows, packed bodies, capsule) of records back to back in memory; see
-    `Store.columns`. tags_code is the hash of the tag, as units have it."""
+    `Store.columns`. tags_code is the hash of the tag, as units have it; without a topic each row has its record's. The
+    BLANK at the end of a log file ends the walk."""
 
 def body_inflate(data: Any, sys_flag: int, log_position: int = 0, /) -> bytes:
     """A compressed body as it was sent; CoreError CORRUPT or TOO_LARGE when it is not one of ours to have."""

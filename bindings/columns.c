@@ -133,6 +133,15 @@ static bool put_body(struct shmq_columns *columns, const struct shmq_view *view)
     return shmq_array_bytes(&columns->arrays[SHMQ_COLUMN_BODY], view->body, view->body_bytes);
 }
 
+static bool put_topic(struct shmq_columns *columns, const struct shmq_view *view)
+{
+    struct shmq_text topic = columns->topic;
+    if (topic.data == NULL && view) {
+        topic = (struct shmq_text){.data = view->topic, .bytes = view->topic_bytes};
+    }
+    return shmq_array_text(&columns->arrays[SHMQ_COLUMN_TOPIC], topic.data, topic.bytes);
+}
+
 /* ---- the map of properties ----------------------------------------------------------------------------- */
 struct pair { struct shmq_text name, value; };
 
@@ -219,7 +228,7 @@ enum shmq_status shmq_columns_add(struct shmq_columns *columns, const struct shm
         enum shmq_column column = columns->order[i];
         struct shmq_array *array = &columns->arrays[column];
         switch (column) {
-        case SHMQ_COLUMN_TOPIC: ok = shmq_array_text(array, columns->topic.data, columns->topic.bytes); break;
+        case SHMQ_COLUMN_TOPIC: ok = put_topic(columns, view); break;
         case SHMQ_COLUMN_BROKER: ok = shmq_array_text(array, columns->broker.data, columns->broker.bytes); break;
         case SHMQ_COLUMN_QUEUE_ID: ok = shmq_array_int(array, queue_id); break;
         case SHMQ_COLUMN_QUEUE_OFFSET: ok = shmq_array_long(array, queue_offset); break;

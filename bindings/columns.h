@@ -46,7 +46,7 @@ struct shmq_columns {
     uint8_t order[SHMQ_COLUMN_COUNT];
     uint32_t order_count;
     bool needs_record;
-    struct shmq_text topic, broker; /* borrowed */
+    struct shmq_text topic, broker; /* borrowed; without a topic, the record's own */
     uint32_t rows;
     struct shmq_array arrays[SHMQ_COLUMN_COUNT]; /* by enum shmq_column */
     struct shmq_array map_names, map_values;
@@ -91,7 +91,7 @@ struct shmq_gather {
  * belongs to another topic now, SHMQ_CORRUPT, SHMQ_SYSTEM. */
 enum shmq_status shmq_gather(struct shmq_store *store, struct shmq_gather *gather, struct shmq_columns *columns);
 /* The same from records back to back in memory, whatever queue they are of; `consumed` says how far it came, `next`
- * becomes the offset behind the last one looked at, and `columns->rows` may stop at rows_max. */
+ * becomes the offset behind the last one looked at. A BLANK is an end. */
 enum shmq_status shmq_gather_bytes(const uint8_t *data, size_t bytes, struct shmq_gather *gather,
                                    struct shmq_columns *columns, size_t *consumed);
 /* First queue offset that is not visible yet: with sync flush it is behind offset_max. */

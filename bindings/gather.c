@@ -259,8 +259,9 @@ enum shmq_status shmq_gather_bytes(const uint8_t *data, size_t bytes, struct shm
     *consumed = 0;
     while (*consumed < bytes) {
         struct shmq_view view;
-        if (shmq_record_decode(data + *consumed, bytes - *consumed, &view) != SHMQ_OK) {
-            return SHMQ_CORRUPT;
+        enum shmq_status status = shmq_record_decode(data + *consumed, bytes - *consumed, &view);
+        if (status != SHMQ_OK) {
+            return status == SHMQ_EMPTY ? SHMQ_OK : status; /* the BLANK at the end of a file */
         }
         gather->log_position = view.log_position;
         if (!has_room(gather, columns, view.record_bytes)) {
@@ -276,8 +277,7 @@ enum shmq_status shmq_gather_bytes(const uint8_t *data, size_t bytes, struct shm
                 return SHMQ_CORRUPT;
             }
             gather->bytes += view.record_bytes;
-            enum shmq_status status =
-                shmq_columns_add(columns, &unit, view.queue_id, view.queue_offset, &view);
+            status = shmq_columns_add(columns, &unit, view.queue_id, view.queue_offset, &view);
             if (status != SHMQ_OK) {
                 return status;
             }

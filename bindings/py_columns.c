@@ -231,7 +231,7 @@ static PyObject *core_columns_decode(PyObject *module, PyObject *args, PyObject 
     int verify = 0;
     gather->rows_max = 8192;
     shmq_reader_init(&wish.tags, NULL);
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*y*s#s#|$IKOKKp:columns_decode", names, &data, &order, &topic,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*y*z#s#|$IKOKKp:columns_decode", names, &data, &order, &topic,
                                      &topic_bytes, &broker, &broker_bytes, &gather->rows_max, &bytes_max, &tags,
                                      &ms_begin, &ms_end, &verify)) {
         return NULL;

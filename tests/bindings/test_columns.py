@@ -382,6 +382,21 @@ def test_bytes_of_records_become_the_same_columns() -> None:
             _core.columns_decode(data[:-1], ALL, "orders", "b")
 
 
+def test_a_whole_log_file_is_read_to_its_blank_with_each_records_topic() -> None:
+    with LiveStore(files=2) as live:
+        live.topic("orders", 1), live.topic("bills", 1)
+        for number in range(150):
+            live.producer().append(("orders", "bills")[number % 2], bytes(9000), queue_id=0)
+        data = (live.path / "commitlog" / f"{0:020d}").read_bytes()
+        used, _, count, _, capsule = _core.columns_decode(data, numbers("topic", "store_size"), None, "b")
+        found = imported(numbers("topic", "store_size"), capsule)
+        assert [row["topic"] for row in found] == [("orders", "bills")[number % 2] for number in range(count)]
+        assert (
+            sum(row["store_size"] for row in found) == used < len(data)
+            and data[used + 4 : used + 8].hex() == "cbd43194"
+        )
+
+
 SOURCES = tuple(
     path.name
     for path in sorted(BINDINGS.glob("*.c"))
