@@ -135,15 +135,15 @@ static bool put_body(struct shmq_columns *columns, const struct shmq_view *view)
 
 static bool put_topic(struct shmq_columns *columns, const struct shmq_view *view)
 {
-    struct shmq_text topic = columns->topic;
+    struct shmq_slice topic = columns->topic;
     if (topic.data == NULL && view) {
-        topic = (struct shmq_text){.data = view->topic, .bytes = view->topic_bytes};
+        topic = (struct shmq_slice){.data = view->topic, .bytes = view->topic_bytes};
     }
     return shmq_array_text(&columns->arrays[SHMQ_COLUMN_TOPIC], topic.data, topic.bytes);
 }
 
 /* ---- the map of properties ----------------------------------------------------------------------------- */
-struct pair { struct shmq_text name, value; };
+struct pair { struct shmq_slice name, value; };
 
 /* The pair at *at, which moves on; false at the end. A piece without a name has name.bytes 0. */
 static bool pair_next(const char **at, const char *end, struct pair *out)
@@ -156,19 +156,19 @@ static bool pair_next(const char **at, const char *end, struct pair *out)
     const char *name_end = memchr(*at, NAME_END, (size_t)(stop - *at));
     *out = (struct pair){.name = {.data = *at, .bytes = name_end ? (size_t)(name_end - *at) : 0}};
     if (name_end) {
-        out->value = (struct shmq_text){.data = name_end + 1, .bytes = (size_t)(stop - name_end - 1)};
+        out->value = (struct shmq_slice){.data = name_end + 1, .bytes = (size_t)(stop - name_end - 1)};
     }
     *at = stop + 1;
     return true;
 }
 
-static bool same(const struct shmq_text *text, const char *data, size_t bytes)
+static bool same(const struct shmq_slice *text, const char *data, size_t bytes)
 {
     return text->bytes == bytes && !memcmp(text->data, data, bytes);
 }
 
 /* A later pair replaces an earlier one; the keys of a map are distinct. */
-static bool comes_again(const char *at, const char *end, const struct shmq_text *name)
+static bool comes_again(const char *at, const char *end, const struct shmq_slice *name)
 {
     struct pair later;
     while (pair_next(&at, end, &later)) {

@@ -33,7 +33,7 @@ extern const struct shmq_column_type shmq_column_types[SHMQ_COLUMN_COUNT];
 #define SHMQ_COLUMN_ROWS_MAX 65536u
 #define SHMQ_COLUMN_BATCH_BYTES_MAX (UINT64_C(256) << 20) /* of records; three times that still fits in an int32 */
 
-struct shmq_text { const char *data; size_t bytes; };
+struct shmq_slice { const char *data; size_t bytes; };
 struct shmq_bytes { uint8_t *data; size_t bytes, capacity; };
 struct shmq_array {
     struct shmq_bytes nulls;   /* bit 0: null; empty as long as none is */
@@ -46,7 +46,7 @@ struct shmq_columns {
     uint8_t order[SHMQ_COLUMN_COUNT];
     uint32_t order_count;
     bool needs_record;
-    struct shmq_text topic, broker; /* borrowed; without a topic, the record's own */
+    struct shmq_slice topic, broker; /* borrowed; without a topic, the record's own */
     uint32_t rows;
     struct shmq_array arrays[SHMQ_COLUMN_COUNT]; /* by enum shmq_column */
     struct shmq_array map_names, map_values;

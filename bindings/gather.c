@@ -114,7 +114,7 @@ static enum shmq_status record_read(struct walk *walk, const struct shmq_unit *u
     if (shmq_unit_check(mapping, unit, gather->next, view) != SHMQ_OK) {
         return SHMQ_CORRUPT;
     }
-    const struct shmq_text *topic = &walk->columns->topic;
+    const struct shmq_slice *topic = &walk->columns->topic;
     if (view->topic_bytes != topic->bytes || memcmp(view->topic, topic->data, topic->bytes) != 0) {
         return SHMQ_NO_TOPIC;
     }

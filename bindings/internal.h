@@ -56,6 +56,14 @@ static inline uint32_t shmq_hash64(uint64_t value)
     return (uint32_t)(value >> 32);
 }
 
+/* lookup.c: entries below `count` only; SHMQ_NONE when there is none */
+bool shmq_lookups_open(struct shmq_store *store);
+void shmq_lookups_close(struct shmq_store *store);
+uint32_t shmq_lookup_group(const struct shmq_store *store, const char *name, bool live_only, uint32_t count);
+uint32_t shmq_lookup_offset(const struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t count);
+/* An entry below the count has another name now. */
+void shmq_lookup_renamed(const struct shmq_store *store, uint32_t group);
+
 /* append.c: shared with claim.c */
 struct shmq_place { struct shmq_mapping *mapping; uint64_t log_position; };
 #define SHMQ_MAP_FIRST 100 /* inside shmq_enter: the file at place->log_position has to be mapped, without the lock */
@@ -63,6 +71,9 @@ enum shmq_status shmq_writable_check(const struct shmq_store *store, uint32_t qu
 /* Take the lock with room for `bytes` at a mapped place, frames for `count` units and no open claim in the way. */
 enum shmq_status shmq_enter(struct shmq_store *store, uint32_t queue, uint32_t bytes, uint32_t count,
                             uint64_t deadline_ns, struct shmq_place *place);
+uint64_t shmq_now_ms_cached(struct shmq_store *store); /* wall clock, at most a quarter of a millisecond old */
+/* together.c, lock held: finish what an intent of several queues says */
+void shmq_together_publish(struct shmq_store *store);
 /* What the unit says: the hash as it is, or the due time of a delay. */
 static inline int64_t shmq_unit_code(int64_t tag_hash, uint64_t store_ms)
 {

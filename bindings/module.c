@@ -126,7 +126,8 @@ static PyObject *module_set_error_factory(PyObject *module, PyObject *factory)
 
 static PyMethodDef module_functions[] = {
     {"set_error_factory", module_set_error_factory, METH_O,
-     "Let factory(status, message[, errno]) make every exception the core raises; None: CoreError itself."},
+     "Let factory(status, message[, errno[, used, limit, holder_pid]]) make every exception the core raises; None: "
+     "CoreError itself."},
     {NULL, NULL, 0, NULL},
 };
 
@@ -147,7 +148,8 @@ static int module_exec(PyObject *module)
         add_type(module, &slot_spec, &state->slot_type) < 0 ||
         add_type(module, &message_spec, &state->message_type) < 0 ||
         add_type(module, &reader_spec, &state->reader_type) < 0 ||
-        add_type(module, &sender_spec, &state->sender_type) < 0) {
+        add_type(module, &sender_spec, &state->sender_type) < 0 ||
+        add_type(module, &filter_spec, &state->filter_type) < 0) {
         return -1;
     }
     if (add_constants(module) < 0 || intern_names(state) < 0 || PyModule_AddFunctions(module, record_functions) < 0 ||
@@ -170,6 +172,7 @@ static int module_exec(PyObject *module)
         action((state)->message_type);                                                                                 \
         action((state)->reader_type);                                                                                  \
         action((state)->sender_type);                                                                                  \
+        action((state)->filter_type);                                                                                  \
     } while (0)
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg)

@@ -182,8 +182,8 @@ static PyObject *store_columns(PyStore *self, PyObject *args, PyObject *kwargs)
     struct store_lane *lane = NULL;
     if (columns_open(self->state, &order, &wish.columns) && limits_check(self->state, gather) &&
         tags_add(&wish, tags) && store_check(self) && (lane = store_lane_take(self)) != NULL) {
-        wish.columns.topic = (struct shmq_text){.data = topic, .bytes = (size_t)topic_bytes};
-        wish.columns.broker = (struct shmq_text){.data = broker, .bytes = (size_t)broker_bytes};
+        wish.columns.topic = (struct shmq_slice){.data = topic, .bytes = (size_t)topic_bytes};
+        wish.columns.broker = (struct shmq_slice){.data = broker, .bytes = (size_t)broker_bytes};
         enum shmq_status status;
         Py_BEGIN_ALLOW_THREADS
         status = shmq_gather(&lane->core, gather, &wish.columns);
@@ -243,8 +243,8 @@ static PyObject *core_columns_decode(PyObject *module, PyObject *args, PyObject 
     if (columns_open(state, &order, &wish.columns) && limits_check(state, gather) && tags_add(&wish, tags)) {
         size_t consumed;
         enum shmq_status status;
-        wish.columns.topic = (struct shmq_text){.data = topic, .bytes = (size_t)topic_bytes};
-        wish.columns.broker = (struct shmq_text){.data = broker, .bytes = (size_t)broker_bytes};
+        wish.columns.topic = (struct shmq_slice){.data = topic, .bytes = (size_t)topic_bytes};
+        wish.columns.broker = (struct shmq_slice){.data = broker, .bytes = (size_t)broker_bytes};
         Py_BEGIN_ALLOW_THREADS
         status = shmq_gather_bytes(data.buf, (size_t)data.len, gather, &wish.columns, &consumed);
         Py_END_ALLOW_THREADS

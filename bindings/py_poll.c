@@ -85,6 +85,15 @@ static PyObject *raise_deferred(PyReader *self)
     return NULL;
 }
 
+/* Many were filtered out in a row: let other threads and signals have a moment. False: do not go on. */
+static bool stretch_end(PyReader *self)
+{
+    beat(self);
+    Py_BEGIN_ALLOW_THREADS
+    Py_END_ALLOW_THREADS
+    return PyErr_CheckSignals() == 0 && self->open && self->store->open && !self->stopped;
+}
+
 /* The next message that is there now; NULL without an exception when there is none. */
 static inline PyObject *take(PyReader *self)
 {
@@ -99,7 +108,7 @@ static inline PyObject *take(PyReader *self)
         }
     }
     enum shmq_status status = shmq_reader_next(&self->core, &delivery);
-    while (status == SHMQ_WOULD_BLOCK && PyErr_CheckSignals() == 0) {
+    while (status == SHMQ_WOULD_BLOCK && stretch_end(self)) {
         status = shmq_reader_next(&self->core, &delivery);
     }
     if (status == SHMQ_OK) {
@@ -245,6 +254,9 @@ PyObject *reader_poll(PyReader *self, PyObject *const *args, Py_ssize_t nargs, P
         }
         if (PyList_GET_SIZE(list) || timeout <= 0 || self->woken) {
             break;
+        }
+        if (!reader_check(self)) {
+            goto failed; /* another thread closed it between two stretches */
         }
         uint64_t now = self->store->core.io->monotonic_ns();
         deadline = deadline ? deadline : deadline_after(self->store, timeout);

@@ -14,10 +14,11 @@
     +-- SendError
     |   +-- TopicNotFound(LookupError)
     |   +-- MessageTooLarge(ValueError)
-    |   +-- SegmentFull                         no space left for records or units
-    |   +-- BrokerBusy                          lock or claim not free before the deadline
-    |   +-- ReadOnlyStore                       flush failed, poisoned, disk full
-    |   +-- FlowControl
+    |   +-- MeasuredError                       used, limit, holder_pid
+    |   |   +-- SegmentFull                     no space left for records or units
+    |   |   +-- BrokerBusy                      lock or claim not free before the deadline
+    |   |   +-- FlowControl                     send slower; or the disk is too full
+    |   +-- ReadOnlyStore                       flush failed, poisoned
     |   +-- SendTimeout(TimeoutError)
     +-- ConsumeError
     |   +-- SubscriptionConflict
@@ -40,6 +41,8 @@ response code a TCP client would see. A broken promise between two parts of shmq
 from __future__ import annotations
 
 from pathlib import Path
+
+_SHOWN_BEFORE = 60  # characters of a long filter expression, before and behind the fault
 
 
 class ShmqError(Exception):
@@ -135,23 +138,33 @@ class MessageTooLarge(SendError, ValueError):
     code = 13
 
 
-class SegmentFull(SendError):
-    """No preallocated log file or no unit frame is left."""
+class MeasuredError(SendError):
+    """Something is used up or taken, and the numbers say how far.
 
-    code = 14
+    Attributes:
+        used, limit: how much was used, and what there is; the message names the unit. 0 when nobody measured.
+        holder_pid: the process that holds it, or held it last; 0 when there is none, or it is not known.
+    """
+
     retryable = True
 
-    def __init__(self, message: str, *, hint: str = "", used: int = 0, limit: int = 0) -> None:
+    def __init__(self, message: str, *, hint: str = "", used: int = 0, limit: int = 0, holder_pid: int = 0) -> None:
         super().__init__(message, hint=hint)
         self.used = used
         self.limit = limit
+        self.holder_pid = holder_pid
 
 
-class BrokerBusy(SendError):
-    """The append lock, or a claim of another process, was not free before the deadline."""
+class SegmentFull(MeasuredError):
+    """No preallocated log file or no unit frame is left."""
+
+    code = 14
+
+
+class BrokerBusy(MeasuredError):
+    """The append lock, or a claim of another process, was not free before the deadline; numbers are milliseconds."""
 
     code = 2
-    retryable = True
 
 
 class ReadOnlyStore(SendError):
@@ -160,11 +173,10 @@ class ReadOnlyStore(SendError):
     code = 14
 
 
-class FlowControl(SendError):
-    """The broker asks to slow down; the message carries the measured numbers."""
+class FlowControl(MeasuredError):
+    """The broker asks to slow down, or for room on its disk; the message carries the measured numbers."""
 
     code = 215
-    retryable = True
 
 
 class SendTimeout(SendError, TimeoutError):
@@ -205,9 +217,42 @@ class RequestTimeout(ShmqError, TimeoutError):
 
 
 class FilterSyntaxError(ShmqError, SyntaxError):
-    """A tag or SQL92 expression cannot be read."""
+    """A tag or SQL92 expression cannot be read.
+
+    Attributes:
+        text, lineno, offset, end_offset: the line of the expression, its number, and the columns of the fault in it,
+            counted from 1, as of any SyntaxError. None where the fault has no place, or was found by another host.
+    """
 
     code = 23
+
+    def __init__(
+        self, message: str, *, hint: str = "", text: str | None = None, start: int = 0, end: int | None = None
+    ) -> None:
+        """`start` and `end` are the faulty characters of the expression `text`, counted from 0."""
+        super().__init__(message, hint=hint)
+        if text is None:
+            return
+        before = text[:start]
+        line_start = before.rfind("\n") + 1
+        line = text[line_start:].partition("\n")[0]
+        self.lineno = before.count("\n") + 1
+        self.offset = start - line_start + 1
+        self.end_lineno = self.lineno
+        self.end_offset = min(max(end or 0, start + 1) - line_start, max(len(line), self.offset)) + 1
+        self.text = line
+        self.filename = "<filter>"
+
+    def __str__(self) -> str:
+        """The reason, the line and a caret under the fault."""
+        if self.text is None or self.offset is None or self.end_offset is None:
+            return self.msg
+        cut = max(0, self.offset - _SHOWN_BEFORE)
+        line = self.text[cut : cut + 2 * _SHOWN_BEFORE].expandtabs(1)
+        width = max(1, min(self.end_offset - self.offset, len(line) - (self.offset - 1 - cut)))
+        where = f"line {self.lineno}, " if self.lineno != 1 else ""
+        pointer = " " * (self.offset - 1 - cut) + "^" * width
+        return f"{self.msg} ({where}character {self.offset})\n    {line}\n    {pointer}"
 
 
 class ProtocolError(ShmqError):

@@ -30,6 +30,7 @@ from shmq.daemon.bridge.peer import peer_of
 from shmq.daemon.bridge.reception import Reception
 from shmq.daemon.bridge.security import Security
 from shmq.daemon.bridge.send_path import Origin, SendPath, Served
+from shmq.daemon.bridge.send_wait import SENDS, too_late
 from shmq.daemon.bridge.tcp_listener import address_of, prepare_accepted
 from shmq.daemon.bridge.upstream import Upstreams
 from shmq.daemon.broker.effects import Close, Effect, Forward, Notify, Reply, Report, Wake
@@ -88,6 +89,7 @@ class Bridge:
         self._settled: Callable[[], None] | None = None
         self._version: Callable[[], object] = int
         self._settled_version: object = None
+        self._is_settling = False
 
     def now(self) -> float:
         """Seconds on a clock that never goes back."""
@@ -190,7 +192,7 @@ class Bridge:
             local=connection.local,
         )
 
-    def serve(self, connection: BridgeConnection, frame: Frame) -> None:
+    def serve(self, connection: BridgeConnection, frame: Frame, waited_seconds: float) -> None:
         """Carry out the command of one frame; raises ProtocolError when its header breaks the format."""
         command = decode_header(frame)
         if frame.skipped_bytes:
@@ -200,6 +202,9 @@ class Bridge:
             return
         if command.code in connection.refused and not command.is_reply:
             self._refuse(connection, command)
+            return
+        if waited_seconds > self.limits.send_wait_max and command.code in SENDS and not command.is_reply:
+            self._refuse_late(connection, command, waited_seconds)
             return
         is_unknown = not connection.is_proven
         try:
@@ -230,6 +235,13 @@ class Bridge:
         except ShmqError as error:
             self.log("sends.failed", reason=str(error))
             return None
+
+    def _refuse_late(self, connection: BridgeConnection, command: Command, waited_seconds: float) -> None:
+        waiting_count = sum(1 for each in self._connections.values() if each.has_turn_due)
+        answer = too_late(command, waited_seconds, max(1, waiting_count))
+        self.log("send.late", about="send", reason=answer.remark)
+        if not command.is_oneway:
+            connection.reply(answer)
 
     def _refuse(self, connection: BridgeConnection, command: Command) -> None:
         if not command.is_oneway:
@@ -262,14 +274,26 @@ class Bridge:
         self._guarded("a flush", lambda: self._logic.flushed(durable_end, self._now_ms()))
 
     def call_when_settled(self, action: Callable[[], None], *, version: Callable[[], object]) -> None:
-        """Have `action` called after whatever changed what the logic waits for, as `version` says."""
+        """Have `action` called after whatever changed what the logic waits for, as `version` says: once a turn."""
         self._settled, self._version = action, version
-        self._settle()
+        self.settle()
 
-    def _settle(self) -> None:
-        if self._settled is not None and (version := self._version()) != self._settled_version:
-            self._settled_version = version
+    def settle(self) -> None:
+        """Call the action now, whatever has changed."""
+        if self._settled is not None:
+            self._settled_version = self._version()
             self._settled()
+
+    def _settle_soon(self) -> None:
+        if self._settled is not None and not self._is_settling and self._version() != self._settled_version:
+            # A turn of the loop may serve hundreds of pulls; the list of all that wait is made after the last one.
+            self._is_settling = True
+            asyncio.get_running_loop().call_soon(self._settle_changes)
+
+    def _settle_changes(self) -> None:
+        self._is_settling = False
+        if not self._is_closed and self._version() != self._settled_version:
+            self.settle()
 
     def _guarded(self, where: str, action: Callable[[], Iterable[Effect]]) -> None:
         try:
@@ -297,7 +321,7 @@ class Bridge:
             elif isinstance(effect, Forward):
                 assert self._upstreams is not None
                 self._upstreams.forward(connection, effect.command)
-        self._settle()
+        self._settle_soon()
 
     # -- time
 

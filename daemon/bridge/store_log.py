@@ -4,7 +4,8 @@ Owns the step from `Log` to the store's and the producer's calls. It does not kn
 that a message is there or on disk: the bridge waits for that.
 
 Invariants:
- 1. Nothing here waits for the disk, and nothing waits longer than `timeout` for the append lock.
+ 1. Nothing here waits for the disk, and nothing waits longer than `timeout` for the append lock; once it was waited
+    for in vain, the next appends give up after 20 ms, until one succeeds.
  2. A damaged record is reported and passed over, as for local readers; it is never handed out, never in silence.
  3. Errors are those of `shmq.errors`: the core makes them (see `shmq.shm.core`).
 """
@@ -13,14 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from shmq.daemon.broker.log import LOCAL_HOST, NewRecord, Pulled, Stored
+from shmq.daemon.broker.log import LOCAL_HOST, Entry, NewRecord, Pulled, Stored
+from shmq.daemon.broker.stored_record import stored_record
 from shmq.daemon.broker.tables import Topic
-from shmq.errors import CorruptionError, TopicNotFound
-from shmq.shm.core import Producer, Sender, Store
+from shmq.errors import BrokerBusy, CorruptionError, TopicNotFound
+from shmq.protocol import transaction
+from shmq.shm.core import Filter, Producer, Sender, Store
 
+SCAN_UNITS_MAX = 800  # looked at for one pull, as RocketMQ does
 APPEND_TIMEOUT = 1.0  # seconds; RocketMQ calls a store busy after as long
+STUCK_TIMEOUT = 0.02  # while a writer is known to hold the lock; longer than writers that only come and go take
 
 
 class _Shared(NamedTuple):
@@ -46,9 +51,12 @@ class StoreLog:
         self._store = store
         self._report = report
         self._producer = producer = Producer(store, resolve=self._resolve, timeout=timeout)
+        self._timeout = timeout
+        self._is_stuck = False
         self._append = producer.append
         self._append_batch = producer.append_batch
         self._append_encoded_batch = producer.append_encoded_batch
+        self._append_together = producer.append_together
         self._pull = store.pull
 
     def _resolve(self, topic: str) -> int:
@@ -82,7 +90,8 @@ class StoreLog:
 
     def append(self, topic: Topic, queue_id: int, record: NewRecord) -> Stored:
         return Stored._make(
-            self._append(
+            self._patiently(
+                self._append,
                 topic.name,
                 record.body,
                 record.properties,
@@ -109,7 +118,22 @@ class StoreLog:
         if len(records) == 1:
             return iter((self.append(topic, queue_id, records[0]),))
         triples = [(record.body, record.properties, record.flag) for record in records]
-        return map(Stored._make, self._append_batch(topic.name, queue_id, triples, **shared._asdict()))
+        return map(
+            Stored._make,
+            self._patiently(self._append_batch, topic.name, queue_id, triples, **shared._asdict()),
+        )
+
+    def _patiently(self, append: Callable[..., Any], *positional: Any, **named: Any) -> Any:
+        """Append, and wait for the lock as long as is worth it: one loop serves everybody, and one wait is enough to
+        know that a writer is stuck."""
+        timeout = STUCK_TIMEOUT if self._is_stuck else self._timeout
+        try:
+            stored = append(*positional, timeout=timeout, **named)
+        except BrokerBusy:
+            self._is_stuck = True
+            raise
+        self._is_stuck = False
+        return stored
 
     def append_encoded_batch(
         self,
@@ -129,7 +153,8 @@ class StoreLog:
             UsageError: a length in the body contradicts another; the message names the record, and nothing is stored.
             BrokerBusy, SegmentFull and the other errors of a send.
         """
-        stored = self._append_encoded_batch(
+        stored = self._patiently(
+            self._append_encoded_batch,
             topic.name,
             queue_id,
             body,
@@ -142,16 +167,66 @@ class StoreLog:
         return [Stored._make(each) for each in stored]
 
     def read(
-        self, queue: int, queue_offset: int, *, count_max: int, bytes_max: int, tags: Sequence[int] | None = None
+        self,
+        queue: int,
+        queue_offset: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        tags: Sequence[int] | None = None,
+        where: Filter | None = None,
     ) -> Pulled:
         try:
-            return Pulled._make(self._pull(queue, queue_offset, count_max, bytes_max, tags))
+            return Pulled._make(self._pull(queue, queue_offset, count_max, bytes_max, tags, SCAN_UNITS_MAX, where))
         except CorruptionError as error:
             self._report(f"passed over: {error.reason}")
             return Pulled(queue_offset + 1, 0, b"")
 
     def record_at(self, log_position: int) -> bytes | None:
         return self._store.record_bytes_at(log_position)
+
+    def append_together(self, entries: Sequence[Entry]) -> list[Stored]:
+        records = tuple(map(_fields, entries))
+        stored = self._patiently(lambda timeout: self._append_together(records, None, timeout))
+        assert stored is not None  # on no account of another record: nothing can be fenced
+        return [Stored._make(each) for each in stored]
+
+    def raise_fence(self, log_position: int) -> None:
+        self._store.raise_fence(log_position, self._timeout)
+
+    def settled(self, queue: int, queue_offset: int) -> tuple[int, Sequence[int]]:
+        next_offset, numbers = self._store.settled(queue, queue_offset)
+        return next_offset, memoryview(numbers).cast("Q").tolist()
+
+    def committed(self, log_position: int, count: int) -> tuple[int | None, Sequence[int]]:
+        end = self._store.log_end
+        position, records, stop = self._store.scan(log_position, end, count)
+        halves: list[int] = []
+        for at, *_, sys_flag in records:
+            if sys_flag & transaction.MASK != transaction.COMMIT:
+                continue
+            data = self._store.record_bytes_at(at)
+            record = stored_record(data) if data is not None else None
+            if record is not None:
+                halves.append(record.prepared_position)
+        return (None if stop or position >= end or not records else position), halves
+
+
+def _fields(entry: Entry) -> tuple[str, int, bytes, bytes, int, int, int, bytes, int, int, int | None]:
+    topic, queue_id, record = entry
+    return (
+        topic.name,
+        queue_id,
+        record.body,
+        record.properties,
+        record.flag,
+        record.sys_flag,
+        record.born_ms,
+        record.born_host,
+        record.reconsume_times,
+        record.prepared_position,
+        record.tag_code,
+    )
 
 
 def _parts(records: Sequence[NewRecord]) -> Iterator[tuple[_Shared, list[NewRecord]]]:

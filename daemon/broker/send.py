@@ -3,7 +3,9 @@
 Owns the checks of a send in RocketMQ's order, what is stored for it and what is answered. It does not know bytes on the
 wire, nor how a message gets into the log.
 
-    topic name · forbidden topic · topic exists or is created · queue id · retries used up · transaction · log
+    topic name · forbidden topic · topic exists or is created · queue id · retries used up · log
+
+The first message of a transaction becomes a half (`half.py`); a message that is tried again is none, whatever it says.
 
 Under synchronous flush the answer is held until the message is on disk, unless it says WAIT=false.
 """
@@ -17,6 +19,7 @@ from dataclasses import dataclass
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.flush_wait import FlushWait
 from shmq.daemon.broker.group_settings import GroupSettings
+from shmq.daemon.broker.half import half_of, is_prepared
 from shmq.daemon.broker.log import Log, NewRecord, Stored
 from shmq.daemon.broker.message_id import host_bytes, offset_message_id
 from shmq.daemon.broker.property_text import property_of, with_properties
@@ -30,14 +33,15 @@ from shmq.daemon.broker.topic_creation import create_by_send, ensure_topic
 from shmq.delay_levels import DELAY, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, ShmqError, StoreError
 from shmq.message import RETRY_PREFIX, check_group, check_topic, dead_letter_topic
+from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response
 
 FORBIDDEN_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
+        transaction.HALF_TOPIC,
+        transaction.OP_TOPIC,
+        transaction.GIVEN_UP_TOPIC,
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
     }
@@ -45,7 +49,7 @@ FORBIDDEN_TOPICS = frozenset(
 _ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 _V3_4_9 = 121  # from here on a client says itself after how many tries it gives up
 _DEAD_LETTER_QUEUES = 1
-_WAIT, _CLUSTER, _CRC, _TRANSACTION = "WAIT", "CLUSTER", "__CRC32#", "TRAN_MSG"
+_WAIT, _CLUSTER, _CRC = "WAIT", "CLUSTER", "__CRC32#"
 _REWRITTEN = tuple(f"{key}\x01".encode() for key in (_WAIT, _CLUSTER, _CRC))
 _UNKNOWN_HOST = Address("127.0.0.1", 0)
 
@@ -205,9 +209,10 @@ class Sending(Part):
         return True
 
     def _refuse_transaction(self, call: Call, properties: bytes) -> None:
-        if b"TRAN_MSG\x01" in properties and (property_of(properties, _TRANSACTION) or "").lower() == "true":
+        if is_prepared(properties):
             host = self.address(call).host
-            raise SendRefusal(Response.NO_PERMISSION, f"the broker[{host}] sending transaction message is forbidden")
+            remark = f"the broker[{host}] sending transaction message is forbidden: a batch is no part of one"
+            raise SendRefusal(Response.NO_PERMISSION, remark)
 
     # -- storing
 
@@ -227,10 +232,14 @@ class Sending(Part):
         if self._given_up(call, header, target):
             record.properties = with_properties(record.properties, {DELAY: "0"})
             asked = target.queue_id
-        self._refuse_transaction(call, properties)
         self._check_size(len(record.body), len(properties))
         topic, queue_id = target.topic, target.queue_id
-        if b"DELAY\x01" in record.properties:
+        if is_prepared(properties) and not header.reconsume_times:
+            ensure_topic(self._tables, transaction.OP_TOPIC, queues=transaction.QUEUES)
+            record = half_of(record, topic.name, queue_id)
+            topic = ensure_topic(self._tables, transaction.HALF_TOPIC, queues=transaction.QUEUES)
+            queue_id = transaction.QUEUE_ID
+        elif b"DELAY\x01" in record.properties:
             route = route_of(record, topic.name, queue_id, self._levels)
             if route.is_delayed:
                 topic = ensure_topic(self._tables, route.topic, queues=self._levels.count)
@@ -300,7 +309,7 @@ class Sending(Part):
         if isinstance(error, MessageTooLarge):
             return self._illegal().answer
         if isinstance(error, BrokerBusy):
-            remark = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+            remark = f"[PC_SYNCHRONIZED]broker busy, start flow control for a while. {error}"
             return Answer(code=Response.SYSTEM_ERROR, remark=remark, ext=dict(ANSWER_EXT))
         if isinstance(error, (SegmentFull, StoreError)) or error.code == Response.SERVICE_NOT_AVAILABLE:
             remark = f"service not available now. {error}"

@@ -19,7 +19,7 @@ from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.broker.topic_creation import ensure_topic, system_topic_names
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import FlowControl, InvalidName, RemoteError, TopicNotFound, UsageError
-from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, check_topic, is_system_topic, nearest
+from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, TRACE_TOPIC, check_topic, is_system_topic, nearest
 from shmq.protocol.admin_body import TopicConfigList
 from shmq.protocol.body import (
     DataVersion,
@@ -32,6 +32,7 @@ from shmq.protocol.body import (
     topic_kind,
 )
 from shmq.protocol.codes import Request, Response, TopicKind
+from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
 
 _PERM_READ_WRITE = 6
 _PERM_MOST = 7  # read 4, write 2, inherit 1
@@ -64,6 +65,11 @@ class TopicRequests(Part):
         self._tables = tables
         self._registry = registry
         self._settings = settings
+        self._own_queues = {
+            SCHEDULE_TOPIC: DelayLevels(settings.delay_levels).count,
+            TRACE_TOPIC: 1,
+            reply_topic(settings.cluster): REPLY_QUEUES,
+        }
         self._system_names = system_topic_names(settings)
 
     def handlers(self) -> dict[int, Handler]:
@@ -78,8 +84,9 @@ class TopicRequests(Part):
 
     def _put(self, call: Call) -> Answer:
         ext = call.ext
-        if ext.get("topic") == SCHEDULE_TOPIC and call.connection.is_local and flag_of(ext, "onlyIfMissing"):
-            return self._ensure_schedule()
+        is_ours = ext.get("topic") in self._own_queues
+        if is_ours and call.connection.is_local and flag_of(ext, "onlyIfMissing"):
+            return self._ensure_own(ext["topic"])
         name = self._name_for_topic(text_of(ext, "topic"))
         default = self._settings.default_queues
         write_queues = _queues(number_of(ext, "writeQueueNums", most=INT32_MAX, default=default))
@@ -98,10 +105,10 @@ class TopicRequests(Part):
         created = {"created": "false" if known else "true"} if call.connection.is_local else {}
         return Answer(ext=created, changed_groups=self._registry.subscribers(name))
 
-    def _ensure_schedule(self) -> Answer:
-        """A local producer stores a delayed message, and this broker has never had one."""
-        known = self._tables.topic(SCHEDULE_TOPIC)
-        ensure_topic(self._tables, SCHEDULE_TOPIC, queues=DelayLevels(self._settings.delay_levels).count)
+    def _ensure_own(self, name: str) -> Answer:
+        """A local client delays, traces or asks, and this broker has never had such a message."""
+        known = self._tables.topic(name)
+        ensure_topic(self._tables, name, queues=self._own_queues[name])
         return Answer(ext={"created": "false" if known else "true"})
 
     def _put_list(self, call: Call) -> Answer:

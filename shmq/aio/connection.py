@@ -23,6 +23,7 @@ from shmq.aio.producer import Producer
 from shmq.aio.replier import replying
 from shmq.aio.sending import BatchArguments, RequestArguments, ReserveArguments, SendArguments, Sending
 from shmq.aio.topic import Topic
+from shmq.aio.transaction import checker_for
 from shmq.client import options
 from shmq.client.codec import Codec
 from shmq.client.connection import Connection as SyncConnection
@@ -32,6 +33,7 @@ from shmq.client.position import PositionLike
 from shmq.client.remote.place import RemotePlace
 from shmq.client.transport import locate
 from shmq.errors import UsageError
+from shmq.message import check_group
 from shmq.shm.core import Message as SyncMessage
 from shmq.shm.core import Receipt
 from shmq.shm.place import Place
@@ -40,32 +42,40 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 ValueT = TypeVar("ValueT")
 
 
-def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT) -> Connection:
+def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False) -> Connection:
     """Return a connection that opens with `async with`, with `await`, or on first use; see `shmq.connect`.
 
     Example:
         >>> async with connect() as mq:                                        # doctest: +SKIP
         ...     await mq.send("orders", b"42 apples", tag="fruit")
     """
-    return Connection(locate(url), timeout=timeout)
+    return Connection(locate(url), timeout=timeout, trace=trace)
 
 
 class Connection(Face[SyncConnection]):
     """Everything a process does with one broker, from an event loop. Made by `shmq.aio.connect()`."""
 
-    def __init__(self, place: Place | RemotePlace, *, timeout: float = options.CONNECT_TIMEOUT) -> None:
+    def __init__(
+        self, place: Place | RemotePlace, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False
+    ) -> None:
         super().__init__(self._connect)
         self.place = place
         self._timeout = timeout
+        self._trace = trace
         self._sending: Sending | None = None
         self._listeners = Listeners()
         self._closed = False
         self._asked: set[str] = set()
+        self._checkers: list[tuple[str, Callable[..., Any]]] = []
 
     async def _connect(self) -> SyncConnection:
         if self._closed:
             raise UsageError("the connection is closed", hint="connect again with shmq.aio.connect()")
-        return await offload(SyncConnection, self.place, timeout=self._timeout)
+        made = await offload(SyncConnection, self.place, timeout=self._timeout, trace=self._trace)
+        loop = asyncio.get_running_loop()
+        for group, function in self._checkers:
+            await offload(made.transaction_checker(group), checker_for(loop, function))
+        return made
 
     def _opened(self, made: SyncConnection) -> None:
         self._sending = Sending(made, made, self._timeout)
@@ -146,15 +156,33 @@ class Connection(Face[SyncConnection]):
         *,
         group: str,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         threads: int = 1,
         attempts_max: int = options.ATTEMPTS_MAX,
         codec: Decode | None = None,
     ) -> Callable[[FunctionT], FunctionT]:
         """Decorate a coroutine function that answers requests; see `shmq.Connection.replier`."""
-        listen = self.listener(topic, group=group, tags=tags, threads=threads, attempts_max=attempts_max, codec=codec)
+        listen = self.listener(
+            topic, group=group, tags=tags, where=where, threads=threads, attempts_max=attempts_max, codec=codec
+        )
 
         def decorate(function: FunctionT) -> FunctionT:
             listen(replying(self._link, function))
+            return function
+
+        return decorate
+
+    def transaction_checker(self, group: str) -> Callable[[FunctionT], FunctionT]:
+        """Decorate a function, or a coroutine function, that says how a transaction of a producer group ended.
+
+        To be done before the connection is used; see `shmq.Connection.transaction_checker`.
+        """
+        check_group(group)
+
+        def decorate(function: FunctionT) -> FunctionT:
+            if self._made is not None:
+                raise UsageError("the connection is open already", hint="decorate the checker before its first use")
+            self._checkers.append((group, function))
             return function
 
         return decorate
@@ -174,6 +202,7 @@ class Connection(Face[SyncConnection]):
         *,
         group: str | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         auto_ack: bool = False,
         model: Model = "clustering",
         start: PositionLike | None = None,
@@ -186,6 +215,7 @@ class Connection(Face[SyncConnection]):
             topic=topic,
             group=group,
             tags=tags,
+            where=where,
             auto_ack=auto_ack,
             model=model,
             start=start,
@@ -200,6 +230,7 @@ class Connection(Face[SyncConnection]):
         *,
         group: str,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         invisible: float = options.INVISIBLE,
         start: PositionLike | None = None,
         attempts_max: int = options.ATTEMPTS_MAX,
@@ -211,6 +242,7 @@ class Connection(Face[SyncConnection]):
             topic=topic,
             group=group,
             tags=tags,
+            where=where,
             invisible=invisible,
             start=start,
             attempts_max=attempts_max,
@@ -224,12 +256,13 @@ class Connection(Face[SyncConnection]):
         *,
         group: str | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         start: PositionLike = "begin",
         codec: Decode | None = None,
     ) -> PullConsumer:
         """Return a consumer that reads every queue from where it is told."""
         call = functools.partial(
-            SyncConnection.pull_consumer, topic=topic, group=group, tags=tags, start=start, codec=codec
+            SyncConnection.pull_consumer, topic=topic, group=group, tags=tags, where=where, start=start, codec=codec
         )
         return PullConsumer(topic, group, self._maker(call))
 
@@ -244,6 +277,7 @@ class Connection(Face[SyncConnection]):
         queue_id: int | None = None,
         offset: int | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         limit: int = options.BROWSE_MAX,
     ) -> list[SyncMessage]:
         """Look at stored messages without consuming them; arguments as for `shmq.Connection.browse`."""
@@ -257,6 +291,7 @@ class Connection(Face[SyncConnection]):
             queue_id=queue_id,
             offset=offset,
             tags=tags,
+            where=where,
             limit=limit,
         )
         return await offload(call, await self._open())
@@ -271,6 +306,7 @@ class Connection(Face[SyncConnection]):
         *,
         group: str,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         threads: int = 1,
         ordered: bool = False,
         start: PositionLike | None = None,
@@ -282,7 +318,9 @@ class Connection(Face[SyncConnection]):
         Args:
             threads: how many messages may be handled at once, as tasks.
         """
-        spec = consumer_spec(topic, group, tags, "clustering", start, attempts_max=attempts_max, codec=codec)
+        spec = consumer_spec(
+            topic, group, tags, "clustering", start, where=where, attempts_max=attempts_max, codec=codec
+        )
 
         def decorate(function: FunctionT) -> FunctionT:
             self._listeners.add(Listener(spec, function, threads=threads, ordered=ordered))

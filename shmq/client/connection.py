@@ -20,6 +20,7 @@ from shmq.client.replier import replying
 from shmq.client.simple import SimpleConsumer
 from shmq.client.subscription import Subscription
 from shmq.client.transport import locate
+from shmq.client.wanted import wanted_of
 from shmq.errors import ConnectError, UsageError
 from shmq.message import check_group, check_topic
 
@@ -35,7 +36,7 @@ ValueT = TypeVar("ValueT")
 Decode = Callable[[bytes], Any]
 
 
-def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT) -> Connection:
+def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False) -> Connection:
     """Connect to a broker on this host, or to any RocketMQ cluster.
 
     Args:
@@ -43,6 +44,7 @@ def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT)
             the name servers of a cluster (options for TLS and keys: docs/reference/remote.md). None takes $SHMQ_URL,
             else the broker "default".
         timeout: seconds to wait for the broker, and the default timeout of every send.
+        trace: note every send, and every call of a listener, in RocketMQ's trace topic, in the background.
 
     Raises:
         BrokerNotRunning: nobody listens there; `shmq serve` starts one.
@@ -52,25 +54,7 @@ def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT)
         >>> with connect() as mq:                                          # doctest: +SKIP
         ...     mq.send("orders", b"42 apples", tag="fruit", key="order-42")
     """
-    return Connection(locate(url), timeout=timeout)
-
-
-def parse_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the tags of `"fruit || veg"` or `["fruit", "veg"]`; () stands for all messages.
-
-    Raises:
-        UsageError: an empty tag, or one that cannot be written in an expression.
-    """
-    if tags is None:
-        return ()
-    parts = [part.strip() for part in (tags.split("||") if isinstance(tags, str) else tags)]
-    if "*" in parts or parts == [""]:
-        return ()
-    if not parts or not all(parts) or any("|" in part for part in parts):
-        raise UsageError(
-            f"tags {tags!r} hold an empty tag or a single |", hint='tags="fruit || veg" or ["fruit", "veg"]'
-        )
-    return tuple(dict.fromkeys(parts))
+    return Connection(locate(url), timeout=timeout, trace=trace)
 
 
 def consumer_spec(
@@ -79,12 +63,15 @@ def consumer_spec(
     tags: str | Sequence[str] | None,
     model: Model,
     start: PositionLike | None,
+    *,
+    where: str | None = None,
     **rest: Any,
 ) -> ConsumerSpec:
     """Check what a consumer is asked to do.
 
     Raises:
         InvalidName, UsageError: a name, the model, the tags or the start do not exist.
+        FilterSyntaxError: `where` is no expression.
     """
     check_topic(topic)
     if model not in ("clustering", "broadcasting"):
@@ -98,7 +85,8 @@ def consumer_spec(
         )
     begin = BEGIN if model == "clustering" else END
     position = begin if start is None else parse_position(start)
-    return ConsumerSpec(topic, group, parse_tags(tags), model, position, **rest)
+    wanted = wanted_of(tags, where)
+    return ConsumerSpec(topic, group, wanted.tags, model, position, where=wanted.where, **rest)
 
 
 class Connection(Link):
@@ -132,6 +120,7 @@ class Connection(Link):
         *,
         group: str | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         auto_ack: bool = False,
         model: Model = "clustering",
         start: PositionLike | None = None,
@@ -143,6 +132,7 @@ class Connection(Link):
         Args:
             group: members of one group share the queues; needed unless model is "broadcasting".
             tags: "fruit || veg" or a list; None takes all messages.
+            where: an SQL92 expression over properties, "region = 'eu' AND qty > 5"; looked at with the tags.
             auto_ack: acknowledge a message when the next one is asked for.
             model: "broadcasting" gives every member every message, and keeps no offsets.
             start: where a group begins that never committed anything on this topic: "first" (default), "last", "-2h",
@@ -151,11 +141,12 @@ class Connection(Link):
             codec: bytes to the message's `value`.
 
         Raises:
-            SubscriptionConflict: another member of the group reads the topic with other tags.
+            SubscriptionConflict: another member of the group reads the topic with other tags or another expression.
+            FilterSyntaxError: the expression is none; the error points at the fault.
             UsageError: no group, or this connection reads the topic for this group already.
         """
         spec = consumer_spec(
-            topic, group, tags, model, start, auto_ack=auto_ack, attempts_max=attempts_max, codec=codec
+            topic, group, tags, model, start, where=where, auto_ack=auto_ack, attempts_max=attempts_max, codec=codec
         )
         return self._add_consumer(Subscription(self, spec))
 
@@ -165,13 +156,16 @@ class Connection(Link):
         *,
         group: str,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         invisible: float = options.INVISIBLE,
         start: PositionLike | None = None,
         attempts_max: int = options.ATTEMPTS_MAX,
         codec: Decode | None = None,
     ) -> SimpleConsumer:
         """Return a consumer that takes batches and hides each message for `invisible` seconds."""
-        spec = consumer_spec(topic, group, tags, "clustering", start, attempts_max=attempts_max, codec=codec)
+        spec = consumer_spec(
+            topic, group, tags, "clustering", start, where=where, attempts_max=attempts_max, codec=codec
+        )
         return self._add_consumer(SimpleConsumer(self, spec, invisible=invisible))
 
     def pull_consumer(
@@ -180,6 +174,7 @@ class Connection(Link):
         *,
         group: str | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         start: PositionLike = "begin",
         codec: Decode | None = None,
     ) -> PullConsumer:
@@ -188,7 +183,7 @@ class Connection(Link):
         if group is not None:
             check_group(group)
         position = parse_position(start)
-        pull = PullConsumer(self, topic, group=group, start=position, tags=parse_tags(tags), codec=codec)
+        pull = PullConsumer(self, topic, group=group, start=position, wanted=wanted_of(tags, where), codec=codec)
         pull._live_reader()
         with self._lock:
             self._consumers.append(pull)
@@ -205,6 +200,7 @@ class Connection(Link):
         queue_id: int | None = None,
         offset: int | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         limit: int = options.BROWSE_MAX,
     ) -> list[Message]:
         """Look at stored messages without consuming them; return them, the oldest first.
@@ -217,6 +213,7 @@ class Connection(Link):
             queue_id: only this queue.
             offset: begin at this offset of `queue_id`.
             tags: "fruit || veg" or a list; None takes all messages.
+            where: an SQL92 expression over properties.
             limit: at most so many.
 
         Raises:
@@ -225,8 +222,8 @@ class Connection(Link):
         """
         from shmq.client.browse import browse, wish_of
 
-        chosen = parse_tags(tags)
-        wish = wish_of(topic, tags=chosen, since=since, until=until, queue_id=queue_id, offset=offset, limit=limit)
+        wanted = wanted_of(tags, where)
+        wish = wish_of(topic, wanted=wanted, since=since, until=until, queue_id=queue_id, offset=offset, limit=limit)
         return browse(self._live(), wish, key=key, message_id=id)
 
     def topic(self, name: str, type: type[ValueT], *, codec: str | Codec[ValueT] = "json") -> Topic[ValueT]:
@@ -246,6 +243,7 @@ class Connection(Link):
         *,
         group: str,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         threads: int = 1,
         ordered: bool = False,
         start: PositionLike | None = None,
@@ -262,7 +260,9 @@ class Connection(Link):
         """
         from shmq.client.push import Listener, Listeners
 
-        spec = consumer_spec(topic, group, tags, "clustering", start, attempts_max=attempts_max, codec=codec)
+        spec = consumer_spec(
+            topic, group, tags, "clustering", start, where=where, attempts_max=attempts_max, codec=codec
+        )
 
         def decorate(function: FunctionT) -> FunctionT:
             with self._lock:
@@ -314,6 +314,7 @@ class Connection(Link):
         *,
         group: str,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         threads: int = 1,
         attempts_max: int = options.ATTEMPTS_MAX,
         codec: Decode | None = None,
@@ -323,10 +324,33 @@ class Connection(Link):
         Runs as a listener does, with `run()` or `start()`. An exception means again later, as there, but a request
         whose requester has given up is not handled any more.
         """
-        listen = self.listener(topic, group=group, tags=tags, threads=threads, attempts_max=attempts_max, codec=codec)
+        listen = self.listener(
+            topic, group=group, tags=tags, where=where, threads=threads, attempts_max=attempts_max, codec=codec
+        )
 
         def decorate(function: FunctionT) -> FunctionT:
             listen(replying(self, function))
+            return function
+
+        return decorate
+
+    def transaction_checker(self, group: str) -> Callable[[FunctionT], FunctionT]:
+        """Decorate a function that says how a transaction of a producer group ended when its commit got lost.
+
+        It gets the message and returns shmq.COMMIT, shmq.ROLLBACK, or shmq.UNKNOWN to be asked again. It is called on
+        a thread of its own, at any time from here on, also for transactions of other members of the group.
+        """
+        from shmq.client.transaction import Checkers
+
+        check_group(group)
+
+        def decorate(function: FunctionT) -> FunctionT:
+            with self._lock:
+                if self._checkers is None:
+                    self._checkers = Checkers()
+                self._checkers.add(group, function)
+            with contextlib.suppress(ConnectError):  # said again when the broker is back
+                self._register()
             return function
 
         return decorate
@@ -367,8 +391,8 @@ class Connection(Link):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Handed to a spawned process it opens anew there, as a forked child does.
-        return _reconnect, (self.place.secret_url, self._timeout)
+        return _reconnect, (self.place.secret_url, self._timeout, self._tracer is not None)
 
 
-def _reconnect(url: str, timeout: float) -> Connection:
-    return connect(url, timeout=timeout)
+def _reconnect(url: str, timeout: float, trace: bool) -> Connection:
+    return connect(url, timeout=timeout, trace=trace)

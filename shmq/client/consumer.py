@@ -25,6 +25,7 @@ from shmq.client import options
 from shmq.client.assignment import AssignmentWatch
 from shmq.client.position import BEGIN, Position
 from shmq.client.returns import Returns
+from shmq.client.wanted import Wanted
 from shmq.errors import ConsumeError, UsageError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class ConsumerSpec(NamedTuple):
 
     topic: str
     group: str | None
-    tags: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()  # and `where`: see `wanted`
     model: Model = "clustering"
     start: Position = BEGIN
     auto_ack: bool = False
@@ -48,6 +49,12 @@ class ConsumerSpec(NamedTuple):
     attempts_max: int = options.ATTEMPTS_MAX
     ordered: bool = False
     function: Callable[[Any], Any] | None = None  # the listener, for whom a broker asks to try a message
+    where: str | None = None
+
+    @property
+    def wanted(self) -> Wanted:
+        """What is selected of the topic."""
+        return Wanted(self.tags, self.where)
 
 
 class _Owner:

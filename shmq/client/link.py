@@ -19,9 +19,6 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import itertools
-import os
-import socket
 import threading
 import time
 import warnings
@@ -29,6 +26,7 @@ import weakref
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from shmq.client import fork, options
+from shmq.client.client_id import new_client_id
 from shmq.client.clock import Clock
 from shmq.client.consumer import Consumer
 from shmq.client.coordinator import Coordinator
@@ -42,15 +40,11 @@ from shmq.shm.place import Place
 
 if TYPE_CHECKING:
     from shmq.client.push import Listeners
+    from shmq.client.tracing import Tracer
+    from shmq.client.transaction import Checkers
+    from shmq.client.transport import MessageSender
 
 ConsumerT = TypeVar("ConsumerT", bound=Consumer)
-
-_serial = itertools.count(1)
-
-
-def new_client_id() -> str:
-    """Return RocketMQ's form of a client id; no two connections of a host have the same."""
-    return f"{socket.gethostname()}@{os.getpid()}#{next(_serial)}-{time.monotonic_ns():x}"
 
 
 class Link(Sender):
@@ -58,6 +52,7 @@ class Link(Sender):
 
     __slots__ = (
         "__weakref__",
+        "_checkers",
         "_clock",
         "_closed",
         "_consumers",
@@ -69,24 +64,36 @@ class Link(Sender):
         "_producers",
         "_session",
         "_timeout",
+        "_tracer",
         "client_id",
         "place",
     )
 
     def __init__(
-        self, place: Place | RemotePlace, *, timeout: float = options.CONNECT_TIMEOUT, clock: Clock | None = None
+        self,
+        place: Place | RemotePlace,
+        *,
+        timeout: float = options.CONNECT_TIMEOUT,
+        clock: Clock | None = None,
+        trace: bool = False,
     ) -> None:
         self.place = place
+        self._tracer: Tracer | None = None
         self.client_id = ""
         self._timeout = timeout
         self._clock = clock or Clock()
         self._closed = False
         self._listeners: Listeners | None = None
+        self._checkers: Checkers | None = None
         self._consumers: list[Consumer | PullConsumer] = []
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._held: list[Session] = []
         self._session: Session | None = None
         self._start_over()
+        if trace:
+            from shmq.client.tracing import tracer_of
+
+            self._tracer = tracer_of(self)
         self._live()
         fork.watch(self)
         weakref.finalize(self, _dropped, self._held, self.url).atexit = False
@@ -129,6 +136,8 @@ class Link(Sender):
             self._closed = True
         deadline = time.monotonic() + timeout
         self.stop(timeout)
+        if self._checkers is not None:
+            self._checkers.stop()
         for producer in list(self._producers):
             producer.close(max(0.0, deadline - time.monotonic()))
         with self._lock:
@@ -137,6 +146,8 @@ class Link(Sender):
             with contextlib.suppress(ShmqError):
                 consumer.close()
         self._coordinator.stop(deadline - time.monotonic())
+        if self._tracer is not None:
+            self._tracer.close(max(0.0, deadline - time.monotonic()))
         self._bind_to(self._refuse)
         session, self._session = self._session, None
         self._held.clear()
@@ -190,15 +201,20 @@ class Link(Sender):
         self._session = session
         self._held[:] = [session]
         self._attach(session)
-        if self._consumers:
+        if self._consumers or self._checkers:
             # In a forked child: the other consumers follow when they are used, but the broker is told of all of them.
             self._register()
             self._schedule_periodic()
 
     def _attach(self, session: Session) -> None:
-        self._bind(session.sender(self._timeout))
+        self._bind(self._sender_of(session, self._timeout))
         for producer in list(self._producers):
             producer._attach(session)
+
+    def _sender_of(self, session: Session, timeout: float, group: str | None = None) -> MessageSender:
+        """Return what sends for this connection or a producer of it."""
+        inner = session.sender(timeout, group=group)
+        return inner if self._tracer is None else self._tracer.traced(inner, group, session.host_of)
 
     def _refuse(self) -> None:
         raise UsageError("the connection is closed", hint="connect again with shmq.connect()")
@@ -207,6 +223,8 @@ class Link(Sender):
         session, self._session = self._session, None
         self._start_over()
         self._held.clear()
+        if self._tracer is not None:
+            self._tracer.start_over()
         if self._closed:
             return
         if session is not None:
@@ -214,8 +232,9 @@ class Link(Sender):
         self._bind_to(self._revive)
         for producer in list(self._producers):
             producer._detach(self._revive)
-        if self._listeners is not None:
-            self._listeners.forget_threads()
+        for threaded in (self._listeners, self._checkers):
+            if threaded is not None:
+                threaded.forget_threads()
         for consumer in self._consumers:
             consumer._after_fork()
 
@@ -292,9 +311,13 @@ class Link(Sender):
         if session is None:
             return
         with self._lock:
-            producers = sorted({producer.group for producer in self._producers if producer.group})
+            producers = {producer.group for producer in self._producers if producer.group}
+            checkers = self._checkers
+            producers.update(checkers.groups if checkers is not None else ())
             specs = [consumer._spec for consumer in self._consumers if isinstance(consumer, Consumer)]
-        session.register(producers, specs)
+        session.register(sorted(producers), specs)
+        if checkers is not None:
+            session.transactions.answer(checkers.groups, checkers.asked)
 
     def _schedule_periodic(self) -> None:
         with self._lock:

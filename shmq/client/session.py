@@ -21,17 +21,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shmq.client import dead_letter, lookup, options
-from shmq.client.allocation import allocate
 from shmq.client.control import ControlClient
 from shmq.client.registration import consumer_data
 from shmq.client.request_reply import LocalRequests, reply_locally
 from shmq.client.share import Share, start_offset
 from shmq.client.special import SpecialSend
 from shmq.client.transport import QueueSlot
+from shmq.client.wanted import Wanted
 from shmq.errors import ConnectError, ShmqError, TopicNotFound, UsageError
-from shmq.message import check_topic, is_system_topic, nearest
+from shmq.message import TRACE_TOPIC, check_topic, is_system_topic, nearest
+from shmq.protocol.allocation import allocate
 from shmq.protocol.codes import Role
-from shmq.shm.core import Message, Producer, Reader, Store
+from shmq.shm.core import Message, Producer, Reader, Receipt, Store
 from shmq.shm.place import Place
 from shmq.shm.presence import attach_presence, detach_presence
 from shmq.shm.segment import Instance, open_store
@@ -39,6 +40,7 @@ from shmq.shm.segment import Instance, open_store
 if TYPE_CHECKING:
     from shmq.client.browse import KeyQuery
     from shmq.client.consumer import ConsumerSpec
+    from shmq.client.local_transactions import LocalTransactions
     from shmq.client.position import Position
 
 PERM_READ_WRITE = 6
@@ -52,6 +54,7 @@ class Session:
         "_internal",
         "_making",
         "_requests",
+        "_transactions",
         "client_id",
         "control",
         "instance",
@@ -68,6 +71,7 @@ class Session:
         self._internal: Producer | None = None
         self.client_id = client_id
         self._requests: LocalRequests | None = None
+        self._transactions: LocalTransactions | None = None
         self._making = threading.Lock()
         try:
             self.instance: Instance = self.control.attachment.instance
@@ -118,6 +122,28 @@ class Session:
                     self._requests = LocalRequests(self, self.client_id)
                 found = self._requests
         return found
+
+    @property
+    def transactions(self) -> LocalTransactions:
+        """What begins and ends transactions; made when it is first asked for."""
+        if self._transactions is None:
+            from shmq.client.local_transactions import LocalTransactions
+
+            with self._making:
+                if self._transactions is None:
+                    self._transactions = LocalTransactions(self)
+        return self._transactions
+
+    def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
+        """Store a message in the trace topic, which is made if need be."""
+        self.create(TRACE_TOPIC, queues=1)
+        self.internal_producer.send_oneway(TRACE_TOPIC, body, keys=keys)
+
+    def host_of(self, receipt: Receipt) -> str:
+        """Say where a broker stored a message, as "host:port"."""
+        from shmq.client.tracing import local_host_of  # only who traces pays for it
+
+        return local_host_of(receipt)
 
     def reply(self, message: Message, body: Any) -> bool:
         """Bring a reply to whoever asked; False when the requester is not there any more."""
@@ -213,6 +239,7 @@ class Session:
             owner=owner,
             auto_ack=spec.auto_ack,
             tags=spec.tags or None,
+            where=spec.wanted.filter,
             codec=spec.codec,
             spin_us=options.SPIN_US,
             slice=options.ITERATION_SLICE,
@@ -268,10 +295,17 @@ class Session:
         dead_letter.bury(self, self.internal_producer, message, group, reason)
 
     # -- consumers that decide themselves where they read
-    def pull_reader(self, tags: Sequence[str], codec: Callable[[bytes], Any] | None) -> Reader:
+    def pull_reader(
+        self, tags: Sequence[str], codec: Callable[[bytes], Any] | None, where: str | None = None
+    ) -> Reader:
         """Return a reader without an owner."""
         return Reader(
-            self.store, tags=tags or None, codec=codec, spin_us=options.SPIN_US, slice=options.ITERATION_SLICE
+            self.store,
+            tags=tags or None,
+            where=Wanted(where=where).filter,
+            codec=codec,
+            spin_us=options.SPIN_US,
+            slice=options.ITERATION_SLICE,
         )
 
     def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:

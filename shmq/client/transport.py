@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from shmq.client.browse import KeyQuery
     from shmq.client.consumer import ConsumerSpec
     from shmq.client.position import Position
+    from shmq.client.transaction import Transactions
     from shmq.errors import ShmqError
-    from shmq.shm.core import Message
+    from shmq.shm.core import Message, Receipt
 
 
 class QueueSlot(NamedTuple):
@@ -164,9 +165,19 @@ class Session(Protocol):
     def sender(self, timeout: float, *, group: str | None = None) -> MessageSender:
         """Return something that sends; `timeout` in seconds."""
 
+    def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
+        """Store a message in the trace topic, which is made if need be."""
+
+    def host_of(self, receipt: Receipt) -> str:
+        """Say where a broker stored a message, as "host:port"; "" when that is not known."""
+
     @property
     def requests(self) -> Requests:
         """What sends requests; made when it is first asked for."""
+
+    @property
+    def transactions(self) -> Transactions:
+        """What begins and ends transactions; made when it is first asked for."""
 
     def reply(self, message: Message, body: Any) -> bool:
         """Bring a reply to whoever asked; False when the requester is not there any more."""
@@ -200,7 +211,9 @@ class Session(Protocol):
     def bury(self, message: Message, group: str, reason: str) -> None:
         """Store the dead-letter copy of a message."""
 
-    def pull_reader(self, tags: Sequence[str], codec: Callable[[bytes], Any] | None) -> MessageReader:
+    def pull_reader(
+        self, tags: Sequence[str], codec: Callable[[bytes], Any] | None, where: str | None = None
+    ) -> MessageReader:
         """Return a reader for a consumer that decides itself where it reads."""
 
     def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:

@@ -53,7 +53,7 @@ __attribute__((visibility("default"))) int check_columns(const uint8_t *data, si
     if (shmq_columns_init(&columns, order, SHMQ_COLUMN_COUNT) != SHMQ_OK) {
         return -1;
     }
-    columns.topic = columns.broker = (struct shmq_text){.data = "orders", .bytes = 6};
+    columns.topic = columns.broker = (struct shmq_slice){.data = "orders", .bytes = 6};
     (void)shmq_gather_bytes(data, bytes, &gather, &columns, &consumed);
     int rows = (int)columns.rows;
     if (shmq_arrow_schema(order, SHMQ_COLUMN_COUNT, &schema) != SHMQ_OK) {

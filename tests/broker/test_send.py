@@ -139,7 +139,6 @@ def test_a_local_broker_has_none_of_them(tables: Any, log: Any, settings: Broker
             "perm=RW-, topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false] Producer: 10.0.0.9:40000",
         ),
         ({"c": "nothing"}, 17, "topic[orders] not exist, apply first please!"),
-        ({"i": "TRAN_MSG\x01true\x02"}, 16, "the broker[127.0.0.1] sending transaction message is forbidden"),
         ({"e": "x"}, 1, "the field e is 'x'; a number is needed"),
         ({"f": str(1 << 31)}, 1, "the field f is '2147483648'; a number is needed"),
         ({"i": "a\x01" + "b" * 40000 + "\x02"}, 13, "the message is illegal, maybe msg body or properties length"),
