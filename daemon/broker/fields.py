@@ -41,7 +41,8 @@ def number_of(
         if default is None:
             raise ProtocolError(f"the field {name} is missing")
         return default
-    value = int(text) if _NUMBER.fullmatch(text) else None
+    is_plain = len(text) < 19 and text.isascii() and text.isdigit()
+    value = int(text) if is_plain or _NUMBER.fullmatch(text) else None
     if value is None or not least <= value <= most:
         raise ProtocolError(f"the field {name} is {text[:32]!a}; a number from {least} to {most} is needed")
     return value

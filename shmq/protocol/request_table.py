@@ -59,6 +59,7 @@ class RequestSpec(NamedTuple):
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _BITS = {FieldKind.INT: 31, FieldKind.LONG: 63}
+_DIGITS_OF_ALL = 10  # fewer than these fit every kind of number
 _FIELD = re.compile(r"(?P<name>[A-Za-z0-9]+)(?P<mandatory>!?)(?::(?P<kind>int|long|bool))?")
 
 
@@ -84,6 +85,16 @@ REQUESTS: Mapping[int, RequestSpec] = {
     spec.code: spec for rows in (CLIENT_ROWS, ADMIN_ROWS, INTERNAL_ROWS) for spec in _read(rows)
 }
 
+# What there is to check: the bits of a number or 0, and whether the field must be there.
+_CHECKS = {
+    spec.code: tuple(
+        (name, _BITS.get(kind, 0), is_mandatory)
+        for name, kind, is_mandatory in spec.fields
+        if is_mandatory or kind in _BITS
+    )
+    for spec in REQUESTS.values()
+}
+
 
 def check_fields(code: int, ext: Mapping[str, str]) -> None:
     """Hold the header fields of a request to its row; a code without one has nothing to hold.
@@ -91,17 +102,17 @@ def check_fields(code: int, ext: Mapping[str, str]) -> None:
     Raises:
         ProtocolError: a mandatory field is missing, or a number is none.
     """
-    spec = REQUESTS.get(code)
-    if spec is None:
-        return
-    for name, kind, is_mandatory in spec.fields:
+    for name, bits, is_mandatory in _CHECKS.get(code, ()):
         text = ext.get(name)
         if text is None:
             if is_mandatory:
                 raise ProtocolError(f"the custom field <{name}> is null")
-        elif kind in _BITS and (text or is_mandatory) and not _fits(text, _BITS[kind]):
+        elif bits and (text or is_mandatory) and not _fits(text, bits):
+            kind = next(kind for kind, its_bits in _BITS.items() if its_bits == bits)
             raise ProtocolError(f"the field {name} is {text[:_SHOWN_CHARACTERS_MAX]!a}; an {kind.value} is needed")
 
 
 def _fits(text: str, bits: int) -> bool:
+    if len(text) < _DIGITS_OF_ALL and text.isascii() and text.isdigit():
+        return True
     return _NUMBER.fullmatch(text) is not None and -(1 << bits) <= int(text) < 1 << bits
