@@ -17,7 +17,7 @@ from shmq.client.position import BEGIN, END, PositionLike, parse_position
 from shmq.client.producer import Producer
 from shmq.client.pull import PullConsumer
 from shmq.client.replier import replying
-from shmq.client.simple import SimpleConsumer
+from shmq.client.simple import SimpleConsumer, check_invisible
 from shmq.client.subscription import Subscription
 from shmq.client.transport import locate
 from shmq.client.wanted import wanted_of
@@ -164,7 +164,15 @@ class Connection(Link):
     ) -> SimpleConsumer:
         """Return a consumer that takes batches and hides each message for `invisible` seconds."""
         spec = consumer_spec(
-            topic, group, tags, "clustering", start, where=where, attempts_max=attempts_max, codec=codec
+            topic,
+            group,
+            tags,
+            "clustering",
+            start,
+            where=where,
+            attempts_max=attempts_max,
+            codec=codec,
+            invisible=check_invisible(invisible),
         )
         return self._add_consumer(SimpleConsumer(self, spec, invisible=invisible))
 
