@@ -47,7 +47,8 @@ BATCH_MAX: Final[int]
 GROUP_SETTINGS_BYTES_MAX: Final[int]
 
 def set_error_factory(factory: Callable[..., BaseException] | None, /) -> None:
-    """Let factory(status, message[, errno]) make every exception the core raises; None: CoreError itself."""
+    """Let factory(status, message[, errno[, used, limit, holder_pid]]) make every exception the core raises; None:
+    CoreError itself. The numbers come with a full or busy store: bytes of log, frames, percent of disk, ms waited."""
 
 def crc32(data: Any, /) -> int: ...
 def tag_hash(tag: str, /) -> int: ...
@@ -153,6 +154,9 @@ class Store:
     retired: bool
     keeper_beat_ns: int
     table_version: int
+    @property
+    def lookup_probes(self) -> int:
+        """Entries this process has looked at to find groups and offset slots, since the store was opened."""
 
     def close(self) -> None:
         """Detach. Every later call fails with BAD_ARGUMENT; messages and their views stay readable."""
