@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shmq.client.position import BEGIN
+from shmq.client.remote import returning
 from shmq.client.remote.pop_reader import PopReader
 from shmq.client.remote.pop_requests import PopRequests
 from shmq.client.transport import QueueSlot
@@ -50,7 +51,7 @@ class Poppers:
             known = await session.queues.committed_exactly(spec.group, route.readable, session.timeout)
             for queue in () if known else route.readable:
                 offset = await session.queues.place_in(queue, spec.start, session.timeout)
-                await session.commit_one(spec.group, queue, offset)
+                await returning.commit(session, spec.group, queue, offset)
         return True
 
     async def all_queues(self, spec: ConsumerSpec) -> list[QueueSlot]:

@@ -19,7 +19,6 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.client.remote import assignment, lookup, returning
-from shmq.client.remote.admin_service import AdminService
 from shmq.client.remote.duties import Duties
 from shmq.client.remote.faults import FaultTable
 from shmq.client.remote.group_reader import GroupReader
@@ -43,9 +42,8 @@ from shmq.client.remote.unique_id import UniqueIds
 from shmq.client.remote.upkeep import Upkeep
 from shmq.client.transport import MessageReader, QueueShare, QueueSlot
 from shmq.client.wanted import Wanted
-from shmq.errors import BrokerNotRunning, RemoteError, RequestTimeout, ShmqError, UsageError
+from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError, UsageError
 from shmq.message import TRACE_TOPIC
-from shmq.protocol.codes import Response
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.trace import TRACE_GROUP
 
@@ -342,18 +340,7 @@ class RemoteSession:
         self.call(self._commit(group, {self.numbers.queue(topic, number): at for number, at in offsets.items()}))
 
     async def _commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        await asyncio.gather(*(self.commit_one(group, queue, offset) for queue, offset in offsets.items()))
-
-    async def commit_one(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Write an offset down for a group, which comes into being by that."""
-        try:
-            await self.queues.commit(group, queue, offset, self.timeout)
-        except RemoteError as error:
-            if error.code != Response.SUBSCRIPTION_GROUP_NOT_EXIST:
-                raise
-            # RocketMQ 5 wants the group to exist; where that is allowed, offsets make it, as they do in RocketMQ 4.
-            await AdminService(self).put_group(group)
-            await self.queues.commit(group, queue, offset, self.timeout)
+        await asyncio.gather(*(returning.commit(self, group, queue, offset) for queue, offset in offsets.items()))
 
     def find_by_key(self, query: KeyQuery) -> list[Message]:
         """Return the messages of a topic that have a key, in any order."""
