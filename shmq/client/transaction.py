@@ -46,6 +46,7 @@ ROLLBACK: Final = TxState.ROLLBACK
 UNKNOWN: Final = TxState.UNKNOWN
 
 _ENDED: Final = {COMMIT: "committed", ROLLBACK: "rolled back"}
+_STOP_TIMEOUT: Final = 1.0
 _LOG = logging.getLogger("shmq")
 Checker = Callable[["Message"], TxState]
 
@@ -198,9 +199,12 @@ class Checkers:
         self._waiting.put(check)
 
     def stop(self) -> None:
-        """Answer nothing any more."""
-        if self._thread is not None:
+        """Answer nothing any more; a call that runs is given a second."""
+        thread = self._thread
+        if thread is not None:
             self._waiting.put(None)
+            if thread is not threading.current_thread():
+                thread.join(_STOP_TIMEOUT)
 
     def forget_threads(self) -> None:
         """In a forked child: the thread and its questions are the parent's."""
