@@ -16,14 +16,15 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeVar
 
-from shmq.errors import SendTimeout, ShmqError, TransactionError, UsageError
+from shmq.errors import ConnectError, SendTimeout, ShmqError, TransactionError, UsageError
 from shmq.protocol import transaction as wire
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ _ENDED: Final = {COMMIT: "committed", ROLLBACK: "rolled back"}
 _STOP_TIMEOUT: Final = 1.0
 _LOG = logging.getLogger("shmq")
 Checker = Callable[["Message"], TxState]
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 class Half(Protocol):
@@ -226,6 +228,21 @@ class Checkers:
                     check.tell(state)
             except ShmqError as error:
                 _LOG.warning("the answer about transaction %s was not taken: %s", check.message.message_id, error)
+
+
+def answering(link: Link, group: str) -> Callable[[FunctionT], FunctionT]:
+    """Return the decorator of a connection's checker for a group."""
+
+    def decorate(function: FunctionT) -> FunctionT:
+        with link._lock:
+            if link._checkers is None:
+                link._checkers = Checkers()
+            link._checkers.add(group, function)
+        with contextlib.suppress(ConnectError):  # said again when the broker is back
+            link._register()
+        return function
+
+    return decorate
 
 
 def check_topic_of(topic: str, *, is_system: bool) -> str:
