@@ -94,9 +94,6 @@ class Connection(Link):
 
     __slots__ = ()
 
-    def _recall(self, topic: str, handle: str) -> None:
-        self._live().recall(topic, handle, "")
-
     # -- making things
     def producer(self, *, group: str | None = None, timeout: float | None = None) -> Producer:
         """Return a producer with a timeout of its own, and `send_nowait`.
