@@ -165,6 +165,9 @@ class Session(Protocol):
     def sender(self, timeout: float, *, group: str | None = None) -> MessageSender:
         """Return something that sends; `timeout` in seconds."""
 
+    def recall(self, topic: str, handle: str, group: str) -> None:
+        """Take a timed message back."""
+
     def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
         """Store a message in the trace topic, which is made if need be."""
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from shmq.client.recalling import recall
 from shmq.client.remote import assignment, lookup, returning
 from shmq.client.remote.admin_service import AdminService
 from shmq.client.remote.duties import Duties
@@ -25,6 +26,7 @@ from shmq.client.remote.faults import FaultTable
 from shmq.client.remote.group_reader import GroupReader
 from shmq.client.remote.name_service import NameService
 from shmq.client.remote.network import Network
+from shmq.client.remote.outgoing import DEFAULT_PRODUCER_GROUP
 from shmq.client.remote.process_queue import ProcessQueue
 from shmq.client.remote.pull_reader import PullReader
 from shmq.client.remote.pulling import Pulled, PullQuestion, pull_command, read_pulled
@@ -183,6 +185,10 @@ class RemoteSession:
     def sender(self, timeout: float, *, group: str | None = None) -> RemoteSender:
         """Return something that sends; `timeout` in seconds."""
         return RemoteSender(self, timeout, group or "")
+
+    def recall(self, topic: str, handle: str, group: str) -> None:
+        """Take a timed message back, at the broker that holds it."""
+        self.call(recall(self, topic, handle, group or DEFAULT_PRODUCER_GROUP))
 
     def report(self, broker_name: str, latency: float, *, failed: bool = False) -> None:
         """Note how a send to a broker went."""
