@@ -23,7 +23,7 @@ class StoreIndex:
 
     def search(self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int) -> Iterator[Found | None]:
         for answer in self._reader.search(topic, key, begin_ms=begin_ms, end_ms=end_ms, count=count):
-            yield answer and Found(answer.positions, answer.last_ms, answer.last_position)
+            yield None if answer is None else Found(answer.positions, answer.last_ms, answer.last_position)
 
     def close(self) -> None:
         """Let go of the files."""
