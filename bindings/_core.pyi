@@ -323,10 +323,11 @@ class Store:
         tags: Sequence[int] | None,
         scan_max: int = 800,
         where: Filter | None = None,
+        trimmed: bool = False,
         /,
     ) -> tuple[int, int, bytes]:
-        """(next offset, count, records): visible records of one queue from `offset` on, as they are in the log, back to
-        back; the first goes even if it is longer than bytes_max, 1024 at most. `tags` are hashes, compared with what
+        """(next offset, count, records): visible records of one queue from `offset` on, as they are in the log, or
+        `trimmed`, without the record's CRC property, back to back; the first goes even if it is longer than bytes_max, 1024 at most. `tags` are hashes, compared with what
         the units say; `where` is asked about the properties; scan_max bounds the units looked at. Below the first
         offset left the answer is that one and nothing. CoreError CORRUPT, with offset and position, when the first one
         looked at is damaged.
@@ -357,9 +358,9 @@ class Store:
         given to another topic), CORRUPT."""
     def queue_visible(self, queue: int, /) -> int:
         """First queue offset that is not visible yet; with sync flush that is what is not on the disk."""
-    def record_bytes_at(self, position: int, size: int = 0, /) -> bytes | None:
-        """The visible record that starts at a log position, as it is in the log; None when none does, or when `size` is
-        given and it is not of that many bytes."""
+    def record_bytes_at(self, position: int, size: int = 0, trimmed: bool = False, /) -> bytes | None:
+        """The visible record that starts at a log position, as it is in the log, or without its CRC property; None when
+        none does, or when `size` is given and it is not of that many bytes."""
     def raise_fence(self, position: int, timeout: float, /) -> None:
         """Let no append_together() be done any more because of a record below a log position; it never falls. What
         was done before is in the queues when this returns."""

@@ -86,14 +86,18 @@ static PyObject *pull_raise(PyStore *self, enum shmq_status status, const struct
 static PyObject *pull_copy(PyStore *self, const struct shmq_pull *pull)
 {
     PyObject *body = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)pull->bytes);
+    uint64_t copied = 0;
     if (body && pull->bytes > COPY_WITHOUT_GIL_BYTES) {
         self->users++;
         Py_BEGIN_ALLOW_THREADS
-        shmq_pull_copy(pull, (uint8_t *)PyBytes_AS_STRING(body));
+        copied = shmq_pull_copy(pull, (uint8_t *)PyBytes_AS_STRING(body));
         Py_END_ALLOW_THREADS
         store_user_leave(self);
     } else if (body) {
-        shmq_pull_copy(pull, (uint8_t *)PyBytes_AS_STRING(body));
+        copied = shmq_pull_copy(pull, (uint8_t *)PyBytes_AS_STRING(body));
+    }
+    if (body && copied < pull->bytes) {
+        _PyBytes_Resize(&body, (Py_ssize_t)copied); /* NULL when it fails */
     }
     return body;
 }
@@ -105,9 +109,10 @@ static PyObject *store_pull(PyStore *self, PyObject *const *args, Py_ssize_t nar
     struct tag_list tags = {.data = NULL};
     PyFilter *filter;
     PyObject *answer = NULL;
-    if (nargs < 5 || nargs > 7) {
+    if (nargs < 5 || nargs > 8) {
         PyErr_Format(PyExc_TypeError,
-                     "pull() takes queue, offset, count_max, bytes_max, tags, scan_max and a filter (%zd given)",
+                     "pull() takes queue, offset, count_max, bytes_max, tags, scan_max, a filter and trimmed "
+                     "(%zd given)",
                      nargs);
         return NULL;
     }
@@ -126,6 +131,7 @@ static PyObject *store_pull(PyStore *self, PyObject *const *args, Py_ssize_t nar
     pull.tags = tags.data;
     pull.tag_count = (uint32_t)tags.count;
     pull.filter = filter ? filter->core : NULL; /* the caller's arguments keep it alive */
+    pull.trimmed = nargs > 7 && args[7] == Py_True;
     pull.span_count = 0;
     /* tags may be a sequence of its own making, whose code closed the store. */
     enum shmq_status status = store_check(self) ? shmq_pull_plan(&self->core, &pull) : FACE_ERROR;
@@ -144,7 +150,8 @@ static PyObject *store_pull(PyStore *self, PyObject *const *args, Py_ssize_t nar
 static PyObject *store_record_bytes_at(PyStore *self, PyObject *args)
 {
     unsigned long long position, bytes = 0;
-    if (!PyArg_ParseTuple(args, "K|K:record_bytes_at", &position, &bytes) || !store_check(self)) {
+    int trimmed = 0;
+    if (!PyArg_ParseTuple(args, "K|Kp:record_bytes_at", &position, &bytes, &trimmed) || !store_check(self)) {
         return NULL;
     }
     uint64_t visible = shmq_visible_end(&self->core);
@@ -165,7 +172,15 @@ static PyObject *store_record_bytes_at(PyStore *self, PyObject *args)
         (bytes && view.record_bytes != bytes)) {
         Py_RETURN_NONE;
     }
-    return PyBytes_FromStringAndSize((const char *)mapping->data + at, view.record_bytes);
+    PyObject *record = PyBytes_FromStringAndSize((const char *)mapping->data + at, view.record_bytes);
+    uint32_t left = view.record_bytes;
+    if (record && trimmed) {
+        left = shmq_record_trim((uint8_t *)PyBytes_AS_STRING(record), left);
+    }
+    if (left < view.record_bytes) {
+        _PyBytes_Resize(&record, left); /* NULL when it fails */
+    }
+    return record;
 }
 
 /* ---- waiting --------------------------------------------------------------------------------------- */

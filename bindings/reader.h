@@ -116,16 +116,18 @@ struct shmq_pull {
     const int64_t *tags;       /* hashes; NULL: all */
     uint32_t tag_count;
     const struct shmq_filter *filter; /* NULL: all */
+    bool trimmed;              /* copied without the record CRC */
     uint64_t next_offset;      /* behind what was looked at; of the first left when `offset` is below it */
     uint32_t count;
-    uint64_t bytes;
+    uint64_t bytes;            /* in the log */
     uint64_t log_position;     /* of SHMQ_CORRUPT and SHMQ_SYSTEM at next_offset; UINT64_MAX: its unit is nowhere */
     uint32_t span_count;
     struct shmq_span spans[SHMQ_PULL_MAX];
 };
 /* Choose records; their files stay mapped until shmq_pull_release, which must follow whatever the status is. */
 enum shmq_status shmq_pull_plan(struct shmq_store *store, struct shmq_pull *pull);
-void shmq_pull_copy(const struct shmq_pull *pull, uint8_t *out); /* pull->bytes; needs no store */
+/* Copy the records; returns their bytes, pull->bytes at most. Needs no store. */
+uint64_t shmq_pull_copy(const struct shmq_pull *pull, uint8_t *out);
 void shmq_pull_release(struct shmq_pull *pull);
 
 static inline uint64_t shmq_queue_first(const struct shmq_store *store, uint32_t queue)

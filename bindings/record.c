@@ -341,6 +341,19 @@ enum shmq_status shmq_record_verify(const uint8_t *data, const struct shmq_view 
     return parse_digits(data + covered + CRC_KEY_BYTES) == (~raw & CRC_MASK) ? SHMQ_OK : SHMQ_CORRUPT;
 }
 
+uint32_t shmq_record_trim(uint8_t *record, uint32_t bytes)
+{
+    struct shmq_view view;
+    if (shmq_record_decode(record, bytes, &view) != SHMQ_OK || view.record_bytes != bytes ||
+        view.properties_bytes < SHMQ_RECORD_CRC_BYTES ||
+        memcmp(record + bytes - SHMQ_RECORD_CRC_BYTES, CRC_KEY, CRC_KEY_BYTES) != 0)
+        return bytes;
+    uint8_t *properties = record + bytes - view.properties_bytes;
+    put32(record, bytes - SHMQ_RECORD_CRC_BYTES);
+    put16(properties - sizeof(uint16_t), (uint16_t)(view.properties_bytes - SHMQ_RECORD_CRC_BYTES));
+    return bytes - SHMQ_RECORD_CRC_BYTES;
+}
+
 /* ---- properties ----------------------------------------------------------------------------------- */
 const char *shmq_property_find(const char *properties, size_t bytes, const char *key, size_t key_bytes,
                                size_t *value_bytes)

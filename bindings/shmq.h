@@ -394,6 +394,8 @@ struct shmq_view {             /* a decoded record; pointers into the caller's b
 enum shmq_status shmq_record_decode(const uint8_t *data, size_t bytes, struct shmq_view *view);
 /* Check record CRC (if the property is there) and body CRC. */
 enum shmq_status shmq_record_verify(const uint8_t *data, const struct shmq_view *view);
+/* Take the record CRC off a copy of a record, in place; returns its new size, `bytes` when there was none. */
+uint32_t shmq_record_trim(uint8_t *record, uint32_t bytes);
 /* Value of one property in RocketMQ text, or NULL. */
 const char *shmq_property_find(const char *properties, size_t bytes, const char *key, size_t key_bytes, size_t *value_bytes);
 

@@ -177,13 +177,13 @@ class StoreLog:
         where: Filter | None = None,
     ) -> Pulled:
         try:
-            return Pulled._make(self._pull(queue, queue_offset, count_max, bytes_max, tags, SCAN_UNITS_MAX, where))
+            return Pulled._make(self._pull(queue, queue_offset, count_max, bytes_max, tags, SCAN_UNITS_MAX, where, True))
         except CorruptionError as error:
             self._report(f"passed over: {error.reason}")
             return Pulled(queue_offset + 1, 0, b"")
 
     def record_at(self, log_position: int) -> bytes | None:
-        return self._store.record_bytes_at(log_position)
+        return self._store.record_bytes_at(log_position, 0, True)
 
     def append_together(self, entries: Sequence[Entry]) -> list[Stored]:
         records = tuple(map(_fields, entries))

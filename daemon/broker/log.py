@@ -150,13 +150,15 @@ class Log(Protocol):
     ) -> Pulled:
         """Return visible records of a queue (by index), the first even if it exceeds `bytes_max`.
 
+        They are as RocketMQ's clients know them, without the CRC property of the whole record.
+
         Args:
             tags: hashes of the tags wanted; None for all.
             where: what the properties have to match as well.
         """
 
     def record_at(self, log_position: int) -> bytes | None:
-        """Return the visible record that starts at a log position, None if none does."""
+        """Return the visible record that starts at a log position as `read` does, None if none does."""
 
     def append_together(self, entries: Sequence[Entry]) -> list[Stored]:
         """Store records of different queues, in this order and back to back: all of them or, whoever dies, none."""

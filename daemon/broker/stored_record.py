@@ -14,7 +14,7 @@ _LENGTH_BYTES = 4
 
 
 class StoredRecord(NamedTuple):
-    """One record as it is in the log; `properties` is its text, the record's CRC included."""
+    """One record; `properties` is its text, with the record's CRC if the bytes had it."""
 
     topic: str
     queue_id: int
