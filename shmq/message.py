@@ -24,6 +24,7 @@ QUEUES_MAX = 1024  # of one topic; bounds what one administration request can ma
 
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
+DEAD_LETTER_REASON = "SHMQ_REASON"  # property of a dead letter: in words, where our own client gave the message up
 
 _NAME_SEPARATOR = "\x01"
 _PAIR_SEPARATOR = "\x02"

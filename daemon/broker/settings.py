@@ -32,6 +32,7 @@ class BrokerSettings:
     cluster: str = "DefaultCluster"
     delay_levels: str = DEFAULT_DELAY_LEVELS  # RocketMQ's messageDelayLevel
     retention_hours: int = 72
+    movable_clock: bool = False  # for tests
     uses_tls: bool = False
     serves_tcp: bool = False  # RocketMQ's own topics exist then
     advertised: Address | None = None  # what message ids say; None says what the client reached

@@ -5,9 +5,12 @@ Owns which of its fields the broker's logic looks at. It does not know where a r
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from shmq.shm.core import CoreError, record_decode
+
+_LENGTH_BYTES = 4
 
 
 class StoredRecord(NamedTuple):
@@ -37,3 +40,23 @@ def stored_record(data: bytes) -> StoredRecord | None:
         return None
     fields["topic"] = fields["topic"].decode(errors="replace")
     return StoredRecord._make(fields[name] for name in StoredRecord._fields)
+
+
+def records_of(body: bytes) -> Iterator[StoredRecord]:
+    """Take records apart that lie one behind the other, as `Log.read` returns them; ends at what is none."""
+    for data in pieces_of(body):
+        record = stored_record(data)
+        if record is None:
+            return
+        yield record
+
+
+def pieces_of(body: bytes) -> Iterator[bytes]:
+    """Cut records apart that lie one behind the other; each begins with its length."""
+    at = 0
+    while at + _LENGTH_BYTES <= len(body):
+        record_bytes = int.from_bytes(body[at : at + _LENGTH_BYTES], "big")
+        if record_bytes < _LENGTH_BYTES:
+            return
+        yield body[at : at + record_bytes]
+        at += record_bytes

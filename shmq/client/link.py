@@ -36,7 +36,7 @@ from shmq.client.producer import Producer, Sender
 from shmq.client.pull import PullConsumer
 from shmq.client.remote.place import RemotePlace
 from shmq.client.session import Session as LocalSession
-from shmq.client.transport import Session, open_session
+from shmq.client.transport import MessageReader, Session, open_session
 from shmq.errors import ConnectError, RequestTimeout, ShmqError, UsageError
 from shmq.shm.place import Place
 
@@ -324,6 +324,15 @@ class Link(Sender):
                 consumer._rebalance()
         except (ConnectError, RequestTimeout):
             return  # the broker is away: what we read stays ours, and its return starts this again
+
+    def _reader_of(self, group: str | None, topic: str) -> MessageReader | None:
+        """Return the reader of this connection that reads a topic for a group, None while there is none."""
+        with self._lock:
+            consumers = list(self._consumers)
+        for consumer in consumers:
+            if isinstance(consumer, Consumer) and (consumer.group, consumer.topic) == (group, topic):
+                return consumer._reader
+        return None
 
     # -- what the control plane reports, on its own thread: only hand over
     def _members_changed(self, group: str) -> None:

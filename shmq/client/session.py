@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shmq.client import dead_letter, lookup, options
+from shmq.client import handing, lookup, options
 from shmq.client.allocation import allocate
 from shmq.client.control import ControlClient
 from shmq.client.registration import consumer_data
@@ -45,14 +45,14 @@ PERM_READ_WRITE = 6
 class Session:
     """Everything of a connection that dies with a generation or a fork."""
 
-    __slots__ = ("_counted", "_internal", "control", "instance", "place", "store", "timeout")
+    __slots__ = ("_counted", "_specs", "control", "instance", "place", "store", "timeout")
 
     def __init__(self, place: Place, *, client_id: str, timeout: float) -> None:
         self.place = place
         self.timeout = timeout
         self.control = ControlClient.connect(place, client_id=client_id, role=Role.BOTH, timeout=timeout)
         self._counted = False
-        self._internal: Producer | None = None
+        self._specs: tuple[ConsumerSpec, ...] = ()
         try:
             self.instance: Instance = self.control.attachment.instance
             self.store: Store = self._map()
@@ -76,13 +76,6 @@ class Session:
         self._counted = True
         store.use_client(self.control.attachment.client_slot)
         return store
-
-    @property
-    def internal_producer(self) -> Producer:
-        """The producer for what the client itself stores, such as dead letters."""
-        if self._internal is None:
-            self._internal = self.core_producer(self.timeout)
-        return self._internal
 
     def core_producer(self, timeout: float, *, wait_durable: bool | None = None) -> Producer:
         """Return a new core producer; `timeout` in seconds."""
@@ -160,7 +153,6 @@ class Session:
             self.store.use_client(attachment.client_slot)
             return False
         self._discount()
-        self._internal = None
         self.instance = attachment.instance
         self.store = self._map()
         return True
@@ -168,6 +160,7 @@ class Session:
     # -- groups
     def register(self, producer_groups: Sequence[str], specs: Sequence[ConsumerSpec]) -> None:
         """Tell the broker which groups this client is a member of."""
+        self._specs = tuple(specs)
         self.control.heartbeat(producer_groups, consumer_data(specs))
 
     def unregister(self, group: str) -> None:
@@ -196,7 +189,11 @@ class Session:
             slots = self.read_queues(spec.topic)
             return slots, slots
         slots = sorted(QueueSlot(*entry) for entry in self.control.offset_slots(spec.group, spec.topic))
-        return allocate(self.control.members(spec.group, spec.topic), client_id, slots), slots
+        members = self.control.members(spec.group, spec.topic)
+        wanted = allocate(members, client_id, slots)
+        if handing.reads_retries(spec, self._specs):
+            wanted += handing.retry_share(self, spec.group, members, client_id)
+        return wanted, slots
 
     def why_unassigned(self, spec: ConsumerSpec, share: Any, client_id: str) -> str:
         """Say why a consumer has no queue."""
@@ -220,20 +217,15 @@ class Session:
         )
 
     def hand_back(
-        self,
-        spec: ConsumerSpec,
-        message: Message,
-        after: float | None,
-        *,
-        bury: bool,
-        failed: Callable[[Message], None],
+        self, spec: ConsumerSpec, message: Message, after: float | None, *, failed: Callable[[Message], None]
     ) -> bool:
-        """False: members of this host deliver again and bury by themselves."""
-        return False
+        """Let the broker deliver a message again; it is settled then. False when the member has to."""
+        return handing.hand_back(self, spec, message, after)
 
-    def bury(self, message: Message, group: str, reason: str) -> None:
-        """Store the dead-letter copy of a message."""
-        dead_letter.bury(self, self.internal_producer, message, group, reason)
+    def bury(self, spec: ConsumerSpec, message: Message, reason: str, *, failed: Callable[[Message], None]) -> bool:
+        """Let the broker store the dead-letter copy of a message, which the caller settles."""
+        handing.bury(self, spec, message, reason)
+        return False
 
     # -- consumers that decide themselves where they read
     def pull_reader(self, tags: Sequence[str], codec: Callable[[bytes], Any] | None) -> Reader:

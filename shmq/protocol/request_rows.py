@@ -219,6 +219,7 @@ INTERNAL_ROWS = """
 30001 local>broker internal
 30002 local>broker internal
 30003 local>broker internal
+30004 local>broker internal
 30010 local>broker internal remote! local!
 30011 local>broker internal
 30012 local>local internal consumerGroup!

@@ -37,7 +37,7 @@ from shmq.client.remote.share import RemoteShare
 from shmq.client.remote.unique_id import UniqueIds
 from shmq.client.remote.upkeep import Upkeep
 from shmq.client.transport import QueueSlot
-from shmq.errors import BrokerNotRunning, RemoteError, RequestTimeout, ShmqError, UsageError
+from shmq.errors import BrokerNotRunning, RemoteError, RequestTimeout, ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.dialect import MessageQueue
 
@@ -245,15 +245,14 @@ class RemoteSession:
         message: Message,
         after: float | None,
         *,
-        bury: bool,
         failed: Callable[[Message], None],
     ) -> bool:
-        """Let the broker deliver a message again, or bury it."""
-        return returning.hand_back(self, spec, message, after, bury=bury, failed=failed)
+        """Let the broker deliver a message again."""
+        return returning.hand_back(self, spec, message, after, failed=failed)
 
-    def bury(self, message: Message, group: str, reason: str) -> None:
-        """Not reached: the broker buries."""
-        raise UsageError(f"group {group} cannot bury message {message.message_id} ({reason}): it has no retry topic")
+    def bury(self, spec: ConsumerSpec, message: Message, reason: str, *, failed: Callable[[Message], None]) -> bool:
+        """Let the broker bury a message."""
+        return returning.bury(self, spec, message, reason, failed=failed)
 
     # -- consumers that decide themselves where they read
     def pull_reader(self, tags: Sequence[str], codec: Callable[[bytes], Any] | None) -> PullReader:
