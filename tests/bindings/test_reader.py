@@ -406,8 +406,7 @@ def test_a_retry_queue_is_not_filtered_and_shows_where_its_messages_were_sent_to
             text = f"TAGS\x01blue\x02RETRY_TOPIC\x01{origin}\x02".encode()
             producer.append("%RETRY%g", body, text, queue_id=0)
         reader = _core.Reader(live.store, owner=Owner(), tags=["red"])
-        index = live.store.topic(topic)["queues"][0]
-        reader.assign("orders", index, _core.RETRY_QUEUE_BASE, 0)
+        reader.assign("orders", topic[0], _core.RETRY_QUEUE_BASE, 0)
         found = reader.poll()
         assert [(message.body, message.topic, message.queue_id) for message in found] == [
             (b"ours", "orders", _core.RETRY_QUEUE_BASE),
