@@ -153,6 +153,7 @@ class Store:
     log_end: int
     described_end: int  # no record from here to the log's end has properties; read it after the end
     log_begin: int
+    fence: int
     durable_end: int
     allocated_end: int
     visible_end: int
@@ -292,22 +293,32 @@ class Store:
         bytes_max: int,
         tags: Sequence[int] | None,
         scan_max: int = 800,
+        where: Filter | None = None,
         /,
     ) -> tuple[int, int, bytes]:
         """(next offset, count, records): visible records of one queue from `offset` on, as they are in the log, back to
         back; the first goes even if it is longer than bytes_max, 1024 at most. `tags` are hashes, compared with what
-        the units say; scan_max bounds the units looked at. Below the first offset left the answer is that one and
-        nothing. CoreError CORRUPT, with offset and position, when the first one looked at is damaged.
+        the units say; `where` is asked about the properties; scan_max bounds the units looked at. Below the first
+        offset left the answer is that one and nothing. CoreError CORRUPT, with offset and position, when the first one
+        looked at is damaged.
         """
     def record_bytes_at(self, position: int, size: int = 0, /) -> bytes | None:
         """The visible record that starts at a log position, as it is in the log; None when none does, or when `size` is
         given and it is not of that many bytes."""
+    def raise_fence(self, position: int, timeout: float, /) -> None:
+        """Let no append_together() be done any more because of a record below a log position; it never falls. What
+        was done before is in the queues when this returns."""
+    def settled(self, queue: int, offset: int, /) -> tuple[int, bytes]:
+        """(next offset, native 64-bit words): the numbers in the bodies of a queue's records from `offset` on, those
+        behind the durable end too; at most 204 records, none: nothing is there."""
     def wait_queues(
         self, queues: Sequence[int], offsets: Sequence[int], timeout: float, *, durable_end: int | None = None
     ) -> bool:
         """Sleep until queue index queues[i] has a visible message at or behind offsets[i], the durable end has reached
         durable_end (only with sync flush does that wake anybody), or wake_self(); False after `timeout` seconds. It
         may return True for nothing. Needs a client slot; one thread of a process calls it."""
+    def queues_risen(self, queues: Sequence[int], offsets: Sequence[int], /) -> list[int]:
+        """Those queue indexes queues[i] whose queue ends behind offsets[i] now; never waits."""
     def wake_self(self) -> None:
         """End wait_queues() from another thread; if nobody is in it, the next one returns at once."""
 
@@ -453,6 +464,24 @@ class Producer:
     ) -> list[tuple[int, int, int, int]]:
         """Store the messages in the body of a SEND_BATCH_MESSAGE request, as append_batch does; properties_extra comes
         behind the properties of each. CoreError BAD_ARGUMENT names the record whose lengths are wrong."""
+    def append_together(
+        self,
+        records: tuple[tuple[str, int, bytes, bytes, int, int, int, bytes, int, int, int | None], ...],
+        because_of: int | None = None,
+        timeout: float | None = None,
+        /,
+    ) -> list[tuple[int, int, int, int]] | None:
+        """Store 1 to 4 records of different queues, in this order, back to back: all or none, whoever is killed.
+
+        A record is (topic, queue_id, body, property text, flag, sys_flag, born_ms, born_host, reconsume_times,
+        prepared_position, tag_code), as the arguments of append; born_host b"" is this host without a port. Waits for
+        the disk as send does.
+
+        Args:
+            because_of: the log position of the record this is done for; None: of none.
+
+        Returns one tuple a record as append; None when `because_of` lies below the fence: nothing is stored then.
+        """
     def reserve(
         self,
         topic: str,
@@ -560,6 +589,15 @@ class Message:
         """Acknowledge on normal exit, give back on an exception."""
 
 @final
+class Filter:
+    """A filter program (its format: filter.h); `shmq.filter` compiles it. Immutable, for any thread."""
+
+    def __init__(self, program: bytes) -> None:
+        """CoreError BAD_ARGUMENT when it is no program."""
+    def matches(self, properties: Message | bytes, /) -> bool:
+        """Whether a message, or RocketMQ property text, is selected."""
+
+@final
 class Reader:
     """Cursors over queues, with acknowledgement windows. Iterating blocks (in slices of at most `slice` seconds, so
     that signals and `stop()` are seen) and yields Message.
@@ -578,6 +616,7 @@ class Reader:
         codec: Callable[[bytes], Any] | None = None,
         spin_us: int = 20,
         slice: float = 0.2,
+        where: Filter | None = None,
     ) -> None: ...
     def assign(self, topic: str, queue: int, queue_id: int, offset: int, slot: int = -1, /) -> None:
         """Read queue index `queue` from `offset`; acknowledged offsets are stored at offset slot `slot` unless -1."""

@@ -24,7 +24,7 @@
 
 /* Milliseconds since the epoch. Reading the clock costs as much as copying a record, so it is read again only when the
  * cycle counter has moved on; the counter only judges age, it is never converted. */
-static uint64_t now_ms_cached(struct shmq_store *store)
+uint64_t shmq_now_ms_cached(struct shmq_store *store)
 {
 #if defined(__x86_64__)
     uint64_t ticks = __builtin_ia32_rdtsc();
@@ -325,7 +325,7 @@ enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const str
         return shmq_append_claimed(store, queue, spec, tag_hash, deadline_ns, out);
     }
     queue_prefetch(store, queue);
-    uint64_t now_ms = now_ms_cached(store);
+    uint64_t now_ms = shmq_now_ms_cached(store);
     struct shmq_patch patch;
     if (spec->born_ms == 0) {
         struct shmq_spec born = *spec;
@@ -355,7 +355,7 @@ enum shmq_status shmq_append_batch(struct shmq_store *store, uint32_t queue, con
     if (status != SHMQ_OK || count == 0 || count > SHMQ_BATCH_MAX) {
         return status != SHMQ_OK ? status : SHMQ_BAD_ARGUMENT;
     }
-    uint64_t now_ms = now_ms_cached(store);
+    uint64_t now_ms = shmq_now_ms_cached(store);
     uint32_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t record = check_spec(&specs[i]) == SHMQ_OK ? shmq_record_bytes(&specs[i]) : SHMQ_BATCH_BYTES_MAX + 1;

@@ -216,10 +216,16 @@ void shmq_cursor_jump(struct shmq_reader *reader, struct shmq_cursor *cursor, ui
     shmq_cursor_save(reader, cursor);
 }
 
-void shmq_cursor_skip(struct shmq_cursor *cursor, uint64_t offset)
+void shmq_cursor_skip(struct shmq_cursor *cursor, uint64_t offset, uint32_t count)
 {
     uint64_t before = cursor->committed;
-    (void)window_settle(cursor, offset); /* a window that cannot grow only means one more look at it after a restart */
+    if (offset == before) { /* nothing is in flight, so no bit is set */
+        cursor->committed += count;
+        count = 0;
+    }
+    for (; count; count--, offset++) {
+        (void)window_settle(cursor, offset); /* one that cannot grow only means one more look at it after a restart */
+    }
     cursor->unsaved = cursor->unsaved || cursor->committed != before;
 }
 

@@ -63,6 +63,9 @@ enum shmq_status shmq_writable_check(const struct shmq_store *store, uint32_t qu
 /* Take the lock with room for `bytes` at a mapped place, frames for `count` units and no open claim in the way. */
 enum shmq_status shmq_enter(struct shmq_store *store, uint32_t queue, uint32_t bytes, uint32_t count,
                             uint64_t deadline_ns, struct shmq_place *place);
+uint64_t shmq_now_ms_cached(struct shmq_store *store); /* wall clock, at most a quarter of a millisecond old */
+/* together.c, lock held: finish what an intent of several queues says */
+void shmq_together_publish(struct shmq_store *store);
 /* What the unit says: the hash as it is, or the due time of a delay. */
 static inline int64_t shmq_unit_code(int64_t tag_hash, uint64_t store_ms)
 {

@@ -7,6 +7,7 @@
  *   intent     found                              repair
  *   APPEND     end >= position + bytes            committed: raise the queue's offset_max
  *              end <  position + bytes            nothing happened
+ *   TOGETHER   the same, for each of its queues   the same
  *   FRAME_*    see frame.c
  *   claim      OPEN below end                     its record is committed: free the claim
  */
@@ -64,6 +65,8 @@ void shmq_repair(struct shmq_store *store)
     SHMQ_POINT("repair.begin");
     if (kind == SHMQ_INTENT_APPEND) {
         repair_append(store);
+    } else if (kind == SHMQ_INTENT_TOGETHER) {
+        shmq_together_publish(store);
     } else if (kind != SHMQ_INTENT_NONE) {
         shmq_frame_repair(store, kind);
     }

@@ -146,7 +146,8 @@ static int module_exec(PyObject *module)
         add_type(module, &slot_spec, &state->slot_type) < 0 ||
         add_type(module, &message_spec, &state->message_type) < 0 ||
         add_type(module, &reader_spec, &state->reader_type) < 0 ||
-        add_type(module, &sender_spec, &state->sender_type) < 0) {
+        add_type(module, &sender_spec, &state->sender_type) < 0 ||
+        add_type(module, &filter_spec, &state->filter_type) < 0) {
         return -1;
     }
     if (add_constants(module) < 0 || intern_names(state) < 0 || PyModule_AddFunctions(module, record_functions) < 0 ||
@@ -168,6 +169,7 @@ static int module_exec(PyObject *module)
         action((state)->message_type);                                                                                 \
         action((state)->reader_type);                                                                                  \
         action((state)->sender_type);                                                                                  \
+        action((state)->filter_type);                                                                                  \
     } while (0)
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg)

@@ -2,6 +2,7 @@
  *
  *   units from `offset` on     not visible yet          the end
  *                              no tag that is wanted    passed over
+ *                              the filter refuses it    passed over
  *                              record deleted since     passed over, the answer may begin behind it
  *                              record contradicts it    the end, or SHMQ_CORRUPT when it is the first looked at
  *
@@ -104,6 +105,9 @@ static enum shmq_status unit_take(struct shmq_store *store, struct shmq_pull *pu
         return SHMQ_CORRUPT;
     }
     shmq_mapping_populate_read(mapping, unit.log_position, unit.record_bytes);
+    if (pull->filter && shmq_filter_run(pull->filter, view.properties, view.properties_bytes) != SHMQ_TRUE) {
+        return SHMQ_OK;
+    }
     span_add(pull, mapping, &unit);
     return SHMQ_OK;
 }

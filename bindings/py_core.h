@@ -45,7 +45,8 @@ struct py_receipt;
 struct core_state {
     PyObject *error;           /* CoreError */
     PyObject *error_factory;   /* makes the exception from CoreError's arguments; NULL: CoreError itself */
-    PyTypeObject *store_type, *receipt_type, *producer_type, *slot_type, *message_type, *reader_type, *sender_type;
+    PyTypeObject *store_type, *receipt_type, *producer_type, *slot_type, *message_type, *reader_type, *sender_type,
+        *filter_type;
     PyObject *call_names[CALL_COUNT]; /* interned; CALL_SECOND is "body" */
     PyObject *append_names[APPEND_COUNT];
     PyObject *name_bodies, *name_size, *name_ack, *name_nack, *name_extend, *name_idle, *name_stray;
@@ -135,10 +136,16 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD
+    struct shmq_filter *core;
+} PyFilter;
+
+typedef struct {
+    PyObject_HEAD
     struct core_state *state;
     PyStore *store;
     PyObject *owner;
     PyObject *codec;
+    PyFilter *where;           /* or NULL; core.filter is its program */
     PyObject *last;            /* auto_ack: what the next take settles, a Message or a list of them */
     PyObject *requeued;        /* list, delivered from the front */
     PyObject *deferred;        /* exception that came behind messages of one poll; the next take raises it */
@@ -191,7 +198,7 @@ PyObject *store_stats(PyStore *self, PyObject *unused); /* py_attribute.c */
 void store_methods_join(void); /* before the type is made */
 extern PyType_Spec store_spec;
 extern PyMethodDef keeper_methods[], table_methods[], member_methods[], scan_methods[], pull_methods[],
-    index_methods[];
+    index_methods[], together_methods[];
 extern PyGetSetDef store_getset[];
 
 /* ---- py_property.c: RocketMQ's property text ---- */
@@ -296,6 +303,9 @@ PyObject *producer_append_record(PyProducer *self, PyObject *const *args, Py_ssi
 PyObject *producer_append_batch(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *producer_append_encoded_batch(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
+/* ---- py_together.c ---- */
+PyObject *producer_append_together(PyProducer *self, PyObject *args);
+
 /* ---- py_reserve.c, py_slot.c ---- */
 PyObject *producer_reserve(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 extern PyType_Spec slot_spec;
@@ -322,6 +332,10 @@ extern PyMethodDef foreign_functions[];
 
 /* ---- py_record.c: module functions on records ---- */
 extern PyMethodDef record_functions[];
+
+/* ---- py_filter.c ---- */
+extern PyType_Spec filter_spec;
+bool filter_from(struct core_state *state, PyObject *value, PyFilter **out); /* borrowed; None: NULL */
 
 /* ---- py_index.c ---- */
 extern PyMethodDef index_functions[];

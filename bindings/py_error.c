@@ -26,6 +26,7 @@ static const char *const meanings[] = {
     [SHMQ_FOREIGN_NAMESPACE] = "the segments were made in another PID namespace, where the append lock is unsafe",
     [SHMQ_RETIRED] = "this generation of segments was given up; attach again",
     [SHMQ_EVICTED] = "the claim was taken away",
+    [SHMQ_FENCED] = "somebody else decides about the record this was done for",
 };
 
 static const char *const read_only_reasons[] = {

@@ -30,7 +30,8 @@ PyObject *message_new(struct core_state *state, PyReader *reader, const struct s
     self->view = *view;
     self->serial = serial;
     self->cursor = cursor;
-    self->attempt = view->reconsume_times + 1;
+    /* An int32 on the wire; clients may write any. */
+    self->attempt = (int32_t)view->reconsume_times < 0 ? 1 : view->reconsume_times + 1;
     self->settled = self->requeued = false;
     self->body = self->properties = self->value = NULL;
     PyObject_GC_Track(self);
@@ -86,6 +87,11 @@ void message_free_list_clear(struct core_state *state)
 
 /* ---- numbers and texts ----------------------------------------------------------------------------- */
 #define AT(field) ((void *)(intptr_t)offsetof(PyMessage, field))
+
+static PyObject *get_i32(PyMessage *self, void *closure)
+{
+    return PyLong_FromLong(*(int32_t *)((char *)self + (intptr_t)closure));
+}
 
 static PyObject *get_u32(PyMessage *self, void *closure)
 {
@@ -335,7 +341,7 @@ static PyGetSetDef message_getset[] = {
     {"store_ms", (getter)get_u64, NULL, "When it was stored, ms since the epoch.", AT(view.store_ms)},
     {"sys_flag", (getter)get_u32, NULL, "RocketMQ's sysFlag.", AT(view.sys_flag)},
     {"flag", (getter)get_u32, NULL, "The sender's flag.", AT(view.flag)},
-    {"reconsume_times", (getter)get_u32, NULL, "How often it was stored again for a retry.", AT(view.reconsume_times)},
+    {"reconsume_times", (getter)get_i32, NULL, "How often it was stored again for a retry.", AT(view.reconsume_times)},
     {"log_position", (getter)get_u64, NULL, "Position in the CommitLog, in bytes.", AT(view.log_position)},
     {"record_bytes", (getter)get_u32, NULL, "Bytes of the whole record.", AT(view.record_bytes)},
     {"message_id", (getter)get_message_id, NULL, "UNIQ_KEY if there is one, else the offset message id.", NULL},

@@ -85,6 +85,15 @@ static PyObject *raise_deferred(PyReader *self)
     return NULL;
 }
 
+/* Many were filtered out in a row: let other threads and signals have a moment. False: do not go on. */
+static bool stretch_end(PyReader *self)
+{
+    beat(self);
+    Py_BEGIN_ALLOW_THREADS
+    Py_END_ALLOW_THREADS
+    return PyErr_CheckSignals() == 0 && self->open && self->store->open && !self->stopped;
+}
+
 /* Whether a message that came out of a retry queue was sent to another topic than the one read here. */
 static bool is_stray(PyReader *self, const struct shmq_delivery *delivery)
 {
@@ -114,7 +123,7 @@ static inline PyObject *take_new(PyReader *self)
     struct shmq_delivery delivery;
     for (;;) {
         enum shmq_status status = shmq_reader_next(&self->core, &delivery);
-        while (status == SHMQ_WOULD_BLOCK && PyErr_CheckSignals() == 0) {
+        while (status == SHMQ_WOULD_BLOCK && stretch_end(self)) {
             status = shmq_reader_next(&self->core, &delivery);
         }
         if (status != SHMQ_OK) {
@@ -285,6 +294,9 @@ PyObject *reader_poll(PyReader *self, PyObject *const *args, Py_ssize_t nargs, P
         }
         if (PyList_GET_SIZE(list) || timeout <= 0 || self->woken) {
             break;
+        }
+        if (!reader_check(self)) {
+            goto failed; /* another thread closed it between two stretches */
         }
         uint64_t now = self->store->core.io->monotonic_ns();
         deadline = deadline ? deadline : deadline_after(self->store, timeout);

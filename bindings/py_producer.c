@@ -324,6 +324,8 @@ static PyMethodDef producer_methods[] = {
      "Store (body, properties, flag) tuples in one queue, in order."},
     {"append_encoded_batch", (PyCFunction)(void (*)(void))producer_append_encoded_batch, METH_FASTCALL | METH_KEYWORDS,
      "Store the messages in the body of a SEND_BATCH_MESSAGE request in one queue, in order."},
+    {"append_together", (PyCFunction)producer_append_together, METH_VARARGS,
+     "Store records of different queues, all or none."},
     {"reserve", (PyCFunction)(void (*)(void))producer_reserve, METH_FASTCALL | METH_KEYWORDS,
      "Room for a body inside the log itself."},
     {NULL},

@@ -103,9 +103,11 @@ static PyObject *store_pull(PyStore *self, PyObject *const *args, Py_ssize_t nar
     uint64_t queue, count_max, scan_max = 800;
     struct shmq_pull pull;
     struct tag_list tags = {.data = NULL};
+    PyFilter *filter;
     PyObject *answer = NULL;
-    if (nargs < 5 || nargs > 6) {
-        PyErr_Format(PyExc_TypeError, "pull() takes queue, offset, count_max, bytes_max, tags and scan_max (%zd given)",
+    if (nargs < 5 || nargs > 7) {
+        PyErr_Format(PyExc_TypeError,
+                     "pull() takes queue, offset, count_max, bytes_max, tags, scan_max and a filter (%zd given)",
                      nargs);
         return NULL;
     }
@@ -113,7 +115,8 @@ static PyObject *store_pull(PyStore *self, PyObject *const *args, Py_ssize_t nar
         !count_from(self, args[1], "offset", INT64_MAX, &pull.offset) ||
         !count_from(self, args[2], "count_max", UINT32_MAX, &count_max) ||
         !count_from(self, args[3], "bytes_max", INT64_MAX, &pull.bytes_max) ||
-        (nargs > 5 && !count_from(self, args[5], "scan_max", UINT32_MAX, &scan_max)) || !tags_open(args[4], &tags)) {
+        (nargs > 5 && !count_from(self, args[5], "scan_max", UINT32_MAX, &scan_max)) ||
+        !filter_from(self->state, nargs > 6 ? args[6] : NULL, &filter) || !tags_open(args[4], &tags)) {
         tags_close(&tags);
         return NULL;
     }
@@ -122,6 +125,7 @@ static PyObject *store_pull(PyStore *self, PyObject *const *args, Py_ssize_t nar
     pull.scan_max = (uint32_t)scan_max;
     pull.tags = tags.data;
     pull.tag_count = (uint32_t)tags.count;
+    pull.filter = filter ? filter->core : NULL; /* the caller's arguments keep it alive */
     pull.span_count = 0;
     /* tags may be a sequence of its own making, whose code closed the store. */
     enum shmq_status status = store_check(self) ? shmq_pull_plan(&self->core, &pull) : FACE_ERROR;
@@ -241,6 +245,29 @@ static PyObject *store_wait_queues(PyStore *self, PyObject *args, PyObject *kwar
                : core_raise_status(self->state, status, "waiting for messages");
 }
 
+static PyObject *store_queues_risen(PyStore *self, PyObject *args)
+{
+    PyObject *queues, *offsets;
+    struct queue_list list = {.count = 0};
+    if (!PyArg_ParseTuple(args, "OO:queues_risen", &queues, &offsets)) {
+        return NULL;
+    }
+    PyObject *risen = queues_open(self, queues, offsets, &list) && store_check(self) ? PyList_New(0) : NULL;
+    for (uint32_t i = 0; risen && i < list.count; i++) {
+        if (list.queues[i] >= self->core.sizes.queue_max ||
+            atomic_load_explicit(&self->core.queues[list.queues[i]].offset_max, memory_order_acquire) <= list.offsets[i]) {
+            continue;
+        }
+        PyObject *queue = PyLong_FromUnsignedLong(list.queues[i]);
+        if (!queue || PyList_Append(risen, queue) < 0) {
+            Py_CLEAR(risen);
+        }
+        Py_XDECREF(queue);
+    }
+    PyMem_RawFree(list.offsets);
+    return risen;
+}
+
 static PyObject *store_wake_self(PyStore *self, PyObject *unused)
 {
     (void)unused;
@@ -269,6 +296,8 @@ PyMethodDef pull_methods[] = {
      "The bytes of the record at a log position, None when none starts there."},
     {"wait_queues", (PyCFunction)(void (*)(void))store_wait_queues, METH_VARARGS | METH_KEYWORDS,
      "Sleep until one of the queues has a visible message at its offset, the durable end is there, or wake_self()."},
+    {"queues_risen", (PyCFunction)store_queues_risen, METH_VARARGS,
+     "Those of the queues that end behind their offset now."},
     {"wake_self", (PyCFunction)store_wake_self, METH_NOARGS, "End wait_queues() of this store, or its next one."},
     {NULL},
 };

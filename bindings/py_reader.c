@@ -211,6 +211,7 @@ static int reader_traverse(PyReader *self, visitproc visit, void *arg)
     Py_VISIT(self->store);
     Py_VISIT(self->owner);
     Py_VISIT(self->codec);
+    Py_VISIT(self->where);
     Py_VISIT(self->last);
     Py_VISIT(self->deferred);
     Py_VISIT(self->requeued);
@@ -257,6 +258,7 @@ static void reader_dealloc(PyReader *self)
     PyObject_GC_UnTrack(self);
     reader_clear(self);
     cursors_drop(self);
+    Py_XDECREF(self->where);
     Py_XDECREF(self->requeued);
     Py_XDECREF(self->store);
     type->tp_free(self);
@@ -293,14 +295,16 @@ static bool tags_add(PyReader *self, PyObject *tags)
 
 static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"store", "owner", "auto_ack", "tags", "codec", "spin_us", "slice", NULL};
+    static char *names[] = {"store", "owner", "auto_ack", "tags", "codec", "spin_us", "slice", "where", NULL};
     struct core_state *state = PyType_GetModuleState(type);
-    PyObject *store, *owner = Py_None, *tags = Py_None, *codec = Py_None;
+    PyObject *store, *owner = Py_None, *tags = Py_None, *codec = Py_None, *where = NULL;
+    PyFilter *filter;
     int auto_ack = 0;
     unsigned int spin_us = 20;
     double slice = 0.2;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$OpOOId:Reader", names, state->store_type, &store, &owner,
-                                     &auto_ack, &tags, &codec, &spin_us, &slice) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$OpOOIdO:Reader", names, state->store_type, &store, &owner,
+                                     &auto_ack, &tags, &codec, &spin_us, &slice, &where) ||
+        !filter_from(state, where, &filter) ||
         !store_check((PyStore *)store)) {
         return NULL;
     }
@@ -320,6 +324,8 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->spin_us = spin_us;
     self->open = true;
     shmq_reader_init(&self->core, &self->store->core);
+    self->where = (PyFilter *)Py_XNewRef((PyObject *)filter);
+    self->core.filter = filter ? filter->core : NULL;
     self->requeued = PyList_New(0);
     if (!self->requeued || !tags_add(self, tags)) {
         Py_CLEAR(self);

@@ -164,11 +164,11 @@ static PyObject *core_record_encode(PyObject *module, PyObject *args, PyObject *
 static PyObject *view_dict(const struct shmq_view *view)
 {
     typedef unsigned long long u64;
-    return Py_BuildValue("{s:I,s:I,s:I,s:I,s:I,s:K,s:K,s:I,s:K,s:K,s:I,s:K,s:y#,s:y#,s:y#,s:y#,s:y#}", "record_bytes",
+    return Py_BuildValue("{s:I,s:I,s:I,s:I,s:I,s:K,s:K,s:I,s:K,s:K,s:i,s:K,s:y#,s:y#,s:y#,s:y#,s:y#}", "record_bytes",
                          view->record_bytes, "magic", view->magic, "body_crc", view->body_crc, "queue_id",
                          view->queue_id, "flag", view->flag, "queue_offset", (u64)view->queue_offset, "log_position",
                          (u64)view->log_position, "sys_flag", view->sys_flag, "born_ms", (u64)view->born_ms, "store_ms",
-                         (u64)view->store_ms, "reconsume_times", view->reconsume_times, "prepared_position",
+                         (u64)view->store_ms, "reconsume_times", (int)view->reconsume_times, "prepared_position",
                          (u64)view->prepared_position, "born_host", view->born_host, (Py_ssize_t)view->born_host_bytes,
                          "store_host", view->store_host, (Py_ssize_t)view->store_host_bytes, "body",
                          view->body_bytes ? (const char *)view->body : "", (Py_ssize_t)view->body_bytes, "topic",

@@ -11,7 +11,7 @@
 
 #define PREFETCH_AHEAD 6u
 #define PREFETCH_BYTES 512u
-#define STEPS_MAX 65536u /* filtered messages in a row, about a millisecond, before the caller may look at signals */
+#define STEPS_MAX 16384u /* filtered in a row, some milliseconds, before the caller may look at signals */
 
 static const char retry_prefix[] = "%RETRY%";
 
@@ -51,8 +51,9 @@ enum shmq_status shmq_reader_tag_add(struct shmq_reader *reader, const char *tag
         return SHMQ_SYSTEM;
     }
     memcpy(text, tag, bytes);
-    tags[reader->tag_count++] =
-        (struct shmq_reader_tag){.hash = shmq_tag_hash(tag, bytes), .text = text, .bytes = bytes};
+    int64_t hash = shmq_tag_hash(tag, bytes);
+    tags[reader->tag_count++] = (struct shmq_reader_tag){.hash = hash, .text = text, .bytes = bytes};
+    reader->tag_bits |= UINT64_C(1) << ((uint64_t)hash % 64);
     return SHMQ_OK;
 }
 
@@ -102,6 +103,9 @@ static enum shmq_status cursor_fill(struct shmq_reader *reader, struct shmq_curs
 
 static inline bool hash_wanted(const struct shmq_reader *reader, int64_t hash)
 {
+    if (!(reader->tag_bits >> ((uint64_t)hash % 64) & 1)) {
+        return false;
+    }
     for (uint32_t i = 0; i < reader->tag_count; i++) {
         if (reader->tags[i].hash == hash) {
             return true;
@@ -190,17 +194,39 @@ record_prefetch(const struct shmq_cursor *cursor, const struct shmq_mapping *map
     }
 }
 
-/* One buffered unit: SHMQ_EMPTY when it was filtered out. */
+/* How many of the buffered units, from the next one on, have none of the tags. */
+static uint32_t run_unwanted(const struct shmq_reader *reader, const struct shmq_cursor *cursor)
+{
+    uint32_t at = cursor->unit_at;
+    if (shmq_cursor_retries(cursor)) {
+        return 0;
+    }
+    while (reader->tag_count && at < cursor->unit_count && !hash_wanted(reader, cursor->units[at].tag_hash)) {
+        at++;
+    }
+    return at - cursor->unit_at;
+}
+
+static bool wanted(const struct shmq_reader *reader, const struct shmq_view *view)
+{
+    if (reader->tag_count && !tag_wanted(reader, view)) {
+        return false;
+    }
+    return !reader->filter ||
+           shmq_filter_run(reader->filter, view->properties, view->properties_bytes) == SHMQ_TRUE;
+}
+
+/* One buffered unit: SHMQ_EMPTY when it was filtered out, with those behind it that its units already exclude. */
 static enum shmq_status cursor_deliver(struct shmq_reader *reader, struct shmq_cursor *cursor,
                                        struct shmq_delivery *out)
 {
     const struct shmq_unit *unit = &cursor->units[cursor->unit_at];
     uint64_t offset = cursor->next;
-    bool is_filtered = reader->tag_count && !shmq_cursor_retries(cursor);
-    if (is_filtered && !hash_wanted(reader, unit->tag_hash)) {
-        cursor->unit_at++;
-        cursor->next++;
-        shmq_cursor_skip(cursor, offset);
+    uint32_t unwanted = run_unwanted(reader, cursor);
+    if (unwanted) {
+        cursor->unit_at += unwanted;
+        cursor->next += unwanted;
+        shmq_cursor_skip(cursor, offset, unwanted);
         return SHMQ_EMPTY;
     }
     struct shmq_mapping *mapping = mapping_of(reader, unit->log_position);
@@ -223,8 +249,8 @@ static enum shmq_status cursor_deliver(struct shmq_reader *reader, struct shmq_c
     out->record_bytes = unit->record_bytes;
     cursor->unit_at++;
     cursor->next++;
-    if (status != SHMQ_OK || (is_filtered && !tag_wanted(reader, &out->view))) {
-        shmq_cursor_skip(cursor, offset);
+    if (status != SHMQ_OK || (!shmq_cursor_retries(cursor) && !wanted(reader, &out->view))) {
+        shmq_cursor_skip(cursor, offset, 1);
         return status != SHMQ_OK ? SHMQ_CORRUPT : SHMQ_EMPTY;
     }
     if (shmq_cursor_retries(cursor)) {

@@ -17,6 +17,7 @@
 #ifndef SHMQ_READER_H
 #define SHMQ_READER_H
 
+#include "filter.h"
 #include "shmq.h"
 
 #define SHMQ_READER_UNITS 64u
@@ -53,6 +54,8 @@ struct shmq_reader {
     uint32_t turn;             /* the cursor that delivers now */
     struct shmq_reader_tag *tags;
     uint32_t tag_count;
+    uint64_t tag_bits;         /* bit (hash mod 64) of each tag */
+    const struct shmq_filter *filter; /* or NULL; the caller's */
     struct shmq_mapping *mapping; /* held: the file of the last record */
     uint64_t serial;
     uint64_t arrival_ns;       /* smoothed time a wait lasted until something came */
@@ -92,9 +95,9 @@ enum shmq_status shmq_reader_next(struct shmq_reader *reader, struct shmq_delive
 /* Settle one offset; of no effect when that assignment is over. SHMQ_TABLE_FULL or SHMQ_SYSTEM: the window could not
  * grow, the offset stays unacknowledged. */
 enum shmq_status shmq_reader_ack(struct shmq_reader *reader, uint32_t cursor, uint64_t serial, uint64_t queue_offset);
-/* cursor.c, for reader.c: pass one offset by and note it as unsaved; pass everything below `offset` by, for it exists no
+/* cursor.c, for reader.c: pass offsets by and note it as unsaved; pass everything below `offset` by, for it exists no
  * more; write `committed` to the offset slot. */
-void shmq_cursor_skip(struct shmq_cursor *cursor, uint64_t offset);
+void shmq_cursor_skip(struct shmq_cursor *cursor, uint64_t offset, uint32_t count);
 void shmq_cursor_save(struct shmq_reader *reader, struct shmq_cursor *cursor);
 void shmq_cursor_jump(struct shmq_reader *reader, struct shmq_cursor *cursor, uint64_t offset);
 /* Queues and offsets to wait for; returns how many (at most cursor_count). */
@@ -121,6 +124,7 @@ struct shmq_pull {
     uint32_t scan_max;         /* units looked at */
     const int64_t *tags;       /* hashes; NULL: all */
     uint32_t tag_count;
+    const struct shmq_filter *filter; /* NULL: all */
     uint64_t next_offset;      /* behind what was looked at; of the first left when `offset` is below it */
     uint32_t count;
     uint64_t bytes;

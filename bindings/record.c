@@ -175,7 +175,10 @@ void shmq_record_encode(uint8_t *out, const struct shmq_spec *spec, struct shmq_
     const uint32_t before_tail = shmq_crc_engine.products(words, multipliers, SHMQ_CRC_ONE);
     put32(out + BODY_CRC_AT, body_crc);
     patch->crc_raw = shmq_crc_engine.raw(before_tail, tail, tail_bytes);
-    patch->shift = shmq_crc_engine.shift(record_bytes - SHMQ_RECORD_CRC_BYTES - LATE_END - patch->longer);
+    const uint32_t behind_bytes = record_bytes - SHMQ_RECORD_CRC_BYTES - LATE_END - patch->longer;
+    const bool is_near = behind_bytes < SHMQ_CRC_NEAR - LATE_END - SHMQ_HOST_LONGER;
+    patch->behind_bytes = is_near ? behind_bytes : 0;
+    patch->shift = is_near ? SHMQ_CRC_ONE : shmq_crc_engine.shift(behind_bytes);
 }
 
 /* ---- late fields ---------------------------------------------------------------------------------- */
@@ -203,11 +206,13 @@ void shmq_record_patch(uint8_t *record, const struct shmq_patch *patch, uint64_t
     put64(record + QUEUE_OFFSET_AT, queue_offset);
     put64(record + LOG_POSITION_AT, log_position);
     put64(record + STORE_MS_AT + patch->longer, store_ms);
-    /* A word that ends d bytes before LATE_END (+ longer) weighs x^(8d + 32), the power table's entry d + 4. */
+    /* A word that ends d bytes before LATE_END (+ longer) weighs x^(8d + 32), the power table's entry d + 4; what is
+     * behind it is a second product only where the table does not reach. */
     const uint64_t words[3] = {crc_word64(queue_offset), crc_word64(log_position), crc_word64(store_ms)};
-    const uint32_t multipliers[3] = {shmq_crc_near[LATE_END - QUEUE_OFFSET_AT - 8 + 4 + patch->longer],
-                                     shmq_crc_near[LATE_END - LOG_POSITION_AT - 8 + 4 + patch->longer],
-                                     shmq_crc_near[LATE_END - STORE_MS_AT - 8 + 4]};
+    const uint32_t *weights = shmq_crc_near + patch->behind_bytes;
+    const uint32_t multipliers[3] = {weights[LATE_END - QUEUE_OFFSET_AT - 8 + 4 + patch->longer],
+                                     weights[LATE_END - LOG_POSITION_AT - 8 + 4 + patch->longer],
+                                     weights[LATE_END - STORE_MS_AT - 8 + 4]};
     const uint32_t crc_raw = patch->crc_raw ^ shmq_crc_engine.products(words, multipliers, patch->shift);
     put_digits(record + patch->record_bytes - DIGITS - 1, ~crc_raw & CRC_MASK);
 }

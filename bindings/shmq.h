@@ -31,7 +31,7 @@
 #include <sys/types.h>
 
 #define SHMQ_MAGIC UINT64_C(0x53484d5155455545) /* "SHMQUEUE" */
-#define SHMQ_ABI 3u
+#define SHMQ_ABI 4u
 
 /* ---- limits; each is a width or a bound used by more than one file ---------------------------- */
 #define SHMQ_TOPIC_BYTES_MAX 127
@@ -46,6 +46,7 @@
 #define SHMQ_BATCH_MAX 512u              /* records one lock acquisition may append */
 #define SHMQ_BATCH_BYTES_MAX (256u << 10)
 #define SHMQ_INLINE_BYTES_MAX (16u << 10) /* longer records are copied outside the lock, under a claim */
+#define SHMQ_TOGETHER_MAX 4u              /* records of different queues that one commit may hold */
 #define SHMQ_NONE UINT32_MAX
 #define SHMQ_DEATHS_MAX 8u                /* lock holders dead in a row before the section itself is suspected */
 #define SHMQ_CLAIM_PATIENCE_NS UINT64_C(20000000) /* a claim of a living process may delay others this long */
@@ -72,6 +73,7 @@ enum shmq_status {
     SHMQ_FOREIGN_NAMESPACE = 17,
     SHMQ_RETIRED = 18,         /* this generation of segments was given up; attach again */
     SHMQ_EVICTED = 19,         /* the claim was taken away; the record must be copied */
+    SHMQ_FENCED = 20,          /* somebody else decides about the record this was done for */
 };
 
 enum shmq_read_only_reason {
@@ -113,7 +115,12 @@ struct shmq_head {             /* immutable once magic is set, but for store_hos
 };
 static_assert(sizeof(struct shmq_head) <= 4096, "the head is one page");
 
-enum shmq_intent_kind { SHMQ_INTENT_NONE = 0, SHMQ_INTENT_APPEND = 1, SHMQ_INTENT_FRAME_TAKE = 2, SHMQ_INTENT_FRAME_FREE = 3 };
+enum shmq_intent_kind {
+    SHMQ_INTENT_NONE = 0, SHMQ_INTENT_APPEND = 1, SHMQ_INTENT_FRAME_TAKE = 2, SHMQ_INTENT_FRAME_FREE = 3,
+    SHMQ_INTENT_TOGETHER = 4,
+};
+
+struct shmq_intent_queue { uint64_t queue_offset; uint32_t queue; uint32_t reserved; };
 
 struct shmq_intent {           /* written under the lock only; kind is invalidated first and set last */
     _Atomic uint32_t kind;
@@ -127,6 +134,7 @@ struct shmq_intent {           /* written under the lock only; kind is invalidat
     uint32_t frame_next;       /* FRAME_TAKE: what followed `frame` on the free list (index + 1, 0 is the end) */
     uint32_t from_free_list;
     uint32_t ordinal;
+    struct shmq_intent_queue each[SHMQ_TOGETHER_MAX]; /* TOGETHER: one record for each of `count` queues */
 };
 
 enum shmq_claim_state { SHMQ_CLAIM_FREE = 0, SHMQ_CLAIM_OPEN = 1 };
@@ -149,6 +157,7 @@ struct shmq_log {
     alignas(128) _Atomic uint64_t end;       /* commit point of every append */
     uint64_t store_ms_last;                  /* store timestamps never decrease along the log */
     _Atomic uint64_t described_end;          /* no record from here to `end` has properties, and so none has keys */
+    _Atomic uint64_t fence;                  /* see together.c; written under the lock, never falls */
     alignas(128) _Atomic uint64_t durable_end;
     _Atomic uint32_t durable_sequence;       /* futex word, grows when durable_end does or read_only is set */
     alignas(128) _Atomic uint64_t allocated_end; /* all files below it exist at full size with blocks reserved */
@@ -336,7 +345,8 @@ struct shmq_spec {             /* what to store; pointers are borrowed for the c
 struct shmq_patch {            /* what must be kept to fill the last fields in under the lock */
     uint32_t record_bytes;
     uint32_t crc_raw;          /* over [0, record_bytes - 20) with queueOffset, physicalOffset, storeTimestamp zero */
-    uint32_t shift;            /* multiplier for the bytes from 64 (+ longer) to record_bytes - 20 */
+    uint32_t behind_bytes;     /* from 64 (+ longer) to record_bytes - 20, if a table has their multiplier, else 0 */
+    uint32_t shift;            /* that multiplier where the table ends too early, else one */
     uint32_t longer;           /* what the born host takes more than an IPv4 one: 0 or 12 */
     bool described;            /* the record has properties */
 };
@@ -499,6 +509,13 @@ enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const str
 enum shmq_status shmq_append_batch(struct shmq_store *store, uint32_t queue, const struct shmq_spec *specs,
                                    const int64_t *tag_hashes, uint32_t count, uint64_t deadline_ns,
                                    struct shmq_appended *first);
+/* together.c: records of different queues, all or none */
+struct shmq_entry { uint32_t queue; int64_t tag_hash; struct shmq_spec spec; };
+/* Append up to SHMQ_TOGETHER_MAX records in this order, one a queue, of any length: `out` gets as many answers.
+ * SHMQ_FENCED, and nothing is done, when log position `because_of` lies below the fence; UINT64_MAX never does. */
+enum shmq_status shmq_append_together(struct shmq_store *store, const struct shmq_entry *entries, uint32_t count,
+                                      uint64_t because_of, uint64_t deadline_ns, struct shmq_appended *out);
+enum shmq_status shmq_fence_raise(struct shmq_store *store, uint64_t log_position, uint64_t deadline_ns);
 /* Wait until durable_end >= position (sync flush); takes the flush itself if the keeper is dead. */
 enum shmq_status shmq_wait_durable(struct shmq_store *store, uint64_t position, uint64_t deadline_ns);
 enum shmq_status shmq_flush(struct shmq_store *store, uint64_t *durable_end); /* fdatasync, raise, wake */

@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shmq.shm.instance import Instance
@@ -35,11 +36,14 @@ class Announcer:
         self._descriptor = descriptor
         self._said = False
 
-    def ready(self, place: Place, instance: Instance, keeper: dict[str, Any], seconds: float) -> None:
+    def ready(
+        self, place: Place, instance: Instance, keeper: dict[str, Any], seconds: float, *, tcp: Sequence[str] = ()
+    ) -> None:
         """Say that clients can attach.
 
         Args:
             keeper: what the keeper reported.
+            tcp: what is served over TCP, see `tcp_facts`.
             seconds: since the start.
         """
         if self._said:
@@ -60,7 +64,7 @@ class Announcer:
             }
         )
         if not self._json:
-            _print(_ready_text(place, instance, keeper, seconds), sys.stdout)
+            _print(_ready_text(place, instance, keeper, seconds, tcp), sys.stdout)
         self._said = True
 
     def failed(self, message: str, *, kind: str, hint: str, exit_code: int) -> None:
@@ -91,7 +95,21 @@ def _print(text: str, stream: Any) -> None:
         print(text, file=stream, flush=True)
 
 
-def _ready_text(place: Place, instance: Instance, keeper: dict[str, Any], seconds: float) -> str:
+def tcp_facts(addresses: Mapping[str, str], *, nameservers: Sequence[str], advertise: str) -> list[str]:
+    """Return what to say about TCP: addresses as the bridge wrote them, nothing where there are none."""
+    if "broker" not in addresses:
+        return []
+    names = addresses.get("nameserver")
+    told = f"advertises {advertise}" if advertise else "advertises the address clients reach"
+    return [
+        *([f"{names} name service"] if names else []),
+        f"{addresses['broker']} broker",
+        *([f"registered with {', '.join(nameservers)}"] if nameservers else []),
+        told,
+    ]
+
+
+def _ready_text(place: Place, instance: Instance, keeper: dict[str, Any], seconds: float, tcp: Sequence[str]) -> str:
     where = f"{SHM_DIRECTORY}/shmq.{place.broker_name}.*" if instance.kind == "posix" else "System V"
     if keeper.get("warm"):
         history = "segments were alive, clients go on"
@@ -102,6 +120,7 @@ def _ready_text(place: Place, instance: Instance, keeper: dict[str, Any], second
         f"  segment   {where}   generation {instance.generation:016x}",
         f"  store     {instance.store_path}   RocketMQ layout, {history}",
         f"  socket    {place.socket_path}",
+        *([f"  tcp       {' · '.join(tcp)}"] if tcp else []),
     ]
     damages = keeper.get("damages", [])
     if damages:

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from shmq.daemon.announcement import Announcer
+from shmq.daemon.announcement import Announcer, tcp_facts
 from shmq.daemon.child import Child
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, UNEXPECTED, exit_code_of
@@ -33,6 +33,7 @@ from shmq.daemon.guard import Guard
 from shmq.daemon.options import Options
 from shmq.errors import ShmqError
 from shmq.shm.access import access_rights
+from shmq.shm.addresses import read_addresses
 from shmq.shm.instance import Instance, write_instance
 from shmq.shm.liveness import own_mark
 from shmq.shm.presence import attach_presence
@@ -182,7 +183,13 @@ class Supervisor:
                     self._due.setdefault(worker, 0.0)
         if self._ready_roles >= {"bridge", *self._workers}:
             self._served = True
-            self._announcer.ready(self._place, self._instance, self._keeper_report, time.monotonic() - self._began)
+            tcp = tcp_facts(
+                read_addresses(self._place.addresses_path),
+                nameservers=self._options.nameserver_addresses,
+                advertise=self._options.advertise,
+            )
+            seconds = time.monotonic() - self._began
+            self._announcer.ready(self._place, self._instance, self._keeper_report, seconds, tcp=tcp)
 
     def _on_exit(self, child: Child) -> None:
         status = child.wait(0.0)

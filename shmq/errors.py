@@ -41,6 +41,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+_SHOWN_BEFORE = 60  # characters of a long filter expression, before and behind the fault
+
 
 class ShmqError(Exception):
     """Base of every deliberate shmq failure.
@@ -205,9 +207,42 @@ class RequestTimeout(ShmqError, TimeoutError):
 
 
 class FilterSyntaxError(ShmqError, SyntaxError):
-    """A tag or SQL92 expression cannot be read."""
+    """A tag or SQL92 expression cannot be read.
+
+    Attributes:
+        text, lineno, offset, end_offset: the line of the expression, its number, and the columns of the fault in it,
+            counted from 1, as of any SyntaxError. None where the fault has no place, or was found by another host.
+    """
 
     code = 23
+
+    def __init__(
+        self, message: str, *, hint: str = "", text: str | None = None, start: int = 0, end: int | None = None
+    ) -> None:
+        """`start` and `end` are the faulty characters of the expression `text`, counted from 0."""
+        super().__init__(message, hint=hint)
+        if text is None:
+            return
+        before = text[:start]
+        line_start = before.rfind("\n") + 1
+        line = text[line_start:].partition("\n")[0]
+        self.lineno = before.count("\n") + 1
+        self.offset = start - line_start + 1
+        self.end_lineno = self.lineno
+        self.end_offset = min(max(end or 0, start + 1) - line_start, max(len(line), self.offset)) + 1
+        self.text = line
+        self.filename = "<filter>"
+
+    def __str__(self) -> str:
+        """The reason, the line and a caret under the fault."""
+        if self.text is None or self.offset is None or self.end_offset is None:
+            return self.msg
+        cut = max(0, self.offset - _SHOWN_BEFORE)
+        line = self.text[cut : cut + 2 * _SHOWN_BEFORE].expandtabs(1)
+        width = max(1, min(self.end_offset - self.offset, len(line) - (self.offset - 1 - cut)))
+        where = f"line {self.lineno}, " if self.lineno != 1 else ""
+        pointer = " " * (self.offset - 1 - cut) + "^" * width
+        return f"{self.msg} ({where}character {self.offset})\n    {line}\n    {pointer}"
 
 
 class ProtocolError(ShmqError):

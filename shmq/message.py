@@ -26,6 +26,10 @@ RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
 DEAD_LETTER_REASON = "SHMQ_REASON"  # property of a dead letter: in words, where our own client gave the message up
 
+# Retry flags of POP: in the topic itself, in %RETRY%group_topic, or in %RETRY%group+topic, which is never made here.
+POP_NORMAL, POP_RETRY, _POP_RETRY_V2 = "0", "1", "2"
+_POP_SEPARATORS = {POP_RETRY: "_", _POP_RETRY_V2: "+"}
+
 _NAME_SEPARATOR = "\x01"
 _PAIR_SEPARATOR = "\x02"
 _ALPHABET = frozenset("%|-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
@@ -41,7 +45,10 @@ SYSTEM_TOPICS = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
     }
 )
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # of message traces; whoever traces may make it
 _SYSTEM_TOPIC_PREFIXES = ("RMQ_SYS_", "rmq_sys_")
+_REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
+_PERM_INHERIT = 1  # others are made in its image: TBW102 has it, and the topics of a cluster's and a broker's name
 
 # Property keys with a meaning of their own in RocketMQ; an application may not set them as free properties.
 RESERVED_PROPERTIES = frozenset(
@@ -152,6 +159,11 @@ def is_system_topic(name: str) -> bool:
     return name in SYSTEM_TOPICS or name.startswith(_SYSTEM_TOPIC_PREFIXES)
 
 
+def is_broker_topic(name: str, perm: int) -> bool:
+    """Say whether a broker made a topic for itself; those named as a cluster or a broker are told by permission."""
+    return is_system_topic(name) or name.endswith(_REPLY_TOPIC_SUFFIX) or bool(perm & _PERM_INHERIT)
+
+
 def retry_topic(group: str) -> str:
     """Return the topic that carries a group's redeliveries."""
     return RETRY_PREFIX + group
@@ -160,6 +172,24 @@ def retry_topic(group: str) -> str:
 def dead_letter_topic(group: str) -> str:
     """Return the topic that keeps what a group gave up on."""
     return DEAD_LETTER_PREFIX + group
+
+
+def pop_retry_topic(group: str, topic: str) -> str:
+    """Return the topic through which the messages of `topic` come again that `group` popped and did not settle."""
+    return popped_topic(group, topic, POP_RETRY)
+
+
+def popped_topic(group: str, topic: str, retry_flag: str) -> str:
+    """Return the topic a popped message lies in, by the topic that was popped and the retry flag of its receipt."""
+    separator = _POP_SEPARATORS.get(retry_flag)
+    return topic if separator is None else f"{RETRY_PREFIX}{group}{separator}{topic}"
+
+
+def pop_retry_flag(topic: str) -> str:
+    """Return the retry flag that says a message lies in this topic."""
+    if not topic.startswith(RETRY_PREFIX):
+        return POP_NORMAL
+    return _POP_RETRY_V2 if _POP_SEPARATORS[_POP_RETRY_V2] in topic else POP_RETRY
 
 
 def check_properties(properties: Mapping[str, str]) -> None:

@@ -28,9 +28,11 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.shm": {"shmq.errors", "shmq.bindings", "shmq.version"},
     "shmq.record": {"shmq.errors", "shmq.message", "shmq.shm"},
     "shmq.protocol": {"shmq.errors"},
+    "shmq.filter": {"shmq.errors", "shmq.shm"},
     "shmq.store": {"shmq.errors", "shmq.message", "shmq.delay_levels", "shmq.record", "shmq.shm"},
     "shmq.client": {
         "shmq.errors",
+        "shmq.filter",
         "shmq.message",
         "shmq.delay_levels",
         "shmq.record",
@@ -42,6 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "shmq": {"shmq.errors", "shmq.message", "shmq.client", "shmq.shm", "shmq.version"},
     "shmq.daemon": {
         "shmq.errors",
+        "shmq.filter",
         "shmq.message",
         "shmq.delay_levels",
         "shmq.record",
@@ -53,6 +56,7 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.tools": {
         "shmq",
         "shmq.errors",
+        "shmq.filter",
         "shmq.message",
         "shmq.protocol",
         "shmq.record",

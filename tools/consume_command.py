@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from shmq.client.connection import parse_tags
+from shmq.client.wanted import parse_tags
 from shmq.errors import RequestTimeout, ShmqError, TopicNotFound, UsageError
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.completion import complete_group, complete_topic

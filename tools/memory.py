@@ -16,7 +16,7 @@ from typing import Any
 from shmq.client.position import Position
 from shmq.client.share import start_offset
 from shmq.errors import BrokerNotRunning, PermissionDenied, RemoteError, SegmentError, TopicNotFound
-from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic, nearest
+from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_broker_topic, nearest
 from shmq.protocol.codes import Response, TopicKind
 from shmq.shm.core import READ_ONLY_REASONS, Reader, Store
 from shmq.shm.instance import Instance, read_instance
@@ -26,6 +26,7 @@ from shmq.shm.segment import open_store
 from shmq.tools.command import is_remote_url
 
 KINDS = tuple(kind.name.lower() for kind in TopicKind)
+ROLES = ("system", "retry", "dlq")
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,16 @@ class TopicView:
     @property
     def is_system(self) -> bool:
         """Whether the broker made it for itself."""
-        return is_system_topic(self.name)
+        return is_broker_topic(self.name, self.perm)
+
+    @property
+    def role(self) -> str:
+        """What it is for: one of `ROLES`, or its kind when applications send to it."""
+        if self.is_system:
+            return "system"
+        if self.name.startswith(RETRY_PREFIX):
+            return "retry"
+        return "dlq" if self.name.startswith(DEAD_LETTER_PREFIX) else self.kind
 
     @property
     def is_derived(self) -> bool:

@@ -30,7 +30,7 @@ def topic_document(memory: Memory, view: TopicView, groups: dict[str, set[str]])
     oldest = memory.oldest_ms(view)
     return {
         "topic": view.name,
-        "kind": view.kind,
+        "kind": view.role,
         "system": view.is_system,
         "permission": permission_text(view.perm),
         "queues": view.write_queues,

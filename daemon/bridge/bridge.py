@@ -33,6 +33,7 @@ from shmq.daemon.bridge.send_path import Origin, SendPath, Served
 from shmq.daemon.bridge.tcp_listener import address_of, prepare_accepted
 from shmq.daemon.bridge.upstream import Upstreams
 from shmq.daemon.broker.effects import Close, Effect, Forward, Notify, Reply, Report, Wake
+from shmq.daemon.broker.send_answer import refuse_long_send
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
@@ -87,6 +88,7 @@ class Bridge:
         self._settled: Callable[[], None] | None = None
         self._version: Callable[[], object] = int
         self._settled_version: object = None
+        self._is_settling = False
 
     def now(self) -> float:
         """Seconds on a clock that never goes back."""
@@ -192,6 +194,11 @@ class Bridge:
     def serve(self, connection: BridgeConnection, frame: Frame) -> None:
         """Carry out the command of one frame; raises ProtocolError when its header breaks the format."""
         command = decode_header(frame)
+        if frame.skipped_bytes:
+            refusal = refuse_long_send(command, frame.skipped_bytes, self.limits.frame_bytes_max)
+            if not command.is_oneway:
+                connection.reply(refusal)
+            return
         if command.code in connection.refused and not command.is_reply:
             self._refuse(connection, command)
             return
@@ -256,14 +263,26 @@ class Bridge:
         self._guarded("a flush", lambda: self._logic.flushed(durable_end, self._now_ms()))
 
     def call_when_settled(self, action: Callable[[], None], *, version: Callable[[], object]) -> None:
-        """Have `action` called after whatever changed what the logic waits for, as `version` says."""
+        """Have `action` called after whatever changed what the logic waits for, as `version` says: once a turn."""
         self._settled, self._version = action, version
-        self._settle()
+        self.settle()
 
-    def _settle(self) -> None:
-        if self._settled is not None and (version := self._version()) != self._settled_version:
-            self._settled_version = version
+    def settle(self) -> None:
+        """Call the action now, whatever has changed."""
+        if self._settled is not None:
+            self._settled_version = self._version()
             self._settled()
+
+    def _settle_soon(self) -> None:
+        if self._settled is not None and not self._is_settling and self._version() != self._settled_version:
+            # A turn of the loop may serve hundreds of pulls; the list of all that wait is made after the last one.
+            self._is_settling = True
+            asyncio.get_running_loop().call_soon(self._settle_changes)
+
+    def _settle_changes(self) -> None:
+        self._is_settling = False
+        if not self._is_closed and self._version() != self._settled_version:
+            self.settle()
 
     def _guarded(self, where: str, action: Callable[[], Iterable[Effect]]) -> None:
         try:
@@ -291,7 +310,7 @@ class Bridge:
             elif isinstance(effect, Forward):
                 assert self._upstreams is not None
                 self._upstreams.forward(connection, effect.command)
-        self._settle()
+        self._settle_soon()
 
     # -- time
 

@@ -112,7 +112,8 @@ class BridgeConnection(asyncio.Protocol):
         self._host = host
         limits = host.limits
         self._decoder = FrameDecoder(
-            frame_bytes_max=limits.frame_bytes_max_unattached if peer is not None else limits.frame_bytes_max
+            frame_bytes_max=limits.frame_bytes_max_unattached if peer is not None else limits.frame_bytes_max,
+            skipped_bytes_max=0 if peer is not None else limits.skipped_bytes_max,
         )
         self._idle_timeout = limits.unattached_idle_timeout if peer is not None else limits.tcp_idle_timeout
         self._replies: list[bytes] | None = None  # what one turn has to say, written at its end
@@ -254,7 +255,7 @@ class BridgeConnection(asyncio.Protocol):
     def _frame_timeout(self) -> float:
         # What has come pays for more time: a long message over a slow line is no attack.
         limits = self._host.limits
-        return limits.first_frame_timeout + self._decoder.buffered_bytes / limits.frame_bytes_per_second_min
+        return limits.first_frame_timeout + self._decoder.unfinished_bytes / limits.frame_bytes_per_second_min
 
     # -- inside
 
@@ -265,7 +266,7 @@ class BridgeConnection(asyncio.Protocol):
             self._decoder.feed(data[:missing])
             self._pump()
             data = data[missing:]
-        if self._decoder.buffered_bytes or self._is_writing_paused or self._closing_since is not None:
+        if not self._decoder.is_between_frames or self._is_writing_paused or self._closing_since is not None:
             return data
         served = self._host.serve_sends(self, data, origin)
         if served is None or not served.frame_count:
@@ -298,10 +299,10 @@ class BridgeConnection(asyncio.Protocol):
                 return
             frame = self._decoder.take()
             if frame is None:
-                self._frame_since = self._frame_since if self._decoder.buffered_bytes else None
+                self._frame_since = None if self._decoder.is_between_frames else self._frame_since
                 return
             self._idle_since = self._host.now()
-            self._frame_since = self._idle_since if self._decoder.buffered_bytes else None
+            self._frame_since = None if self._decoder.is_between_frames else self._idle_since
             self._host.serve(self, frame)
         if self._decoder.buffered_bytes and not self._is_pump_due:
             self._is_pump_due = True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shmq.protocol.frame import FRAME_BYTES_MAX
+from shmq.protocol.frame import FRAME_BYTES_MAX, STOCK_FRAME_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,7 @@ class BridgeLimits:
     address_connections_max: int = 64  # of one remote address
     loopback_connections_max: int = 512  # all programs of this host share one address
     frame_bytes_max: int = FRAME_BYTES_MAX
+    skipped_bytes_max: int = STOCK_FRAME_BYTES_MAX  # a send over TCP up to that is dropped, but answered
     frame_bytes_max_unattached: int = 1 << 20  # a heartbeat fits; whoever wants more says who he is first
     write_bytes_max: int = 8 << 20  # unread replies of one connection: twice the longest list
     write_bytes_high: int = 256 << 10  # above it the connection's requests wait until it reads

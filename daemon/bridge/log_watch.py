@@ -102,7 +102,7 @@ class LogWatch:
         queues, offsets = list(wanted.queues), list(wanted.queues.values())
         while not self._is_stopped and self._version == seen:
             if self._store.wait_queues(queues, offsets, _SLICE_SECONDS, durable_end=wanted.durable_end):
-                risen = [queue for queue, offset in wanted.queues.items() if self._store.queue(queue)[1] > offset]
+                risen = self._store.queues_risen(queues, offsets)
                 if risen or (wanted.durable_end is not None and self._store.durable_end >= wanted.durable_end):
                     return risen
         return None

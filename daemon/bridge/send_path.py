@@ -20,7 +20,8 @@ from typing import NamedTuple
 from shmq.daemon.bridge.store_log import StoreLog
 from shmq.daemon.broker.message_id import host_bytes, offset_message_id
 from shmq.daemon.broker.requests import Address
-from shmq.daemon.broker.send import FORBIDDEN_TOPICS, cluster_text, sent_ext
+from shmq.daemon.broker.send import FORBIDDEN_TOPICS, cluster_text
+from shmq.daemon.broker.send_answer import sent_ext
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.protocol.codes import Codec
 from shmq.protocol.command import Command

@@ -15,11 +15,14 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from shmq.daemon.broker.log import LOCAL_HOST, NewRecord, Pulled, Stored
+from shmq.daemon.broker.log import LOCAL_HOST, Entry, NewRecord, Pulled, Stored
+from shmq.daemon.broker.stored_record import stored_record
 from shmq.daemon.broker.tables import Topic
 from shmq.errors import CorruptionError, TopicNotFound
-from shmq.shm.core import Producer, Sender, Store
+from shmq.protocol import transaction
+from shmq.shm.core import Filter, Producer, Sender, Store
 
+SCAN_UNITS_MAX = 800  # looked at for one pull, as RocketMQ does
 APPEND_TIMEOUT = 1.0  # seconds; RocketMQ calls a store busy after as long
 
 
@@ -49,6 +52,8 @@ class StoreLog:
         self._append = producer.append
         self._append_batch = producer.append_batch
         self._append_encoded_batch = producer.append_encoded_batch
+        self._append_together = producer.append_together
+        self._timeout = timeout
         self._pull = store.pull
 
     def _resolve(self, topic: str) -> int:
@@ -142,16 +147,65 @@ class StoreLog:
         return [Stored._make(each) for each in stored]
 
     def read(
-        self, queue: int, queue_offset: int, *, count_max: int, bytes_max: int, tags: Sequence[int] | None = None
+        self,
+        queue: int,
+        queue_offset: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        tags: Sequence[int] | None = None,
+        where: Filter | None = None,
     ) -> Pulled:
         try:
-            return Pulled._make(self._pull(queue, queue_offset, count_max, bytes_max, tags))
+            return Pulled._make(self._pull(queue, queue_offset, count_max, bytes_max, tags, SCAN_UNITS_MAX, where))
         except CorruptionError as error:
             self._report(f"passed over: {error.reason}")
             return Pulled(queue_offset + 1, 0, b"")
 
     def record_at(self, log_position: int) -> bytes | None:
         return self._store.record_bytes_at(log_position)
+
+    def append_together(self, entries: Sequence[Entry]) -> list[Stored]:
+        stored = self._append_together(tuple(map(_fields, entries)))
+        assert stored is not None  # on no account of another record: nothing can be fenced
+        return [Stored._make(each) for each in stored]
+
+    def raise_fence(self, log_position: int) -> None:
+        self._store.raise_fence(log_position, self._timeout)
+
+    def settled(self, queue: int, queue_offset: int) -> tuple[int, Sequence[int]]:
+        next_offset, numbers = self._store.settled(queue, queue_offset)
+        return next_offset, memoryview(numbers).cast("Q").tolist()
+
+    def committed(self, log_position: int, count: int) -> tuple[int | None, Sequence[int]]:
+        end = self._store.log_end
+        position, records, stop = self._store.scan(log_position, end, count)
+        halves: list[int] = []
+        for at, *_, sys_flag in records:
+            if sys_flag & transaction.MASK != transaction.COMMIT:
+                continue
+            data = self._store.record_bytes_at(at)
+            record = stored_record(data) if data is not None else None
+            if record is not None:
+                halves.append(record.prepared_position)
+        return (None if stop or position >= end or not records else position), halves
+
+
+def _fields(entry: Entry) -> tuple[str, int, bytes, bytes, int, int, int, bytes, int, int, int | None]:
+    topic, queue_id, record = entry
+    return (
+        topic.name,
+        queue_id,
+        record.body,
+        record.properties,
+        record.flag,
+        record.sys_flag,
+        record.born_ms,
+        record.born_host,
+        record.reconsume_times,
+        record.prepared_position,
+        record.tag_code,
+    )
 
 
 def _parts(records: Sequence[NewRecord]) -> Iterator[tuple[_Shared, list[NewRecord]]]:

@@ -169,7 +169,7 @@ def watch_log(around: Surroundings, bridge: Bridge, logic: Waiting, open_things:
     def news(queues: Sequence[int]) -> None:
         bridge.arrived(queues)
         bridge.flushed(store.durable_end)
-        watch.publish(logic.wanted)
+        bridge.settle()
 
     watch = LogWatch(
         store, news=news, failed=lambda error: around.log("log.unwatched", reason=str(error), hint=error.hint)

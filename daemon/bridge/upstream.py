@@ -61,7 +61,7 @@ class _Upstream(asyncio.Protocol):
             while (frame := self._decoder.take()) is not None:
                 if decode_header(frame).is_reply:
                     self._unanswered -= 1
-                self._client.write(encode_frame(*frame))
+                self._client.write(encode_frame(frame.codec, frame.header, frame.body))
         except ShmqError as error:
             self.close()
             self._client.close(f"the primary bridge: {error}")

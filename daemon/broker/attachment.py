@@ -75,6 +75,7 @@ class AttachmentDesk:
                 "autoCreate": settings.auto_create,
                 "defaultQueues": settings.default_queues,
                 "waitDurable": settings.wait_durable,
+                "cluster": settings.cluster,
                 "messageDelayLevel": settings.delay_levels,
             }
         )

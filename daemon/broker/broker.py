@@ -31,9 +31,11 @@ from shmq.daemon.broker.locks import Locks
 from shmq.daemon.broker.log import KeyIndex, Log, Wanted
 from shmq.daemon.broker.membership import Membership
 from shmq.daemon.broker.offset_requests import OffsetRequests
+from shmq.daemon.broker.pop import Popping, pop_parts
 from shmq.daemon.broker.pull import Pulling
 from shmq.daemon.broker.query import QueryRequests
 from shmq.daemon.broker.relays import Relays
+from shmq.daemon.broker.replies import Replies
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer, of_all
 from shmq.daemon.broker.send import Sending
 from shmq.daemon.broker.send_back import SendBack
@@ -42,6 +44,7 @@ from shmq.daemon.broker.statistics import Statistics
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_creation import make_system_topics
+from shmq.daemon.broker.transaction_check import transaction_parts
 from shmq.delay_levels import DelayLevels
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
@@ -62,6 +65,7 @@ class Broker:
         index: KeyIndex | None = None,
         admission: Admission | None = None,
     ) -> None:
+        self._tables = tables
         self._connections: dict[int, Connection] = {}
         self._registry = GroupRegistry(settings)
         self._desk = AttachmentDesk(tables, settings)
@@ -87,17 +91,9 @@ class Broker:
         self._parts.append(ClockRequests(tables, settings))
         self._sending: Sending | None = None
         self._pulling: Pulling | None = None
+        self._popping: Popping | None = None
         if log is not None:
-            self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
-            self._pulling = Pulling(tables, log, self._registry, groups, settings)
-            levels = DelayLevels(settings.delay_levels)
-            self._parts += [
-                self._sending,
-                self._pulling,
-                Locks(tables),
-                DelayService(tables, log, levels, arrived=self.arrived),
-                SendBack(tables, log, groups, self._registry, levels, statistics, arrived=self.arrived),
-            ]
+            self._parts += self._log_parts(log, groups, settings, statistics)
             if index is not None:
                 self._parts.append(QueryRequests(log, index))
         self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
@@ -111,6 +107,27 @@ class Broker:
         for part in self._parts:
             self._handlers |= part.handlers()
         self._arrival_parts = [part for part in self._parts if type(part).arrived is not Part.arrived]
+
+    def _log_parts(
+        self, log: Log, groups: GroupSettings, settings: BrokerSettings, statistics: Statistics
+    ) -> list[Part]:
+        """The parts that store and read messages."""
+        tables, registry = self._tables, self._registry
+        levels = DelayLevels(settings.delay_levels)
+        self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
+        self._pulling = Pulling(tables, log, registry, groups, settings)
+        self._popping, *settling = pop_parts(tables, log, registry, groups, settings, arrived=self.arrived)
+        return [
+            *transaction_parts(tables, log, registry, settings, levels, arrived=self.arrived),
+            self._sending,
+            Replies(tables, registry, self._sending),
+            self._pulling,
+            self._popping,
+            *settling,
+            Locks(tables),
+            DelayService(tables, log, levels, arrived=self.arrived),
+            SendBack(tables, log, groups, registry, levels, statistics, arrived=self.arrived),
+        ]
 
     def connected(
         self,
@@ -184,17 +201,20 @@ class Broker:
 
     @property
     def wanted(self) -> Wanted:
-        """What has to happen to the log for somebody here."""
-        if self._sending is None or self._pulling is None:
+        """What has to happen to the log for somebody here; whoever asks watches it from now on."""
+        if self._sending is None or self._pulling is None or self._popping is None:
             return Wanted()
-        return Wanted(dict(self._pulling.holding.offsets), self._sending.wanted_end)
+        offsets = self._pulling.holding.watch()
+        for queue, offset in self._popping.waiting.watch().items():
+            offsets[queue] = min(offset, offsets.get(queue, offset))
+        return Wanted(offsets, self._sending.wanted_end)
 
     @property
     def wanted_version(self) -> object:
         """What differs when `wanted` does; it costs less."""
-        if self._sending is None or self._pulling is None:
+        if self._sending is None or self._pulling is None or self._popping is None:
             return None
-        return self._pulling.holding.version, self._sending.wanted_end
+        return self._pulling.holding.version, self._popping.waiting.version, self._sending.wanted_end
 
     def _notices(self, groups: Iterable[str], *, but: Connection | None = None) -> list[Effect]:
         """Tell the members of groups to share their queues anew.

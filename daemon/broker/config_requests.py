@@ -4,10 +4,14 @@ Owns the requests 25 and 26. It does not know what a setting does.
 
     autoCreateTopicEnable     true, false         whether a send creates its topic
     defaultTopicQueueNums     1 to 1024           queues of a topic created on first use
+    enablePropertyFilter      true, false         whether consumers may filter by SQL92
     maxMessageSize            1024 to 4194304     bytes of a message over TCP
+    transactionTimeOut        1 to 86400000       ms until a transaction is asked about first
+    transactionCheckInterval  1000 to 86400000    ms until it is asked about again
+    transactionCheckMax       1 to 1000           how often; then it is rolled back
 
 RocketMQ refuses a few names and takes the rest, and one of the rest reached a shell (CVE-2023-33246). Here only these
-three have a name; they live in memory and end with the process. Whoever has no account changes nothing over TCP.
+have a name; they live in memory and end with the process. Whoever has no account changes nothing over TCP.
 Other bridges of the broker are told what the settings are by `tunables_of`, and take it with `take_tunables`.
 
 Invariant: a change is taken as a whole or not at all.
@@ -27,7 +31,7 @@ from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_creation import make_system_topics
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS
 from shmq.errors import PermissionDenied, UsageError
-from shmq.message import QUEUES_MAX
+from shmq.message import QUEUES_MAX, TRACE_TOPIC
 from shmq.protocol.body import DataVersion
 from shmq.protocol.codes import Request
 from shmq.protocol.java_properties import java_properties, parse_java_properties
@@ -37,13 +41,14 @@ _FIXED = {
     "autoCreateSubscriptionGroup": "true",
     "filterServerNums": "0",
     "messageDelayLevel": DEFAULT_DELAY_LEVELS,
-    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
+    "msgTraceTopicName": TRACE_TOPIC,
     "slaveReadEnable": "false",
     "traceOn": "true",
     "traceTopicEnable": "false",
 }
 _WORDS = {"true": 1, "false": 0}
 _DIGITS_MAX = 10
+_DAY_MS = 86_400_000
 
 
 class _Tunable(NamedTuple):
@@ -68,7 +73,11 @@ class _Tunable(NamedTuple):
 TUNABLES = {
     "autoCreateTopicEnable": _Tunable("auto_create", 0, 1, is_switch=True),
     "defaultTopicQueueNums": _Tunable("default_queues", 1, QUEUES_MAX),
+    "enablePropertyFilter": _Tunable("property_filter", 0, 1, is_switch=True),
     "maxMessageSize": _Tunable("message_bytes_max", 1024, 4 << 20),
+    "transactionTimeOut": _Tunable("transaction_timeout_ms", 1, _DAY_MS),
+    "transactionCheckInterval": _Tunable("transaction_interval_ms", 1000, _DAY_MS),
+    "transactionCheckMax": _Tunable("transaction_checks_max", 1, 1000),
 }
 
 

@@ -312,6 +312,14 @@ class GroupRegistry:
         """Return the members of each producer group by client id; the caller reads and changes nothing."""
         return self._producers
 
+    def producer_connection(self, client_id: str) -> int | None:
+        """Return the connection over which a producer of a TCP client is registered, None when there is none."""
+        for members in self._producers.values():
+            member = members.get(client_id)
+            if member is not None and not member.origin.is_local:
+                return member.origin.connection_id
+        return None
+
     def consumer_groups(self) -> list[ConsumerGroup]:
         """Return all consumer groups with members; the caller reads and changes nothing."""
         return [self._consumers[name] for name in sorted(self._consumers)]

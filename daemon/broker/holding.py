@@ -7,17 +7,22 @@ Owns who waits on which queue, from where and until when. It does not know how a
          -> its connection is gone            forgotten
 
 Invariants:
- 1. `offsets` names every queue somebody waits on, with the lowest offset that would be news to one of them.
- 2. Numbers are bounded, for each connection and for all; beyond them nobody is held.
+ 1. `watch` names every queue somebody waits on, with the lowest offset that would be news to one of them.
+ 2. `version` changes when what was last watched would miss news: not when somebody stops waiting, or waits for later.
+ 3. Numbers are bounded, for each connection and for all; beyond them nobody is held.
+ 4. No change costs more than the logarithm of how many wait.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shmq.daemon.broker.requests import Call
+
+_SPARE = 16  # offsets that nobody waits for any more, before they are thrown out
 
 
 @dataclass(slots=True, eq=False)
@@ -30,73 +35,111 @@ class HeldPull:
     until_ms: int
 
 
+class _Queue:
+    """Who waits on one queue, in the order they came, and the offsets they wait for."""
+
+    __slots__ = ("counts", "heap", "held")
+
+    def __init__(self) -> None:
+        self.held: dict[HeldPull, None] = {}
+        self.counts: Counter[int] = Counter()
+        self.heap: list[int] = []  # every offset of `counts`, and some that nobody waits for any more
+
+    def waits_for(self, offset: int) -> None:
+        self.counts[offset] += 1
+        if self.counts[offset] > 1:
+            return
+        heapq.heappush(self.heap, offset)
+        if len(self.heap) > 2 * len(self.counts) + _SPARE:
+            self.heap = list(self.counts)
+            heapq.heapify(self.heap)
+
+    def waits_no_more_for(self, offset: int) -> None:
+        self.counts[offset] -= 1
+        if not self.counts[offset]:
+            del self.counts[offset]
+
+    @property
+    def lowest(self) -> int:
+        while self.heap[0] not in self.counts:
+            heapq.heappop(self.heap)
+        return self.heap[0]
+
+
 class Holding:
     """All pulls that wait."""
 
     def __init__(self, *, held_max: int, held_per_connection_max: int) -> None:
         self._held_max = held_max
         self._held_per_connection_max = held_per_connection_max
-        self._by_queue: dict[int, list[HeldPull]] = {}
-        self._counts: Counter[int] = Counter()
+        self._queues: dict[int, _Queue] = {}
+        self._by_connection: dict[int, dict[HeldPull, None]] = {}
         self._count = 0
-        self._offsets: dict[int, int] = {}
-        self.version = 0  # changes with `offsets`
+        self._watched: dict[int, int] = {}
+        self.version = 0
 
     @property
-    def offsets(self) -> Mapping[int, int]:
-        """Queue index -> lowest offset waited for."""
-        return self._offsets
+    def queues(self) -> Iterable[int]:
+        """Return the queues somebody waits on."""
+        return tuple(self._queues)
+
+    def watch(self) -> dict[int, int]:
+        """Return queue index -> lowest offset waited for; the caller watches these from now on."""
+        self._watched = {queue: waiting.lowest for queue, waiting in self._queues.items()}
+        return dict(self._watched)
 
     def has_room(self, connection_id: int) -> bool:
         """Say whether one more may wait."""
-        return self._count < self._held_max and self._counts[connection_id] < self._held_per_connection_max
+        own = self._by_connection.get(connection_id, ())
+        return self._count < self._held_max and len(own) < self._held_per_connection_max
 
     def add(self, held: HeldPull) -> None:
         """Let a pull wait."""
-        self._by_queue.setdefault(held.queue, []).append(held)
-        self._counts[held.call.connection.connection_id] += 1
+        waiting = self._queues.setdefault(held.queue, _Queue())
+        waiting.held[held] = None
+        waiting.waits_for(held.next_offset)
+        self._by_connection.setdefault(held.call.connection.connection_id, {})[held] = None
         self._count += 1
-        self._update(held.queue)
+        self._look_at(held.queue, held.next_offset)
 
     def of(self, queue: int) -> Iterable[HeldPull]:
         """Return who waits on a queue, the longest waiting first."""
-        return tuple(self._by_queue.get(queue, ()))
+        waiting = self._queues.get(queue)
+        return tuple(waiting.held) if waiting is not None else ()
 
-    def moved(self, queue: int) -> None:
-        """Take note that a pull of this queue waits for a later offset now."""
-        self._update(queue)
+    def move(self, held: HeldPull, next_offset: int) -> None:
+        """Let a pull that waits do so for another offset."""
+        waiting = self._queues[held.queue]
+        waiting.waits_no_more_for(held.next_offset)
+        waiting.waits_for(next_offset)
+        held.next_offset = next_offset
+        self._look_at(held.queue, next_offset)
 
     def remove(self, held: HeldPull) -> None:
         """End a wait."""
-        waiting = self._by_queue[held.queue]
-        waiting.remove(held)
+        waiting = self._queues[held.queue]
+        del waiting.held[held]
+        waiting.waits_no_more_for(held.next_offset)
+        if not waiting.held:
+            del self._queues[held.queue]
         connection_id = held.call.connection.connection_id
-        self._counts[connection_id] -= 1
-        if not self._counts[connection_id]:
-            del self._counts[connection_id]
+        own = self._by_connection[connection_id]
+        del own[held]
+        if not own:
+            del self._by_connection[connection_id]
         self._count -= 1
-        if not waiting:
-            del self._by_queue[held.queue]
-        self._update(held.queue)
 
     def due(self, now_ms: int) -> list[HeldPull]:
         """Return whose time is over."""
-        return [held for waiting in self._by_queue.values() for held in waiting if held.until_ms <= now_ms]
+        everyone = (held for waiting in self._queues.values() for held in waiting.held)
+        return [held for held in everyone if held.until_ms <= now_ms]
 
     def of_connection(self, connection_id: int) -> list[HeldPull]:
         """Return what a connection waits for."""
-        if connection_id not in self._counts:
-            return []
-        everyone = (held for waiting in self._by_queue.values() for held in waiting)
-        return [held for held in everyone if held.call.connection.connection_id == connection_id]
+        return list(self._by_connection.get(connection_id, ()))
 
-    def _update(self, queue: int) -> None:
-        waiting = self._by_queue.get(queue)
-        lowest = min(held.next_offset for held in waiting) if waiting else None
-        if lowest == self._offsets.get(queue):
-            return
-        self.version += 1
-        if lowest is None:
-            del self._offsets[queue]
-        else:
-            self._offsets[queue] = lowest
+    def _look_at(self, queue: int, offset: int) -> None:
+        watched = self._watched.get(queue)
+        if watched is None or watched > offset:
+            self._watched[queue] = offset  # as soon as the caller looks; until then others need not say it again
+            self.version += 1

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from shmq.daemon.broker.tables import Topic
+from shmq.shm.core import Filter
 
 LOCAL_HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 
@@ -43,6 +44,14 @@ class NewRecord:
     tag_code: int | None = None
 
 
+class Entry(NamedTuple):
+    """A record and the queue it is for."""
+
+    topic: Topic
+    queue_id: int
+    record: NewRecord
+
+
 class Stored(NamedTuple):
     """Where a record went; `end` is the log position behind it: durable once the durable end has reached it."""
 
@@ -55,7 +64,7 @@ class Stored(NamedTuple):
 class Pulled(NamedTuple):
     """Records of one queue: `body` holds `record_count` of them, concatenated; `next_offset` is where to go on.
 
-    `next_offset` passes over records that the tags exclude; it is the given offset when nothing was looked at.
+    `next_offset` passes over records that are not selected; it is the given offset when nothing was looked at.
     """
 
     next_offset: int
@@ -129,13 +138,42 @@ class Log(Protocol):
         """
 
     def read(
-        self, queue: int, queue_offset: int, *, count_max: int, bytes_max: int, tags: Sequence[int] | None = None
+        self,
+        queue: int,
+        queue_offset: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        tags: Sequence[int] | None = None,
+        where: Filter | None = None,
     ) -> Pulled:
         """Return visible records of a queue (by index), the first even if it exceeds `bytes_max`.
 
         Args:
             tags: hashes of the tags wanted; None for all.
+            where: what the properties have to match as well.
         """
 
     def record_at(self, log_position: int) -> bytes | None:
         """Return the visible record that starts at a log position, None if none does."""
+
+    def append_together(self, entries: Sequence[Entry]) -> list[Stored]:
+        """Store records of different queues, in this order and back to back: all of them or, whoever dies, none."""
+
+    def raise_fence(self, log_position: int) -> None:
+        """Let no other process store anything any more on account of a record below a log position.
+
+        What was stored before is in the queues when this returns.
+        """
+
+    def settled(self, queue: int, queue_offset: int) -> tuple[int, Sequence[int]]:
+        """Return the numbers in the bodies of the records from an offset on, durable or not, and where to go on.
+
+        That is the given offset when nothing is there.
+        """
+
+    def committed(self, log_position: int, count: int) -> tuple[int | None, Sequence[int]]:
+        """Walk that many records from a log position on, which has to be the start of one.
+
+        Returns where to go on, None at the end, and the halves' log positions that committed messages name.
+        """

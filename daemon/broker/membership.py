@@ -9,9 +9,9 @@ from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.groups import GroupRegistry, Origin
 from shmq.daemon.broker.requests import Answer, Call, Handler
+from shmq.daemon.broker.selection import TAG, select
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
-from shmq.daemon.broker.tag_filter import TAG
 from shmq.errors import ProtocolError, RemoteError, UsageError
 from shmq.message import TOPIC_BYTES_MAX, check_topic, retry_topic
 from shmq.protocol.body import ClientConfig, ConsumerData, ConsumerList, decode_body, encode_body
@@ -86,10 +86,9 @@ class Membership:
     def _check_config(self, call: Call) -> Answer:
         """What a consumer asks before it starts with a filter other than tags."""
         asked = decode_body(call.command.body, ClientConfig) if call.command.body else ClientConfig()
-        kind = asked.subscriptionData.expressionType if asked.subscriptionData else None
-        if kind and kind != TAG:
-            remark = f"The broker does not support consumer to filter message by {kind[:32]}"
-            raise RemoteError(Response.SYSTEM_ERROR, remark)
+        wanted = asked.subscriptionData
+        if wanted and wanted.expressionType not in (None, "", TAG):
+            select(wanted.subString, wanted.expressionType, self._settings)  # its error says where the fault is
         return Answer()
 
     def _list(self, call: Call) -> Answer:

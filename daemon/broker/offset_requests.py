@@ -5,6 +5,9 @@ Owns the requests 14, 15, 29, 30, 31, 32 and OFFSET_SLOTS. It does not know mess
 A query never creates anything; a commit and OFFSET_SLOTS create the group and the place of its progress. What 14
 answers for a group that never committed is RocketMQ's rule, on which its clients' "consume from where" rests: 0 while
 the queue still starts at 0, otherwise "not found".
+
+29 answers the first message at or after a time. When all are older: the last one to who does not name a boundary, as
+4.9 does whose clients know it; to who does, 5.x, the next offset (LOWER). UPPER is the last message not after the time.
 """
 
 from __future__ import annotations
@@ -92,7 +95,16 @@ class OffsetRequests:
     def _search(self, call: Call) -> Answer:
         time_ms = number_of(call.ext, "timestamp", least=-1)
         queue = self._queue_or_none(call)
-        return _offset(self._tables.search_time(queue, max(0, time_ms)) if queue is not None else 0)
+        if queue is None:
+            return _offset(0)
+        boundary = call.ext.get("boundaryType", "").upper()
+        is_upper = boundary == "UPPER"
+        found = self._tables.search_time(queue, max(0, time_ms) + is_upper)
+        if not call.connection.is_local and (is_upper or not boundary):
+            bounds = self._tables.queue_bounds(queue)
+            found = min(found, bounds.offset_max) - (is_upper or found >= bounds.offset_max)
+            found = max(found, bounds.offset_min)
+        return _offset(found)
 
     def _max(self, call: Call) -> Answer:
         queue = self._queue_or_none(call)

@@ -11,7 +11,7 @@ nor who is woken how.
     offset below the first one           21   the first one                     OFFSET_TOO_SMALL
     offset = the next one                19   unchanged; may be held            OFFSET_OVERFLOW_ONE
     offset beyond it                     21   the next one                      OFFSET_OVERFLOW_BADLY
-    messages, none with these tags       20   behind what was looked at         NO_MATCHED_MESSAGE
+    messages, none is selected           20   behind what was looked at         NO_MATCHED_MESSAGE
     messages                              0   behind the last one               FOUND
 
 A pull that may wait is held instead of answered with 19, and read again when its queue has news.
@@ -33,9 +33,9 @@ from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.message_id import host_bytes
 from shmq.daemon.broker.pull_header import PullHeader, pull_fields, read_pull_header
 from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Part, later
+from shmq.daemon.broker.selection import TAG, Selection, select
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
-from shmq.daemon.broker.tag_filter import TAG, hashes_of
 from shmq.daemon.broker.topic_creation import PERM_READ, ensure_topic
 from shmq.errors import FilterSyntaxError, InvalidName, RemoteError, ShmqError
 from shmq.message import check_group
@@ -83,9 +83,9 @@ class Pulling(Part):
         """Answer a pull, or hold it."""
         header = read_pull_header(call.ext)
         topic = self._checked_topic(call, header)
-        tags = self._tags(header)
+        wanted = self._wanted(header)
         queue = topic.queues[header.queue_id]
-        answer, next_offset = self._read(queue, header.queue_offset, header.count_max, tags)
+        answer, next_offset = self._read(queue, header.queue_offset, header.count_max, wanted)
         if header.commits:
             self._commit(header, queue)
         if answer.code == Response.PULL_NOT_FOUND and header.suspends and header.suspend_ms > 0:
@@ -101,7 +101,7 @@ class Pulling(Part):
         topic = self._tables.topic(header.topic)
         if topic is None:
             raise RemoteError(
-                Response.TOPIC_NOT_EXIST, f"topic[{header.topic[:127]}] not exist, apply first please!{_ADVICE}"
+                Response.TOPIC_NOT_EXIST, f"topic[{header.topic[:127]}] not exist, apply first please! {_ADVICE}"
             )
         if not topic.perm & PERM_READ:
             raise RemoteError(Response.NO_PERMISSION, f"the topic[{topic.name}] pulling message is forbidden")
@@ -123,22 +123,19 @@ class Pulling(Part):
         elif not self._groups.of(group).consumeEnable:
             raise RemoteError(Response.NO_PERMISSION, f"subscription group no permission, {group}")
 
-    def _tags(self, header: PullHeader) -> tuple[int, ...] | None:
-        """The hashes of the tags that are wanted: as the request says, or as the group's heartbeats said."""
+    def _wanted(self, header: PullHeader) -> Selection:
+        """What is selected: as the request says, or as the group's heartbeats said."""
         expression, kind = header.expression, header.expression_type
         if not header.has_subscription:
             expression, kind = self._subscribed(header)
-        if kind != TAG:
-            raise RemoteError(
-                Response.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind[:32]}"
-            )
         try:
-            if len(expression) > self._settings.expression_characters_max:
-                raise FilterSyntaxError(f"a subscription of {len(expression)} characters")
-            return hashes_of(expression)
+            return select(expression, kind, self._settings)
         except FilterSyntaxError as error:
-            remark = "parse the consumer's subscription failed"
-            raise RemoteError(Response.SUBSCRIPTION_PARSE_FAILED, remark) from error
+            if header.has_subscription or kind == TAG:
+                code, remark = Response.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+            else:  # RocketMQ's brokers keep no expression of a heartbeat that they could not compile
+                code, remark = Response.FILTER_DATA_NOT_EXIST, "The broker's consumer filter data is not exist!"
+            raise RemoteError(code, f"{remark}: {error}") from error
 
     def _subscribed(self, header: PullHeader) -> tuple[str, str]:
         group = self._registry.consumer_group(header.group)
@@ -156,7 +153,7 @@ class Pulling(Part):
 
     # -- reading
 
-    def _read(self, queue: int, offset: int, count_max: int, tags: tuple[int, ...] | None) -> tuple[Answer, int]:
+    def _read(self, queue: int, offset: int, count_max: int, wanted: Selection) -> tuple[Answer, int]:
         """The answer for what a queue has at an offset, and where to go on."""
         bounds = self._tables.queue_bounds(queue)
         low, high = bounds
@@ -173,7 +170,14 @@ class Pulling(Part):
         else:
             limits = self._settings
             count_max = max(1, min(count_max, limits.pull_count_max))
-            pulled = self._log.read(queue, offset, count_max=count_max, bytes_max=limits.pull_bytes_max, tags=tags)
+            pulled = self._log.read(
+                queue,
+                offset,
+                count_max=count_max,
+                bytes_max=limits.pull_bytes_max,
+                tags=wanted.tags,
+                where=wanted.where,
+            )
             following, body = pulled.next_offset, pulled.body
             if pulled.record_count:
                 code, status = Response.SUCCESS, "FOUND"
@@ -240,7 +244,7 @@ class Pulling(Part):
 
     def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
         """Under synchronous flush a message is visible when it is on disk."""
-        return self.arrived(tuple(self.holding.offsets), now_ms) if self._settings.wait_durable else ()
+        return self.arrived(tuple(self.holding.queues), now_ms) if self._settings.wait_durable else ()
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """Answer those whose time is over."""
@@ -257,8 +261,7 @@ class Pulling(Part):
         answer, next_offset = self._again(held)
         if answer.code in _NOT_FOUND and not is_over:
             if next_offset != held.next_offset:
-                held.next_offset = next_offset
-                self.holding.moved(held.queue)
+                self.holding.move(held, next_offset)
             return []
         self.holding.remove(held)
         return later(held.call, answer)
@@ -267,10 +270,10 @@ class Pulling(Part):
         header = read_pull_header(held.call.ext)
         try:
             topic = self._checked_topic(held.call, header)
-            tags = self._tags(header)
+            wanted = self._wanted(header)
             if topic.queues[header.queue_id] != held.queue:
                 return Answer(code=Response.PULL_NOT_FOUND, remark="NO_MATCHED_LOGIC_QUEUE", ext=_nothing()), 0
-            answer, next_offset = self._read(held.queue, held.next_offset, header.count_max, tags)
+            answer, next_offset = self._read(held.queue, held.next_offset, header.count_max, wanted)
         except ShmqError as error:
             # Answered here: others that wait for the same news must not wait for this one's trouble.
             return Answer(code=error.code, remark=getattr(error, "remark", str(error))), held.next_offset

@@ -3,9 +3,9 @@
 Owns the checks of a send in RocketMQ's order, what is stored for it and what is answered. It does not know bytes on the
 wire, nor how a message gets into the log.
 
-    topic name · forbidden topic · topic exists or is created · queue id · retries used up · transaction · log
+    topic name · forbidden topic · topic exists or is created · queue id · retries used up · log
 
-Every answer, an error too, carries MSG_REGION and TRACE_ON, because RocketMQ's clients read them unasked.
+The first message of a transaction becomes a half (`half.py`); a message that is tried again is none, whatever it says.
 
 Under synchronous flush the answer is held until the message is on disk, unless it says WAIT=false.
 """
@@ -20,11 +20,13 @@ from shmq.daemon.broker.dead_letters import DeadLetters
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.flush_wait import FlushWait
 from shmq.daemon.broker.group_settings import GroupSettings
+from shmq.daemon.broker.half import half_of, is_prepared
 from shmq.daemon.broker.log import Log, NewRecord, Stored
 from shmq.daemon.broker.message_id import host_bytes, offset_message_id
 from shmq.daemon.broker.property_text import property_of, with_properties
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part
 from shmq.daemon.broker.schedule import route_of
+from shmq.daemon.broker.send_answer import ANSWER_EXT, sent_ext
 from shmq.daemon.broker.send_header import SendHeader
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
@@ -32,15 +34,15 @@ from shmq.daemon.broker.topic_creation import create_by_send, ensure_topic
 from shmq.delay_levels import DELAY, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, ShmqError, StoreError
 from shmq.message import RETRY_PREFIX, check_group, check_topic, dead_letter_topic
+from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response
 
-_ANSWER_EXT = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 FORBIDDEN_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
+        transaction.HALF_TOPIC,
+        transaction.OP_TOPIC,
+        transaction.GIVEN_UP_TOPIC,
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
     }
@@ -48,16 +50,16 @@ FORBIDDEN_TOPICS = frozenset(
 _ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 _V3_4_9 = 121  # from here on a client says itself after how many tries it gives up
 _DEAD_LETTER_QUEUES = 1
-_WAIT, _CLUSTER, _CRC, _TRANSACTION = "WAIT", "CLUSTER", "__CRC32#", "TRAN_MSG"
+_WAIT, _CLUSTER, _CRC = "WAIT", "CLUSTER", "__CRC32#"
 _REWRITTEN = tuple(f"{key}\x01".encode() for key in (_WAIT, _CLUSTER, _CRC))
 _UNKNOWN_HOST = Address("127.0.0.1", 0)
 
 
-class _Refusal(Exception):
-    """A send that is answered with a code."""
+class SendRefusal(Exception):
+    """A send that is answered with a code, before anything was stored."""
 
     def __init__(self, code: int, remark: str) -> None:
-        self.answer = Answer(code=code, remark=remark, ext=dict(_ANSWER_EXT))
+        self.answer = Answer(code=code, remark=remark, ext=dict(ANSWER_EXT))
 
 
 @dataclass(slots=True)
@@ -126,10 +128,31 @@ class Sending(Part):
         try:
             target = self._target(call, header)
             return self._send_batch(call, header, target) if header.is_batch else self._send_one(call, header, target)
-        except _Refusal as refusal:
+        except SendRefusal as refusal:
             return refusal.answer
         except ShmqError as error:
-            return self._failed(error)
+            return self.failed(error)
+
+    def store_reply(self, call: Call, header: SendHeader, queue_id: int | None) -> Answer:
+        """Store a reply in `queue_id`, or in the queue it names, and return what a send is answered, without waiting.
+
+        Raises:
+            SendRefusal: a check of a send says no.
+        """
+        target = self._target(call, header)
+        if queue_id is not None:
+            if queue_id >= target.topic.read_queues:
+                raise SendRefusal(
+                    Response.SYSTEM_ERROR,
+                    f"the reply is for queue {queue_id}, {_shown(target.topic)} has no such queue",
+                )
+            target.queue_id = queue_id
+        try:
+            answer = self._send_one(call, header, target, may_wait=False)
+        except ShmqError as error:
+            return self.failed(error)
+        assert answer is not None
+        return answer
 
     # -- checks, in RocketMQ's order
 
@@ -139,7 +162,7 @@ class Sending(Part):
             topic = self._checked_topic(call, header)
         queue_id, queues = header.queue_id, max(topic.read_queues, topic.write_queues)
         if queue_id >= queues:
-            raise _Refusal(
+            raise SendRefusal(
                 Response.SYSTEM_ERROR,
                 f"request queueId[{queue_id}] is illegal, {_shown(topic)} Producer: {call.connection.remote}",
             )
@@ -151,7 +174,7 @@ class Sending(Part):
         """The slow way of topics that do not exist, or may not be sent to."""
         name = header.topic
         if not name.strip():
-            raise _Refusal(Response.SYSTEM_ERROR, "The specified topic is blank.")
+            raise SendRefusal(Response.SYSTEM_ERROR, "The specified topic is blank.")
         try:
             check_topic(name)
         except InvalidName as error:
@@ -160,14 +183,14 @@ class Sending(Part):
                 if "characters, " in str(error)
                 else "contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
             )
-            raise _Refusal(Response.SYSTEM_ERROR, f"The specified topic {what}") from error
+            raise SendRefusal(Response.SYSTEM_ERROR, f"The specified topic {what}") from error
         if name in FORBIDDEN_TOPICS:
-            raise _Refusal(Response.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+            raise SendRefusal(Response.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
         topic = create_by_send(
             self._tables, name, header.default_topic, header.default_queues, is_unit_mode=header.is_unit_mode
         )
         if topic is None:
-            raise _Refusal(Response.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{_ADVICE}")
+            raise SendRefusal(Response.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{_ADVICE}")
         return topic
 
     def _given_up(self, call: Call, header: SendHeader, target: _Target) -> bool:
@@ -179,7 +202,7 @@ class Sending(Part):
             self._tables.group_put(check_group(group))
         except InvalidName as error:
             remark = f"subscription group not exist, {group} {_ADVICE}"
-            raise _Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark) from error
+            raise SendRefusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark) from error
         most = header.max_reconsume_times if call.command.version >= _V3_4_9 else None
         if header.reconsume_times < (self._groups.of(group).retryMaxTimes if most is None else most):
             return False
@@ -188,15 +211,16 @@ class Sending(Part):
         return True
 
     def _refuse_transaction(self, call: Call, properties: bytes) -> None:
-        if b"TRAN_MSG\x01" in properties and (property_of(properties, _TRANSACTION) or "").lower() == "true":
-            host = self._address(call).host
-            raise _Refusal(Response.NO_PERMISSION, f"the broker[{host}] sending transaction message is forbidden")
+        if is_prepared(properties):
+            host = self.address(call).host
+            remark = f"the broker[{host}] sending transaction message is forbidden: a batch is no part of one"
+            raise SendRefusal(Response.NO_PERMISSION, remark)
 
     # -- storing
 
-    def _send_one(self, call: Call, header: SendHeader, target: _Target) -> Answer | None:
+    def _send_one(self, call: Call, header: SendHeader, target: _Target, *, may_wait: bool = True) -> Answer | None:
         properties = header.properties
-        waits = self._settings.wait_durable and property_of(properties, _WAIT) != "false"
+        waits = may_wait and self._settings.wait_durable and property_of(properties, _WAIT) != "false"
         record = NewRecord(
             call.command.body,
             self._stored_properties(properties),
@@ -211,10 +235,14 @@ class Sending(Part):
         if has_given_up:
             record.properties = with_properties(record.properties, {DELAY: "0"})
             asked = target.queue_id
-        self._refuse_transaction(call, properties)
         self._check_size(len(record.body), len(properties))
         topic, queue_id = target.topic, target.queue_id
-        if b"DELAY\x01" in record.properties:
+        if is_prepared(properties) and not header.reconsume_times:
+            ensure_topic(self._tables, transaction.OP_TOPIC, queues=transaction.QUEUES)
+            record = half_of(record, topic.name, queue_id)
+            topic = ensure_topic(self._tables, transaction.HALF_TOPIC, queues=transaction.QUEUES)
+            queue_id = transaction.QUEUE_ID
+        elif b"DELAY\x01" in record.properties:
             route = route_of(record, topic.name, queue_id, self._levels)
             if route.is_delayed:
                 topic = ensure_topic(self._tables, route.topic, queues=self._levels.count)
@@ -251,7 +279,7 @@ class Sending(Part):
         return properties + self._cluster
 
     def _stored(self, call: Call, queue: int, queue_id: int, stored: Sequence[Stored], *, waits: bool) -> Answer | None:
-        address = self._address(call)
+        address = self.address(call)
         ids = (offset_message_id(address, each.log_position) for each in stored)
         answer = Answer(
             ext=sent_ext(",".join(ids), str(queue_id), str(stored[0].queue_offset) if stored else "0"),
@@ -263,7 +291,8 @@ class Sending(Part):
         answer.effects = self._arrived((queue,), call.now_ms)
         return answer
 
-    def _address(self, call: Call) -> Address:
+    def address(self, call: Call) -> Address:
+        """Return where messages of this connection say they are stored."""
         return self._settings.advertised or call.connection.local or _UNKNOWN_HOST
 
     # -- what goes wrong
@@ -272,30 +301,25 @@ class Sending(Part):
         if body_bytes > self._settings.message_bytes_max or properties_bytes > self._settings.properties_bytes_max:
             raise self._illegal()
 
-    def _illegal(self) -> _Refusal:
-        return _Refusal(
+    def _illegal(self) -> SendRefusal:
+        return SendRefusal(
             Response.MESSAGE_ILLEGAL,
             "the message is illegal, maybe msg body or properties length not matched. "
             f"msg body length limit {self._settings.message_bytes_max}B, msg properties length limit 32KB.",
         )
 
-    def _failed(self, error: ShmqError) -> Answer:
-        """The answer for what the log, or a field, refused."""
+    def failed(self, error: ShmqError) -> Answer:
+        """Return the answer for what the log, or a field, refused."""
         if isinstance(error, MessageTooLarge):
             return self._illegal().answer
         if isinstance(error, BrokerBusy):
             remark = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
-            return Answer(code=Response.SYSTEM_ERROR, remark=remark, ext=dict(_ANSWER_EXT))
+            return Answer(code=Response.SYSTEM_ERROR, remark=remark, ext=dict(ANSWER_EXT))
         if isinstance(error, (SegmentFull, StoreError)) or error.code == Response.SERVICE_NOT_AVAILABLE:
             remark = f"service not available now. {error}"
-            return Answer(code=Response.SERVICE_NOT_AVAILABLE, remark=remark, ext=dict(_ANSWER_EXT))
+            return Answer(code=Response.SERVICE_NOT_AVAILABLE, remark=remark, ext=dict(ANSWER_EXT))
         code = error.code if error.code == Response.TOPIC_NOT_EXIST else Response.SYSTEM_ERROR
-        return Answer(code=code, remark=str(error), ext=dict(_ANSWER_EXT))
-
-
-def sent_ext(message_id: str, queue_id: str, queue_offset: str) -> dict[str, str]:
-    """Return the header fields of the answer to a send that succeeded."""
-    return {**_ANSWER_EXT, "msgId": message_id, "queueId": queue_id, "queueOffset": queue_offset}
+        return Answer(code=code, remark=str(error), ext=dict(ANSWER_EXT))
 
 
 def cluster_text(cluster: str) -> bytes:

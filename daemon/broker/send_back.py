@@ -113,7 +113,9 @@ class SendBack(Part):
         is_new = self._tables.topic(name) is None
         topic = self._topic(name, settings.retryQueueNums, _UNIT_RETRY_FLAG if flag_of(ext, "unitMode") else 0)
         record = self._record(position)
-        tries = max(record.reconsume_times, number_of(ext, "attempt", most=INT32_MAX, default=1) - 1)
+        tries = record.reconsume_times
+        if "attempt" in ext:
+            tries = max(tries, number_of(ext, "attempt", most=INT32_MAX) - 1)
         most = settings.retryMaxTimes
         if call.command.version >= _V3_4_9:
             most = number_of(ext, "maxReconsumeTimes", least=-INT32_MAX, most=INT32_MAX, default=most)

@@ -1,4 +1,4 @@
-"""The header of a send, under its long names (10) and its short ones (310, 320).
+"""The header of a send, under its long names (10, 324) and its short ones (310, 320, 325).
 
 Owns names, types and defaults of its fields. It does not know what is done with a message.
 
@@ -27,6 +27,7 @@ _TRUE = ("true", "1")  # the C++ client writes 1
 
 
 class _Names(NamedTuple):
+    producer_group: str
     topic: str
     default_topic: str
     default_queues: str
@@ -42,6 +43,7 @@ class _Names(NamedTuple):
 
 
 _LONG = _Names(
+    "producerGroup",
     "topic",
     "defaultTopic",
     "defaultTopicQueueNums",
@@ -55,7 +57,8 @@ _LONG = _Names(
     "maxReconsumeTimes",
     "batch",
 )
-_SHORT = _Names(*"bcdefghijklm")
+_SHORT = _Names(*"abcdefghijklm")
+_LONG_CODES = (Request.SEND_MESSAGE, Request.SEND_REPLY_MESSAGE)
 
 
 class SendHeader:
@@ -65,7 +68,7 @@ class SendHeader:
 
     def __init__(self, code: int, ext: Mapping[str, str]) -> None:
         self._ext = ext
-        self._names = names = _LONG if code == Request.SEND_MESSAGE else _SHORT
+        self._names = names = _LONG if code in _LONG_CODES else _SHORT
         self.topic = ext.get(names.topic, "")
         self.is_batch = code == Request.SEND_BATCH_MESSAGE or ext.get(names.batch, "").lower() in _TRUE
 
@@ -119,6 +122,10 @@ class SendHeader:
     def is_unit_mode(self) -> bool:
         """Whether the client belongs to a deployment unit."""
         return self._ext.get(self._names.unit_mode, "").lower() in _TRUE
+
+    def long_fields(self) -> dict[str, str]:
+        """Return the fields that are there, as texts by their long names."""
+        return {long: self._ext[name] for long, name in zip(_LONG, self._names, strict=True) if name in self._ext}
 
     def _number(self, name: str, bounds: range = _INT32, *, missing: int | None = None) -> int:
         text = self._ext.get(name)

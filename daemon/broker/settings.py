@@ -11,6 +11,7 @@ from typing import Any
 
 from shmq.daemon.broker.requests import Address
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS
+from shmq.filter.sql import CHARACTERS_MAX
 from shmq.message import PROPERTIES_BYTES_MAX
 
 DEFAULT_QUEUES = 8
@@ -44,11 +45,16 @@ class BrokerSettings:
     suspend_ms_max: int = 120_000  # RocketMQ's clients ask for 15 or 20 s
     held_pulls_max: int = 20_000
     held_pulls_per_connection_max: int = 4096  # one client of a topic of 1024 queues holds as many
+    popped_per_queue_max: int = 10_000  # of one group, not settled; RocketMQ's popInflightMessageThreshold
     subscription_grace_ms: int = 600_000  # long enough to replace the members of a group one by one
     member_expiry_ms: int = 120_000  # RocketMQ's; its clients send a heartbeat every 30 s
     groups_per_client_max: int = 256
     topics_per_group_max: int = 1024
     members_per_group_max: int = 1024
-    expression_characters_max: int = 4096
+    expression_characters_max: int = CHARACTERS_MAX
+    property_filter: bool = True  # RocketMQ's enablePropertyFilter, off there
     client_id_characters_max: int = 255
+    transaction_timeout_ms: int = 6000  # RocketMQ's transactionTimeOut: a half message is asked about when it is older
+    transaction_interval_ms: int = 30_000  # RocketMQ 5's transactionCheckInterval
+    transaction_checks_max: int = 15  # RocketMQ's transactionCheckMax
     list_entries_max: int = 10_000  # topics, groups or queues in one administrative request or reply

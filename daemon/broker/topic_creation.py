@@ -15,7 +15,8 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
-from shmq.message import QUEUES_MAX, RETRY_PREFIX, check_topic
+from shmq.message import QUEUES_MAX, RETRY_PREFIX, SYSTEM_TOPICS, TRACE_TOPIC, check_topic
+from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
 
 AUTO_CREATE_TOPIC = "TBW102"
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
@@ -39,7 +40,15 @@ def _system_topics(settings: BrokerSettings) -> Iterator[_SystemTopic]:
     yield _SystemTopic(settings.broker_name, 1, _PERM_READ_WRITE | PERM_INHERIT)
     yield _SystemTopic("OFFSET_MOVED_EVENT", 1, _PERM_READ_WRITE)
     yield _SystemTopic(SCHEDULE_TOPIC, DelayLevels(settings.delay_levels).count, _PERM_READ_WRITE)
-    yield _SystemTopic(f"{settings.cluster}_REPLY_TOPIC", 1, _PERM_READ_WRITE)
+    if not settings.auto_create:  # else who traces makes it, as at a stock broker
+        yield _SystemTopic(TRACE_TOPIC, 1, _PERM_READ_WRITE)
+    yield _SystemTopic(reply_topic(settings.cluster), REPLY_QUEUES, _PERM_READ_WRITE)
+
+
+def system_topic_names(settings: BrokerSettings) -> frozenset[str]:
+    """Return the names no administrator may give to a topic, the broker's and its cluster's among them."""
+    own = {topic.name for topic in _system_topics(settings)} if settings.serves_tcp else set[str]()
+    return SYSTEM_TOPICS | own
 
 
 def make_system_topics(tables: Tables, settings: BrokerSettings) -> list[str]:

@@ -16,10 +16,10 @@ from shmq.daemon.broker.groups import GroupRegistry
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
-from shmq.daemon.broker.topic_creation import ensure_topic
+from shmq.daemon.broker.topic_creation import ensure_topic, system_topic_names
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import FlowControl, InvalidName, RemoteError, TopicNotFound, UsageError
-from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, check_topic, is_system_topic, nearest
+from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, TRACE_TOPIC, check_topic, is_system_topic, nearest
 from shmq.protocol.admin_body import TopicConfigList
 from shmq.protocol.body import (
     DataVersion,
@@ -32,6 +32,7 @@ from shmq.protocol.body import (
     topic_kind,
 )
 from shmq.protocol.codes import Request, Response, TopicKind
+from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
 
 _PERM_READ_WRITE = 6
 _PERM_MOST = 7  # read 4, write 2, inherit 1
@@ -64,6 +65,12 @@ class TopicRequests(Part):
         self._tables = tables
         self._registry = registry
         self._settings = settings
+        self._own_queues = {
+            SCHEDULE_TOPIC: DelayLevels(settings.delay_levels).count,
+            TRACE_TOPIC: 1,
+            reply_topic(settings.cluster): REPLY_QUEUES,
+        }
+        self._system_names = system_topic_names(settings)
 
     def handlers(self) -> dict[int, Handler]:
         """Return what is served here, by request code."""
@@ -77,9 +84,10 @@ class TopicRequests(Part):
 
     def _put(self, call: Call) -> Answer:
         ext = call.ext
-        if ext.get("topic") == SCHEDULE_TOPIC and call.connection.is_local and flag_of(ext, "onlyIfMissing"):
-            return self._ensure_schedule()
-        name = _own_topic(text_of(ext, "topic"))
+        is_ours = ext.get("topic") in self._own_queues
+        if is_ours and call.connection.is_local and flag_of(ext, "onlyIfMissing"):
+            return self._ensure_own(ext["topic"])
+        name = self._name_for_topic(text_of(ext, "topic"))
         default = self._settings.default_queues
         write_queues = _queues(number_of(ext, "writeQueueNums", most=INT32_MAX, default=default))
         read_queues = _queues(number_of(ext, "readQueueNums", most=INT32_MAX, default=write_queues))
@@ -97,10 +105,10 @@ class TopicRequests(Part):
         created = {"created": "false" if known else "true"} if call.connection.is_local else {}
         return Answer(ext=created, changed_groups=self._registry.subscribers(name))
 
-    def _ensure_schedule(self) -> Answer:
-        """A local producer stores a delayed message, and this broker has never had one."""
-        known = self._tables.topic(SCHEDULE_TOPIC)
-        ensure_topic(self._tables, SCHEDULE_TOPIC, queues=DelayLevels(self._settings.delay_levels).count)
+    def _ensure_own(self, name: str) -> Answer:
+        """A local client delays, traces or asks, and this broker has never had such a message."""
+        known = self._tables.topic(name)
+        ensure_topic(self._tables, name, queues=self._own_queues[name])
         return Answer(ext={"created": "false" if known else "true"})
 
     def _put_list(self, call: Call) -> Answer:
@@ -110,7 +118,7 @@ class TopicRequests(Part):
             raise FlowControl(f"{len(configs)} topics in one request; {most} are allowed")
         changed: dict[str, None] = {}
         for config in configs:  # all are looked at before any is made
-            _own_topic(config.topicName)
+            self._name_for_topic(config.topicName)
             _queues(config.writeQueueNums)
             _queues(config.readQueueNums)
             if not 0 <= config.perm <= _PERM_MOST or not 0 <= config.topicSysFlag <= INT32_MAX:
@@ -128,7 +136,7 @@ class TopicRequests(Part):
         return Answer(changed_groups=tuple(changed))
 
     def _delete(self, call: Call) -> Answer:
-        name = _own_topic(text_of(call.ext, "topic"))
+        name = self._name_for_topic(text_of(call.ext, "topic"))
         if not call.connection.is_local and self._tables.topic(name) is None:
             return Answer()  # RocketMQ finds nothing wrong with it
         find_topic(self._tables, name, broker_name=self._settings.broker_name)
@@ -146,18 +154,18 @@ class TopicRequests(Part):
         table = {topic.name: _config(topic) for topic in self._tables.topics()}
         return Answer(body=encode_body(TopicTable(table, DataVersion(counter=self._tables.version))))
 
-
-def _own_topic(name: str) -> str:
-    try:
-        check_topic(name)
-    except InvalidName as error:
-        error.code = Response.SYSTEM_ERROR  # as RocketMQ answers
-        raise
-    if is_system_topic(name):
-        conflict = UsageError(f"The topic[{name}] is conflict with system topic.", hint="choose another name")
-        conflict.code = Response.SYSTEM_ERROR
-        raise conflict
-    return name
+    def _name_for_topic(self, name: str) -> str:
+        """Return a name that an administrator may give to a topic."""
+        try:
+            check_topic(name)
+        except InvalidName as error:
+            error.code = Response.SYSTEM_ERROR  # as RocketMQ answers
+            raise
+        if is_system_topic(name) or name in self._system_names:
+            conflict = UsageError(f"The topic[{name}] is conflict with system topic.", hint="choose another name")
+            conflict.code = Response.SYSTEM_ERROR
+            raise conflict
+        return name
 
 
 def _queues(count: int) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
-from shmq.message import SYSTEM_TOPICS, is_system_topic
+from shmq.daemon.broker.topic_creation import system_topic_names
+from shmq.message import is_system_topic
 from shmq.protocol.admin_body import TopicList
 from shmq.protocol.body import encode_body
 from shmq.protocol.codes import Request
@@ -32,7 +33,7 @@ class UpkeepRequests(Part):
         }
 
     def _system_topics(self, call: Call) -> Answer:
-        own = {self._settings.cluster, self._settings.broker_name, *SYSTEM_TOPICS}
+        own = {self._settings.cluster, self._settings.broker_name, *system_topic_names(self._settings)}
         own.update(name for name in self._tables.topic_names() if is_system_topic(name))
         return Answer(body=encode_body(TopicList(sorted(own))))
 

@@ -56,8 +56,8 @@ class WorkerLogic:
 
     @property
     def wanted(self) -> Wanted:
-        """What has to happen to the log for somebody here."""
-        return Wanted(dict(self._pulling.holding.offsets), self._sending.wanted_end)
+        """What has to happen to the log for somebody here; whoever asks watches it from now on."""
+        return Wanted(self._pulling.holding.watch(), self._sending.wanted_end)
 
     @property
     def wanted_version(self) -> object:

@@ -8,6 +8,7 @@ is not, and that object is opened by `async with`, by `await`, or by its first u
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -16,10 +17,11 @@ from typing import Any, TypeVar, Unpack
 from shmq.aio.admin import Admin
 from shmq.aio.consumer import PullConsumer, SimpleConsumer, Subscription
 from shmq.aio.listener import Listener, Listeners
-from shmq.aio.message import Slot
+from shmq.aio.message import Message, Slot
 from shmq.aio.offload import Face, offload
 from shmq.aio.producer import Producer
-from shmq.aio.sending import BatchArguments, ReserveArguments, SendArguments, Sending
+from shmq.aio.replier import replying
+from shmq.aio.sending import BatchArguments, RequestArguments, ReserveArguments, SendArguments, Sending
 from shmq.aio.topic import Topic
 from shmq.client import options
 from shmq.client.codec import Codec
@@ -38,31 +40,35 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 ValueT = TypeVar("ValueT")
 
 
-def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT) -> Connection:
+def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False) -> Connection:
     """Return a connection that opens with `async with`, with `await`, or on first use; see `shmq.connect`.
 
     Example:
         >>> async with connect() as mq:                                        # doctest: +SKIP
         ...     await mq.send("orders", b"42 apples", tag="fruit")
     """
-    return Connection(locate(url), timeout=timeout)
+    return Connection(locate(url), timeout=timeout, trace=trace)
 
 
 class Connection(Face[SyncConnection]):
     """Everything a process does with one broker, from an event loop. Made by `shmq.aio.connect()`."""
 
-    def __init__(self, place: Place | RemotePlace, *, timeout: float = options.CONNECT_TIMEOUT) -> None:
+    def __init__(
+        self, place: Place | RemotePlace, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False
+    ) -> None:
         super().__init__(self._connect)
         self.place = place
         self._timeout = timeout
+        self._trace = trace
         self._sending: Sending | None = None
         self._listeners = Listeners()
         self._closed = False
+        self._asked: set[str] = set()
 
     async def _connect(self) -> SyncConnection:
         if self._closed:
             raise UsageError("the connection is closed", hint="connect again with shmq.aio.connect()")
-        return await offload(SyncConnection, self.place, timeout=self._timeout)
+        return await offload(SyncConnection, self.place, timeout=self._timeout, trace=self._trace)
 
     def _opened(self, made: SyncConnection) -> None:
         self._sending = Sending(made, made, self._timeout)
@@ -122,6 +128,43 @@ class Connection(Face[SyncConnection]):
         assert self._sending is not None
         return self._sending.reserve(topic, size, **arguments)
 
+    # -- requests and replies
+    async def request(
+        self, topic: str, body: Any, *, timeout: float | None = None, **arguments: Unpack[RequestArguments]
+    ) -> Message:
+        """Send a message that somebody is to answer, and return the answer; see `shmq.Connection.request`."""
+        made = await self._open()
+        begin = functools.partial(
+            made._live().requests.begin, topic, body, self._timeout if timeout is None else timeout, **arguments
+        )
+        # The first request may have to ask the broker for its topics.
+        future = begin() if topic in self._asked else await offload(begin)
+        reply = await asyncio.wrap_future(future)
+        self._asked.add(topic)
+        return Message(reply)
+
+    def replier(
+        self,
+        topic: str,
+        *,
+        group: str,
+        tags: str | Sequence[str] | None = None,
+        where: str | None = None,
+        threads: int = 1,
+        attempts_max: int = options.ATTEMPTS_MAX,
+        codec: Decode | None = None,
+    ) -> Callable[[FunctionT], FunctionT]:
+        """Decorate a coroutine function that answers requests; see `shmq.Connection.replier`."""
+        listen = self.listener(
+            topic, group=group, tags=tags, where=where, threads=threads, attempts_max=attempts_max, codec=codec
+        )
+
+        def decorate(function: FunctionT) -> FunctionT:
+            listen(replying(self._link, function))
+            return function
+
+        return decorate
+
     # -- making things
     def producer(self, *, group: str | None = None, timeout: float | None = None) -> Producer:
         """Return a producer with a timeout of its own, and `send_nowait`."""
@@ -137,6 +180,7 @@ class Connection(Face[SyncConnection]):
         *,
         group: str | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         auto_ack: bool = False,
         model: Model = "clustering",
         start: PositionLike | None = None,
@@ -149,6 +193,7 @@ class Connection(Face[SyncConnection]):
             topic=topic,
             group=group,
             tags=tags,
+            where=where,
             auto_ack=auto_ack,
             model=model,
             start=start,
@@ -163,6 +208,7 @@ class Connection(Face[SyncConnection]):
         *,
         group: str,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         invisible: float = options.INVISIBLE,
         start: PositionLike | None = None,
         attempts_max: int | None = None,
@@ -174,6 +220,7 @@ class Connection(Face[SyncConnection]):
             topic=topic,
             group=group,
             tags=tags,
+            where=where,
             invisible=invisible,
             start=start,
             attempts_max=attempts_max,
@@ -187,12 +234,13 @@ class Connection(Face[SyncConnection]):
         *,
         group: str | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         start: PositionLike = "begin",
         codec: Decode | None = None,
     ) -> PullConsumer:
         """Return a consumer that reads every queue from where it is told."""
         call = functools.partial(
-            SyncConnection.pull_consumer, topic=topic, group=group, tags=tags, start=start, codec=codec
+            SyncConnection.pull_consumer, topic=topic, group=group, tags=tags, where=where, start=start, codec=codec
         )
         return PullConsumer(topic, group, self._maker(call))
 
@@ -207,6 +255,7 @@ class Connection(Face[SyncConnection]):
         queue_id: int | None = None,
         offset: int | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         limit: int = options.BROWSE_MAX,
     ) -> list[SyncMessage]:
         """Look at stored messages without consuming them; arguments as for `shmq.Connection.browse`."""
@@ -220,6 +269,7 @@ class Connection(Face[SyncConnection]):
             queue_id=queue_id,
             offset=offset,
             tags=tags,
+            where=where,
             limit=limit,
         )
         return await offload(call, await self._open())
@@ -234,6 +284,7 @@ class Connection(Face[SyncConnection]):
         *,
         group: str,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         threads: int = 1,
         ordered: bool = False,
         start: PositionLike | None = None,
@@ -245,7 +296,9 @@ class Connection(Face[SyncConnection]):
         Args:
             threads: how many messages may be handled at once, as tasks.
         """
-        spec = consumer_spec(topic, group, tags, "clustering", start, attempts_max=attempts_max, codec=codec)
+        spec = consumer_spec(
+            topic, group, tags, "clustering", start, where=where, attempts_max=attempts_max, codec=codec
+        )
 
         def decorate(function: FunctionT) -> FunctionT:
             self._listeners.add(Listener(spec, function, threads=threads, ordered=ordered))

@@ -99,13 +99,21 @@ class Listener:
             task.result()  # raises what the function must not raise: KeyboardInterrupt and the like
 
     async def _call(self, consumer: PushConsumer, message: SyncMessage) -> None:
+        tracer = consumer._connection._tracer
+        if tracer is None:
+            consumed = await self._consume(consumer, message)
+        else:
+            with tracer.consuming(self.spec.group, message) as outcome:
+                consumed = await self._consume(consumer, message)
+                outcome.append(consumed)
+        self._lanes.finish(message, consumed=consumed)
+
+    async def _consume(self, consumer: PushConsumer, message: SyncMessage) -> bool:
         try:
             outcome = await self.function(Message(message))
         except BaseException as error:
-            consumed = settle_failed(consumer, message, error)
-        else:
-            consumed = settle(consumer, message, outcome)
-        self._lanes.finish(message, consumed=consumed)
+            return settle_failed(consumer, message, error)
+        return settle(consumer, message, outcome)
 
 
 class Listeners:

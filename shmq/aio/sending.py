@@ -44,6 +44,17 @@ class SendArguments(TypedDict, total=False):
     delay_level: int | None
 
 
+class RequestArguments(TypedDict, total=False):
+    """Keyword arguments of `request` beside the timeout."""
+
+    tag: str | None
+    key: str | None
+    keys: Iterable[str] | None
+    properties: Mapping[str, str] | None
+    message_group: str | None
+    queue_id: int | None
+
+
 class BatchArguments(TypedDict, total=False):
     """Keyword arguments of `send_batch`."""
 
@@ -144,6 +155,8 @@ class Sending:
     def _fast_for(self, topic: str) -> CoreProducer | None:
         """A producer that never waits, once the topic is known: looking it up may ask the broker."""
         session = self._link._session
+        if self._link._tracer is not None:
+            return None  # traced sends have a frame of their own
         if session is None or topic not in self._known or not isinstance(session, Session):
             return None
         if session is not self._session:

@@ -45,21 +45,34 @@ class Topic(Generic[ValueT]):
         *,
         group: str | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         auto_ack: bool = False,
         model: Model = "clustering",
         start: PositionLike | None = None,
     ) -> Subscription:
         """Subscribe; messages have a `value`."""
         return self._connection.subscribe(
-            self.name, group=group, tags=tags, auto_ack=auto_ack, model=model, start=start, codec=self.codec.decode
+            self.name,
+            group=group,
+            tags=tags,
+            where=where,
+            auto_ack=auto_ack,
+            model=model,
+            start=start,
+            codec=self.codec.decode,
         )
 
     def simple_consumer(
-        self, *, group: str, tags: str | Sequence[str] | None = None, invisible: float = options.INVISIBLE
+        self,
+        *,
+        group: str,
+        tags: str | Sequence[str] | None = None,
+        where: str | None = None,
+        invisible: float = options.INVISIBLE,
     ) -> SimpleConsumer:
         """Return a simple consumer whose messages have a `value`."""
         return self._connection.simple_consumer(
-            self.name, group=group, tags=tags, invisible=invisible, codec=self.codec.decode
+            self.name, group=group, tags=tags, where=where, invisible=invisible, codec=self.codec.decode
         )
 
     def pull_consumer(self, *, group: str | None = None, start: PositionLike = "begin") -> PullConsumer:
@@ -71,12 +84,13 @@ class Topic(Generic[ValueT]):
         *,
         group: str,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         threads: int = 1,
         ordered: bool = False,
     ) -> Callable[[FunctionT], FunctionT]:
         """Decorate a coroutine function that is called with each message."""
         return self._connection.listener(
-            self.name, group=group, tags=tags, threads=threads, ordered=ordered, codec=self.codec.decode
+            self.name, group=group, tags=tags, where=where, threads=threads, ordered=ordered, codec=self.codec.decode
         )
 
     def __repr__(self) -> str:

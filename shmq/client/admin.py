@@ -18,7 +18,7 @@ from shmq.message import (
     check_group,
     check_topic,
     dead_letter_topic,
-    is_system_topic,
+    is_broker_topic,
 )
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class TopicInfo(NamedTuple):
     @property
     def is_system(self) -> bool:
         """Whether the broker made it for its own use."""
-        return is_system_topic(self.name) or self.name.startswith("%")
+        return is_broker_topic(self.name, self.perm) or self.name.startswith("%")
 
 
 class DeadLetter:

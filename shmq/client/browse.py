@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmq.client import options
 from shmq.client.position import BEGIN, Kind, Position, parse_moment
+from shmq.client.wanted import Wanted
 from shmq.errors import OffsetOutOfRange, UsageError
 from shmq.message import check_topic
 
@@ -55,7 +56,7 @@ class Wish(NamedTuple):
     """What is looked for in queues; see `wish_of`."""
 
     topic: str
-    tags: tuple[str, ...] = ()
+    wanted: Wanted = Wanted()
     begin_ms: int | None = None
     end_ms: int | None = None
     queue_id: int | None = None
@@ -64,13 +65,14 @@ class Wish(NamedTuple):
 
     def wants(self, message: Message) -> bool:
         """Whether a message that was read belongs to the answer."""
-        return not self.tags or message.tag in self.tags
+        tags, where = self.wanted.tags, self.wanted.filter
+        return (not tags or message.tag in tags) and (where is None or where.matches(message))
 
 
 def wish_of(
     topic: str,
     *,
-    tags: tuple[str, ...] = (),
+    wanted: Wanted = Wanted(),  # noqa: B008  # immutable
     since: str | datetime | None = None,
     until: str | datetime | None = None,
     queue_id: int | None = None,
@@ -95,7 +97,7 @@ def wish_of(
     end_ms = None if until is None else parse_moment(until)
     if begin_ms is not None and end_ms is not None and begin_ms > end_ms:
         raise UsageError(f"since={since} is later than until={until}", hint="swap them")
-    return Wish(topic, tags, begin_ms, end_ms, queue_id, offset, limit)
+    return Wish(topic, wanted, begin_ms, end_ms, queue_id, offset, limit)
 
 
 def browse(session: Session, wish: Wish, *, key: str | None = None, message_id: str | None = None) -> list[Message]:
@@ -147,7 +149,7 @@ def _from_queue(session: Session, wish: Wish, queue: QueueSlot) -> Iterator[Mess
     start = _start_in(session, wish, queue, offset_min, offset_max)
     if start >= offset_max:
         return
-    reader = session.pull_reader(wish.tags, None)
+    reader = session.pull_reader(wish.wanted.tags, None, wish.wanted.where)
     try:
         reader.assign(wish.topic, queue.queue_index, queue.queue_id, start)
         left = wish.limit

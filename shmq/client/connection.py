@@ -6,7 +6,7 @@ It does not know how a connection lives (link does), nor what happens inside the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,9 +16,11 @@ from shmq.client.link import Link
 from shmq.client.position import BEGIN, END, PositionLike, parse_position
 from shmq.client.producer import Producer
 from shmq.client.pull import PullConsumer
+from shmq.client.replier import replying
 from shmq.client.simple import SimpleConsumer
 from shmq.client.subscription import Subscription
 from shmq.client.transport import locate
+from shmq.client.wanted import wanted_of
 from shmq.errors import ConnectError, UsageError
 from shmq.message import check_group, check_topic
 
@@ -34,7 +36,7 @@ ValueT = TypeVar("ValueT")
 Decode = Callable[[bytes], Any]
 
 
-def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT) -> Connection:
+def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False) -> Connection:
     """Connect to a broker on this host, or to any RocketMQ cluster.
 
     Args:
@@ -42,6 +44,7 @@ def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT)
             the name servers of a cluster (options for TLS and keys: docs/reference/remote.md). None takes $SHMQ_URL,
             else the broker "default".
         timeout: seconds to wait for the broker, and the default timeout of every send.
+        trace: note every send, and every call of a listener, in RocketMQ's trace topic, in the background.
 
     Raises:
         BrokerNotRunning: nobody listens there; `shmq serve` starts one.
@@ -51,25 +54,7 @@ def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT)
         >>> with connect() as mq:                                          # doctest: +SKIP
         ...     mq.send("orders", b"42 apples", tag="fruit", key="order-42")
     """
-    return Connection(locate(url), timeout=timeout)
-
-
-def parse_tags(tags: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the tags of `"fruit || veg"` or `["fruit", "veg"]`; () stands for all messages.
-
-    Raises:
-        UsageError: an empty tag, or one that cannot be written in an expression.
-    """
-    if tags is None:
-        return ()
-    parts = [part.strip() for part in (tags.split("||") if isinstance(tags, str) else tags)]
-    if "*" in parts or parts == [""]:
-        return ()
-    if not parts or not all(parts) or any("|" in part for part in parts):
-        raise UsageError(
-            f"tags {tags!r} hold an empty tag or a single |", hint='tags="fruit || veg" or ["fruit", "veg"]'
-        )
-    return tuple(dict.fromkeys(parts))
+    return Connection(locate(url), timeout=timeout, trace=trace)
 
 
 def consumer_spec(
@@ -78,12 +63,15 @@ def consumer_spec(
     tags: str | Sequence[str] | None,
     model: Model,
     start: PositionLike | None,
+    *,
+    where: str | None = None,
     **rest: Any,
 ) -> ConsumerSpec:
     """Check what a consumer is asked to do.
 
     Raises:
         InvalidName, UsageError: a name, the model, the tags or the start do not exist.
+        FilterSyntaxError: `where` is no expression.
     """
     check_topic(topic)
     if model not in ("clustering", "broadcasting"):
@@ -97,7 +85,8 @@ def consumer_spec(
         )
     begin = BEGIN if model == "clustering" else END
     position = begin if start is None else parse_position(start)
-    return ConsumerSpec(topic, group, parse_tags(tags), model, position, **rest)
+    wanted = wanted_of(tags, where)
+    return ConsumerSpec(topic, group, wanted.tags, model, position, where=wanted.where, **rest)
 
 
 class Connection(Link):
@@ -131,6 +120,7 @@ class Connection(Link):
         *,
         group: str | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         auto_ack: bool = False,
         model: Model = "clustering",
         start: PositionLike | None = None,
@@ -142,6 +132,7 @@ class Connection(Link):
         Args:
             group: members of one group share the queues; needed unless model is "broadcasting".
             tags: "fruit || veg" or a list; None takes all messages.
+            where: an SQL92 expression over properties, "region = 'eu' AND qty > 5"; looked at with the tags.
             auto_ack: acknowledge a message when the next one is asked for.
             model: "broadcasting" gives every member every message, and keeps no offsets.
             start: where a group begins that never committed anything on this topic: "first" (default), "last", "-2h",
@@ -151,11 +142,12 @@ class Connection(Link):
             codec: bytes to the message's `value`.
 
         Raises:
-            SubscriptionConflict: another member of the group reads the topic with other tags.
+            SubscriptionConflict: another member of the group reads the topic with other tags or another expression.
+            FilterSyntaxError: the expression is none; the error points at the fault.
             UsageError: no group, or this connection reads the topic for this group already.
         """
         spec = consumer_spec(
-            topic, group, tags, model, start, auto_ack=auto_ack, attempts_max=attempts_max, codec=codec
+            topic, group, tags, model, start, where=where, auto_ack=auto_ack, attempts_max=attempts_max, codec=codec
         )
         return self._add_consumer(Subscription(self, spec))
 
@@ -165,13 +157,16 @@ class Connection(Link):
         *,
         group: str,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         invisible: float = options.INVISIBLE,
         start: PositionLike | None = None,
         attempts_max: int | None = None,
         codec: Decode | None = None,
     ) -> SimpleConsumer:
         """Return a consumer that takes batches and hides each message for `invisible` seconds."""
-        spec = consumer_spec(topic, group, tags, "clustering", start, attempts_max=attempts_max, codec=codec)
+        spec = consumer_spec(
+            topic, group, tags, "clustering", start, where=where, attempts_max=attempts_max, codec=codec
+        )
         return self._add_consumer(SimpleConsumer(self, spec, invisible=invisible))
 
     def pull_consumer(
@@ -180,6 +175,7 @@ class Connection(Link):
         *,
         group: str | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         start: PositionLike = "begin",
         codec: Decode | None = None,
     ) -> PullConsumer:
@@ -188,7 +184,7 @@ class Connection(Link):
         if group is not None:
             check_group(group)
         position = parse_position(start)
-        pull = PullConsumer(self, topic, group=group, start=position, tags=parse_tags(tags), codec=codec)
+        pull = PullConsumer(self, topic, group=group, start=position, wanted=wanted_of(tags, where), codec=codec)
         pull._live_reader()
         with self._lock:
             self._consumers.append(pull)
@@ -205,6 +201,7 @@ class Connection(Link):
         queue_id: int | None = None,
         offset: int | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         limit: int = options.BROWSE_MAX,
     ) -> list[Message]:
         """Look at stored messages without consuming them; return them, the oldest first.
@@ -217,6 +214,7 @@ class Connection(Link):
             queue_id: only this queue.
             offset: begin at this offset of `queue_id`.
             tags: "fruit || veg" or a list; None takes all messages.
+            where: an SQL92 expression over properties.
             limit: at most so many.
 
         Raises:
@@ -225,8 +223,8 @@ class Connection(Link):
         """
         from shmq.client.browse import browse, wish_of
 
-        chosen = parse_tags(tags)
-        wish = wish_of(topic, tags=chosen, since=since, until=until, queue_id=queue_id, offset=offset, limit=limit)
+        wanted = wanted_of(tags, where)
+        wish = wish_of(topic, wanted=wanted, since=since, until=until, queue_id=queue_id, offset=offset, limit=limit)
         return browse(self._live(), wish, key=key, message_id=id)
 
     def topic(self, name: str, type: type[ValueT], *, codec: str | Codec[ValueT] = "json") -> Topic[ValueT]:
@@ -246,6 +244,7 @@ class Connection(Link):
         *,
         group: str,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         threads: int = 1,
         ordered: bool = False,
         start: PositionLike | None = None,
@@ -262,13 +261,76 @@ class Connection(Link):
         """
         from shmq.client.push import Listener, Listeners
 
-        spec = consumer_spec(topic, group, tags, "clustering", start, attempts_max=attempts_max, codec=codec)
+        spec = consumer_spec(
+            topic, group, tags, "clustering", start, where=where, attempts_max=attempts_max, codec=codec
+        )
 
         def decorate(function: FunctionT) -> FunctionT:
             with self._lock:
                 if self._listeners is None:
                     self._listeners = Listeners()
                 self._listeners.add(Listener(self, spec, function, threads=threads, ordered=ordered))
+            return function
+
+        return decorate
+
+    # -- requests and replies
+    def request(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        timeout: float | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        keys: Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        message_group: str | None = None,
+        queue_id: int | None = None,
+    ) -> Message:
+        """Send a message that somebody is to answer, and return the answer.
+
+        Args:
+            timeout: seconds for both ways; None takes the connection's.
+
+        Raises:
+            RequestTimeout: no reply in time; the request may have been handled all the same.
+            TopicNotFound and the other errors of `send`: nothing was sent.
+        """
+        return self._live().requests.request(
+            topic,
+            body,
+            self._timeout if timeout is None else timeout,
+            tag=tag,
+            key=key,
+            keys=keys,
+            properties=properties,
+            message_group=message_group,
+            queue_id=queue_id,
+        )
+
+    def replier(
+        self,
+        topic: str,
+        *,
+        group: str,
+        tags: str | Sequence[str] | None = None,
+        where: str | None = None,
+        threads: int = 1,
+        attempts_max: int = options.ATTEMPTS_MAX,
+        codec: Decode | None = None,
+    ) -> Callable[[FunctionT], FunctionT]:
+        """Decorate a function that answers requests: what it returns, bytes, is the reply; None is no reply.
+
+        Runs as a listener does, with `run()` or `start()`. An exception means again later, as there, but a request
+        whose requester has given up is not handled any more.
+        """
+        listen = self.listener(
+            topic, group=group, tags=tags, where=where, threads=threads, attempts_max=attempts_max, codec=codec
+        )
+
+        def decorate(function: FunctionT) -> FunctionT:
+            listen(replying(self, function))
             return function
 
         return decorate
@@ -309,8 +371,8 @@ class Connection(Link):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Handed to a spawned process it opens anew there, as a forked child does.
-        return _reconnect, (self.place.secret_url, self._timeout)
+        return _reconnect, (self.place.secret_url, self._timeout, self._tracer is not None)
 
 
-def _reconnect(url: str, timeout: float) -> Connection:
-    return connect(url, timeout=timeout)
+def _reconnect(url: str, timeout: float, trace: bool) -> Connection:
+    return connect(url, timeout=timeout, trace=trace)

@@ -25,6 +25,7 @@ from shmq.client import options
 from shmq.client.assignment import AssignmentWatch
 from shmq.client.position import BEGIN, Position
 from shmq.client.returns import Returns
+from shmq.client.wanted import Wanted
 from shmq.errors import UsageError
 from shmq.shm.core import RETRY_QUEUE_BASE
 
@@ -41,7 +42,7 @@ class ConsumerSpec(NamedTuple):
 
     topic: str
     group: str | None
-    tags: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()  # and `where`: see `wanted`
     model: Model = "clustering"
     start: Position = BEGIN
     auto_ack: bool = False
@@ -49,6 +50,12 @@ class ConsumerSpec(NamedTuple):
     attempts_max: int | None = None  # None: what the group is set to
     ordered: bool = False
     function: Callable[[Any], Any] | None = None  # the listener, for whom a broker asks to try a message
+    where: str | None = None
+
+    @property
+    def wanted(self) -> Wanted:
+        """What is selected of the topic."""
+        return Wanted(self.tags, self.where)
 
 
 class _Owner:
@@ -342,11 +349,13 @@ class Consumer:
 
         Nobody else reads our part of the retry topic; without such a consumer it waits, unsettled, for one to come.
         """
-        reader = self._connection._reader_of(self.group, message.topic)
-        if reader is not None:
-            reader.requeue(message)
-            reader.wake()
-            return
+        for other in list(self._connection._consumers):
+            if isinstance(other, Consumer) and (other.group, other.topic) == (self.group, message.topic):
+                reader = other._reader
+                if reader is not None:
+                    reader.requeue(message)
+                    reader.wake()
+                    return
         self._returns.hold(message)
 
     def _bury(self, message: Message, reason: str) -> bool:

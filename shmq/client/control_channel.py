@@ -59,6 +59,7 @@ class Attachment:
     wait_durable: bool
     delay_levels: str  # RocketMQ's messageDelayLevel
     broker_uid: int  # whose segments they must be
+    cluster: str
 
 
 class _AttachBody(msgspec.Struct):
@@ -67,6 +68,7 @@ class _AttachBody(msgspec.Struct):
     autoCreate: bool
     defaultQueues: int
     waitDurable: bool
+    cluster: str = "DefaultCluster"
     messageDelayLevel: str = DEFAULT_DELAY_LEVELS
 
 
@@ -330,6 +332,7 @@ class ControlChannel:
                 wait_durable=body.waitDurable,
                 delay_levels=body.messageDelayLevel,
                 broker_uid=link.broker_uid,
+                cluster=body.cluster,
             )
         except BaseException:
             link.finish()

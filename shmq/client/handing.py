@@ -22,10 +22,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from shmq.client import options
-from shmq.client.allocation import allocate
 from shmq.client.transport import QueueSlot
 from shmq.errors import ConsumeError, ShmqError
 from shmq.message import TOPIC_BYTES_MAX, retry_topic
+from shmq.protocol.allocation import allocate
 from shmq.protocol.codes import Request
 from shmq.shm.core import RETRY_QUEUE_BASE
 

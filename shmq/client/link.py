@@ -36,12 +36,14 @@ from shmq.client.producer import Producer, Sender
 from shmq.client.pull import PullConsumer
 from shmq.client.remote.place import RemotePlace
 from shmq.client.session import Session as LocalSession
-from shmq.client.transport import MessageReader, Session, open_session
+from shmq.client.transport import Session, open_session
 from shmq.errors import ConnectError, RequestTimeout, ShmqError, UsageError
 from shmq.shm.place import Place
 
 if TYPE_CHECKING:
     from shmq.client.push import Listeners
+    from shmq.client.tracing import Tracer
+    from shmq.client.transport import MessageSender
 
 ConsumerT = TypeVar("ConsumerT", bound=Consumer)
 
@@ -69,14 +71,21 @@ class Link(Sender):
         "_producers",
         "_session",
         "_timeout",
+        "_tracer",
         "client_id",
         "place",
     )
 
     def __init__(
-        self, place: Place | RemotePlace, *, timeout: float = options.CONNECT_TIMEOUT, clock: Clock | None = None
+        self,
+        place: Place | RemotePlace,
+        *,
+        timeout: float = options.CONNECT_TIMEOUT,
+        clock: Clock | None = None,
+        trace: bool = False,
     ) -> None:
         self.place = place
+        self._tracer: Tracer | None = None
         self.client_id = ""
         self._timeout = timeout
         self._clock = clock or Clock()
@@ -87,6 +96,10 @@ class Link(Sender):
         self._held: list[Session] = []
         self._session: Session | None = None
         self._start_over()
+        if trace:
+            from shmq.client.tracing import tracer_of
+
+            self._tracer = tracer_of(self)
         self._live()
         fork.watch(self)
         weakref.finalize(self, _dropped, self._held, self.url).atexit = False
@@ -137,6 +150,8 @@ class Link(Sender):
             with contextlib.suppress(ShmqError):
                 consumer.close()
         self._coordinator.stop(deadline - time.monotonic())
+        if self._tracer is not None:
+            self._tracer.close(max(0.0, deadline - time.monotonic()))
         self._bind_to(self._refuse)
         session, self._session = self._session, None
         self._held.clear()
@@ -196,9 +211,14 @@ class Link(Sender):
             self._schedule_periodic()
 
     def _attach(self, session: Session) -> None:
-        self._bind(session.sender(self._timeout))
+        self._bind(self._sender_of(session, self._timeout))
         for producer in list(self._producers):
             producer._attach(session)
+
+    def _sender_of(self, session: Session, timeout: float, group: str | None = None) -> MessageSender:
+        """Return what sends for this connection or a producer of it."""
+        inner = session.sender(timeout, group=group)
+        return inner if self._tracer is None else self._tracer.traced(inner, group, session.host_of)
 
     def _refuse(self) -> None:
         raise UsageError("the connection is closed", hint="connect again with shmq.connect()")
@@ -207,6 +227,8 @@ class Link(Sender):
         session, self._session = self._session, None
         self._start_over()
         self._held.clear()
+        if self._tracer is not None:
+            self._tracer.start_over()
         if self._closed:
             return
         if session is not None:
@@ -324,15 +346,6 @@ class Link(Sender):
                 consumer._rebalance()
         except (ConnectError, RequestTimeout):
             return  # the broker is away: what we read stays ours, and its return starts this again
-
-    def _reader_of(self, group: str | None, topic: str) -> MessageReader | None:
-        """Return the reader of this connection that reads a topic for a group, None while there is none."""
-        with self._lock:
-            consumers = list(self._consumers)
-        for consumer in consumers:
-            if isinstance(consumer, Consumer) and (consumer.group, consumer.topic) == (group, topic):
-                return consumer._reader
-        return None
 
     # -- what the control plane reports, on its own thread: only hand over
     def _members_changed(self, group: str) -> None:

@@ -43,6 +43,9 @@ ASSIGNMENT_WARNING_AFTER: Final = 10.0
 ITERATION_SLICE: Final = 0.2
 """Longest uninterrupted wait inside the core, so that Ctrl-C and `close()` are noticed."""
 
+REPLY_SLICE: Final = 0.05
+"""Longest wait for replies that nobody reads for themselves; a request begun meanwhile may have a nearer deadline."""
+
 SIGNAL_SLICE: Final = 0.5
 """Longest time a signal may go unseen by `run()`, which otherwise only waits."""
 

@@ -211,7 +211,7 @@ class Producer(Sender):
 
     def _attach(self, session: Session) -> None:
         if not self._closed:
-            self._bind(session.sender(self._timeout, group=self.group))
+            self._bind(self._connection._sender_of(session, self._timeout, self.group))
 
     def _detach(self, prepare: Callable[[], None]) -> None:
         """In a forked child: call `prepare` at the first use."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from shmq.client import options
 from shmq.client.position import Position, PositionLike, parse_position, parse_time
 from shmq.client.transport import QueueSlot
+from shmq.client.wanted import Wanted
 from shmq.errors import OffsetOutOfRange, UsageError
 
 if TYPE_CHECKING:
@@ -47,14 +48,14 @@ class PullConsumer:
         *,
         group: str | None,
         start: Position,
-        tags: Sequence[str],
+        wanted: Wanted,
         codec: Callable[[bytes], Any] | None,
     ) -> None:
         self.topic = topic
         self.group = group
         self._connection = connection
         self._start = start
-        self._tags = tags
+        self._wanted = wanted
         self._codec = codec
         self._closed = False
         self._positions: dict[int, int] = {}
@@ -195,7 +196,7 @@ class PullConsumer:
         session = self._connection._live()
         with self._lock:
             if self._reader is None:
-                reader = session.pull_reader(self._tags, self._codec)
+                reader = session.pull_reader(self._wanted.tags, self._codec, self._wanted.where)
                 self._queues = {}
                 self._assign(session, reader, new_from_start=True)
                 self._reader = reader

@@ -164,6 +164,14 @@ class Listener:
 
     def _run(self, message: Message) -> bool:
         """Call the function and settle the message; True when it will not come again."""
+        tracer = self._connection._tracer
+        if tracer is None:
+            return self._call(message)
+        with tracer.consuming(self.spec.group, message) as outcome:
+            outcome.append(self._call(message))
+        return outcome[0]
+
+    def _call(self, message: Message) -> bool:
         assert self._consumer is not None
         try:
             outcome = self.function(message)

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from shmq.protocol.body import ConsumerData, SubscriptionData
-from shmq.shm.core import tag_hash
 
 if TYPE_CHECKING:
     from shmq.client.consumer import ConsumerSpec
@@ -35,10 +34,4 @@ def consumer_data(specs: Iterable[ConsumerSpec]) -> list[ConsumerData]:
 
 
 def _subscription(spec: ConsumerSpec) -> SubscriptionData:
-    return SubscriptionData(
-        topic=spec.topic,
-        subString=" || ".join(spec.tags) or "*",
-        subVersion=round(time.time() * 1000),
-        tagsSet=list(spec.tags),
-        codeSet=[tag_hash(tag) for tag in spec.tags],
-    )
+    return spec.wanted.subscription(spec.topic, round(time.time() * 1000))

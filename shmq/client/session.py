@@ -15,21 +15,24 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shmq.client import handing, lookup, options
-from shmq.client.allocation import allocate
 from shmq.client.control import ControlClient
 from shmq.client.registration import consumer_data
+from shmq.client.request_reply import LocalRequests, reply_locally
 from shmq.client.share import Share, start_offset
 from shmq.client.special import SpecialSend
 from shmq.client.transport import QueueSlot
+from shmq.client.wanted import Wanted
 from shmq.errors import ConnectError, ShmqError, TopicNotFound, UsageError
-from shmq.message import check_topic, is_system_topic, nearest
+from shmq.message import TRACE_TOPIC, check_topic, is_system_topic, nearest
+from shmq.protocol.allocation import allocate
 from shmq.protocol.codes import Role
-from shmq.shm.core import Message, Producer, Reader, Store
+from shmq.shm.core import Message, Producer, Reader, Receipt, Store
 from shmq.shm.place import Place
 from shmq.shm.presence import attach_presence, detach_presence
 from shmq.shm.segment import Instance, open_store
@@ -45,7 +48,19 @@ PERM_READ_WRITE = 6
 class Session:
     """Everything of a connection that dies with a generation or a fork."""
 
-    __slots__ = ("_counted", "_specs", "control", "instance", "place", "store", "timeout")
+    __slots__ = (
+        "_counted",
+        "_internal",
+        "_making",
+        "_requests",
+        "_specs",
+        "client_id",
+        "control",
+        "instance",
+        "place",
+        "store",
+        "timeout",
+    )
 
     def __init__(self, place: Place, *, client_id: str, timeout: float) -> None:
         self.place = place
@@ -53,6 +68,10 @@ class Session:
         self.control = ControlClient.connect(place, client_id=client_id, role=Role.BOTH, timeout=timeout)
         self._counted = False
         self._specs: tuple[ConsumerSpec, ...] = ()
+        self._internal: Producer | None = None
+        self.client_id = client_id
+        self._requests: LocalRequests | None = None
+        self._making = threading.Lock()
         try:
             self.instance: Instance = self.control.attachment.instance
             self.store: Store = self._map()
@@ -77,6 +96,13 @@ class Session:
         store.use_client(self.control.attachment.client_slot)
         return store
 
+    @property
+    def internal_producer(self) -> Producer:
+        """The producer for what the client itself stores, such as answers and traces."""
+        if self._internal is None:
+            self._internal = self.core_producer(self.timeout)
+        return self._internal
+
     def core_producer(self, timeout: float, *, wait_durable: bool | None = None) -> Producer:
         """Return a new core producer; `timeout` in seconds."""
         waits = self.wait_durable if wait_durable is None else wait_durable
@@ -84,6 +110,32 @@ class Session:
         return special.bind(
             Producer(self.store, resolve=self.resolve, timeout=timeout, wait_durable=waits, special=special)
         )
+
+    @property
+    def requests(self) -> LocalRequests:
+        """What sends requests and reads replies; made when it is first asked for."""
+        found = self._requests
+        if found is None:
+            with self._making:
+                if self._requests is None:
+                    self._requests = LocalRequests(self, self.client_id)
+                found = self._requests
+        return found
+
+    def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
+        """Store a message in the trace topic, which is made if need be."""
+        self.create(TRACE_TOPIC, queues=1)
+        self.internal_producer.send_oneway(TRACE_TOPIC, body, keys=keys)
+
+    def host_of(self, receipt: Receipt) -> str:
+        """Say where a broker stored a message, as "host:port"."""
+        from shmq.client.tracing import local_host_of  # only who traces pays for it
+
+        return local_host_of(receipt)
+
+    def reply(self, message: Message, body: Any) -> bool:
+        """Bring a reply to whoever asked; False when the requester is not there any more."""
+        return reply_locally(self, self.internal_producer, message, body)
 
     def sender(self, timeout: float, *, group: str | None = None) -> Producer:
         """Return a new core producer; its group is known by the registration."""
@@ -153,6 +205,8 @@ class Session:
             self.store.use_client(attachment.client_slot)
             return False
         self._discount()
+        self._internal = None
+        self._end_requests()
         self.instance = attachment.instance
         self.store = self._map()
         return True
@@ -174,6 +228,7 @@ class Session:
             owner=owner,
             auto_ack=spec.auto_ack,
             tags=spec.tags or None,
+            where=spec.wanted.filter,
             codec=spec.codec,
             spin_us=options.SPIN_US,
             slice=options.ITERATION_SLICE,
@@ -228,10 +283,17 @@ class Session:
         return False
 
     # -- consumers that decide themselves where they read
-    def pull_reader(self, tags: Sequence[str], codec: Callable[[bytes], Any] | None) -> Reader:
+    def pull_reader(
+        self, tags: Sequence[str], codec: Callable[[bytes], Any] | None, where: str | None = None
+    ) -> Reader:
         """Return a reader without an owner."""
         return Reader(
-            self.store, tags=tags or None, codec=codec, spin_us=options.SPIN_US, slice=options.ITERATION_SLICE
+            self.store,
+            tags=tags or None,
+            where=Wanted(where=where).filter,
+            codec=codec,
+            spin_us=options.SPIN_US,
+            slice=options.ITERATION_SLICE,
         )
 
     def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:
@@ -277,6 +339,7 @@ class Session:
 
     def close(self) -> None:
         """Say goodbye to the broker and let the segments go; never raises."""
+        self._end_requests()
         with contextlib.suppress(ShmqError, OSError):
             self.control.close()
         self._discount()
@@ -285,6 +348,11 @@ class Session:
         """Forget everything in a forked child; the parent's registration stays as it is."""
         self.control.abandon()
         self._counted = False  # the kernel does not count the child for what its parent attached
+
+    def _end_requests(self) -> None:
+        requests, self._requests = self._requests, None
+        if requests is not None:
+            requests.close()
 
     def _discount(self) -> None:
         if self._counted:

@@ -137,6 +137,7 @@ class Topic(Generic[ValueT]):
         *,
         group: str | None = None,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         auto_ack: bool = False,
         model: Model = "clustering",
         start: PositionLike | None = None,
@@ -146,15 +147,22 @@ class Topic(Generic[ValueT]):
         from shmq.client.connection import consumer_spec
 
         connection = self._connection
-        spec = consumer_spec(self.name, group, tags, model, start, auto_ack=auto_ack, codec=self.codec.decode)
+        spec = consumer_spec(
+            self.name, group, tags, model, start, where=where, auto_ack=auto_ack, codec=self.codec.decode
+        )
         return connection._add_consumer(TypedSubscription[ValueT](connection, spec))
 
     def simple_consumer(
-        self, *, group: str, tags: str | Sequence[str] | None = None, invisible: float = options.INVISIBLE
+        self,
+        *,
+        group: str,
+        tags: str | Sequence[str] | None = None,
+        where: str | None = None,
+        invisible: float = options.INVISIBLE,
     ) -> SimpleConsumer:
         """Return a simple consumer whose messages have a `value`."""
         return self._connection.simple_consumer(
-            self.name, group=group, tags=tags, invisible=invisible, codec=self.codec.decode
+            self.name, group=group, tags=tags, where=where, invisible=invisible, codec=self.codec.decode
         )
 
     def pull_consumer(self, *, group: str | None = None, start: PositionLike = "begin") -> PullConsumer:
@@ -166,12 +174,13 @@ class Topic(Generic[ValueT]):
         *,
         group: str,
         tags: str | Sequence[str] | None = None,
+        where: str | None = None,
         threads: int = 1,
         ordered: bool = False,
     ) -> Callable[[Callable[[TypedMessage[ValueT]], Any]], Callable[[TypedMessage[ValueT]], Any]]:
         """Decorate a function that is called with each message; see `Connection.listener`."""
         decorate = self._connection.listener(
-            self.name, group=group, tags=tags, threads=threads, ordered=ordered, codec=self.codec.decode
+            self.name, group=group, tags=tags, where=where, threads=threads, ordered=ordered, codec=self.codec.decode
         )
         return cast(
             "Callable[[Callable[[TypedMessage[ValueT]], Any]], Callable[[TypedMessage[ValueT]], Any]]", decorate

@@ -19,11 +19,13 @@ from shmq.client.remote.place import RemotePlace, is_remote, remote_place
 from shmq.shm.place import Place, place_of
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from shmq.client.browse import KeyQuery
     from shmq.client.consumer import ConsumerSpec
     from shmq.client.position import Position
     from shmq.errors import ShmqError
-    from shmq.shm.core import Message
+    from shmq.shm.core import Message, Receipt
 
 
 class QueueSlot(NamedTuple):
@@ -118,6 +120,16 @@ class QueueShare(Protocol):
         """Give every queue up at once."""
 
 
+class Requests(Protocol):
+    """Requests of one session, and their replies."""
+
+    def request(self, topic: str, body: Any, timeout: float, **arguments: Any) -> Message:
+        """Send a request and return its reply."""
+
+    def begin(self, topic: str, body: Any, timeout: float, **arguments: Any) -> Future[Message]:
+        """Send a request and return a future of its reply."""
+
+
 class Session(Protocol):
     """One attachment to a broker or a cluster."""
 
@@ -151,6 +163,19 @@ class Session(Protocol):
 
     def sender(self, timeout: float, *, group: str | None = None) -> MessageSender:
         """Return something that sends; `timeout` in seconds."""
+
+    def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
+        """Store a message in the trace topic, which is made if need be."""
+
+    def host_of(self, receipt: Receipt) -> str:
+        """Say where a broker stored a message, as "host:port"; "" when that is not known."""
+
+    @property
+    def requests(self) -> Requests:
+        """What sends requests; made when it is first asked for."""
+
+    def reply(self, message: Message, body: Any) -> bool:
+        """Bring a reply to whoever asked; False when the requester is not there any more."""
 
     def resolve(self, topic: str) -> int:
         """Make sure that a topic can be used, creating it where that is the broker's way."""
@@ -187,7 +212,9 @@ class Session(Protocol):
             ShmqError: the copy cannot be stored now.
         """
 
-    def pull_reader(self, tags: Sequence[str], codec: Callable[[bytes], Any] | None) -> MessageReader:
+    def pull_reader(
+        self, tags: Sequence[str], codec: Callable[[bytes], Any] | None, where: str | None = None
+    ) -> MessageReader:
         """Return a reader for a consumer that decides itself where it reads."""
 
     def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:

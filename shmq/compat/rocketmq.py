@@ -93,7 +93,7 @@ class _Client:
 
     def _start(self) -> shmq.Connection:
         if self._connection is None:
-            timeout = {} if self._timeout is None else {"timeout": self._timeout}
+            timeout: dict[str, Any] = {} if self._timeout is None else {"timeout": self._timeout}
             self._connection = shmq.connect(self.url(), **timeout)
         return self._connection
 

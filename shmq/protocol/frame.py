@@ -10,10 +10,17 @@ or a body holds; no socket, no clock, no thread.
 
 L counts the bytes after itself; H is an unsigned 24-bit number. Big-endian.
 
+    L                                                   taken as
+    up to frame_bytes_max                               a frame, when it is complete
+    up to skipped_bytes_max                             a frame without its body, as soon as its header is complete;
+                                                        the body is dropped as it comes
+    more                                                a ProtocolError
+
 Invariants:
  1. A prefix is judged before its frame is waited for: a lying length costs eight bytes of memory, never its promise.
  2. Any cut of the same bytes gives the same frames, then the same error.
- 3. After a ProtocolError the decoder is spent: there is no next frame boundary to trust.
+ 3. A frame that is longer than may be kept never costs more than its header.
+ 4. After a ProtocolError the decoder is spent: there is no next frame boundary to trust.
 """
 
 from __future__ import annotations
@@ -32,38 +39,60 @@ assert _PREFIX.size == 2 * _SIZE_BYTES
 
 HEADER_BYTES_MAX = 64 << 10  # 128 fields and a full property text fit; a million keys do not
 FRAME_BYTES_MAX = (4 << 20) + (128 << 10)  # the largest message, its properties and a header
+STOCK_FRAME_BYTES_MAX = 16 << 20  # RocketMQ's; whoever sends up to that may expect an answer
 
 
 class Frame(NamedTuple):
-    """One complete frame, header still encoded."""
+    """One complete frame, header still encoded; `skipped_bytes` is the length of a body that is not kept."""
 
     codec: Codec
     header: bytes
     body: bytes
+    skipped_bytes: int = 0
 
 
 class FrameDecoder:
     """Bytes in, frames out; remembers only what was not taken yet."""
 
-    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX, skipped_bytes_max: int = 0) -> None:
         self.frame_bytes_max = frame_bytes_max
+        self._skipped_bytes_max = skipped_bytes_max
+        self._skipped_bytes = 0  # of the body that is being dropped: what came, and what is still to come
+        self._unskipped_bytes = 0
         self._tail = bytearray()
         self._broken: str | None = None
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes fed and not taken; 0 means the stream stands between two frames."""
+        """Bytes fed and kept, because they are not taken."""
         return len(self._tail)
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Whether the stream stands between two frames."""
+        return not self._tail and not self._unskipped_bytes
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Bytes that have come of the frame that is not complete."""
+        return self._skipped_bytes + len(self._tail)
 
     @property
     def missing_bytes(self) -> int:
         """Bytes that complete the next frame; 0 when it is complete, or its length is not known."""
+        if self._unskipped_bytes:
+            return self._unskipped_bytes
         if len(self._tail) < _SIZE_BYTES or self._broken is not None:
             return 0
         return max(0, _SIZE_BYTES + int.from_bytes(self._tail[:_SIZE_BYTES]) - len(self._tail))
 
     def feed(self, data: bytes) -> None:
         """Append bytes of the stream; those behind a break are dropped."""
+        if self._unskipped_bytes:
+            dropped_bytes = min(self._unskipped_bytes, len(data))
+            data = data[dropped_bytes:]
+            self._unskipped_bytes -= dropped_bytes
+            self._skipped_bytes = self._skipped_bytes + dropped_bytes if self._unskipped_bytes else 0
         if self._broken is None:
             self._tail += data
 
@@ -81,6 +110,8 @@ class FrameDecoder:
             self._broken = str(error)
             self._tail.clear()
             raise
+        if end - _SIZE_BYTES > self.frame_bytes_max:
+            return self._take_header(body_at, end)
         if not 0 < end <= len(self._tail):
             return None
         header_at = _PREFIX.size
@@ -92,13 +123,24 @@ class FrameDecoder:
         del self._tail[:end]
         return frame
 
+    def _take_header(self, body_at: int, end: int) -> Frame | None:
+        """Take what is kept of a frame that is too long, when it is there, and drop the rest of it."""
+        if body_at > len(self._tail):
+            return None
+        frame = Frame(Codec(self._tail[_SIZE_BYTES]), bytes(self._tail[_PREFIX.size : body_at]), b"", end - body_at)
+        rest = bytes(self._tail[body_at:])
+        self._tail.clear()
+        self._unskipped_bytes = frame.skipped_bytes
+        self.feed(rest)
+        return frame
+
     def _judge(self) -> tuple[int, int]:
         """Return where body and frame end if the prefix is to be believed; zeros while it is incomplete."""
         if len(self._tail) < _PREFIX.size:
             return 0, 0
         frame_bytes, packed = _PREFIX.unpack_from(self._tail)
         codec, header_bytes = packed >> _CODEC_SHIFT, packed & _HEADER_MASK
-        if not _SIZE_BYTES <= frame_bytes <= self.frame_bytes_max:
+        if not _SIZE_BYTES <= frame_bytes <= max(self.frame_bytes_max, self._skipped_bytes_max):
             raise ProtocolError(f"a frame of {frame_bytes} bytes; {self.frame_bytes_max} are allowed")
         if codec not in (Codec.JSON, Codec.BINARY):
             raise ProtocolError(f"header encoding {codec}; 0 (JSON) and 1 (binary) exist")

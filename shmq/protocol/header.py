@@ -18,7 +18,8 @@ Owns the bytes of a header and the limits of its fields. It does not know what a
 Invariants:
  1. Decoding gives a Command or a ProtocolError, whatever the bytes are.
  2. Lengths are signed on the wire; each is checked to lie between 0 and what remains before it is used.
- 3. A decoded Command has int32 numbers, at most 128 ext fields, keys of 1..255 bytes, values of at most 32767 bytes.
+ 3. A decoded Command has int32 numbers, at most 128 ext fields, keys of 1..255 bytes, values of at most 32767 bytes;
+    the property text of a send may fill the header, so that the sender hears what is wrong with it.
  4. Encoding what was decoded gives a header that decodes to the same Command.
 """
 
@@ -32,11 +33,12 @@ import msgspec
 from shmq.errors import ProtocolError, UsageError
 from shmq.protocol.codes import Codec, Language
 from shmq.protocol.command import Command
-from shmq.protocol.frame import FRAME_BYTES_MAX, Frame, FrameDecoder, encode_frame
+from shmq.protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, Frame, FrameDecoder, encode_frame
 
 EXT_FIELDS_MAX = 128
 EXT_KEY_BYTES_MAX = 255
 EXT_VALUE_BYTES_MAX = 32767  # a full property text travels in one value
+_PROPERTY_TEXTS = ("i", "properties")
 
 _FIXED = Struct(">hBhii")  # code, language, version, opaque, flag
 _KEY = Struct(">h")
@@ -213,7 +215,7 @@ def _decode_binary(header: bytes, body: bytes) -> Command:
         if position == len(ext_bytes):
             break
         key, position = _take(ext_bytes, position, _KEY, EXT_KEY_BYTES_MAX)
-        value, position = _take(ext_bytes, position, _INT, EXT_VALUE_BYTES_MAX)
+        value, position = _take(ext_bytes, position, _INT, HEADER_BYTES_MAX)
         ext[_text(key)] = _text(value)
     else:
         raise ProtocolError(f"more than {EXT_FIELDS_MAX} ext fields")
@@ -259,5 +261,7 @@ def _check_ext(ext: dict[str, str], error: type[ProtocolError] | type[UsageError
         if not 0 < len(key) <= EXT_KEY_BYTES_MAX or len(key.encode(errors="replace")) > EXT_KEY_BYTES_MAX:
             raise error(f"an ext key of {len(key)} characters; 1 to {EXT_KEY_BYTES_MAX} bytes are allowed")
         # A character takes at most four bytes, so most values need no encoding to be judged.
-        if 4 * len(value) > EXT_VALUE_BYTES_MAX and len(value.encode(errors="replace")) > EXT_VALUE_BYTES_MAX:
+        if 4 * len(value) <= EXT_VALUE_BYTES_MAX or key in _PROPERTY_TEXTS:
+            continue
+        if len(value.encode(errors="replace")) > EXT_VALUE_BYTES_MAX:
             raise error(f"the ext field {key!a} is longer than {EXT_VALUE_BYTES_MAX} bytes")

@@ -64,6 +64,13 @@ def test_every_field_is_the_records() -> None:
         assert "orders queue 3 offset 9" in repr(message)
 
 
+def test_a_negative_number_of_tries_is_one_and_no_large_one() -> None:
+    with LiveStore() as live:
+        for tries, attempt in ((-1, 1), (-5, 1), (0, 1), ((1 << 31) - 1, 1 << 31)):
+            message = place(live, b"", reconsume_times=tries)
+            assert (message.reconsume_times, message.attempt) == (tries, attempt)
+
+
 def test_a_message_without_options_says_none() -> None:
     with LiveStore() as live:
         message = place(live, b"")

@@ -304,6 +304,8 @@ def test_a_wait_ends_at_once_when_there_is_something() -> None:
         assert live.store.wait_queues(queues, [0, 0, 0, 0], 60.0) is True
         assert live.store.wait_queues(queues, [0, 0, 0, 1], 0.0) is False
         assert live.store.wait_queues([], [], 0.0) is False
+        assert live.store.queues_risen(queues, [0, 0, 0, 0]) == queues[3:]
+        assert live.store.queues_risen([*queues, 1 << 30], [0, 0, 0, 1, 0]) == []
 
 
 def test_an_append_of_another_store_ends_the_sleep() -> None:

@@ -34,7 +34,10 @@ class Spec(ctypes.Structure):
 
 
 class Patch(ctypes.Structure):
-    _fields_ = [("record_bytes", U32), ("crc_raw", U32), ("shift", U32), ("longer", U32), ("described", ctypes.c_bool)]
+    _fields_ = [
+        ("record_bytes", U32), ("crc_raw", U32), ("behind_bytes", U32), ("shift", U32), ("longer", U32),
+        ("described", ctypes.c_bool),
+    ]  # fmt: skip
 
 
 class View(ctypes.Structure):
@@ -217,6 +220,13 @@ def test_decoding_returns_what_was_encoded(wanted: Stored, body_in_place: bool) 
     assert ctypes.string_at(view.store_host, view.store_host_bytes) == STORE_HOST
     assert view.record_bytes == len(data)
     assert verified(data)
+
+
+@pytest.mark.parametrize("host", [HOST, HOST_V6], ids=["IPv4", "IPv6"])
+def test_the_checksum_is_right_on_both_sides_of_where_the_table_of_multipliers_ends(host: bytes) -> None:
+    for body_bytes in range(3_860, 4_010):
+        wanted = Stored(body=bytes(body_bytes), queue_offset=START, log_position=1 << 40, store_ms=1_700_000_000_123)
+        assert verified(c_encode(wanted, host=host)), body_bytes
 
 
 @pytest.mark.parametrize(

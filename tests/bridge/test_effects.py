@@ -80,6 +80,27 @@ def test_wishes_to_be_woken_share_one_timer_and_the_earliest_counts() -> None:
     assert asyncio.run(scene()) == 1
 
 
+def test_what_is_waited_for_is_said_once_a_turn_and_only_when_it_changed() -> None:
+    async def scene() -> list[int]:
+        version, said = 0, []
+        async with bridge_of(Scripted(), []) as (bridge, _):
+            bridge.call_when_settled(lambda: said.append(version), version=lambda: version)
+            for _ in range(500):
+                version += 1
+                bridge.arrived(())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            bridge.arrived(())
+            version += 1
+            bridge.arrived(())
+            bridge.settle()  # as after news, which need an answer whatever has changed
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        return said
+
+    assert asyncio.run(scene()) == [0, 500, 501]
+
+
 def test_a_fault_in_a_tick_is_one_line_in_the_log() -> None:
     logged: list[str] = []
 

@@ -7,29 +7,12 @@ from shmq.protocol.request_table import REQUESTS, RequestClass
 from shmq.shm.addresses import read_addresses
 from tests.bridge.live_bridge import RawPeer, running
 
-POP = "5.x's receiving without queues; clients of a broker that claims 4.9.8 do not ask for it"
-TRANSACTIONS = "transactions are a later issue"
-REPLIES = "request and reply are a later issue"
 REPLICATION = "replication is a later issue"
 TIMER = "state of 5.x's timer store, which there is not"
 
 # Codes a client, an administrator or a server may send that nobody here answers, and why.
 NOT_SERVED = {
-    Request.END_TRANSACTION: TRANSACTIONS,
-    Request.RESUME_CHECK_HALF_MESSAGE: TRANSACTIONS,
-    Request.SEND_REPLY_MESSAGE: REPLIES,
-    Request.SEND_REPLY_MESSAGE_V2: REPLIES,
     Request.RECALL_MESSAGE: "taking back a delayed message came with 5.3",
-    Request.QUERY_ASSIGNMENT: POP,
-    Request.POP_MESSAGE: POP,
-    Request.ACK_MESSAGE: POP,
-    Request.PEEK_MESSAGE: POP,
-    Request.CHANGE_MESSAGE_INVISIBLETIME: POP,
-    Request.NOTIFICATION: POP,
-    Request.POLLING_INFO: POP,
-    Request.BATCH_ACK_MESSAGE: POP,
-    Request.SET_MESSAGE_REQUEST_MODE: POP,
-    Request.GET_ALL_MESSAGE_REQUEST_MODE: POP,
     Request.UPDATE_AND_GET_GROUP_FORBIDDEN: "5.x's second way to forbid a group a topic",
     Request.GET_TIMER_CHECK_POINT: TIMER,
     Request.GET_TIMER_METRICS: TIMER,

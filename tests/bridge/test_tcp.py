@@ -19,7 +19,7 @@ from shmq.daemon.exit_code import DONE
 from shmq.errors import ConnectError, UsageError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
-from shmq.protocol.frame import FRAME_BYTES_MAX
+from shmq.protocol.frame import FRAME_BYTES_MAX, STOCK_FRAME_BYTES_MAX
 from shmq.protocol.header import encode_command
 from shmq.shm.addresses import read_addresses
 from tests.bridge.live_bridge import RawPeer, raw_peer, running, wait_until
@@ -51,8 +51,30 @@ def test_a_tcp_peer_may_send_the_longest_frame_at_once_and_none_longer() -> None
     with running(tcp=True) as bridge, raw_peer(bridge, tcp=True) as peer:
         head = len(encode_command(Command(code=9999, opaque=1))) - 4
         assert peer.ask(9999, body=bytes(FRAME_BYTES_MAX - head)).code == Response.REQUEST_CODE_NOT_SUPPORTED
-        peer.send(struct.pack(">iI", FRAME_BYTES_MAX + 1, 20))
+        peer.send(_long_frame(9999, FRAME_BYTES_MAX + 1))
         assert peer.take() is None
+    with running(tcp=True) as bridge, raw_peer(bridge, tcp=True) as peer:
+        peer.send(struct.pack(">iI", STOCK_FRAME_BYTES_MAX + 1, 20))
+        assert peer.take() is None
+
+
+def _long_frame(code: int, frame_bytes: int) -> bytes:
+    """The beginning of a frame of any length: its prefix and header."""
+    frame = encode_command(Command(code=code, opaque=7, ext={"b": "t", "e": "0"}))
+    return struct.pack(">i", frame_bytes) + frame[4:]
+
+
+def test_a_send_above_the_frame_limit_is_answered_as_illegal_and_its_connection_goes_on() -> None:
+    head = _long_frame(Request.SEND_MESSAGE_V2, 5 << 20)
+    body_bytes = (5 << 20) + 4 - len(head)
+    inner = encode_command(Command(code=9999, opaque=8))  # looks like a frame and is part of a body
+    with running(tcp=True) as bridge, raw_peer(bridge, tcp=True) as peer:
+        for _ in range(2):
+            peer.send(head + inner + bytes(body_bytes - len(inner)))
+            reply = peer.take()
+            assert reply is not None and (reply.code, reply.opaque) == (Response.MESSAGE_ILLEGAL, 7)
+            assert reply.ext["TRACE_ON"] == "true" and f"{body_bytes} bytes" in (reply.remark or "")
+            assert peer.ask(9999).code == Response.REQUEST_CODE_NOT_SUPPORTED
 
 
 def test_an_idle_tcp_peer_is_closed_and_one_that_talks_is_not() -> None:

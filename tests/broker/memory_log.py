@@ -8,7 +8,7 @@ from shmq.daemon.broker.log import LOCAL_HOST, NewRecord, Pulled, Stored
 from shmq.daemon.broker.tables import QueueBounds, Topic
 from shmq.errors import ShmqError, StoreError, UsageError
 from shmq.message import parse_properties
-from shmq.shm.core import tag_hash
+from shmq.shm.core import Filter, tag_hash
 
 
 class MemoryLog:
@@ -72,18 +72,25 @@ class MemoryLog:
         return self.append_batch(topic, queue_id, records)
 
     def read(
-        self, queue: int, queue_offset: int, *, count_max: int, bytes_max: int, tags: Sequence[int] | None = None
+        self,
+        queue: int,
+        queue_offset: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        tags: Sequence[int] | None = None,
+        where: Filter | None = None,
     ) -> Pulled:
         if queue in self.unreadable:
             raise StoreError("mapping a log file: no memory")
         found: list[bytes] = []
         size = 0
         offset = queue_offset
-        for data, _, tag in self.records.get(queue, [])[queue_offset:]:
+        for data, record, tag in self.records.get(queue, [])[queue_offset:]:
             if len(found) >= count_max or (found and size + len(data) > bytes_max):
                 break
             offset += 1
-            if tags is None or tag in tags:
+            if (tags is None or tag in tags) and (where is None or where.matches(record.properties)):
                 found.append(data)
                 size += len(data)
         return Pulled(offset, len(found), b"".join(found))

@@ -1,7 +1,10 @@
 """A log in lists whose records are RocketMQ's bytes, for parts that look into records."""
 
-from shmq.daemon.broker.log import NewRecord, Stored
-from shmq.daemon.broker.tables import QueueBounds, Topic
+from collections.abc import Sequence
+
+from shmq.daemon.broker.log import Entry, NewRecord, Stored
+from shmq.daemon.broker.stored_record import stored_record
+from shmq.daemon.broker.tables import QueueBounds, Topic, Unit
 from shmq.message import parse_properties
 from shmq.shm.core import record_encode, tag_hash
 from tests.broker.memory_log import MemoryLog
@@ -53,3 +56,33 @@ class RecordLog(MemoryLog):
     def stored(self, topic: Topic, queue_id: int) -> list[NewRecord]:
         """The records of a queue."""
         return [record for _, record, _ in self.records.get(topic.queues[queue_id], [])]
+
+    # -- what transactions need beside it
+
+    fence = 0
+
+    def append_together(self, entries: Sequence[Entry]) -> list[Stored]:
+        if self.error is not None:
+            raise self.error
+        return [self.append(*entry) for entry in entries]
+
+    def raise_fence(self, log_position: int) -> None:
+        self.fence = max(self.fence, log_position)
+
+    def settled(self, queue: int, queue_offset: int) -> tuple[int, list[int]]:
+        bodies = [record.body for _, record, _ in self.records.get(queue, [])[queue_offset : queue_offset + 3]]
+        return queue_offset + len(bodies), [int(word) for body in bodies for word in body.split(b",") if word.isdigit()]
+
+    def committed(self, log_position: int, count: int) -> tuple[int | None, list[int]]:
+        found = (stored_record(data) for held in self.records.values() for data, _, _ in held)
+        behind = sorted(
+            (record for record in found if record is not None and record.log_position >= log_position),
+            key=lambda record: record.log_position,
+        )
+        halves = [record.prepared_position for record in behind[:count] if record.sys_flag & 12 == 8]
+        return (behind[count].log_position if len(behind) > count else None), halves
+
+    def units(self, queue: int, queue_offset: int, count: int) -> list[Unit]:
+        """As `Tables.units`: what is in the queue, as it lies in this log."""
+        held = self.records.get(queue, [])[queue_offset : queue_offset + count]
+        return [Unit(int.from_bytes(data[28:36], "big"), len(data), tag) for data, _, tag in held]

@@ -58,6 +58,7 @@ def test_the_answer_holds_everything_a_client_maps_and_sends_by(broker: Broker, 
         "autoCreate": True,
         "defaultQueues": 8,
         "waitDurable": False,
+        "cluster": "DefaultCluster",
         "messageDelayLevel": DEFAULT_DELAY_LEVELS,
     }
     assert tables.clients == {0: (100, 1000, 3)}

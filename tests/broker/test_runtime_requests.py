@@ -31,6 +31,8 @@ sendThreadPoolQueueSize startAcceptSendRequestTimeStamp timerCongestNum timerDeq
 timerOffsetBehind timerReadBehind
 """
 DAY = 86_400_000
+TOPIC_FIELDS = {"defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
+TOPIC_FIELDS |= {"topicFilterType": "SINGLE_TAG", "order": "false"}
 
 
 @pytest.fixture
@@ -90,6 +92,39 @@ def test_the_rates_are_those_of_local_clients_too(broker: Broker, admin: RemoteA
 def test_there_is_no_slave(admin: RemoteAdmin) -> None:
     body = admin.body(Request.GET_BROKER_HA_STATUS)
     assert isinstance(body, dict) and body["master"] is True and body["haConnectionInfo"] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["DefaultCluster", "default", "DefaultCluster_REPLY_TOPIC", "RMQ_SYS_TRACE_TOPIC", "TBW102"]
+)
+def test_the_topics_of_a_broker_can_be_neither_made_nor_deleted(
+    tables: Any, settings: BrokerSettings, name: str
+) -> None:
+    settings.serves_tcp = True
+    admin = RemoteAdmin(Broker(tables, settings, now_ms=0))
+    for code in (Request.UPDATE_AND_CREATE_TOPIC, Request.DELETE_TOPIC_IN_BROKER):
+        refused = admin.reply(code, **TOPIC_FIELDS, topic=name)
+        assert (refused.code, refused.remark) == (1, f"The topic[{name}] is conflict with system topic.")
+
+
+def test_a_time_after_the_last_message_is_the_last_one_unless_a_boundary_is_named(
+    admin: RemoteAdmin, tables: Any
+) -> None:
+    tables.topic_put("orders", read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
+    of_queue = {"topic": "orders", "queueId": "0"}
+    index = tables.topic("orders").queues[0]
+    tables.bounds[index], tables.times[index] = QueueBounds(0, 3), [100, 200, 300]
+    for time_ms, boundary, offset in [
+        ("301", {}, "2"),
+        ("301", {"boundaryType": "lower"}, "3"),
+        ("301", {"boundaryType": "UPPER"}, "2"),
+        ("200", {"boundaryType": "UPPER"}, "1"),
+        ("299", {"boundaryType": "UPPER"}, "1"),
+        ("1", {"boundaryType": "UPPER"}, "0"),
+        ("150", {}, "1"),
+    ]:
+        found = admin.ask(Request.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=time_ms, **of_queue, **boundary).ext
+        assert found == {"offset": offset}, (time_ms, boundary)
 
 
 def test_system_topics_are_listed_and_cleaning_finds_nothing(admin: RemoteAdmin) -> None:

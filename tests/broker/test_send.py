@@ -15,6 +15,7 @@ from shmq.errors import BrokerBusy, MessageTooLarge, ReadOnlyStore, SegmentFull,
 from shmq.message import encode_properties, parse_properties
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command
+from shmq.protocol.request_reply import REPLY_QUEUES
 
 LOCAL, REMOTE = Address("127.0.0.1", 10911), Address("10.0.0.9", 40000)
 LONG = {
@@ -112,7 +113,7 @@ def test_the_topics_a_rocketmq_broker_has_are_there_from_its_start(producer: Pro
         "default": (1, 7),
         "OFFSET_MOVED_EVENT": (1, 6),
         "SCHEDULE_TOPIC_XXXX": (18, 6),
-        "DefaultCluster_REPLY_TOPIC": (1, 6),
+        "DefaultCluster_REPLY_TOPIC": (REPLY_QUEUES, 6),
     }
 
 
@@ -138,7 +139,6 @@ def test_a_local_broker_has_none_of_them(tables: Any, log: Any, settings: Broker
             "perm=RW-, topicFilterType=SINGLE_TAG, topicSysFlag=0, order=false] Producer: 10.0.0.9:40000",
         ),
         ({"c": "nothing"}, 17, "topic[orders] not exist, apply first please!"),
-        ({"i": "TRAN_MSG\x01true\x02"}, 16, "the broker[127.0.0.1] sending transaction message is forbidden"),
         ({"e": "x"}, 1, "the field e is 'x'; a number is needed"),
         ({"f": str(1 << 31)}, 1, "the field f is '2147483648'; a number is needed"),
         ({"i": "a\x01" + "b" * 40000 + "\x02"}, 13, "the message is illegal, maybe msg body or properties length"),
@@ -251,6 +251,7 @@ def test_a_delayed_message_waits_in_the_schedule_topic(producer: Producer) -> No
         ("2", "3", 409, "%RETRY%g"),
         ("3", "3", 409, "%DLQ%g"),
         ("3", "3", 100, "%RETRY%g"),  # before V3_4_9 it is the group's to say
+        ("-1", None, 409, "%RETRY%g"),
     ],
 )
 def test_a_message_that_used_its_tries_up_goes_to_the_dead_letters(

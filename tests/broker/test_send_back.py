@@ -86,7 +86,9 @@ def test_what_is_given_back_is_counted_by_its_first_topic_and_group(consumer: Co
     assert isinstance(reply, Reply) and json.loads(reply.command.body)["statsMinute"]["sum"] == 2
 
 
-@pytest.mark.parametrize(("tries", "level", "queue_id"), [(0, 0, 2), (3, 0, 5), (15, 0, 17), (2, 7, 6), (0, 99, 17)])
+@pytest.mark.parametrize(
+    ("tries", "level", "queue_id"), [(0, 0, 2), (3, 0, 5), (15, 0, 17), (2, 7, 6), (0, 99, 17), (-1, 0, 1)]
+)
 def test_each_try_waits_longer_unless_the_consumer_says_how_long(
     consumer: Consumer, tries: int, level: int, queue_id: int
 ) -> None:

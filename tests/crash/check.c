@@ -156,6 +156,7 @@ static void check_record(const struct ledger *ledger, struct walk *walk, const s
     for (uint32_t i = 0; i < ledger->party_count; i++) {
         struct message expected = ledger->parties[i].first;
         expected.id += walk->found[i];
+        expected.queue += ledger->parties[i].across ? walk->found[i] : 0;
         if (walk->found[i] < ledger->parties[i].count && message_matches(&expected, view)) {
             walk->found[i]++;
             return;

@@ -37,6 +37,7 @@ struct party {                  /* messages that appear together or not at all: 
     struct message first;
     uint32_t count;
     bool acked;                 /* the caller was told that they are stored */
+    bool across;                /* the messages after the first are for the queues after its own */
     bool one_by_one;            /* separate appends: any number of them may be there, in order */
 };
 

@@ -225,7 +225,9 @@ void scenery_open(struct scenery *scenery, const struct shape *shape)
     }
     bool stores = shape->operation <= OPERATION_CLAIM_EVICTED || shape->operation == OPERATION_WAKE;
     bool drops = shape->operation == OPERATION_CLAIM_OPEN || shape->operation == OPERATION_CLAIM_ABORT;
-    scenery->ledger.parties[0] = (struct party){.first = first, .count = stores && !drops ? shape->count : 0};
+    scenery->ledger.parties[0] = (struct party){.first = first,
+                                                .count = stores && !drops ? shape->count : 0,
+                                                .across = shape->operation == OPERATION_TOGETHER};
     scenery->ledger.party_count = 1;
     if (shape->scene != SCENE_CLAIM_SLOW) {
         arena_litter(&scenery->arena);

@@ -45,6 +45,15 @@ const struct shape shapes[] = {
     {"batch-3-frames", OPERATION_BATCH, SCENE_FRAME_EDGE, 33, 3, NULL, 0},
     {"batch-300", OPERATION_BATCH, SCENE_FRAME_FREE_ONE, 9, 300, NULL, 0},
     {"batch-roll", OPERATION_BATCH, SCENE_ROLL, 33, 3, NULL, 0},
+    {"together-1", OPERATION_TOGETHER, SCENE_PLAIN, 33, 1, NULL, 0},
+    {"together-2", OPERATION_TOGETHER, SCENE_PLAIN, 33, 2, TAGS, 0},
+    {"together-4", OPERATION_TOGETHER, SCENE_PLAIN, 9, 4, NULL, 0},
+    {"together-roll", OPERATION_TOGETHER, SCENE_ROLL, 33, 2, NULL, 0},
+    {"together-exact", OPERATION_TOGETHER, SCENE_EXACT, 100, 2, NULL, 0},
+    {"together-frames", OPERATION_TOGETHER, SCENE_FRAME_EDGE, 20, 3, NULL, 0},
+    {"together-frame-free", OPERATION_TOGETHER, SCENE_FRAME_FREE_ONE, 20, 2, NULL, 0},
+    {"together-frame-grow", OPERATION_TOGETHER, SCENE_FRAME_GROW, 20, 2, NULL, 0},
+    {"together-after-death", OPERATION_TOGETHER, SCENE_CLAIM_DEAD, 33, 2, NULL, 0},
     {"claim-open", OPERATION_CLAIM_OPEN, SCENE_PLAIN, 500, 1, NULL, 0},
     {"claim-open-roll", OPERATION_CLAIM_OPEN, SCENE_ROLL, 500, 1, NULL, 0},
     {"claim-commit", OPERATION_CLAIM_COMMIT, SCENE_PLAIN, 500, 1, TAGS, 0},
@@ -67,6 +76,7 @@ const struct shape shapes[] = {
     {"client-put", OPERATION_CLIENT_PUT, SCENE_PLAIN, 0, 1, NULL, 0},
     {"flush", OPERATION_FLUSH, SCENE_PLAIN, 0, 1, NULL, 0},
     {"lock", OPERATION_LOCK, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"fence", OPERATION_FENCE, SCENE_PLAIN, 0, 1, NULL, 0},
 };
 /* clang-format on */
 const uint32_t shape_count = sizeof shapes / sizeof shapes[0];
@@ -137,6 +147,7 @@ void actor_prepare(struct actor *actor, const struct shape *shape, struct scener
     for (uint32_t i = 0; i < count; i++) {
         struct message message = *first;
         message.id += i;
+        message.queue += shape->operation == OPERATION_TOGETHER ? i : 0;
         actor->specs[i] = message_spec(&message, actor->bodies + i * body_bytes);
         actor->tags[i] = message_tag(&message);
     }
@@ -212,6 +223,17 @@ static enum shmq_status act_table(struct actor *actor)
     }
 }
 
+static enum shmq_status act_together(struct actor *actor)
+{
+    struct shmq_entry entries[SHMQ_TOGETHER_MAX];
+    struct shmq_appended out[SHMQ_TOGETHER_MAX];
+    for (uint32_t i = 0; i < actor->shape->count; i++) {
+        entries[i] = (struct shmq_entry){
+            .queue = actor->first.queue + i, .tag_hash = actor->tags[i], .spec = actor->specs[i]};
+    }
+    return shmq_append_together(&actor->store, entries, actor->shape->count, UINT64_MAX, deadline(), out);
+}
+
 static enum shmq_status act(struct actor *actor)
 {
     struct shmq_appended out;
@@ -226,6 +248,10 @@ static enum shmq_status act(struct actor *actor)
         return status;
     case OPERATION_BATCH:
         return shmq_append_batch(&actor->store, queue, actor->specs, actor->tags, actor->shape->count, deadline(), &out);
+    case OPERATION_TOGETHER:
+        return act_together(actor);
+    case OPERATION_FENCE:
+        return shmq_fence_raise(&actor->store, 1, deadline());
     case OPERATION_RELEASE:
         return shmq_frames_release(&actor->store, queue, 0, actor->shape->count, deadline()) > 0 ? SHMQ_OK : SHMQ_EMPTY;
     case OPERATION_FLUSH:

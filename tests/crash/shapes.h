@@ -11,6 +11,7 @@
 enum operation {
     OPERATION_APPEND,
     OPERATION_BATCH,
+    OPERATION_TOGETHER,       /* one record for each of `count` queues, in one commit */
     OPERATION_CLAIM_OPEN,
     OPERATION_CLAIM_COMMIT,   /* the victim opened the claim and wrote the body before it is watched */
     OPERATION_CLAIM_ABORT,
@@ -26,6 +27,7 @@ enum operation {
     OPERATION_CLIENT_PUT,
     OPERATION_FLUSH,
     OPERATION_WAKE,           /* append and wake two sleeping slots */
+    OPERATION_FENCE,          /* raise the fence */
     OPERATION_LOCK,           /* lock and unlock: nothing but repair */
 };
 

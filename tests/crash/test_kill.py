@@ -19,6 +19,7 @@ KILLED_FOR_REAL = (
     "append-0",
     "append-roll",
     "append-frame-free-one",
+    "together-2",
     "release-one",
     "claim-open",
     "claim-commit",
@@ -147,6 +148,37 @@ MUTANTS: dict[str, Mutant] = {
     "the intent names one record of a batch": Mutant(
         (Edit("append.c", "    intent->count = count;\n", "    intent->count = count > 0;\n"),),
         "batch-3",
+    ),
+    "the repair of a joint append raises one of its queues": Mutant(
+        (
+            Edit(
+                "together.c",
+                "    const uint32_t count = intent->count < SHMQ_TOGETHER_MAX ? intent->count : SHMQ_TOGETHER_MAX;\n",
+                "    const uint32_t count = 1;\n",
+            ),
+        ),
+        "together-2",
+    ),
+    "a joint append has no intent": Mutant(
+        (
+            Edit(
+                "together.c",
+                "    atomic_store_explicit(&intent->kind, SHMQ_INTENT_TOGETHER, memory_order_release);\n",
+                "",
+            ),
+        ),
+        "together-2",
+    ),
+    "a joint append is published before its commit": Mutant(
+        (
+            Edit(
+                "together.c",
+                "    intend(store, all, place->log_position);\n",
+                "    intend(store, all, place->log_position);\n"
+                "    atomic_store_explicit(&log->end, end, memory_order_release);\n",
+            ),
+        ),
+        "together-2",
     ),
     "the roll moves the log end before the BLANK is written": Mutant(
         (

@@ -3,8 +3,8 @@
 A peer that cannot be had skips its tests with the reason; SHMQ_REQUIRE_INTEROP=1 makes that a failure.
 
 A test that runs a stock client against a stock broker says nothing about shmq: it proves that the test itself expects
-the right thing. The peers' versions are fixed, so these proofs belong to the long form, SHMQ_INTEROP_LONG=1, and have
-to be run whenever such a test is written or changed.
+the right thing. The peers' versions are fixed, so these proofs belong to the long form, SHMQ_INTEROP_LONG=1; run them
+whenever such a test is written or changed.
 """
 
 from __future__ import annotations

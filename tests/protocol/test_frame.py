@@ -11,7 +11,9 @@ from shmq.errors import ProtocolError, UsageError
 from shmq.protocol.codes import Codec
 from shmq.protocol.frame import FRAME_BYTES_MAX, HEADER_BYTES_MAX, Frame, FrameDecoder, encode_frame
 
-FRAMES = st.builds(Frame, st.sampled_from(Codec), st.binary(min_size=1, max_size=200), st.binary(max_size=300))
+FRAMES = st.builds(
+    Frame, st.sampled_from(Codec), st.binary(min_size=1, max_size=200), st.binary(max_size=300), st.just(0)
+)
 
 
 def drain(decoder: FrameDecoder) -> list[Frame | str]:
@@ -56,14 +58,14 @@ def test_an_absent_body_and_an_empty_body_are_the_same_frame() -> None:
 
 @given(st.lists(FRAMES, max_size=5), st.data())
 def test_any_cut_of_the_bytes_gives_the_same_frames(frames: list[Frame], data: st.DataObject) -> None:
-    stream = b"".join(encode_frame(*frame) for frame in frames)
+    stream = b"".join(encode_frame(*frame[:3]) for frame in frames)
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=8))
     assert events_of(stream, cuts) == frames
 
 
 @given(st.lists(FRAMES, max_size=2), st.data())
 def test_every_single_byte_is_a_legal_cut(frames: list[Frame], data: st.DataObject) -> None:
-    stream = b"".join(encode_frame(*frame) for frame in frames)
+    stream = b"".join(encode_frame(*frame[:3]) for frame in frames)
     assert events_of(stream, list(range(len(stream)))) == frames
 
 
@@ -71,7 +73,7 @@ def test_every_single_byte_is_a_legal_cut(frames: list[Frame], data: st.DataObje
 def test_any_cut_of_a_broken_stream_gives_the_same_events(
     frames: list[Frame], garbage: bytes, data: st.DataObject
 ) -> None:
-    stream = b"".join(encode_frame(*frame) for frame in frames) + garbage
+    stream = b"".join(encode_frame(*frame[:3]) for frame in frames) + garbage
     cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=8))
     assert events_of(stream, cuts) == events_of(stream, [])
 
@@ -134,6 +136,36 @@ def test_the_largest_frame_passes_and_one_byte_more_does_not() -> None:
         encode_frame(Codec.JSON, header + b"x", b"")
     with pytest.raises(UsageError, match="header of 0"):
         encode_frame(Codec.JSON, b"", b"")
+
+
+@given(st.lists(FRAMES, max_size=6), st.data())
+def test_a_frame_that_is_too_long_costs_its_header_and_the_next_one_is_whole(
+    frames: list[Frame], data: st.DataObject
+) -> None:
+    limit = 150
+    stream = b"".join(encode_frame(*frame[:3]) for frame in frames)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    decoder = FrameDecoder(frame_bytes_max=limit, skipped_bytes_max=1000)
+    taken: list[Frame | str] = []
+    for start, end in pairwise([0, *cuts, len(stream)]):
+        decoder.feed(stream[start:end])
+        taken += drain(decoder)
+        assert decoder.buffered_bytes <= 8 + max(limit, 200)
+    expected = [
+        frame
+        if 4 + len(frame.header) + len(frame.body) <= limit
+        else frame._replace(body=b"", skipped_bytes=len(frame.body))
+        for frame in frames
+    ]
+    assert taken == expected
+    assert decoder.is_between_frames and decoder.unfinished_bytes == 0 and decoder.missing_bytes == 0
+
+
+def test_a_frame_beyond_what_is_skipped_is_refused_at_its_prefix() -> None:
+    decoder = FrameDecoder(frame_bytes_max=100, skipped_bytes_max=200)
+    decoder.feed(struct.pack(">iI", 201, 2))
+    with pytest.raises(ProtocolError, match="201"):
+        decoder.take()
 
 
 def test_the_limit_of_a_stream_may_be_raised_between_two_frames() -> None:

@@ -274,3 +274,12 @@ def test_a_oneway_notice_asks_for_no_reply() -> None:
     notice = oneway(Request.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "g"}, opaque=3)
     assert notice.flag == FLAG_ONEWAY and notice.is_oneway and not notice.is_reply
     assert notice.ext == {"consumerGroup": "g"} and notice.opaque == 3
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_the_property_text_of_a_send_may_be_longer_so_that_its_sender_is_told(codec: Codec) -> None:
+    sent = Command(code=310, ext={"i": "p" * (EXT_VALUE_BYTES_MAX + 1)}, codec=codec)
+    frames = FrameDecoder()
+    frames.feed(encode_command(sent))
+    frame = frames.take()
+    assert frame is not None and decode_header(frame).ext == sent.ext

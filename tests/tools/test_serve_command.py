@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,12 +44,31 @@ def test_in_the_foreground_it_says_where_it_is_and_stops_on_sigterm(shell: Shell
         while "ready in" not in box[-1]:
             box.append(process.stdout.readline().decode())
         assert box[0].startswith("shmq ") and f'broker "default"  pid {process.pid}' in box[0]
+        assert not any(line.startswith("  tcp ") for line in box)
         assert str(directory / "store") in "".join(box) and "shmq produce hello" in box[-1]
         shell.ok("produce", "hello", "hi")
         assert shell.ok("consume", "hello", "-e") == b"hi\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(TIMEOUT) == 0
     assert shell.fails(69, "produce", "hello", "hi")["type"] == "BrokerNotRunning"
+
+
+def test_it_says_where_rocketmqs_clients_reach_it(shell: Shell) -> None:
+    ports = ("--listen", "127.0.0.1:0", "--nameserver-listen", "127.0.0.1:0")
+    with shell.start("serve", *SMALL[:2], *ports) as process:
+        assert process.stdout is not None
+        box = [process.stdout.readline().decode()]
+        while "ready in" not in box[-1]:
+            assert process.poll() is None
+            box.append(process.stdout.readline().decode())
+        [line] = [line for line in box if line.startswith("  tcp ")]
+        words = line.split()
+        assert " ".join(words[2:5] + words[6:]) == "name service · broker · advertises the address clients reach"
+        for address in (words[1], words[5]):
+            host, port = address.rsplit(":", 1)
+            socket.create_connection((host, int(port)), TIMEOUT).close()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT) == 0
 
 
 def test_ctrl_c_stops_it_in_order(shell: Shell) -> None:

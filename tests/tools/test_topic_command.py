@@ -45,6 +45,20 @@ def test_the_list_tells_what_topics_hold(shell: Shell, topic: str, shmq_shared_b
     assert [line.split()[:4] for line in table if line.startswith(topic + " ")] == [[topic, "normal", "8", "20"]]
 
 
+def test_what_a_broker_made_for_itself_is_hidden_and_what_belongs_to_a_group_is_marked() -> None:
+    kinds = {"orders": "normal", "%RETRY%billing": "retry", "%DLQ%billing": "dlq"}
+    with Broker(tcp=True) as broker, broker.connect() as mq:
+        shell = Shell(broker.url)
+        for name in kinds:
+            mq.admin.create_topic(name, queues=1)
+        rows = shell.json("topic-list", "topic", "list")
+        assert {row["topic"]: row["kind"] for row in rows["topics"]} == kinds
+        everything = shell.json("topic-list", "topic", "list", "--all")["topics"]
+    hidden = {row["topic"]: row for row in everything if row["topic"] not in kinds}
+    assert len(hidden) == rows["hidden"] and {"DefaultCluster", "TBW102", "SCHEDULE_TOPIC_XXXX"} <= set(hidden)
+    assert all(row["system"] and row["kind"] == "system" for row in hidden.values())
+
+
 def test_rates_are_measured_when_asked(shell: Shell, topic: str) -> None:
     shell.ok("topic", "create", topic)
     [row] = [row for row in shell.json("topic-list", "topic", "list", "--rates")["topics"] if row["topic"] == topic]

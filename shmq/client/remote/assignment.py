@@ -1,6 +1,6 @@
 """Owns which queues a member of a group reads: asks who is in the group, and shares the queues out.
 
-It does not know how queues are taken (share), nor the rules of sharing (client.allocation).
+It does not know how queues are taken (share), nor the rules of sharing (protocol.allocation).
 
 Rules:
     (1) the queues of the topic and those of the group's retry topic are shared out one by one, as RocketMQ does it;
@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from shmq.client.allocation import strategy_of
 from shmq.client.handing import reads_retries
 from shmq.client.transport import QueueSlot
 from shmq.errors import BrokerNotRunning, ShmqError
 from shmq.message import retry_topic
+from shmq.protocol.allocation import strategy_of
 from shmq.protocol.dialect import MessageQueue
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ It does not know how a broker came to ask. Requests come on the I/O thread; what
     220   offsets of a topic                read on from there
     221   offsets                           answer with those of our queues
     307   running info                      answer with everything an operator may want to see
+    326   a reply to a request of ours      give it to who waits
     309   consume this message now          call the listener, answer how it ended
     else                                    "not supported"
 """
@@ -64,6 +65,8 @@ class Duties:
             return request.reply(body=dumps({"messageQueueTable": table}))
         if request.code == Request.GET_CONSUMER_RUNNING_INFO:
             return request.reply(body=dumps(self._running_info(readers)))
+        if request.code == Request.PUSH_REPLY_MESSAGE_TO_CLIENT:
+            return self._session.requests.pushed(request)
         if request.code == Request.CONSUME_MESSAGE_DIRECTLY:
             return self._consume(channel, request, readers)
         text = f" request type {request.code} not supported"

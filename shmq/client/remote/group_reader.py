@@ -21,6 +21,7 @@ from shmq.client.remote.process_queue import ProcessQueue
 from shmq.client.remote.pull_reader import ANONYMOUS_GROUP
 from shmq.client.remote.pulling import Pulled, PullQuestion
 from shmq.client.remote.reader import Owner, RemoteReader
+from shmq.client.wanted import TAG
 from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
 
 if TYPE_CHECKING:
@@ -93,6 +94,9 @@ class GroupReader(RemoteReader):
             flying.cancel()
         return 0.0 if flying.cancelled() else flying.result()
 
+    def _kind_of(self, queue: ProcessQueue) -> str:
+        return self.spec.wanted.kind if queue.queue.topic == self.spec.topic else TAG
+
     async def _pull_once(self, queue: ProcessQueue) -> float:
         generation = queue.generation
         with self.changed:
@@ -102,7 +106,8 @@ class GroupReader(RemoteReader):
             queue.queue,
             queue.next_offset,
             commit_offset=commit,
-            expression=None if self.spec.group else " || ".join(self.spec.tags) or "*",
+            expression=None if self.spec.group else self.spec.wanted.expression,
+            expression_type=self._kind_of(queue),
             version=self.session.registration.version_of(self.spec, queue.queue.topic),
         )
         pulled = await self.session.pull(question, queue.broker_id, question.hold + pulling.ANSWER_MARGIN)

@@ -28,7 +28,7 @@ from shmq.errors import (
     ShmqError,
     TopicNotFound,
 )
-from shmq.message import is_system_topic
+from shmq.message import TRACE_TOPIC, is_system_topic
 from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
@@ -188,7 +188,7 @@ class NameService:
         route = await self.route(topic, timeout=timeout)
         if route is not None and route.writable:
             return route
-        if route is None and not is_system_topic(topic):
+        if route is None and (topic == TRACE_TOPIC or not is_system_topic(topic)):
             default = await self.route(DEFAULT_TOPIC, timeout=timeout)
             if default is not None and default.writable:
                 self.routes.forget(topic)  # it exists as soon as the first message is stored

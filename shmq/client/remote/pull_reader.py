@@ -11,7 +11,7 @@ Rule: two answers for one queue may cross; what is behind the queue's position i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from shmq.client import options
@@ -19,6 +19,7 @@ from shmq.client.remote import pulling
 from shmq.client.remote.process_queue import ProcessQueue
 from shmq.client.remote.pulling import PullQuestion
 from shmq.client.remote.reader import RemoteReader
+from shmq.client.wanted import Wanted
 from shmq.errors import ShmqError
 
 if TYPE_CHECKING:
@@ -34,8 +35,9 @@ SHORT_TIMEOUT: Final = 3.0
 class PullReader(RemoteReader):
     """Reads on demand; one thread at a time."""
 
-    def __init__(self, session: RemoteSession, *, tags: Sequence[str], codec: Callable[[bytes], Any] | None) -> None:
-        super().__init__(session, owner=None, tags=tags, codec=codec, settles=False)
+    def __init__(self, session: RemoteSession, *, wanted: Wanted, codec: Callable[[bytes], Any] | None) -> None:
+        super().__init__(session, owner=None, tags=wanted.tags, codec=codec, settles=False)
+        self._wanted = wanted
         self._short: set[int] = set()
         self._held: set[int] = set()
         self._error: ShmqError | None = None
@@ -91,7 +93,8 @@ class PullReader(RemoteReader):
             queue.queue,
             queue.next_offset,
             hold=hold,
-            expression=" || ".join(sorted(self.tags)) or "*",
+            expression=self._wanted.expression,
+            expression_type=self._wanted.kind,
             version=self.session.now_ms(),
         )
         try:

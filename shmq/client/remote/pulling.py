@@ -44,6 +44,7 @@ class PullQuestion(NamedTuple):
     commit_offset: int | None = None
     expression: str | None = None  # None: the broker knows the group's subscription from its heartbeat
     version: int = 0
+    expression_type: str = "TAG"
 
 
 class Pulled(NamedTuple):
@@ -74,7 +75,7 @@ def pull_command(question: PullQuestion) -> Command:
         "commitOffset": str(question.commit_offset or 0),
         "suspendTimeoutMillis": str(round(question.hold * 1000)),
         "subVersion": str(question.version),
-        "expressionType": "TAG",
+        "expressionType": question.expression_type,
         "bname": question.queue.brokerName,
     }
     if question.expression is not None:

@@ -11,16 +11,17 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from shmq.errors import ConnectError, RequestTimeout
+from shmq.client.remote.outgoing import DEFAULT_PRODUCER_GROUP
+from shmq.client.wanted import Wanted
+from shmq.errors import ConnectError, RequestTimeout, ShmqError
 from shmq.message import retry_topic
-from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
+from shmq.protocol.body import ClientConfig, ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.failure import error_of
-from shmq.shm.core import tag_hash
 
 if TYPE_CHECKING:
     from shmq.client.consumer import ConsumerSpec
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 HEARTBEAT_INTERVAL: Final = 30.0
 FIRST_OFFSET: Final = "CONSUME_FROM_FIRST_OFFSET"
+EVERYTHING: Final = Wanted()
 
 
 class Registration:
@@ -36,8 +38,9 @@ class Registration:
 
     def __init__(self, session: RemoteSession) -> None:
         self._session = session
-        self._versions: dict[tuple[str | None, str, tuple[str, ...]], int] = {}
+        self._versions: dict[tuple[str | None, str, Wanted], int] = {}
         self.producer_groups: tuple[str, ...] = ()
+        self.asks = False  # replies find a client as a producer, whose group does not matter
         self.specs: tuple[ConsumerSpec, ...] = ()
 
     def set(self, producer_groups: Iterable[str], specs: Iterable[ConsumerSpec]) -> None:
@@ -54,8 +57,8 @@ class Registration:
 
     def version_of(self, spec: ConsumerSpec, topic: str) -> int:
         """Return the version of a subscription, made when it is first asked for."""
-        tags = spec.tags if topic == spec.topic else ()
-        return self._versions.setdefault((spec.group, topic, tags), self._session.now_ms())
+        wanted = spec.wanted if topic == spec.topic else EVERYTHING
+        return self._versions.setdefault((spec.group, topic, wanted), self._session.now_ms())
 
     def topics(self) -> list[str]:
         """Return every topic that is read."""
@@ -81,24 +84,48 @@ class Registration:
                 )
                 entry.subscriptionDataSet = []
                 if _retries(spec):
-                    entry.subscriptionDataSet.append(self._subscription(spec, retry_topic(spec.group), ()))
-            entry.subscriptionDataSet.append(self._subscription(spec, spec.topic, spec.tags))
+                    entry.subscriptionDataSet.append(self._subscription(spec, retry_topic(spec.group)))
+            entry.subscriptionDataSet.append(self._subscription(spec, spec.topic))
         return HeartbeatData(
             clientID=self._session.client_id,
             consumerDataSet=list(groups.values()),
-            producerDataSet=[ProducerData(group) for group in self.producer_groups],
+            producerDataSet=[ProducerData(group) for group in self._producers()],
         )
 
-    def _subscription(self, spec: ConsumerSpec, topic: str, tags: Sequence[str]) -> SubscriptionData:
-        return SubscriptionData(
-            topic=topic,
-            subString=" || ".join(tags) or "*",
-            subVersion=self.version_of(spec, topic),
-            tagsSet=list(tags),
-            codeSet=[tag_hash(tag) for tag in tags],
-        )
+    def _producers(self) -> list[str]:
+        unnamed = [DEFAULT_PRODUCER_GROUP] if self.asks and not self.producer_groups else []
+        return [*self.producer_groups, *unnamed]
+
+    def _subscription(self, spec: ConsumerSpec, topic: str) -> SubscriptionData:
+        wanted = spec.wanted if topic == spec.topic else EVERYTHING
+        return wanted.subscription(topic, self.version_of(spec, topic))
 
     # -- on the I/O thread
+    async def check(self) -> None:
+        """Ask a broker of each topic that is read with an expression whether it filters by such ones.
+
+        Raises:
+            FilterSyntaxError, RemoteError: it does not.
+        """
+        for spec in self.specs:
+            key = (spec.group, spec.topic, spec.wanted)
+            if spec.where is None or key in self._versions:
+                continue  # told before
+            session = self._session
+            route = await session.names.readable_route(spec.topic, timeout=session.timeout)
+            config = ClientConfig(session.client_id, spec.group, self._subscription(spec, spec.topic))
+            command = Command(code=Request.CHECK_CLIENT_CONFIG, body=encode_body(config))
+            try:
+                address = route.reader(route.readable[0].brokerName) if route.readable else None
+                if address is None:
+                    continue
+                reply = await session.network.request(address, command, session.timeout)
+                if (error := error_of(reply)) is not None:
+                    raise error
+            except ShmqError:
+                self._versions.pop(key, None)
+                raise
+
     async def beat(self, only: Address | None = None) -> None:
         """Tell every broker in use (or one) what we are.
 
@@ -136,7 +163,7 @@ class Registration:
     async def leave(self, group: str | None) -> None:
         """Take back a group, or all of them; brokers that cannot be reached find out by themselves."""
         consumers = {spec.group for spec in self.specs if spec.group} if group is None else {group}
-        producers = set(self.producer_groups) if group is None else {group} & set(self.producer_groups)
+        producers = set(self._producers()) if group is None else {group} & set(self.producer_groups)
         if group is None:
             self.set((), ())
         else:

@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +104,13 @@ class RemoteSender:
         place = _Place(queue_id, message_group)
         return session.network.submit(self._send_parts(parts, place, self._timeout if timeout is None else timeout))
 
+    def prepare(
+        self, topic: str, body: Any, extra: Mapping[str, str], **arguments: Any
+    ) -> Callable[[], Awaitable[Receipt]]:
+        """Return a send for the I/O thread, of a message with properties that only clients of brokers may set."""
+        message, timeout, place = self._message(topic, body, extra=extra, **arguments)
+        return lambda: self._send_one(message, place, timeout)
+
     def _message(
         self,
         topic: str,
@@ -117,11 +124,13 @@ class RemoteSender:
         queue_id: int | None = None,
         flag: int = 0,
         timeout: float | None = None,
+        extra: Mapping[str, str] | None = None,
         **special: Any,
     ) -> tuple[Outgoing, float, _Place]:
         found = message_properties(tag, keys_of(key, keys), message_group, properties)
         if special:
             found.update(take_special(special))
+        found.update(extra or {})
         session = self._session
         compression = session.place.options.compression
         message = single(session.ids, session.now_ms(), compression, topic, body, flag, found)

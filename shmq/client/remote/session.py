@@ -30,6 +30,7 @@ from shmq.client.remote.pull_reader import PullReader
 from shmq.client.remote.pulling import Pulled, PullQuestion, pull_command, read_pulled
 from shmq.client.remote.queue_service import QueueService
 from shmq.client.remote.registration import Registration
+from shmq.client.remote.requests import RemoteRequests
 from shmq.client.remote.route import QueueNumbers, Route
 from shmq.client.remote.selection import QueueSelector
 from shmq.client.remote.sender import RemoteSender
@@ -37,16 +38,19 @@ from shmq.client.remote.share import RemoteShare
 from shmq.client.remote.unique_id import UniqueIds
 from shmq.client.remote.upkeep import Upkeep
 from shmq.client.transport import QueueSlot
+from shmq.client.wanted import Wanted
 from shmq.errors import BrokerNotRunning, RemoteError, RequestTimeout, ShmqError
+from shmq.message import TRACE_TOPIC
 from shmq.protocol.codes import Response
 from shmq.protocol.dialect import MessageQueue
+from shmq.protocol.trace import TRACE_GROUP
 
 if TYPE_CHECKING:
     from shmq.client.browse import KeyQuery
     from shmq.client.consumer import ConsumerSpec
     from shmq.client.position import Position
     from shmq.client.remote.place import Address, RemotePlace
-    from shmq.shm.core import Message
+    from shmq.shm.core import Message, Receipt
 
 ResultT = TypeVar("ResultT")
 
@@ -79,6 +83,7 @@ class RemoteSession:
         )
         self.names = NameService(self.network, place.name_servers, self._route_changed)
         self.queues = QueueService(self.network, self.names)
+        self.requests = RemoteRequests(self)
         self.upkeep = Upkeep(self)
         try:
             self.network.call(self._open(), timeout)
@@ -165,6 +170,7 @@ class RemoteSession:
     async def _register(self) -> None:
         for topic in self.registration.topics():
             await self.names.route(topic, timeout=self.timeout)
+        await self.registration.check()
         await self.registration.beat()
 
     def unregister(self, group: str) -> None:
@@ -180,6 +186,22 @@ class RemoteSession:
         """Note how a send to a broker went."""
         if self.selector.faults is not None:
             self.selector.faults.report(broker_name, latency, self.network.loop.time(), failed=failed)
+
+    def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
+        """Store a message in the trace topic, which is made if need be."""
+        self.sender(self.timeout, group=TRACE_GROUP).send(TRACE_TOPIC, body, keys=keys)
+
+    def host_of(self, receipt: Receipt) -> str:
+        """Say where a broker stored a message, as "host:port"; "" when that is not known."""
+        route = self.names.routes.old(receipt.topic)
+        if route is None:
+            return ""
+        broker_name = self.numbers.queue(receipt.topic, receipt.queue_id).brokerName
+        return str(route.master(broker_name) or "")
+
+    def reply(self, message: Message, body: Any) -> bool:
+        """Bring a reply to whoever asked; False when the requester is not there any more."""
+        return self.requests.reply(message, body)
 
     # -- consumers
     def resolve(self, topic: str) -> int:
@@ -255,9 +277,11 @@ class RemoteSession:
         return returning.bury(self, spec, message, reason, failed=failed)
 
     # -- consumers that decide themselves where they read
-    def pull_reader(self, tags: Sequence[str], codec: Callable[[bytes], Any] | None) -> PullReader:
+    def pull_reader(
+        self, tags: Sequence[str], codec: Callable[[bytes], Any] | None, where: str | None = None
+    ) -> PullReader:
         """Return a reader for a pull consumer."""
-        return PullReader(self, tags=tags, codec=codec)
+        return PullReader(self, wanted=Wanted(tuple(tags), where), codec=codec)
 
     def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:
         """Return the readable queues of a topic; looking never creates one here.

@@ -112,9 +112,21 @@ final class Consuming {
                 return failed ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
             });
         }
+        if (command.getBooleanValue("pop")) {
+            setPop(consumer);
+        }
         consumer.start();
         PUSH.put(name, consumer);
         return null;
+    }
+
+    /** Queues as the broker shares them out, and retries after a second: 5.x only, so by name. */
+    private static void setPop(DefaultMQPushConsumer consumer) throws Exception {
+        DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
+        Object inner = consumer.getDefaultMQPushConsumerImpl();
+        java.lang.reflect.Field delays = inner.getClass().getDeclaredField("popDelayLevel");
+        delays.setAccessible(true);
+        java.util.Arrays.fill((int[]) delays.get(inner), 1);
     }
 
     private static boolean arrived(String name, List<MessageExt> messages, int failFirst) {

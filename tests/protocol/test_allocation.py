@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmq.client.allocation import allocate
+from shmq.protocol.allocation import allocate
 
 MEMBERS = st.sets(st.text("abc0123", min_size=1, max_size=4), min_size=1, max_size=12)
 

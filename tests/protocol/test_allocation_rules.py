@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from shmq.client.allocation import allocate_by_consistent_hash, allocate_in_circle, strategy_of
 from shmq.errors import UsageError
+from shmq.protocol.allocation import allocate_by_consistent_hash, allocate_in_circle, strategy_of
 from shmq.protocol.dialect import MessageQueue
 
 QUEUES = [MessageQueue("broker-a", number, "T") for number in range(8)]

@@ -1,0 +1,41 @@
+"""Owns what a replier that is a coroutine function does with each message; the rules are those of client.replier.
+
+It does not know tasks or queues (aio.listener does), nor how a reply travels.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from shmq.aio.offload import offload
+from shmq.client.replier import report
+from shmq.client.request_reply import is_expired, is_request
+from shmq.errors import UsageError
+
+if TYPE_CHECKING:
+    from shmq.aio.message import Message
+    from shmq.client.connection import Connection as SyncConnection
+
+
+def replying(
+    connection: Callable[[], SyncConnection], function: Callable[[Any], Any]
+) -> Callable[[Message], Coroutine[Any, Any, None]]:
+    """Return the listener that answers requests with what a coroutine function returns."""
+    if not inspect.iscoroutinefunction(function):
+        raise UsageError(f"{function!r} is no coroutine function", hint="async def, or use shmq.connect()")
+
+    async def run(message: Message) -> None:
+        link = connection()
+        if is_expired(message._sync, same_clock=not link.is_remote):
+            report(message, "came after its requester had given up")
+            return
+        body = await function(message)
+        if body is None or not is_request(message._sync):
+            return
+        # A thread, because a reply may wait: for the append lock here, for a broker over TCP.
+        if not await offload(link._live().reply, message._sync, body):
+            report(message, "was answered, but its requester is gone")
+
+    return run

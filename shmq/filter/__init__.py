@@ -1,0 +1,1 @@
+"""SQL92 expressions over message properties: read, checked and compiled to the core's filter programs."""

@@ -1,0 +1,179 @@
+"""POP on the wire: receipt handles, the lists of offsets in a reply, and batches of acknowledgements.
+
+Owns those texts for the broker and for our own client. It does not know what is popped, nor when it comes back.
+
+    receipt handle      first offset of the pop, pop time, invisible time, revive queue, retry flag, broker, queue id,
+                        offset; eight words with one blank between them. It travels as the property POP_CK.
+    startOffsetInfo     "<retry flag> <queue id> <first offset>;…"
+    msgOffsetInfo       "<retry flag> <queue id> <offset>,<offset>,…;…"
+    orderCountInfo      "<retry flag> qo<queue id>%<offset> <tries>;…", and "<retry flag> <queue id> <tries>"
+
+    retry flag          which topic a message lies in: `shmq.message.popped_topic`
+
+Invariants:
+ 1. `parse_receipt(str(handle)) == handle`; a text that is no handle raises ProtocolError, whatever it holds.
+ 2. A reply has one entry for each queue it holds messages of.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from shmq.errors import ProtocolError
+
+RECEIPT_PROPERTY = "POP_CK"
+FIRST_POP_PROPERTY = "1ST_POP_TIME"
+ORDER_REVIVE_QUEUE = 999  # says in a receipt that the pop was an ordered one
+POP_COUNT_MAX = 32  # of one pop, as in RocketMQ: its checkpoints are bitmaps of 32
+INVISIBLE_MS_MAX = 7 * 24 * 3600 * 1000
+
+_RETRY_FLAGS = ("0", "1", "2")
+_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
+_WORDS = 8
+_BITSET_BYTES_MAX = 64  # 512 offsets; a pop has 32
+
+
+class Receipt(NamedTuple):
+    """What has to be shown to settle one popped message. `first_offset` is the offset its pop began at."""
+
+    first_offset: int
+    pop_ms: int
+    invisible_ms: int
+    revive_queue: int
+    retry_flag: str
+    broker: str
+    queue_id: int
+    offset: int
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self))
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the message was popped in order."""
+        return self.revive_queue == ORDER_REVIVE_QUEUE
+
+
+def parse_receipt(text: str) -> Receipt:
+    """Return the receipt a text stands for.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    words = text.split(" ")
+    numbers = words[:4] + words[6:]
+    if len(words) != _WORDS or not all(map(_NUMBER.fullmatch, numbers)) or words[4] not in _RETRY_FLAGS:
+        raise ProtocolError(f"{text[:128]!a} is no receipt handle")
+    first, pop_ms, invisible_ms, revive_queue = map(int, words[:4])
+    return Receipt(first, pop_ms, invisible_ms, revive_queue, words[4], words[5], int(words[6]), int(words[7]))
+
+
+class Popped(NamedTuple):
+    """What one queue gave to a pop. `tries` are those of ordered messages that were popped before."""
+
+    retry_flag: str
+    queue_id: int
+    first_offset: int
+    offsets: Sequence[int]
+    tries: Mapping[int, int] = {}
+
+
+def offset_fields(queues: Sequence[Popped], *, is_ordered: bool = False) -> dict[str, str]:
+    """Return the header fields that tell a client which offsets it got."""
+    fields = {
+        "startOffsetInfo": ";".join(f"{q.retry_flag} {q.queue_id} {q.first_offset}" for q in queues),
+        "msgOffsetInfo": ";".join(f"{q.retry_flag} {q.queue_id} {','.join(map(str, q.offsets))}" for q in queues),
+    }
+    if is_ordered:
+        fields["orderCountInfo"] = ";".join(entry for queue in queues for entry in _counts(queue))
+    return fields
+
+
+def _counts(queue: Popped) -> Iterable[str]:
+    for offset, tries in queue.tries.items():
+        yield f"{queue.retry_flag} qo{queue.queue_id}%{offset} {tries}"
+    least = min((queue.tries.get(offset, 0) for offset in queue.offsets), default=0)
+    yield f"{queue.retry_flag} {queue.queue_id} {least}"
+
+
+def parse_start_offsets(text: str) -> dict[tuple[str, int], int]:
+    """Return the first offsets of a reply by retry flag and queue id.
+
+    Raises:
+        ProtocolError: the text is not of this form.
+    """
+    return {(flag, _number(queue)): _number(value) for flag, queue, value in _entries(text)}
+
+
+def parse_order_counts(text: str) -> dict[str, int]:
+    """Return the tries in a reply by `<retry flag> qo<queue id>%<offset>` and `<retry flag> <queue id>`.
+
+    Raises:
+        ProtocolError: the text is not of this form.
+    """
+    return {f"{flag} {name}": _number(value) for flag, name, value in _entries(text)}
+
+
+def _entries(text: str) -> Iterable[list[str]]:
+    for entry in text.split(";") if text else ():
+        words = entry.split(" ")
+        if len(words) != 3:
+            raise ProtocolError(f"{entry[:64]!a} is no entry of offsets")
+        yield words
+
+
+def _number(text: str) -> int:
+    if not _NUMBER.fullmatch(text):
+        raise ProtocolError(f"{text[:32]!a} is no offset")
+    return int(text)
+
+
+class BatchAck(msgspec.Struct):
+    """Some messages of one pop in the body of BATCH_ACK_MESSAGE, under the wire's short names."""
+
+    c: str = ""
+    t: str = ""
+    r: str = "0"
+    so: int = 0
+    q: int = 0
+    rq: int = 0
+    pt: int = 0
+    it: int = 0
+    b: str | None = None
+
+    @property
+    def offsets(self) -> list[int]:
+        """The offsets that are acknowledged.
+
+        Raises:
+            ProtocolError: the set of bits is none.
+        """
+        try:
+            bits = base64.b64decode(self.b or "", validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise ProtocolError(f"the set of acknowledged offsets is no base64: {error}") from error
+        if len(bits) > _BITSET_BYTES_MAX:
+            raise ProtocolError(f"a set of {8 * len(bits)} acknowledged offsets; a pop has {POP_COUNT_MAX}")
+        number = int.from_bytes(bits, "little")
+        return [self.so + bit for bit in range(number.bit_length()) if number >> bit & 1]
+
+
+class BatchAcks(msgspec.Struct):
+    """Body of BATCH_ACK_MESSAGE."""
+
+    brokerName: str | None = None
+    acks: list[BatchAck] | None = None
+
+
+def bit_set(first_offset: int, offsets: Iterable[int]) -> str:
+    """Return offsets as the base64 text of a set of bits that begins at `first_offset`."""
+    number = 0
+    for offset in offsets:
+        number |= 1 << (offset - first_offset)
+    return base64.b64encode(number.to_bytes((number.bit_length() + 7) // 8, "little")).decode()

@@ -1,0 +1,76 @@
+"""Receipts, lists of offsets and batches of acknowledgements, as RocketMQ writes and reads them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shmq.errors import ProtocolError
+from shmq.message import pop_retry_flag, pop_retry_topic, popped_topic
+from shmq.protocol.pop import (
+    BatchAck,
+    Popped,
+    Receipt,
+    bit_set,
+    offset_fields,
+    parse_order_counts,
+    parse_receipt,
+    parse_start_offsets,
+)
+
+RECEIPT = Receipt(7, 1_700_000_000_000, 60_000, 3, "1", "broker-a", 2, 9)
+
+
+def test_a_receipt_has_eight_words() -> None:
+    assert str(RECEIPT) == "7 1700000000000 60000 3 1 broker-a 2 9"
+    assert parse_receipt(str(RECEIPT)) == RECEIPT
+    assert not RECEIPT.is_ordered
+    assert RECEIPT._replace(revive_queue=999).is_ordered
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "7", "7 1 2 3 1 b 2", "7 1 2 3 1 b 2 9 9", "-7 1 2 3 1 b 2 9", "7 1 2 3 5 b 2 9", "7 1 2 x 1 b 2 9", "7 " * 8],
+)
+def test_what_is_no_receipt_is_told(text: str) -> None:
+    with pytest.raises(ProtocolError, match="no receipt"):
+        parse_receipt(text)
+
+
+@given(st.text())
+def test_no_text_breaks_the_reader(text: str) -> None:
+    for read in (parse_receipt, parse_start_offsets, parse_order_counts):
+        try:
+            read(text)
+        except ProtocolError:
+            continue
+
+
+def test_offsets_of_a_reply_are_as_rocketmq_writes_them() -> None:
+    queues = [Popped("0", 3, 5, [5, 7], {5: 2}), Popped("1", 0, 9, [9])]
+    fields = offset_fields(queues, is_ordered=True)
+    assert fields == {
+        "startOffsetInfo": "0 3 5;1 0 9",
+        "msgOffsetInfo": "0 3 5,7;1 0 9",
+        "orderCountInfo": "0 qo3%5 2;0 3 0;1 0 0",
+    }
+    assert parse_start_offsets(fields["startOffsetInfo"]) == {("0", 3): 5, ("1", 0): 9}
+    assert parse_order_counts(fields["orderCountInfo"])["0 qo3%5"] == 2
+    assert "orderCountInfo" not in offset_fields(queues)
+
+
+def test_a_retry_flag_names_the_topic_a_message_lies_in() -> None:
+    assert pop_retry_topic("g", "t") == "%RETRY%g_t"
+    assert [popped_topic("g", "t", flag) for flag in "012"] == ["t", "%RETRY%g_t", "%RETRY%g+t"]
+    assert [pop_retry_flag(topic) for topic in ("t", "%RETRY%g_t", "%RETRY%g+t")] == ["0", "1", "2"]
+
+
+def test_acknowledged_offsets_are_a_set_of_bits() -> None:
+    assert BatchAck(so=10, b=bit_set(10, [10, 12, 41])).offsets == [10, 12, 41]
+    assert BatchAck(so=10, b="BQ==").offsets == [10, 12]  # Java's BitSet.toByteArray() of bits 0 and 2
+    assert BatchAck(so=10).offsets == []
+
+
+@pytest.mark.parametrize("bits", ["%", "A" * 400])
+def test_a_set_of_bits_that_is_none_is_told(bits: str) -> None:
+    with pytest.raises(ProtocolError, match="set of"):
+        _ = BatchAck(b=bits).offsets
