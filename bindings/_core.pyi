@@ -49,7 +49,8 @@ BATCH_MAX: Final[int]
 GROUP_SETTINGS_BYTES_MAX: Final[int]
 
 def set_error_factory(factory: Callable[..., BaseException] | None, /) -> None:
-    """Let factory(status, message[, errno]) make every exception the core raises; None: CoreError itself."""
+    """Let factory(status, message[, errno[, used, limit, holder_pid]]) make every exception the core raises; None:
+    CoreError itself. The numbers come with a full or busy store: bytes of log, frames, percent of disk, ms waited."""
 
 def crc32(data: Any, /) -> int: ...
 def tag_hash(tag: str, /) -> int: ...

@@ -132,10 +132,17 @@ void shmq_unlock(struct shmq_store *store)
     }
 }
 
-void shmq_set_read_only(struct shmq_store *store, enum shmq_read_only_reason reason)
+void shmq_set_read_only(struct shmq_store *store, uint32_t word)
 {
     struct shmq_log *log = store->log;
-    atomic_store_explicit(&log->read_only, (uint32_t)reason, memory_order_release);
+    uint32_t now = atomic_load_explicit(&log->read_only, memory_order_acquire);
+    do {
+        /* Only recovery makes these good; room on the disk, or a holder that goes on, does not. */
+        if (now == SHMQ_READ_ONLY_FLUSH_FAILED || now == SHMQ_READ_ONLY_POISONED) {
+            return;
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&log->read_only, &now, word, memory_order_acq_rel,
+                                                    memory_order_acquire));
     atomic_fetch_add_explicit(&log->durable_sequence, 1, memory_order_release);
     shmq_futex_wake(&log->durable_sequence, INT32_MAX);
 }

@@ -125,7 +125,8 @@ static PyObject *module_set_error_factory(PyObject *module, PyObject *factory)
 
 static PyMethodDef module_functions[] = {
     {"set_error_factory", module_set_error_factory, METH_O,
-     "Let factory(status, message[, errno]) make every exception the core raises; None: CoreError itself."},
+     "Let factory(status, message[, errno[, used, limit, holder_pid]]) make every exception the core raises; None: "
+     "CoreError itself."},
     {NULL, NULL, 0, NULL},
 };
 

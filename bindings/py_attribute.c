@@ -17,9 +17,16 @@ LOG_WORD(log_begin, begin)
 LOG_WORD(fence, fence)
 LOG_WORD(durable_end, durable_end)
 LOG_WORD(allocated_end, allocated_end)
-LOG_WORD(read_only, read_only)
 LOG_WORD(keeper_beat_ns, keeper_beat_ns)
 LOG_WORD(table_version, table_version)
+
+static PyObject *get_read_only(PyStore *self, void *closure)
+{
+    (void)closure;
+    return store_check(self) ? PyLong_FromUnsignedLong(SHMQ_READ_ONLY_REASON(
+                                   atomic_load_explicit(&self->core.log->read_only, memory_order_acquire)))
+                             : NULL;
+}
 
 static PyObject *get_retired(PyStore *self, void *closure)
 {

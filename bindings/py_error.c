@@ -40,13 +40,25 @@ static const char *const read_only_reasons[] = {
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
-static PyObject *raise_text(struct core_state *state, enum shmq_status status, PyObject *text, int reason)
+/* What an error measured: how much of what there is was used, and who holds it (0: nobody, or not known). */
+struct measured {
+    unsigned long long used, limit;
+    uint32_t holder_pid;
+};
+
+static PyObject *raise_measured(struct core_state *state, enum shmq_status status, PyObject *text, int reason,
+                                struct measured found)
 {
     if (!text) {
         return NULL;
     }
-    PyObject *args = status == SHMQ_SYSTEM ? Py_BuildValue("(iOi)", (int)status, text, reason)
-                                           : Py_BuildValue("(iO)", (int)status, text);
+    PyObject *args = NULL;
+    if (state->error_factory && (found.limit || found.holder_pid)) {
+        args = Py_BuildValue("(iOiKKI)", (int)status, text, 0, found.used, found.limit, found.holder_pid);
+    } else {
+        args = status == SHMQ_SYSTEM ? Py_BuildValue("(iOi)", (int)status, text, reason)
+                                     : Py_BuildValue("(iO)", (int)status, text);
+    }
     Py_DECREF(text);
     if (args && state->error_factory) {
         PyObject *error = PyObject_CallObject(state->error_factory, args);
@@ -59,6 +71,11 @@ static PyObject *raise_text(struct core_state *state, enum shmq_status status, P
     }
     Py_XDECREF(args);
     return NULL;
+}
+
+static PyObject *raise_text(struct core_state *state, enum shmq_status status, PyObject *text, int reason)
+{
+    return raise_measured(state, status, text, reason, (struct measured){0});
 }
 
 PyObject *core_raise(struct core_state *state, enum shmq_status status, const char *format, ...)
@@ -80,11 +97,36 @@ PyObject *core_raise_status(struct core_state *state, enum shmq_status status, c
     return raise_text(state, status, text, reason);
 }
 
+static bool is_claimed(PyStore *store)
+{
+    return atomic_load_explicit(&store->core.log->claim.state, memory_order_relaxed) == SHMQ_CLAIM_OPEN;
+}
+
+static struct measured measured_of(PyStore *store, enum shmq_status status, double timeout)
+{
+    struct shmq_log *log = store->core.log;
+    uint32_t word = atomic_load_explicit(&log->read_only, memory_order_relaxed);
+    struct measured found = {0};
+    if (status == SHMQ_BROKER_BUSY) {
+        found.used = found.limit = (unsigned long long)(timeout * 1000);
+        found.holder_pid = is_claimed(store) ? log->claim.owner_pid : log->holder_pid;
+    } else if (status == SHMQ_LOG_FULL) {
+        found.used = atomic_load_explicit(&log->end, memory_order_relaxed);
+        found.limit = atomic_load_explicit(&log->allocated_end, memory_order_relaxed);
+    } else if (status == SHMQ_UNITS_FULL) {
+        found.used = atomic_load_explicit(&log->frame_ready, memory_order_relaxed);
+        found.limit = store->core.sizes.frame_max;
+    } else if (status == SHMQ_READ_ONLY) {
+        found.used = SHMQ_READ_ONLY_USED(word);
+        found.limit = SHMQ_READ_ONLY_LIMIT(word);
+    }
+    return found;
+}
+
 static PyObject *busy_text(PyStore *store, double timeout)
 {
     const struct shmq_log *log = store->core.log;
-    bool claimed = atomic_load_explicit(&((struct shmq_log *)(uintptr_t)log)->claim.state, memory_order_relaxed) ==
-                   SHMQ_CLAIM_OPEN;
+    bool claimed = is_claimed(store);
     uint32_t pid = claimed ? log->claim.owner_pid : log->holder_pid;
     const char *what = claimed ? "a claim" : "the append lock";
     const char *hint = pid == store->core.self_pid ? " (this process: leave the reserve() block first)" : "";
@@ -97,7 +139,8 @@ static PyObject *append_text(PyStore *store, enum shmq_status status, uint32_t r
     struct shmq_log *log = store->core.log;
     unsigned long long end = atomic_load_explicit(&log->end, memory_order_relaxed);
     unsigned long long allocated = atomic_load_explicit(&log->allocated_end, memory_order_relaxed);
-    uint32_t reason = atomic_load_explicit(&log->read_only, memory_order_relaxed);
+    uint32_t word = atomic_load_explicit(&log->read_only, memory_order_relaxed);
+    uint32_t reason = SHMQ_READ_ONLY_REASON(word);
     switch (status) {
     case SHMQ_BROKER_BUSY:
         return busy_text(store, timeout);
@@ -110,6 +153,11 @@ static PyObject *append_text(PyStore *store, enum shmq_status status, uint32_t r
                                     atomic_load_explicit(&log->frame_ready, memory_order_relaxed),
                                     store->core.sizes.frame_max);
     case SHMQ_READ_ONLY:
+        if (SHMQ_READ_ONLY_LIMIT(word)) {
+            return PyUnicode_FromFormat("the disk of %.500s is %u %% full, above %u %% nothing is stored",
+                                        store->core.head->store_path, SHMQ_READ_ONLY_USED(word),
+                                        SHMQ_READ_ONLY_LIMIT(word));
+        }
         return PyUnicode_FromFormat("the store is read-only: %s", reason < COUNT_OF(read_only_reasons)
                                                                       ? read_only_reasons[reason]
                                                                       : "unknown reason");
@@ -138,5 +186,5 @@ PyObject *core_raise_append(PyStore *store, enum shmq_status status, const char 
     }
     PyObject *text = PyUnicode_FromFormat("topic '%s', queue %u: %U", topic, queue_id, why);
     Py_DECREF(why);
-    return raise_text(store->state, status, text, reason);
+    return raise_measured(store->state, status, text, reason, measured_of(store, status, timeout));
 }

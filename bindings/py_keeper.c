@@ -90,11 +90,12 @@ static PyObject *keeper_set_read_only(PyStore *self, PyObject *value)
     if (!store_check_writable(self) || !number_from(value, &reason)) {
         return NULL;
     }
-    if (reason > SHMQ_READ_ONLY_OPERATOR) {
+    bool is_full = reason <= 0xffffff && SHMQ_READ_ONLY_REASON(reason) == SHMQ_READ_ONLY_DISK_FULL;
+    if (reason > SHMQ_READ_ONLY_OPERATOR && !is_full) {
         return core_raise(self->state, SHMQ_BAD_ARGUMENT, "read-only reason %R is none of 0 to %d", value,
                           SHMQ_READ_ONLY_OPERATOR);
     }
-    shmq_set_read_only(&self->core, (enum shmq_read_only_reason)reason);
+    shmq_set_read_only(&self->core, (uint32_t)reason);
     Py_RETURN_NONE;
 }
 

@@ -76,6 +76,11 @@ enum shmq_status {
     SHMQ_FENCED = 20,          /* somebody else decides about the record this was done for */
 };
 
+/* In the word that says so: DISK_FULL | percent used << 8 | percent allowed << 16, so that errors can name them. */
+#define SHMQ_READ_ONLY_REASON(word) ((word) & 0xffu)
+#define SHMQ_READ_ONLY_USED(word) ((word) >> 8 & 0xffu)
+#define SHMQ_READ_ONLY_LIMIT(word) ((word) >> 16 & 0xffu)
+
 enum shmq_read_only_reason {
     SHMQ_WRITABLE = 0,
     SHMQ_READ_ONLY_FLUSH_FAILED = 1,
@@ -162,7 +167,7 @@ struct shmq_log {
     _Atomic uint32_t durable_sequence;       /* futex word, grows when durable_end does or read_only is set */
     alignas(128) _Atomic uint64_t allocated_end; /* all files below it exist at full size with blocks reserved */
     _Atomic uint64_t begin;                  /* first byte retention has left */
-    _Atomic uint32_t read_only;              /* enum shmq_read_only_reason */
+    _Atomic uint32_t read_only;              /* enum shmq_read_only_reason; of a full disk also how full, see below */
     _Atomic uint32_t retired;
     _Atomic uint64_t keeper_beat_ns;         /* CLOCK_MONOTONIC of the keeper's last round */
     _Atomic uint32_t keeper_bell;            /* futex word: writers ring it when space runs low or a sync flush is wanted */
@@ -520,7 +525,7 @@ enum shmq_status shmq_fence_raise(struct shmq_store *store, uint64_t log_positio
 enum shmq_status shmq_wait_durable(struct shmq_store *store, uint64_t position, uint64_t deadline_ns);
 enum shmq_status shmq_flush(struct shmq_store *store, uint64_t *durable_end); /* fdatasync, raise, wake */
 void shmq_raise_durable(struct shmq_store *store, uint64_t position);
-void shmq_set_read_only(struct shmq_store *store, enum shmq_read_only_reason reason);
+void shmq_set_read_only(struct shmq_store *store, uint32_t word);
 
 /* claim.c: two phases for long records and for reserve() */
 struct shmq_claim_handle {

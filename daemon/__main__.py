@@ -49,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--retention-hours", type=int)
     serve.add_argument("--disk-warn-percent", type=int)
     serve.add_argument("--disk-force-percent", type=int)
+    serve.add_argument("--disk-refuse-percent", type=int)
     serve.add_argument("--unit-memory-bytes", type=int)
     serve.add_argument("--populate-bytes", type=int)
     serve.add_argument("--log-format", choices=("text", "json"))

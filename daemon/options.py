@@ -77,6 +77,7 @@ class Options:
         disk_warn_percent, disk_force_percent: use of the disk at which expired files are reported missing, and at which
             the oldest file goes although it has not expired.
         movable_clock: let local clients move the broker's clock ahead; for tests.
+        disk_refuse_percent: use of the disk above which nothing is stored; 100 switches that off.
         listen: HOST:PORT of the broker's main TCP port; the VIP port is two below. Port 0: any, and no VIP port.
         nameserver_listen: HOST:PORT of the embedded name server.
         nameservers: "HOST:PORT;HOST:PORT" to register with; then none is embedded.
@@ -105,6 +106,7 @@ class Options:
     retention_hours: int = 72
     disk_warn_percent: int = 75
     disk_force_percent: int = 85
+    disk_refuse_percent: int = 90
     unit_memory_bytes: int = 64 << 20
     populate_bytes: int = 16 << 20
     log_format: str = "text"
@@ -141,6 +143,8 @@ class Options:
                 f"and at least {FILE_BYTES_MIN}",
                 hint="--file-bytes 1073741824 is RocketMQ's size",
             )
+        if not 0 < self.disk_refuse_percent <= 100:
+            raise UsageError(f"disk_refuse_percent is {self.disk_refuse_percent!r}, from 1 to 100 is possible")
         if not 0 < self.disk_warn_percent <= self.disk_force_percent <= 100:
             raise UsageError(
                 f"disk_warn_percent {self.disk_warn_percent} and disk_force_percent {self.disk_force_percent} "

@@ -14,10 +14,11 @@
     +-- SendError
     |   +-- TopicNotFound(LookupError)
     |   +-- MessageTooLarge(ValueError)
-    |   +-- SegmentFull                         no space left for records or units
-    |   +-- BrokerBusy                          lock or claim not free before the deadline
-    |   +-- ReadOnlyStore                       flush failed, poisoned, disk full
-    |   +-- FlowControl
+    |   +-- MeasuredError                       used, limit, holder_pid
+    |   |   +-- SegmentFull                     no space left for records or units
+    |   |   +-- BrokerBusy                      lock or claim not free before the deadline
+    |   |   +-- FlowControl                     send slower; or the disk is too full
+    |   +-- ReadOnlyStore                       flush failed, poisoned
     |   +-- SendTimeout(TimeoutError)
     +-- ConsumeError
     |   +-- SubscriptionConflict
@@ -137,23 +138,33 @@ class MessageTooLarge(SendError, ValueError):
     code = 13
 
 
-class SegmentFull(SendError):
-    """No preallocated log file or no unit frame is left."""
+class MeasuredError(SendError):
+    """Something is used up or taken, and the numbers say how far.
 
-    code = 14
+    Attributes:
+        used, limit: how much was used, and what there is; the message names the unit. 0 when nobody measured.
+        holder_pid: the process that holds it, or held it last; 0 when there is none, or it is not known.
+    """
+
     retryable = True
 
-    def __init__(self, message: str, *, hint: str = "", used: int = 0, limit: int = 0) -> None:
+    def __init__(self, message: str, *, hint: str = "", used: int = 0, limit: int = 0, holder_pid: int = 0) -> None:
         super().__init__(message, hint=hint)
         self.used = used
         self.limit = limit
+        self.holder_pid = holder_pid
 
 
-class BrokerBusy(SendError):
-    """The append lock, or a claim of another process, was not free before the deadline."""
+class SegmentFull(MeasuredError):
+    """No preallocated log file or no unit frame is left."""
+
+    code = 14
+
+
+class BrokerBusy(MeasuredError):
+    """The append lock, or a claim of another process, was not free before the deadline; numbers are milliseconds."""
 
     code = 2
-    retryable = True
 
 
 class ReadOnlyStore(SendError):
@@ -162,11 +173,10 @@ class ReadOnlyStore(SendError):
     code = 14
 
 
-class FlowControl(SendError):
-    """The broker asks to slow down; the message carries the measured numbers."""
+class FlowControl(MeasuredError):
+    """The broker asks to slow down, or for room on its disk; the message carries the measured numbers."""
 
     code = 215
-    retryable = True
 
 
 class SendTimeout(SendError, TimeoutError):

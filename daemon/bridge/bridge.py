@@ -30,6 +30,7 @@ from shmq.daemon.bridge.peer import peer_of
 from shmq.daemon.bridge.reception import Reception
 from shmq.daemon.bridge.security import Security
 from shmq.daemon.bridge.send_path import Origin, SendPath, Served
+from shmq.daemon.bridge.send_wait import SENDS, too_late
 from shmq.daemon.bridge.tcp_listener import address_of, prepare_accepted
 from shmq.daemon.bridge.upstream import Upstreams
 from shmq.daemon.broker.effects import Close, Effect, Forward, Notify, Reply, Report, Wake
@@ -191,7 +192,7 @@ class Bridge:
             local=connection.local,
         )
 
-    def serve(self, connection: BridgeConnection, frame: Frame) -> None:
+    def serve(self, connection: BridgeConnection, frame: Frame, waited_seconds: float) -> None:
         """Carry out the command of one frame; raises ProtocolError when its header breaks the format."""
         command = decode_header(frame)
         if frame.skipped_bytes:
@@ -201,6 +202,9 @@ class Bridge:
             return
         if command.code in connection.refused and not command.is_reply:
             self._refuse(connection, command)
+            return
+        if waited_seconds > self.limits.send_wait_max and command.code in SENDS and not command.is_reply:
+            self._refuse_late(connection, command, waited_seconds)
             return
         is_unknown = not connection.is_proven
         try:
@@ -231,6 +235,13 @@ class Bridge:
         except ShmqError as error:
             self.log("sends.failed", reason=str(error))
             return None
+
+    def _refuse_late(self, connection: BridgeConnection, command: Command, waited_seconds: float) -> None:
+        waiting_count = sum(1 for each in self._connections.values() if each.has_turn_due)
+        answer = too_late(command, waited_seconds, max(1, waiting_count))
+        self.log("send.late", about="send", reason=answer.remark)
+        if not command.is_oneway:
+            connection.reply(answer)
 
     def _refuse(self, connection: BridgeConnection, command: Command) -> None:
         if not command.is_oneway:

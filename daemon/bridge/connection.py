@@ -27,6 +27,7 @@ from typing import Protocol, cast
 from shmq.daemon.bridge.busy_poll import BusyPoll
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.send_path import Origin, Served
+from shmq.daemon.bridge.send_wait import ReadTimes
 from shmq.daemon.broker.requests import Address, Peer
 from shmq.errors import ProtocolError, ShmqError
 from shmq.protocol.codes import Request
@@ -61,8 +62,8 @@ class Host(Protocol):
     def opened(self, connection: BridgeConnection) -> None:
         """The connection can be written to."""
 
-    def serve(self, connection: BridgeConnection, frame: Frame) -> None:
-        """Carry out the command of one frame.
+    def serve(self, connection: BridgeConnection, frame: Frame, waited_seconds: float) -> None:
+        """Carry out the command of one frame, which has waited for its turn.
 
         Raises:
             ProtocolError: its header breaks the format.
@@ -128,7 +129,13 @@ class BridgeConnection(asyncio.Protocol):
         self._is_reading_paused = False
         self._closing_since: float | None = None
         self._held_notices: dict[tuple[int, str | int], Command] = {}
+        self._read_times = ReadTimes()
         self._origin: Origin | None = None  # set where plain sends have a way of their own
+
+    @property
+    def has_turn_due(self) -> bool:
+        """Whether requests of it wait for a later turn."""
+        return self._is_pump_due
 
     # -- called by the event loop
 
@@ -147,9 +154,10 @@ class BridgeConnection(asyncio.Protocol):
             data = self._serve_sends(data, self._origin)
             if not data:
                 return
+        now = self._host.now()
         if self._frame_since is None:
-            self._frame_since = self._host.now()
-        self._decoder.feed(data)
+            self._frame_since = now
+        self._feed(data, now)
         self._pump()
 
     def pause_writing(self) -> None:
@@ -157,6 +165,7 @@ class BridgeConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_writing_paused = False
+        self._read_times.restart(self._host.now())
         notices, self._held_notices = self._held_notices, {}
         for notice in notices.values():
             self.notify(notice)
@@ -263,7 +272,7 @@ class BridgeConnection(asyncio.Protocol):
         """Serve the plain sends in front; return the bytes that are left for everybody's way."""
         if 0 < (missing := self._decoder.missing_bytes) < len(data):
             # A frame that came in two pieces; what follows it may be plain again.
-            self._decoder.feed(data[:missing])
+            self._feed(data[:missing], self._host.now())
             self._pump()
             data = data[missing:]
         if not self._decoder.is_between_frames or self._is_writing_paused or self._closing_since is not None:
@@ -279,11 +288,11 @@ class BridgeConnection(asyncio.Protocol):
             self._host.arrived(served.queues)
         return data[served.end :]
 
-    def _pump(self) -> None:
-        """Serve what is complete, a turn at most, and send what it says."""
+    def _pump(self, *, is_late: bool = False) -> None:
+        """Serve what is complete, a turn at most, and send what it says; `is_late` in turns that were waited for."""
         self._replies = []
         try:
-            self._serve_turn()
+            self._serve_turn(is_late=is_late)
         except ProtocolError as error:
             self._write_replies()
             self.abort(f"protocol error: {error}")
@@ -293,7 +302,11 @@ class BridgeConnection(asyncio.Protocol):
         self._charge()
         self._set_reading()
 
-    def _serve_turn(self) -> None:
+    def _feed(self, data: bytes, now: float) -> None:
+        self._decoder.feed(data)
+        self._read_times.read(len(data), now)
+
+    def _serve_turn(self, *, is_late: bool) -> None:
         for _ in range(self._host.limits.commands_per_turn):
             if self._is_writing_paused or self._closing_since is not None:
                 return
@@ -303,7 +316,8 @@ class BridgeConnection(asyncio.Protocol):
                 return
             self._idle_since = self._host.now()
             self._frame_since = None if self._decoder.is_between_frames else self._idle_since
-            self._host.serve(self, frame)
+            waited = self._idle_since - self._read_times.taken(self._decoder.buffered_bytes) if is_late else 0.0
+            self._host.serve(self, frame, waited)
         if self._decoder.buffered_bytes and not self._is_pump_due:
             self._is_pump_due = True
             asyncio.get_running_loop().call_soon(self._pump_again)
@@ -317,7 +331,7 @@ class BridgeConnection(asyncio.Protocol):
     def _pump_again(self) -> None:
         self._is_pump_due = False
         if self._transport is not None:
-            self._pump()
+            self._pump(is_late=True)
 
     def _set_reading(self) -> None:
         wanted = self._is_writing_paused or self._is_pump_due

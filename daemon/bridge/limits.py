@@ -33,5 +33,6 @@ class BridgeLimits:
     close_timeout: float = 1.0  # to read the last reply before the connection is cut
     commands_per_turn: int = 32  # of one connection, before the others have theirs
     accepts_per_turn: int = 64
+    send_wait_max: float = 0.2  # RocketMQ's waitTimeMillsInSendQueue: from its bytes being read to its turn
     log_lines_per_tick: int = 20
     tick_interval: float = 1.0

@@ -4,7 +4,8 @@ Owns the step from `Log` to the store's and the producer's calls. It does not kn
 that a message is there or on disk: the bridge waits for that.
 
 Invariants:
- 1. Nothing here waits for the disk, and nothing waits longer than `timeout` for the append lock.
+ 1. Nothing here waits for the disk, and nothing waits longer than `timeout` for the append lock; once it was waited
+    for in vain, the next appends give up after 20 ms, until one succeeds.
  2. A damaged record is reported and passed over, as for local readers; it is never handed out, never in silence.
  3. Errors are those of `shmq.errors`: the core makes them (see `shmq.shm.core`).
 """
@@ -13,17 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shmq.daemon.broker.log import LOCAL_HOST, Entry, NewRecord, Pulled, Stored
 from shmq.daemon.broker.stored_record import stored_record
 from shmq.daemon.broker.tables import Topic
-from shmq.errors import CorruptionError, TopicNotFound
+from shmq.errors import BrokerBusy, CorruptionError, TopicNotFound
 from shmq.protocol import transaction
 from shmq.shm.core import Filter, Producer, Sender, Store
 
 SCAN_UNITS_MAX = 800  # looked at for one pull, as RocketMQ does
 APPEND_TIMEOUT = 1.0  # seconds; RocketMQ calls a store busy after as long
+STUCK_TIMEOUT = 0.02  # while a writer is known to hold the lock; longer than writers that only come and go take
 
 
 class _Shared(NamedTuple):
@@ -49,11 +51,12 @@ class StoreLog:
         self._store = store
         self._report = report
         self._producer = producer = Producer(store, resolve=self._resolve, timeout=timeout)
+        self._timeout = timeout
+        self._is_stuck = False
         self._append = producer.append
         self._append_batch = producer.append_batch
         self._append_encoded_batch = producer.append_encoded_batch
         self._append_together = producer.append_together
-        self._timeout = timeout
         self._pull = store.pull
 
     def _resolve(self, topic: str) -> int:
@@ -87,7 +90,8 @@ class StoreLog:
 
     def append(self, topic: Topic, queue_id: int, record: NewRecord) -> Stored:
         return Stored._make(
-            self._append(
+            self._patiently(
+                self._append,
                 topic.name,
                 record.body,
                 record.properties,
@@ -114,7 +118,22 @@ class StoreLog:
         if len(records) == 1:
             return iter((self.append(topic, queue_id, records[0]),))
         triples = [(record.body, record.properties, record.flag) for record in records]
-        return map(Stored._make, self._append_batch(topic.name, queue_id, triples, **shared._asdict()))
+        return map(
+            Stored._make,
+            self._patiently(self._append_batch, topic.name, queue_id, triples, **shared._asdict()),
+        )
+
+    def _patiently(self, append: Callable[..., Any], *positional: Any, **named: Any) -> Any:
+        """Append, and wait for the lock as long as is worth it: one loop serves everybody, and one wait is enough to
+        know that a writer is stuck."""
+        timeout = STUCK_TIMEOUT if self._is_stuck else self._timeout
+        try:
+            stored = append(*positional, timeout=timeout, **named)
+        except BrokerBusy:
+            self._is_stuck = True
+            raise
+        self._is_stuck = False
+        return stored
 
     def append_encoded_batch(
         self,
@@ -134,7 +153,8 @@ class StoreLog:
             UsageError: a length in the body contradicts another; the message names the record, and nothing is stored.
             BrokerBusy, SegmentFull and the other errors of a send.
         """
-        stored = self._append_encoded_batch(
+        stored = self._patiently(
+            self._append_encoded_batch,
             topic.name,
             queue_id,
             body,
@@ -166,7 +186,8 @@ class StoreLog:
         return self._store.record_bytes_at(log_position)
 
     def append_together(self, entries: Sequence[Entry]) -> list[Stored]:
-        stored = self._append_together(tuple(map(_fields, entries)))
+        records = tuple(map(_fields, entries))
+        stored = self._patiently(lambda timeout: self._append_together(records, None, timeout))
         assert stored is not None  # on no account of another record: nothing can be fenced
         return [Stored._make(each) for each in stored]
 

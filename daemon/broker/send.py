@@ -313,7 +313,7 @@ class Sending(Part):
         if isinstance(error, MessageTooLarge):
             return self._illegal().answer
         if isinstance(error, BrokerBusy):
-            remark = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+            remark = f"[PC_SYNCHRONIZED]broker busy, start flow control for a while. {error}"
             return Answer(code=Response.SYSTEM_ERROR, remark=remark, ext=dict(ANSWER_EXT))
         if isinstance(error, (SegmentFull, StoreError)) or error.code == Response.SERVICE_NOT_AVAILABLE:
             remark = f"service not available now. {error}"

@@ -22,7 +22,7 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.options import Options
 from shmq.errors import BrokerBusy, SegmentError, ShmqError
 from shmq.shm.access import access_rights
-from shmq.shm.core import Store
+from shmq.shm.core import READ_ONLY_DISK_FULL, Store
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import boot_id
 from shmq.shm.presence import attach_presence, presence_count
@@ -108,7 +108,7 @@ def _why_not(store: Store, options: Options) -> str:
     head = store.head
     if store.retired:
         return "they were retired"
-    if store.read_only:
+    if store.read_only not in (0, READ_ONLY_DISK_FULL):  # want of room is no reason to give up what is in memory
         return f"they are read-only (reason {store.read_only})"
     if head["store_path"] != str(options.store_path):
         return f"they belong to the store {head['store_path']}"

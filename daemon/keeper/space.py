@@ -8,7 +8,8 @@ It does not know records, queues (it is told how to correct their minimum) or wh
 Rules: (1) the file behind the one in use exists before it is needed, and no more than that one, unless files fill
 within a second;
 (2) a full disk is said once and tried again every second; nothing else stops;
-(3) the last file is never removed; log_begin moves before a name goes; clients keep what they have mapped.
+(3) above `disk_refuse_percent` of the disk nothing is stored until there is room again;
+(4) the last file is never removed; log_begin moves before a name goes; clients keep what they have mapped.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from collections.abc import Callable
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.options import Options
 from shmq.errors import ShmqError
-from shmq.shm.core import CoreError, Store
+from shmq.shm.core import READ_ONLY_DISK_FULL, CoreError, Store, disk_full_word
 from shmq.store.commitlog import CommitLogFiles
 
 _RETRY_SECONDS = 1.0
 _RETENTION_SECONDS = 10.0
+_DISK_SECONDS = 1.0
 _REMOVED_PER_ROUND_MAX = 10  # RocketMQ's bound; the disk gets time in between
 _RATE_SECONDS = 0.02
 _SPARE_MAX = 16
@@ -59,6 +61,7 @@ class LogSpace:
         self._window_seen = store.log_end
         self._retry_at = 0.0
         self._retention_at = 0.0
+        self._disk_at = 0.0
         self._refused = False
         self._told_percent = 0
         self._rate = 0.0  # bytes a second
@@ -79,6 +82,9 @@ class LogSpace:
         """
         self._keep_spare(now)
         self._populate()
+        if now >= self._disk_at:
+            self._disk_at = now + _DISK_SECONDS
+            self._watch_disk()
         if now >= self._retention_at:
             self._retention_at = now + _RETENTION_SECONDS
             self.clean(wall_seconds)
@@ -146,6 +152,25 @@ class LogSpace:
             self._window = max(least, min(2 * self._window, _WINDOW_MAX))
         elif grown < self._window // 64:
             self._window = max(least, self._window - self._window // 64)
+
+    def _watch_disk(self) -> None:
+        """Refuse appends while the disk is too full for them, and say so with the numbers; reading goes on.
+
+        Room that the log has reserved already is used up first by whoever appends; but what is beside it on this
+        disk, units, index and configuration, needs room of its own.
+        """
+        limit = self._options.disk_refuse_percent
+        usage = shutil.disk_usage(self._files.path(self._files.begin).parent)
+        percent = 100 * usage.used // usage.total if usage.total else 0
+        is_refused = self._store.read_only == READ_ONLY_DISK_FULL
+        if percent > limit:
+            if self._store.read_only in (0, READ_ONLY_DISK_FULL):
+                self._store.set_read_only(disk_full_word(percent, limit))
+            if not is_refused:
+                self._log("disk.full", percent=percent, limit=limit, free_bytes=usage.free)
+        elif is_refused:
+            self._store.set_read_only(0)
+            self._log("disk.room", percent=percent, limit=limit, free_bytes=usage.free)
 
     def clean(self, wall_seconds: float) -> int:
         """Remove files that expired, and the oldest ones when the disk is too full; returns how many."""

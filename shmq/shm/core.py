@@ -87,6 +87,7 @@ __all__ = [
     "INDEX_NO_FILE",
     "INDEX_NO_ROOM",
     "PROPERTIES_BYTES_MAX",
+    "READ_ONLY_DISK_FULL",
     "READ_ONLY_REASONS",
     "RETRY_QUEUE_BASE",
     "TOPIC_BYTES_MAX",
@@ -102,6 +103,7 @@ __all__ = [
     "Slot",
     "Store",
     "crc32",
+    "disk_full_word",
     "index_bytes",
     "index_find",
     "index_hash",
@@ -129,6 +131,12 @@ READ_ONLY_REASONS = {
     4: "the disk is full",
     5: "the operator asked for it",
 }
+READ_ONLY_DISK_FULL = 4
+
+
+def disk_full_word(used_percent: int, limit_percent: int) -> int:
+    """Return what `Store.set_read_only` takes for a full disk, so that errors name the numbers."""
+    return READ_ONLY_DISK_FULL | min(used_percent, 255) << 8 | min(limit_percent, 255) << 16
 
 
 def _busy(message: str) -> errors.ShmqError:
@@ -137,6 +145,12 @@ def _busy(message: str) -> errors.ShmqError:
 
 def _full(message: str) -> errors.ShmqError:
     return errors.SegmentFull(message, hint="see `shmq health`: full disk, dead keeper, or a table that is too small")
+
+
+def _disk_full(message: str) -> errors.ShmqError:
+    error = errors.FlowControl(message, hint="make room, or shorten --retention-hours; consumers go on meanwhile")
+    error.code = errors.ReadOnlyStore.code  # what RocketMQ answers
+    return error
 
 
 def _read_only(message: str) -> errors.ShmqError:
@@ -199,9 +213,13 @@ def _public(status: int, message: str, reason: int) -> errors.ShmqError:
     return make(message) if make else errors.ShmqError(f"{message} (status {status})")
 
 
-def public_error(status: int, message: str, reason: int = 0) -> BaseException:
+def public_error(
+    status: int, message: str, reason: int = 0, used: int = 0, limit: int = 0, holder_pid: int = 0
+) -> BaseException:
     """Make the exception for a core status: a public error that is also a CoreError with the core's arguments."""
-    public = _public(status, message, reason)
+    public = _disk_full(message) if status == _core.READ_ONLY and limit else _public(status, message, reason)
+    if isinstance(public, errors.MeasuredError):
+        public.used, public.limit, public.holder_pid = used, limit, holder_pid
     kind = type(public)
     error = (_BOTH.get(kind) or _both(kind)).__new__(_BOTH[kind])
     error.__dict__.update(public.__dict__)

@@ -1,15 +1,16 @@
 """The log in shared memory behaves as the broker's logic expects."""
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from shmq.daemon.bridge.store_log import StoreLog
+from shmq.daemon.bridge.store_log import APPEND_TIMEOUT, STUCK_TIMEOUT, StoreLog
 from shmq.daemon.broker.log import Log, NewRecord, Pulled, Stored
 from shmq.daemon.broker.tables import Topic
-from shmq.errors import MessageTooLarge, SegmentFull, TopicNotFound, UsageError
+from shmq.errors import BrokerBusy, MessageTooLarge, SegmentFull, TopicNotFound, UsageError
 from shmq.shm.core import Store, record_decode, record_verify, tag_hash
 from shmq.shm.segment import create_segments, unlink_segments
 from tests.bridge.live_bridge import SIZES
@@ -130,3 +131,27 @@ def test_a_damaged_record_is_reported_and_passed_over(
     assert (bodies, offset) == ([b"0", b"2"], 3)
     assert len(reports) == 1 and str(stored[1].log_position) in reports[0]
     assert log.record_at(stored[1].log_position) is None
+
+
+def test_after_one_wait_in_vain_the_next_appends_give_up_early_until_one_succeeds(log: StoreLog) -> None:
+    patience: list[float] = []
+
+    def stuck(*, timeout: float) -> None:
+        patience.append(timeout)
+        raise BrokerBusy("another process holds the append lock")
+
+    def free(*, timeout: float) -> None:
+        patience.append(timeout)
+
+    for append in (stuck, stuck, stuck, free, stuck):
+        with contextlib.suppress(BrokerBusy):
+            log._patiently(append)
+    assert patience == [APPEND_TIMEOUT, STUCK_TIMEOUT, STUCK_TIMEOUT, STUCK_TIMEOUT, APPEND_TIMEOUT]
+
+
+def test_a_full_log_says_how_much_there_is(store: Store, topic: Topic, log: StoreLog) -> None:
+    log.append(topic, 0, NewRecord(b"first"))
+    store.set_allocated_end(store.log_end)
+    with pytest.raises(SegmentFull) as raised:
+        log.append(topic, 0, NewRecord(b"second"))
+    assert raised.value.used == raised.value.limit == store.log_end and raised.value.holder_pid == 0

@@ -1,5 +1,6 @@
 """The log's files: the oldest ones go in time, the last ones never, and a full disk is only an error."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from shmq.shm.core import CoreError
+from shmq.errors import FlowControl
+from shmq.shm.core import READ_ONLY_DISK_FULL, CoreError
 
 StartKeeper = Callable[..., Any]
 Eventually = Callable[..., Any]
@@ -143,3 +145,36 @@ def test_a_full_disk_refuses_appends_and_nothing_else_until_there_is_room(tmp_pa
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines() == ["SegmentFull 0 True", "10000", "goes on 0", "True"], result.stderr
     assert result.stderr.count("log.no_spare") == 1
+
+
+def test_above_its_mark_a_full_disk_refuses_sends_with_the_numbers_and_readers_go_on(
+    start_keeper: StartKeeper,
+) -> None:
+    running = start_keeper(disk_refuse_percent=100)
+    running.halt()
+    kept = running.send("orders", b"before")
+    space = running.keeper._space
+    # This disk is more than 1 % full, wherever the test runs.
+    space._options = dataclasses.replace(running.options, disk_refuse_percent=1)
+    space._watch_disk()
+    with pytest.raises(FlowControl, match=r"is \d+ % full, above 1 % nothing is stored") as raised:
+        running.send("orders", b"refused")
+    assert (raised.value.used > 1, raised.value.limit, raised.value.code) == (True, 1, 14)
+    assert running.store.read_only == READ_ONLY_DISK_FULL and raised.value.retryable
+    assert running.store.message_at(kept.log_position).body == b"before"
+    space._options = dataclasses.replace(running.options, disk_refuse_percent=100)
+    space._watch_disk()
+    assert running.send("orders", b"after").offset == kept.offset + 1
+    assert [len(running.events.named(name)) for name in ("disk.full", "disk.room")] == [1, 1]
+
+
+@pytest.mark.parametrize("reason", [1, 2])
+def test_room_on_the_disk_repairs_no_damage(start_keeper: StartKeeper, reason: int) -> None:
+    running = start_keeper(disk_refuse_percent=1)
+    running.halt()
+    running.keeper._space._watch_disk()
+    running.store.set_read_only(reason)
+    running.store.set_read_only(0)
+    running.keeper._space._options = dataclasses.replace(running.options, disk_refuse_percent=100)
+    running.keeper._space._watch_disk()
+    assert running.store.read_only == reason
