@@ -78,7 +78,7 @@ typedef struct py_receipt {
     struct core_state *state;
     PyObject *topic;
     PyObject *message_id;      /* text of another host, or NULL: made from store_host */
-    PyObject *recall_handle;   /* of a delayed message that can be taken back, or NULL */
+    PyObject *recall_handle;   /* str, or what has encode() for it; NULL for a message that cannot be taken back */
     uint32_t queue_id;
     uint64_t queue_offset;
     uint64_t log_position;
@@ -198,7 +198,7 @@ PyObject *store_stats(PyStore *self, PyObject *unused); /* py_attribute.c */
 void store_methods_join(void); /* before the type is made */
 extern PyType_Spec store_spec;
 extern PyMethodDef keeper_methods[], table_methods[], member_methods[], scan_methods[], pull_methods[],
-    index_methods[], together_methods[];
+    index_methods[], together_methods[], columns_methods[];
 extern PyGetSetDef store_getset[];
 
 /* ---- py_property.c: RocketMQ's property text ---- */
@@ -337,7 +337,7 @@ extern PyMethodDef record_functions[];
 extern PyType_Spec filter_spec;
 bool filter_from(struct core_state *state, PyObject *value, PyFilter **out); /* borrowed; None: NULL */
 
-/* ---- py_index.c ---- */
-extern PyMethodDef index_functions[];
+/* ---- py_index.c, py_columns.c, py_body.c ---- */
+extern PyMethodDef index_functions[], columns_functions[], body_functions[];
 
 #endif

@@ -27,10 +27,11 @@ from shmq.aio.transaction import checker_for
 from shmq.client import options
 from shmq.client.codec import Codec
 from shmq.client.connection import Connection as SyncConnection
-from shmq.client.connection import Decode, consumer_spec
+from shmq.client.connection import Decode
 from shmq.client.consumer import Model
 from shmq.client.position import PositionLike
 from shmq.client.remote.place import RemotePlace
+from shmq.client.spec import consumer_spec
 from shmq.client.transport import locate
 from shmq.errors import UsageError
 from shmq.message import check_group
@@ -124,6 +125,10 @@ class Connection(Face[SyncConnection]):
     async def send_oneway(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> None:
         """Store one message without a receipt and without waiting for durability."""
         await (self._sending or await self._sender()).send_oneway(topic, body, **arguments)
+
+    async def recall(self, receipt: Receipt | str) -> None:
+        """Take back a message that was sent with `delay=` or `deliver_at=`, before it is due."""
+        await offload((await self._open()).recall, receipt)
 
     async def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Unpack[BatchArguments]) -> list[Receipt]:
         """Store all bodies into one queue, in order, and return their receipts."""

@@ -21,6 +21,8 @@ from shmq.errors import BrokerBusy, SegmentFull
 from shmq.shm.core import BATCH_MAX
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
     from shmq.client.link import Link
     from shmq.client.producer import Sender
     from shmq.shm.core import Producer as CoreProducer
@@ -42,6 +44,8 @@ class SendArguments(TypedDict, total=False):
     flag: int
     timeout: float | None
     delay_level: int | None
+    delay: timedelta | float | None
+    deliver_at: datetime | str | float | None
 
 
 class RequestArguments(TypedDict, total=False):

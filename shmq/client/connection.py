@@ -11,13 +11,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.client import options
-from shmq.client.consumer import ConsumerSpec, Model
+from shmq.client.consumer import Model
 from shmq.client.link import Link
-from shmq.client.position import BEGIN, END, PositionLike, parse_position
+from shmq.client.position import PositionLike, parse_position
 from shmq.client.producer import Producer
 from shmq.client.pull import PullConsumer
 from shmq.client.replier import replying
-from shmq.client.simple import SimpleConsumer
+from shmq.client.simple import SimpleConsumer, check_invisible
+from shmq.client.spec import consumer_spec
 from shmq.client.subscription import Subscription
 from shmq.client.transport import locate
 from shmq.client.wanted import wanted_of
@@ -55,38 +56,6 @@ def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT,
         ...     mq.send("orders", b"42 apples", tag="fruit", key="order-42")
     """
     return Connection(locate(url), timeout=timeout, trace=trace)
-
-
-def consumer_spec(
-    topic: str,
-    group: str | None,
-    tags: str | Sequence[str] | None,
-    model: Model,
-    start: PositionLike | None,
-    *,
-    where: str | None = None,
-    **rest: Any,
-) -> ConsumerSpec:
-    """Check what a consumer is asked to do.
-
-    Raises:
-        InvalidName, UsageError: a name, the model, the tags or the start do not exist.
-        FilterSyntaxError: `where` is no expression.
-    """
-    check_topic(topic)
-    if model not in ("clustering", "broadcasting"):
-        raise UsageError(f"model={model!r} does not exist", hint='model="clustering" or model="broadcasting"')
-    if group is not None:
-        check_group(group)
-    elif model == "clustering":
-        raise UsageError(
-            f'no group to read topic "{topic}" for',
-            hint='subscribe(…, group="billing"), or model="broadcasting" to see every message without a group',
-        )
-    begin = BEGIN if model == "clustering" else END
-    position = begin if start is None else parse_position(start)
-    wanted = wanted_of(tags, where)
-    return ConsumerSpec(topic, group, wanted.tags, model, position, where=wanted.where, **rest)
 
 
 class Connection(Link):
@@ -165,7 +134,15 @@ class Connection(Link):
     ) -> SimpleConsumer:
         """Return a consumer that takes batches and hides each message for `invisible` seconds."""
         spec = consumer_spec(
-            topic, group, tags, "clustering", start, where=where, attempts_max=attempts_max, codec=codec
+            topic,
+            group,
+            tags,
+            "clustering",
+            start,
+            where=where,
+            attempts_max=attempts_max,
+            codec=codec,
+            invisible=check_invisible(invisible),
         )
         return self._add_consumer(SimpleConsumer(self, spec, invisible=invisible))
 
@@ -341,20 +318,9 @@ class Connection(Link):
         It gets the message and returns shmq.COMMIT, shmq.ROLLBACK, or shmq.UNKNOWN to be asked again. It is called on
         a thread of its own, at any time from here on, also for transactions of other members of the group.
         """
-        from shmq.client.transaction import Checkers
+        from shmq.client.transaction import answering
 
-        check_group(group)
-
-        def decorate(function: FunctionT) -> FunctionT:
-            with self._lock:
-                if self._checkers is None:
-                    self._checkers = Checkers()
-                self._checkers.add(group, function)
-            with contextlib.suppress(ConnectError):  # said again when the broker is back
-                self._register()
-            return function
-
-        return decorate
+        return answering(self, check_group(group))
 
     # -- listeners
     def run(self, timeout: float = options.CLOSE_TIMEOUT) -> None:

@@ -155,6 +155,10 @@ class Session:
         """Return a new core producer; its group is known by the registration."""
         return self.core_producer(timeout)
 
+    def recall(self, topic: str, handle: str, group: str) -> None:
+        """Take a timed message back."""
+        self.control.recall(topic, handle, group)
+
     def resolve(self, topic: str) -> int:
         """Return the index of a topic, creating it if the broker creates topics on first use.
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from shmq.client.handing import DEAD_LETTER, delay_level, is_members_own, send_back_ext
-from shmq.errors import ConsumeError, ShmqError
-from shmq.protocol.codes import Request
+from shmq.client.remote.admin_service import AdminService
+from shmq.errors import ConsumeError, RemoteError, ShmqError
+from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.failure import error_of
@@ -123,3 +124,15 @@ async def release(session: RemoteSession, spec: ConsumerSpec, ends: Mapping[Mess
                 spec.group,
                 error,
             )
+
+
+async def commit(session: RemoteSession, group: str, queue: MessageQueue, offset: int) -> None:
+    """Write an offset down for a group, which comes into being by that."""
+    try:
+        await session.queues.commit(group, queue, offset, session.timeout)
+    except RemoteError as error:
+        if error.code != Response.SUBSCRIPTION_GROUP_NOT_EXIST:
+            raise
+        # RocketMQ 5 wants the group to exist; where that is allowed, offsets make it, as they do in RocketMQ 4.
+        await AdminService(session).put_group(group)
+        await session.queues.commit(group, queue, offset, session.timeout)
