@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from shmq.client.simple import SimpleConsumer
     from shmq.client.subscription import Subscription
     from shmq.client.topic import Topic, TypedMessage, TypedSubscription
+    from shmq.client.transaction import COMMIT, ROLLBACK, UNKNOWN, Transaction, TxState
     from shmq.errors import (
         BrokerBusy,
         BrokerNotRunning,
@@ -74,6 +75,7 @@ _HOMES = {
     "shmq.client.pull": ("PullConsumer",),
     "shmq.client.simple": ("SimpleConsumer",),
     "shmq.client.subscription": ("Subscription",),
+    "shmq.client.transaction": ("COMMIT", "ROLLBACK", "UNKNOWN", "Transaction", "TxState"),
     "shmq.client.topic": ("Topic", "TypedMessage", "TypedSubscription"),
     "shmq.shm.core": ("Message", "Receipt", "Slot"),
     "shmq.errors": (
@@ -114,6 +116,9 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "COMMIT",
+    "ROLLBACK",
+    "UNKNOWN",
     "Action",
     "Admin",
     "BrokerBusy",
@@ -164,7 +169,9 @@ __all__ = [
     "Topic",
     "TopicInfo",
     "TopicNotFound",
+    "Transaction",
     "TransactionError",
+    "TxState",
     "TypedMessage",
     "TypedSubscription",
     "UsageError",

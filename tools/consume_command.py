@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from shmq.client.wanted import parse_tags
+from shmq.client.wanted import EVERYTHING, Wanted, wanted_of
 from shmq.errors import RequestTimeout, ShmqError, TopicNotFound, UsageError
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.completion import complete_group, complete_topic
@@ -59,8 +59,8 @@ class Wish:
 
     topic: str
     group: str | None = None
-    tags: tuple[str, ...] = ()
-    where: str = "begin"
+    wanted: Wanted = EVERYTHING
+    begin: str = "begin"
     count: int | None = None
     exit_at_end: bool = False
     exit_if_empty: bool = False
@@ -184,7 +184,7 @@ def run(call: Call, wish: Wish) -> int:
 
 def _consume_group(call: Call, wish: Wish, delivery: Delivery, stack: ExitStack) -> None:
     connection = stack.enter_context(call.connect())
-    subscription = connection.subscribe(wish.topic, group=wish.group, tags=list(wish.tags) or None, start=wish.where)
+    subscription = connection.subscribe(wish.topic, group=wish.group, start=wish.begin, **_selection(wish))
     _pump(call, wish, delivery, Membership(stack.enter_context(subscription)))
 
 
@@ -198,7 +198,7 @@ def _consume_topic(call: Call, wish: Wish, delivery: Delivery, stack: ExitStack)
     if call.terminal.on_terminal():
         call.terminal.say("waiting for more, Ctrl-C ends")
     connection = stack.enter_context(call.connect())
-    consumer = stack.enter_context(connection.pull_consumer(wish.topic, tags=list(wish.tags) or None))
+    consumer = stack.enter_context(connection.pull_consumer(wish.topic, **_selection(wish)))
     _pump(call, wish, delivery, Following(consumer, offsets))
 
 
@@ -208,9 +208,9 @@ def _consume_cluster(call: Call, wish: Wish, delivery: Delivery, stack: ExitStac
 
     connection = stack.enter_context(call.connect())
     view = Cluster(connection).topic(wish.topic)
-    consumer = stack.enter_context(connection.pull_consumer(wish.topic, tags=list(wish.tags) or None))
-    starts = starts_of(Cluster(connection), view, wish.where)
-    _pump(call, wish, delivery, ClusterTopic(consumer, starts, last_count(wish.where)))
+    consumer = stack.enter_context(connection.pull_consumer(wish.topic, **_selection(wish)))
+    starts = starts_of(Cluster(connection), view, wish.begin)
+    _pump(call, wish, delivery, ClusterTopic(consumer, starts, last_count(wish.begin)))
 
 
 def _deliver_history(call: Call, wish: Wish, delivery: Delivery) -> dict[int, int]:
@@ -222,8 +222,8 @@ def _deliver_history(call: Call, wish: Wish, delivery: Delivery) -> dict[int, in
             if wish.exit_at_end:
                 raise
             return {}  # following creates it where the broker allows that: consumers may come before producers
-        with closing(History(memory, view, starts_of(memory, view, wish.where), wish.tags)) as history:
-            last = last_count(wish.where)
+        with closing(History(memory, view, starts_of(memory, view, wish.begin), wish.wanted)) as history:
+            last = last_count(wish.begin)
             if last is not None:
                 history.keep_last(last)
             while delivery.wanted and (batch := history.take(delivery.wanted)):
@@ -247,14 +247,19 @@ def _pump(call: Call, wish: Wish, delivery: Delivery, source: Source) -> None:
             )
 
 
-def _tags(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
-    return parse_tags(value)
+def _selection(wish: Wish) -> dict[str, Any]:
+    return {"tags": list(wish.wanted.tags) or None, "where": wish.wanted.where}
+
+
+def _wish(tags: str | None, where: str | None, **given: Any) -> Wish:
+    return Wish(wanted=wanted_of(tags, where), **given)
 
 
 def _options(function: Decorated) -> Decorated:
     """Add the options that consume and tail share."""
     options = [
-        click.option("-t", "--tag", "tags", callback=_tags, metavar="EXPRESSION", help="Only these: 'fruit || veg'."),
+        click.option("-t", "--tag", "tags", metavar="TAGS", help="Only these: 'fruit || veg'."),
+        click.option("-w", "--where", metavar="SQL92", help="Only these: \"region = 'eu' AND qty > 5\"."),
         click.option("-f", "--format", metavar="TEXT", help=r"As kcat: %t %p %o %k %s %T %h, \n \t."),
         click.option("-e", "--exit", "exit_at_end", is_flag=True, help="End at the last message, do not wait."),
         click.option("--exec", "execute", metavar="COMMAND", help="Run it for each message, the body on its stdin."),
@@ -268,7 +273,7 @@ def _options(function: Decorated) -> Decorated:
 @click.argument("topic", shell_complete=complete_topic)
 @click.option("-g", "--group", shell_complete=complete_group, help="Be a member of this group and acknowledge.")
 @click.option(
-    "-o", "--offset", "where", default="begin", metavar="PLACE",
+    "-o", "--offset", "begin", default="begin", metavar="PLACE",
     help="Where to begin: begin, end, an offset, -100 (the last), -2h, a time. With -g: for a new group.",
 )  # fmt: skip
 @click.option("-n", "--count", type=click.IntRange(min=1), help="End after so many messages.")
@@ -282,9 +287,9 @@ def consume(call: Call, /, **given: Any) -> int:
     waits for more. With -g it is a member of the group: each message goes to one member, and is acknowledged after it
     was printed.
     """
-    wish = Wish(**given)
+    wish = _wish(**given)
     wish.exit_at_end |= wish.exit_if_empty
-    if wish.group is not None and last_count(wish.where) is not None:
+    if wish.group is not None and last_count(wish.begin) is not None:
         raise UsageError("a group cannot begin at the last messages", hint="use -o end, or read without -g")
     return run(call, wish)
 
@@ -299,4 +304,4 @@ def tail(call: Call, /, lines: int, **given: Any) -> int:
 
     No group, no offsets moved.
     """
-    return run(call, Wish(where=f"-{lines}", **given))
+    return run(call, _wish(begin=f"-{lines}", **given))

@@ -37,8 +37,8 @@ def control_of(call: Call) -> Iterator[ControlClient]:
         with cluster_control(call.url) as cluster:
             yield cast("ControlClient", cluster)  # the methods that commands call have the same names
         return
+    from shmq.client.client_id import new_client_id
     from shmq.client.control import ControlClient
-    from shmq.client.link import new_client_id
 
     place, timeout = place_of(call.url), _timeout(call)
     client = ControlClient.connect(place, client_id=new_client_id(), role=Role.NONE, timeout=timeout)
@@ -55,7 +55,7 @@ def session_of(call: Call) -> Session:
         BrokerNotRunning: nobody listens there.
         PermissionDenied: the socket or the segments are not for us.
     """
-    from shmq.client.link import new_client_id
+    from shmq.client.client_id import new_client_id
     from shmq.client.session import Session
 
     return Session(place_of(call.url), client_id=new_client_id(), timeout=_timeout(call))

@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shmq.client.position import parse_position
+from shmq.client.wanted import Wanted
 from shmq.shm.core import Message, Reader
 from shmq.tools.memory import Memory, QueueView, TopicView
 
@@ -55,12 +56,12 @@ class Source:
 class _Cursor:
     """One queue of a History: its reader, and what was read ahead."""
 
-    def __init__(self, memory: Memory, topic: str, queue: QueueView, offset: int, tags: Sequence[str]) -> None:
+    def __init__(self, memory: Memory, topic: str, queue: QueueView, offset: int, wanted: Wanted) -> None:
         self.queue_id = queue.queue_id
         self.offset = offset
         self._end = queue.offset_max
         self._ahead: deque[Message] = deque()
-        self._reader = Reader(memory.store, tags=tags or None, spin_us=0)
+        self._reader = Reader(memory.store, tags=wanted.tags or None, where=wanted.filter, spin_us=0)
         self._reader.assign(topic, queue.index, queue.queue_id, offset)
 
     def next(self) -> Message | None:
@@ -88,9 +89,9 @@ class _Cursor:
 class History(Source):
     """Stored messages from `starts` (queue id to offset) up to what was stored when this was made."""
 
-    def __init__(self, memory: Memory, topic: TopicView, starts: Mapping[int, int], tags: Sequence[str]) -> None:
+    def __init__(self, memory: Memory, topic: TopicView, starts: Mapping[int, int], wanted: Wanted) -> None:
         readable = topic.queues[: topic.read_queues]
-        self._cursors = [_Cursor(memory, topic.name, queue, starts[queue.queue_id], tags) for queue in readable]
+        self._cursors = [_Cursor(memory, topic.name, queue, starts[queue.queue_id], wanted) for queue in readable]
         self._heap: list[tuple[int, int, Message]] = []
         self._kept: deque[Message] = deque()
         for index in range(len(self._cursors)):

@@ -16,6 +16,7 @@ from shmq.aio.consumer import PullConsumer, SimpleConsumer, Subscription
 from shmq.aio.message import Message, Slot
 from shmq.aio.producer import Producer
 from shmq.aio.topic import Topic
+from shmq.aio.transaction import Transaction
 
 __all__ = [
     "Admin",
@@ -29,5 +30,6 @@ __all__ = [
     "Slot",
     "Subscription",
     "Topic",
+    "Transaction",
     "connect",
 ]

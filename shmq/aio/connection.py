@@ -23,6 +23,7 @@ from shmq.aio.producer import Producer
 from shmq.aio.replier import replying
 from shmq.aio.sending import BatchArguments, RequestArguments, ReserveArguments, SendArguments, Sending
 from shmq.aio.topic import Topic
+from shmq.aio.transaction import checker_for
 from shmq.client import options
 from shmq.client.codec import Codec
 from shmq.client.connection import Connection as SyncConnection
@@ -32,6 +33,7 @@ from shmq.client.position import PositionLike
 from shmq.client.remote.place import RemotePlace
 from shmq.client.transport import locate
 from shmq.errors import UsageError
+from shmq.message import check_group
 from shmq.shm.core import Message as SyncMessage
 from shmq.shm.core import Receipt
 from shmq.shm.place import Place
@@ -64,11 +66,16 @@ class Connection(Face[SyncConnection]):
         self._listeners = Listeners()
         self._closed = False
         self._asked: set[str] = set()
+        self._checkers: list[tuple[str, Callable[..., Any]]] = []
 
     async def _connect(self) -> SyncConnection:
         if self._closed:
             raise UsageError("the connection is closed", hint="connect again with shmq.aio.connect()")
-        return await offload(SyncConnection, self.place, timeout=self._timeout, trace=self._trace)
+        made = await offload(SyncConnection, self.place, timeout=self._timeout, trace=self._trace)
+        loop = asyncio.get_running_loop()
+        for group, function in self._checkers:
+            await offload(made.transaction_checker(group), checker_for(loop, function))
+        return made
 
     def _opened(self, made: SyncConnection) -> None:
         self._sending = Sending(made, made, self._timeout)
@@ -161,6 +168,21 @@ class Connection(Face[SyncConnection]):
 
         def decorate(function: FunctionT) -> FunctionT:
             listen(replying(self._link, function))
+            return function
+
+        return decorate
+
+    def transaction_checker(self, group: str) -> Callable[[FunctionT], FunctionT]:
+        """Decorate a function, or a coroutine function, that says how a transaction of a producer group ended.
+
+        To be done before the connection is used; see `shmq.Connection.transaction_checker`.
+        """
+        check_group(group)
+
+        def decorate(function: FunctionT) -> FunctionT:
+            if self._made is not None:
+                raise UsageError("the connection is open already", hint="decorate the checker before its first use")
+            self._checkers.append((group, function))
             return function
 
         return decorate

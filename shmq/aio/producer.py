@@ -12,9 +12,11 @@ from typing import Any, Unpack
 from shmq.aio.message import Slot
 from shmq.aio.offload import Face, offload
 from shmq.aio.sending import BatchArguments, ReserveArguments, SendArguments, Sending
+from shmq.aio.transaction import Transaction
 from shmq.client import options
 from shmq.client.link import Link
 from shmq.client.producer import Producer as SyncProducer
+from shmq.client.transaction import Transaction as SyncTransaction
 from shmq.errors import UsageError
 from shmq.shm.core import Receipt
 
@@ -66,6 +68,14 @@ class Producer(Face[SyncProducer]):
         if self._made is None:
             raise UsageError("the producer is not open yet", hint="async with mq.producer() as producer:")
         return asyncio.wrap_future(self._made.send_nowait(topic, body, **arguments))
+
+    def transaction(self, topic: str, body: Any, **arguments: Any) -> Transaction:
+        """Store one message that nobody sees before its transaction is committed; see `shmq.Producer.transaction`."""
+
+        async def begin() -> SyncTransaction:
+            return await offload((await self._open()).transaction, topic, body, **arguments)
+
+        return Transaction(begin)
 
     async def close(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
         """Store what `send_nowait` still holds, at most `timeout` seconds; then refuse further sends."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shmq.client import options
 from shmq.client.position import BEGIN, Kind, Position, parse_moment
-from shmq.client.wanted import Wanted
+from shmq.client.wanted import EVERYTHING, Wanted
 from shmq.errors import OffsetOutOfRange, UsageError
 from shmq.message import check_topic
 
@@ -56,7 +56,7 @@ class Wish(NamedTuple):
     """What is looked for in queues; see `wish_of`."""
 
     topic: str
-    wanted: Wanted = Wanted()
+    wanted: Wanted = EVERYTHING
     begin_ms: int | None = None
     end_ms: int | None = None
     queue_id: int | None = None
@@ -72,7 +72,7 @@ class Wish(NamedTuple):
 def wish_of(
     topic: str,
     *,
-    wanted: Wanted = Wanted(),  # noqa: B008  # immutable
+    wanted: Wanted = EVERYTHING,
     since: str | datetime | None = None,
     until: str | datetime | None = None,
     queue_id: int | None = None,

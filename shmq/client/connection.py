@@ -334,6 +334,27 @@ class Connection(Link):
 
         return decorate
 
+    def transaction_checker(self, group: str) -> Callable[[FunctionT], FunctionT]:
+        """Decorate a function that says how a transaction of a producer group ended when its commit got lost.
+
+        It gets the message and returns shmq.COMMIT, shmq.ROLLBACK, or shmq.UNKNOWN to be asked again. It is called on
+        a thread of its own, at any time from here on, also for transactions of other members of the group.
+        """
+        from shmq.client.transaction import Checkers
+
+        check_group(group)
+
+        def decorate(function: FunctionT) -> FunctionT:
+            with self._lock:
+                if self._checkers is None:
+                    self._checkers = Checkers()
+                self._checkers.add(group, function)
+            with contextlib.suppress(ConnectError):  # said again when the broker is back
+                self._register()
+            return function
+
+        return decorate
+
     # -- listeners
     def run(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
         """Run the listeners until Ctrl-C, SIGTERM or `stop()`; then drain for `timeout` seconds and return.

@@ -28,6 +28,7 @@ from typing import Any, Self
 
 import msgspec
 
+from shmq.client.callback import guarded
 from shmq.client.control_link import ControlLink
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS
 from shmq.errors import BrokerNotRunning, ConnectError, ProtocolError, RequestTimeout, ShmqError, UsageError
@@ -103,6 +104,7 @@ class ControlChannel:
         self.role = role
         self.on_members_changed: Callable[[str], None] | None = None
         self.on_reconnect: Callable[[], None] | None = None
+        self.on_check: Callable[[Command], None] | None = None  # a broker asks how a transaction ended; must not wait
         self.on_error: Callable[[ShmqError], None] | None = None  # the registration was refused after a reconnection
         self.last_error: ShmqError | None = None  # why the last try to reconnect failed
         self.attachment: Attachment
@@ -271,12 +273,14 @@ class ControlChannel:
                 group = command.ext.get("consumerGroup", "")
                 if group and group not in self._notices:
                     self._notices.append(group)
+            elif command.code == Request.CHECK_TRANSACTION_STATE and self.on_check is not None:
+                guarded(self.on_check, command)
 
     def _call_back(self) -> None:
         while self._notices:
             group = self._notices.popleft()
             if self.on_members_changed is not None:
-                _guarded(self.on_members_changed, group)
+                guarded(self.on_members_changed, group)
 
     def _lose(self, link: ControlLink) -> None:
         with self._changed:
@@ -305,9 +309,9 @@ class ControlChannel:
             with self._changed:
                 self._changed.notify_all()
             if refused is not None and self.on_error is not None:
-                _guarded(self.on_error, refused)
+                guarded(self.on_error, refused)
             if self.on_reconnect is not None:
-                _guarded(self.on_reconnect)
+                guarded(self.on_reconnect)
             return
 
     def _register_again(self) -> ShmqError | None:
@@ -386,13 +390,3 @@ def _first_reply(link: ControlLink, deadline: float) -> Command:
         for command in commands:
             if command.is_reply:
                 return command
-
-
-def _guarded(call: Callable[..., None], *arguments: object) -> None:
-    """A callback that fails must not end the thread that all others depend on."""
-    try:
-        call(*arguments)
-    except Exception:
-        import logging
-
-        logging.getLogger("shmq").exception("a callback of the control connection failed")

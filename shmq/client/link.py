@@ -19,9 +19,6 @@ from __future__ import annotations
 
 import _thread
 import contextlib
-import itertools
-import os
-import socket
 import threading
 import time
 import warnings
@@ -29,6 +26,7 @@ import weakref
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from shmq.client import fork, options
+from shmq.client.client_id import new_client_id
 from shmq.client.clock import Clock
 from shmq.client.consumer import Consumer
 from shmq.client.coordinator import Coordinator
@@ -43,16 +41,10 @@ from shmq.shm.place import Place
 if TYPE_CHECKING:
     from shmq.client.push import Listeners
     from shmq.client.tracing import Tracer
+    from shmq.client.transaction import Checkers
     from shmq.client.transport import MessageSender
 
 ConsumerT = TypeVar("ConsumerT", bound=Consumer)
-
-_serial = itertools.count(1)
-
-
-def new_client_id() -> str:
-    """Return RocketMQ's form of a client id; no two connections of a host have the same."""
-    return f"{socket.gethostname()}@{os.getpid()}#{next(_serial)}-{time.monotonic_ns():x}"
 
 
 class Link(Sender):
@@ -60,6 +52,7 @@ class Link(Sender):
 
     __slots__ = (
         "__weakref__",
+        "_checkers",
         "_clock",
         "_closed",
         "_consumers",
@@ -91,6 +84,7 @@ class Link(Sender):
         self._clock = clock or Clock()
         self._closed = False
         self._listeners: Listeners | None = None
+        self._checkers: Checkers | None = None
         self._consumers: list[Consumer | PullConsumer] = []
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._held: list[Session] = []
@@ -142,6 +136,8 @@ class Link(Sender):
             self._closed = True
         deadline = time.monotonic() + timeout
         self.stop(timeout)
+        if self._checkers is not None:
+            self._checkers.stop()
         for producer in list(self._producers):
             producer.close(max(0.0, deadline - time.monotonic()))
         with self._lock:
@@ -205,7 +201,7 @@ class Link(Sender):
         self._session = session
         self._held[:] = [session]
         self._attach(session)
-        if self._consumers:
+        if self._consumers or self._checkers:
             # In a forked child: the other consumers follow when they are used, but the broker is told of all of them.
             self._register()
             self._schedule_periodic()
@@ -236,8 +232,9 @@ class Link(Sender):
         self._bind_to(self._revive)
         for producer in list(self._producers):
             producer._detach(self._revive)
-        if self._listeners is not None:
-            self._listeners.forget_threads()
+        for threaded in (self._listeners, self._checkers):
+            if threaded is not None:
+                threaded.forget_threads()
         for consumer in self._consumers:
             consumer._after_fork()
 
@@ -314,9 +311,13 @@ class Link(Sender):
         if session is None:
             return
         with self._lock:
-            producers = sorted({producer.group for producer in self._producers if producer.group})
+            producers = {producer.group for producer in self._producers if producer.group}
+            checkers = self._checkers
+            producers.update(checkers.groups if checkers is not None else ())
             specs = [consumer._spec for consumer in self._consumers if isinstance(consumer, Consumer)]
-        session.register(producers, specs)
+        session.register(sorted(producers), specs)
+        if checkers is not None:
+            session.transactions.answer(checkers.groups, checkers.asked)
 
     def _schedule_periodic(self) -> None:
         with self._lock:

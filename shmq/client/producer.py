@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from shmq.client.link import Link
     from shmq.client.nowait import NowaitQueue
+    from shmq.client.transaction import Transaction
     from shmq.client.transport import MessageSender, Session
     from shmq.shm.core import Receipt, Slot
 
@@ -177,6 +178,56 @@ class Producer(Sender):
         if queue is None:
             queue = self._start_nowait()
         return queue.submit(functools.partial(self._send_queued, topic, body, arguments), self._timeout)
+
+    def transaction(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        tag: str | None = None,
+        key: str | None = None,
+        keys: Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        message_group: str | None = None,
+        queue_id: int | None = None,
+        flag: int = 0,
+        timeout: float | None = None,
+        check_after: float | None = None,
+    ) -> Transaction:
+        """Store one message that nobody sees before its transaction is committed.
+
+        Leaving the `with` block normally commits, an exception rolls back; `commit()` and `rollback()` do it at once.
+        If this process dies in between, a member of the producer group is asked: see `transaction_checker`.
+
+        Args:
+            check_after: seconds until the broker asks for the first time; None takes the broker's, 6 s.
+
+        Raises:
+            UsageError: the producer has no group, so nobody could be asked.
+            The errors of `send`: nothing was stored.
+        """
+        from shmq.client.transaction import Transaction
+
+        if self._closed:
+            self._refuse()
+        if self.group is None:
+            raise UsageError("a transaction needs a producer group to ask", hint='mq.producer(group="shop")')
+        seconds = self._timeout if timeout is None else timeout
+        half = self._connection._live().transactions.begin(
+            self.group,
+            topic,
+            body,
+            seconds,
+            tag=tag,
+            key=key,
+            keys=keys,
+            properties=properties,
+            message_group=message_group,
+            queue_id=queue_id,
+            flag=flag,
+            check_after=check_after,
+        )
+        return Transaction(self._connection, half, seconds)
 
     def close(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
         """Store what `send_nowait` still holds, for at most `timeout` seconds; then refuse sends. Twice is harmless."""

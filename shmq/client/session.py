@@ -40,6 +40,7 @@ from shmq.shm.segment import Instance, open_store
 if TYPE_CHECKING:
     from shmq.client.browse import KeyQuery
     from shmq.client.consumer import ConsumerSpec
+    from shmq.client.local_transactions import LocalTransactions
     from shmq.client.position import Position
 
 PERM_READ_WRITE = 6
@@ -53,6 +54,7 @@ class Session:
         "_internal",
         "_making",
         "_requests",
+        "_transactions",
         "client_id",
         "control",
         "instance",
@@ -69,6 +71,7 @@ class Session:
         self._internal: Producer | None = None
         self.client_id = client_id
         self._requests: LocalRequests | None = None
+        self._transactions: LocalTransactions | None = None
         self._making = threading.Lock()
         try:
             self.instance: Instance = self.control.attachment.instance
@@ -119,6 +122,17 @@ class Session:
                     self._requests = LocalRequests(self, self.client_id)
                 found = self._requests
         return found
+
+    @property
+    def transactions(self) -> LocalTransactions:
+        """What begins and ends transactions; made when it is first asked for."""
+        if self._transactions is None:
+            from shmq.client.local_transactions import LocalTransactions
+
+            with self._making:
+                if self._transactions is None:
+                    self._transactions = LocalTransactions(self)
+        return self._transactions
 
     def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
         """Store a message in the trace topic, which is made if need be."""

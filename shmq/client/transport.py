@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from shmq.client.browse import KeyQuery
     from shmq.client.consumer import ConsumerSpec
     from shmq.client.position import Position
+    from shmq.client.transaction import Transactions
     from shmq.errors import ShmqError
     from shmq.shm.core import Message, Receipt
 
@@ -173,6 +174,10 @@ class Session(Protocol):
     @property
     def requests(self) -> Requests:
         """What sends requests; made when it is first asked for."""
+
+    @property
+    def transactions(self) -> Transactions:
+        """What begins and ends transactions; made when it is first asked for."""
 
     def reply(self, message: Message, body: Any) -> bool:
         """Bring a reply to whoever asked; False when the requester is not there any more."""

@@ -12,7 +12,7 @@ Owns the checks of both and the words a broker is told. It does not know who rea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shmq.errors import UsageError
 from shmq.filter.sql import SQL92, sql_filter, with_tags
@@ -54,6 +54,9 @@ class Wanted(NamedTuple):
             tagsSet=list(tags),
             codeSet=[tag_hash(tag) for tag in tags],
         )
+
+
+EVERYTHING: Final = Wanted()
 
 
 def wanted_of(tags: str | Sequence[str] | None, where: str | None) -> Wanted:

@@ -151,14 +151,20 @@ def _comparison(relation: Relation, left: Expression, right: Expression) -> Comp
     return Comparison(relation, left, right, _over(left, right))
 
 
+def _junction(parts: list[Any], *, is_and: bool) -> Expression:
+    if len(parts) == 1:  # what stands alone keeps its kind: "b = (a)" compares two properties
+        return parts[0]  # type: ignore[no-any-return]
+    return Junction(is_and, tuple(parts), _over(parts[0], parts[-1]))
+
+
 class _Builder:
     """Makes the tree; lark calls a method for each rule, with the parts of the rule."""
 
     def either(self, parts: list[Any]) -> Expression:
-        return Junction(False, tuple(parts), _over(parts[0], parts[-1]))
+        return _junction(parts, is_and=False)
 
     def both(self, parts: list[Any]) -> Expression:
-        return Junction(True, tuple(parts), _over(parts[0], parts[-1]))
+        return _junction(parts, is_and=True)
 
     def equal(self, parts: list[Any]) -> Expression:
         return _comparison(Relation.EQUAL, *parts)
@@ -288,14 +294,15 @@ def _unexpected(text: str, span: Span, expected: Set[str]) -> Refused:
     hint = _HINTS.get(found.upper(), "")
     if expected >= _VALUE:
         wanted = "a value is expected"
+    elif not found and "_CLOSE" in expected:
+        wanted = "the parenthesis is not closed"
     elif "$END" in expected:
         wanted = "the expression is complete before it; AND, OR or the end is expected"
     elif expected == {"TEXT"}:
         wanted = "a text in single quotes is expected"
     elif expected:
         words = sorted(_WORDS.get(name, name) for name in expected if not name.startswith("__"))
-        open_still = "_CLOSE" in expected and "EQUAL" in expected
-        wanted = "the parenthesis is not closed" if open_still else f"{' or '.join(words)} is expected"
+        wanted = f"{' or '.join(words)} is expected"
     else:
         return Refused(span, f"nothing begins with {shown}", hint=hint)
     return Refused(span, f"{shown} stands where {wanted}", hint=hint)

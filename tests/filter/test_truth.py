@@ -16,7 +16,7 @@ RELATIONS = ("=", "<>", "<", "<=", ">", ">=")
 OPERANDS = (
     *("a", "b", "5", "5L", "3000000000", "5.0", "1E3", "'5'", "'x'", "'true'", "TRUE", "FALSE", "NULL"),
     *("-5", "-a", "- -5", "+5", "-TRUE", "-NULL", "-(a = b)", "-(a < b)", "(a = 5)", "(a > 5)", "(NOT a)"),
-    *("(a IS NULL)", "-'x'", "-3000000000", "'0x1p2'", "'NaN'", "''"),
+    *("(a IS NULL)", "-'x'", "-3000000000", "(b)", "((5))", "(NULL)", "('x')", "'0x1p2'", "'NaN'", "''"),
 )
 VALUES = (None, "5", "6", "x", "5.0", "true", "TRUE", "3000000000", "-5", "NaN", " 5 ", "99999999999999999999")
 CASES = [
@@ -66,7 +66,7 @@ def test_parts_of_each_operand(word: str, negated: str) -> None:
 def test_lists_of_each_operand(negated: str) -> None:
     for operand in OPERANDS:
         is_one = compared(f"{operand} {negated}IN ('5', 'x', 'TRUE')")
-        assert is_one == (operand in ("a", "b"))
+        assert is_one == (operand in ("a", "b", "(b)"))
     assert compared(f"a {negated}IN (' 5 ')")
 
 

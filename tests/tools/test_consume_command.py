@@ -99,6 +99,19 @@ def test_tags_select_messages(shell: Shell, topic: str, shmq_shared_broker: Shar
     shell.fails(64, "consume", topic, "-e", "-t", "a || ")
 
 
+def test_an_expression_selects_messages(shell: Shell, topic: str, group: str, shmq_shared_broker: SharedBroker) -> None:
+    with shmq_shared_broker.connect() as mq:
+        for number in range(100):
+            mq.send(topic, b"%d" % number, tag="odd" if number % 2 else "even", properties={"n": str(number)})
+    where = ("--where", "n BETWEEN 90 AND 95")
+    assert shell.ok("consume", topic, "-e", *where) == joined([b"%d" % n for n in range(90, 96)])
+    assert shell.ok("consume", topic, "-e", *where, "-t", "odd") == joined([b"91", b"93", b"95"])
+    assert sorted(shell.ok("consume", topic, "-e", "-g", group, *where).split()) == [b"%d" % n for n in range(90, 96)]
+    assert lag(shell, group) == 0
+    refused = shell.fails(65, "consume", topic, "-e", "--where", "n LIKE '9'")
+    assert refused["type"] == "FilterSyntaxError" and "      ^^^^" in str(refused)
+
+
 def test_a_format_decides_every_byte(shell: Shell, topic: str, shmq_shared_broker: SharedBroker) -> None:
     fill(shmq_shared_broker, topic, 2)
     assert (

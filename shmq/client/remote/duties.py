@@ -6,6 +6,7 @@ It does not know how a broker came to ask. Requests come on the I/O thread; what
     220   offsets of a topic                read on from there
     221   offsets                           answer with those of our queues
     307   running info                      answer with everything an operator may want to see
+    39    how did a transaction end     ask the checker of its group
     326   a reply to a request of ours      give it to who waits
     309   consume this message now          call the listener, answer how it ended
     else                                    "not supported"
@@ -53,6 +54,9 @@ class Duties:
         group = request.ext.get("consumerGroup") or request.ext.get("group") or ""
         if request.code == Request.NOTIFY_CONSUMER_IDS_CHANGED:
             self._session.members_changed(group)
+            return None
+        if request.code == Request.CHECK_TRANSACTION_STATE:
+            self._session.transactions.checked(channel, request)
             return None
         readers = [reader for reader in self._session.readers if reader.spec.group == group]
         if request.code == Request.RESET_CONSUMER_CLIENT_OFFSET:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from shmq.client.remote.outgoing import DEFAULT_PRODUCER_GROUP
-from shmq.client.wanted import Wanted
+from shmq.client.wanted import EVERYTHING, Wanted
 from shmq.errors import ConnectError, RequestTimeout, ShmqError
 from shmq.message import retry_topic
 from shmq.protocol.body import ClientConfig, ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 HEARTBEAT_INTERVAL: Final = 30.0
 FIRST_OFFSET: Final = "CONSUME_FROM_FIRST_OFFSET"
-EVERYTHING: Final = Wanted()
 
 
 class Registration:

@@ -25,7 +25,7 @@ from shmq.client.remote.outgoing import (
     single,
 )
 from shmq.client.remote.selection import queue_of_group
-from shmq.client.remote.send_policy import Attempts, send_error
+from shmq.client.remote.send_policy import RETRIES, Attempts, send_error
 from shmq.client.remote.slot import RemoteSlot
 from shmq.client.remote.unique_id import offset_of_id
 from shmq.client.special import take_special
@@ -105,11 +105,19 @@ class RemoteSender:
         return session.network.submit(self._send_parts(parts, place, self._timeout if timeout is None else timeout))
 
     def prepare(
-        self, topic: str, body: Any, extra: Mapping[str, str], **arguments: Any
+        self,
+        topic: str,
+        body: Any,
+        extra: Mapping[str, str],
+        *,
+        sys_flag: int = 0,
+        retries: int = RETRIES,
+        **arguments: Any,
     ) -> Callable[[], Awaitable[Receipt]]:
         """Return a send for the I/O thread, of a message with properties that only clients of brokers may set."""
         message, timeout, place = self._message(topic, body, extra=extra, **arguments)
-        return lambda: self._send_one(message, place, timeout)
+        message = message._replace(sys_flag=message.sys_flag | sys_flag)
+        return lambda: self._send_one(message, place, timeout, retries)
 
     def _message(
         self,
@@ -141,8 +149,8 @@ class RemoteSender:
         return self._session.wait(future, self._timeout if timeout is None else timeout)
 
     # -- on the I/O thread
-    async def _send_one(self, message: Outgoing, place: _Place, timeout: float) -> Receipt:
-        receipts, _ = await self._send(message, place, Attempts(self._now() + timeout))
+    async def _send_one(self, message: Outgoing, place: _Place, timeout: float, retries: int = RETRIES) -> Receipt:
+        receipts, _ = await self._send(message, place, Attempts(self._now() + timeout, retries=retries))
         return receipts[0]
 
     async def _send_parts(self, parts: Sequence[Outgoing], place: _Place, timeout: float) -> list[Receipt]:

@@ -35,6 +35,7 @@ from shmq.client.remote.route import QueueNumbers, Route
 from shmq.client.remote.selection import QueueSelector
 from shmq.client.remote.sender import RemoteSender
 from shmq.client.remote.share import RemoteShare
+from shmq.client.remote.transactions import RemoteTransactions
 from shmq.client.remote.unique_id import UniqueIds
 from shmq.client.remote.upkeep import Upkeep
 from shmq.client.transport import QueueSlot
@@ -84,6 +85,7 @@ class RemoteSession:
         self.names = NameService(self.network, place.name_servers, self._route_changed)
         self.queues = QueueService(self.network, self.names)
         self.requests = RemoteRequests(self)
+        self.transactions = RemoteTransactions(self)
         self.upkeep = Upkeep(self)
         try:
             self.network.call(self._open(), timeout)
