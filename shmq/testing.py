@@ -53,6 +53,7 @@ SMALL: dict[str, Any] = {
     "client_max": 128,
     "group_max": 2048,
     "offset_max": 32768,
+    "disk_refuse_percent": 100,  # tests run on disks of any fullness
 }
 """Settings that keep a broker for tests at a few dozen MiB, and let it serve the tests of a whole session."""
 

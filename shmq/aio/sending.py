@@ -19,11 +19,11 @@ from shmq.aio.offload import offload
 from shmq.client.session import Session
 from shmq.errors import BrokerBusy, SegmentFull
 from shmq.shm.core import BATCH_MAX
+from shmq.shm.core import Producer as CoreProducer
 
 if TYPE_CHECKING:
     from shmq.client.link import Link
     from shmq.client.producer import Sender
-    from shmq.shm.core import Producer as CoreProducer
     from shmq.shm.core import Receipt
 
 BATCH_BYTES_INLINE_MAX = 128 << 10
@@ -155,8 +155,8 @@ class Sending:
     def _fast_for(self, topic: str) -> CoreProducer | None:
         """A producer that never waits, once the topic is known: looking it up may ask the broker."""
         session = self._link._session
-        if self._link._tracer is not None:
-            return None  # traced sends have a frame of their own
+        if not isinstance(getattr(self._sender.send, "__self__", None), CoreProducer):
+            return None  # traced, packed or sent to a chosen queue: another one than the core decides
         if session is None or topic not in self._known or not isinstance(session, Session):
             return None
         if session is not self._session:

@@ -180,12 +180,26 @@ class RemoteSession:
         self._drain()
         self.call(self.registration.leave(group))
 
-    def sender(self, timeout: float, *, group: str | None = None) -> RemoteSender:
-        """Return something that sends; `timeout` in seconds."""
-        return RemoteSender(self, timeout, group or "")
+    def sender(self, timeout: float, *, group: str | None = None, compression: str | None = None) -> RemoteSender:
+        """Return something that sends; `timeout` in seconds, `compression` as the URL says when None."""
+        return RemoteSender(self, timeout, group or "", compression or self.place.options.compression)
+
+    def write_queues(self, topic: str) -> Sequence[int]:
+        """Return the ids of the queues of a topic that may be written."""
+        route = self.call(self.names.writable_route(topic, timeout=self.timeout))
+        self.numbers.learn(route)
+        return sorted(map(self.numbers.number, route.writable))
+
+    def fastest_queue(self, topic: str) -> int | None:
+        """Return a queue of the broker that answered fastest lately; None when no broker has answered yet."""
+        route = self.call(self.names.writable_route(topic, timeout=self.timeout))
+        self.numbers.learn(route)
+        queue = self.selector.fastest(route, self.network.loop.time())
+        return None if queue is None else self.numbers.number(queue)
 
     def report(self, broker_name: str, latency: float, *, failed: bool = False) -> None:
         """Note how a send to a broker went."""
+        self.selector.latencies.report(broker_name, latency, failed=failed)
         if self.selector.faults is not None:
             self.selector.faults.report(broker_name, latency, self.network.loop.time(), failed=failed)
 
