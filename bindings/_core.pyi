@@ -124,6 +124,10 @@ def receipt_make(
 ) -> Receipt:
     """A receipt of what another host has stored."""
 
+def receipt_moved(receipt: Receipt, topic: str, queue_id: int, recall_handle: Any, /) -> Receipt:
+    """A receipt of the same record that says another topic and queue; `recall_handle` is a str, something whose
+    encode() returns it, or None."""
+
 @final
 class Store:
     """The segments of one broker, mapped. Segments are file descriptors (posix) or SysV ids (sysv=True)."""
@@ -154,6 +158,9 @@ class Store:
     retired: bool
     keeper_beat_ns: int
     table_version: int
+    @property
+    def lookup_probes(self) -> int:
+        """Entries this process has looked at to find groups and offset slots, since the store was opened."""
 
     def close(self) -> None:
         """Detach. Every later call fails with BAD_ARGUMENT; messages and their views stay readable."""

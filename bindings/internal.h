@@ -56,6 +56,14 @@ static inline uint32_t shmq_hash64(uint64_t value)
     return (uint32_t)(value >> 32);
 }
 
+/* lookup.c: entries below `count` only; SHMQ_NONE when there is none */
+bool shmq_lookups_open(struct shmq_store *store);
+void shmq_lookups_close(struct shmq_store *store);
+uint32_t shmq_lookup_group(const struct shmq_store *store, const char *name, bool live_only, uint32_t count);
+uint32_t shmq_lookup_offset(const struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t count);
+/* An entry below the count has another name now. */
+void shmq_lookup_renamed(const struct shmq_store *store, uint32_t group);
+
 /* append.c: shared with claim.c */
 struct shmq_place { struct shmq_mapping *mapping; uint64_t log_position; };
 #define SHMQ_MAP_FIRST 100 /* inside shmq_enter: the file at place->log_position has to be mapped, without the lock */

@@ -20,16 +20,7 @@ static uint32_t group_count(const struct shmq_store *store)
 
 static uint32_t group_entry(const struct shmq_store *store, const char *name, bool live_only)
 {
-    size_t bytes = strlen(name);
-    for (uint32_t i = 0; i < group_count(store); i++) {
-        struct shmq_group *group = &store->groups[i];
-        bool live = atomic_load_explicit(&group->state, memory_order_acquire) == 1;
-        if ((live || !live_only) && group->name_bytes == bytes && bytes < sizeof group->name &&
-            memcmp(group->name, name, bytes) == 0) {
-            return i;
-        }
-    }
-    return SHMQ_NONE;
+    return shmq_lookup_group(store, name, live_only, group_count(store));
 }
 
 uint32_t shmq_group_find(const struct shmq_store *store, const char *name)
@@ -92,6 +83,11 @@ enum shmq_status shmq_group_put(struct shmq_store *store, const char *name, uint
     if (bytes == 0 || bytes > SHMQ_GROUP_BYTES_MAX) {
         return SHMQ_BAD_ARGUMENT;
     }
+    /* Most groups are there already: no lock, and no new version of the tables. */
+    *out = store->writable ? group_entry(store, name, true) : SHMQ_NONE;
+    if (*out != SHMQ_NONE) {
+        return SHMQ_OK;
+    }
     enum shmq_status status = shmq_table_enter(store);
     if (status != SHMQ_OK) {
         return status;
@@ -102,11 +98,14 @@ enum shmq_status shmq_group_put(struct shmq_store *store, const char *name, uint
         if (index == SHMQ_NONE) {
             return shmq_table_leave(store, SHMQ_TABLE_FULL);
         }
-        offsets_forget(store, index);
+        if (index < group_count(store)) {
+            offsets_forget(store, index); /* an entry that was never used has none */
+        }
         settings_write(&store->groups[index], "", 0);
         memset(store->groups[index].name, 0, sizeof store->groups[index].name);
         memcpy(store->groups[index].name, name, bytes);
         store->groups[index].name_bytes = (uint32_t)bytes;
+        shmq_lookup_renamed(store, index);
     }
     atomic_store_explicit(&store->groups[index].state, 1, memory_order_release);
     if (index == group_count(store)) {
@@ -169,18 +168,20 @@ enum shmq_status shmq_offset_put(struct shmq_store *store, uint32_t group, uint3
     if (group >= group_count(store) || queue >= store->sizes.queue_max) {
         return SHMQ_BAD_ARGUMENT;
     }
+    *out = store->writable ? shmq_lookup_offset(store, group, queue, offset_count(store)) : SHMQ_NONE;
+    if (*out != SHMQ_NONE) {
+        return SHMQ_OK; /* a slot stays what it is, so no lock is needed to find one */
+    }
     enum shmq_status status = shmq_table_enter(store);
     if (status != SHMQ_OK) {
         return status;
     }
-    uint32_t count = offset_count(store), index = 0;
-    while (index < count && (store->offsets[index].group != group || store->offsets[index].queue != queue)) {
-        index++;
-    }
-    if (index == count) {
+    uint32_t count = offset_count(store), index = shmq_lookup_offset(store, group, queue, count);
+    if (index == SHMQ_NONE) {
         if (count >= store->sizes.offset_max) {
             return shmq_table_leave(store, SHMQ_TABLE_FULL);
         }
+        index = count;
         store->offsets[index].group = group;
         store->offsets[index].queue = queue;
         atomic_store_explicit(&store->readers->offset_count, count + 1, memory_order_release);

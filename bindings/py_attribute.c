@@ -20,6 +20,12 @@ LOG_WORD(allocated_end, allocated_end)
 LOG_WORD(keeper_beat_ns, keeper_beat_ns)
 LOG_WORD(table_version, table_version)
 
+static PyObject *get_lookup_probes(PyStore *self, void *closure)
+{
+    (void)closure;
+    return store_check(self) ? PyLong_FromUnsignedLongLong(shmq_lookup_probes(&self->core)) : NULL;
+}
+
 static PyObject *get_read_only(PyStore *self, void *closure)
 {
     (void)closure;
@@ -126,6 +132,7 @@ PyGetSetDef store_getset[] = {
     {"read_only", (getter)get_read_only, NULL, "enum shmq_read_only_reason; 0 takes appends.", NULL},
     {"retired", (getter)get_retired, NULL, "This generation was given up; attach again.", NULL},
     {"keeper_beat_ns", (getter)get_keeper_beat_ns, NULL, "CLOCK_MONOTONIC of the keeper's last round.", NULL},
+    {"lookup_probes", (getter)get_lookup_probes, NULL, "Entries looked at for groups and offset slots so far.", NULL},
     {"table_version", (getter)get_table_version, NULL, "Grows with each topic or group change.", NULL},
     {NULL},
 };

@@ -78,7 +78,7 @@ typedef struct py_receipt {
     struct core_state *state;
     PyObject *topic;
     PyObject *message_id;      /* text of another host, or NULL: made from store_host */
-    PyObject *recall_handle;   /* of a delayed message that can be taken back, or NULL */
+    PyObject *recall_handle;   /* str, or what has encode() for it; NULL for a message that cannot be taken back */
     uint32_t queue_id;
     uint64_t queue_offset;
     uint64_t log_position;

@@ -108,10 +108,35 @@ static PyObject *core_receipt_make(PyObject *module, PyObject *args)
     return (PyObject *)self;
 }
 
+static PyObject *core_receipt_moved(PyObject *module, PyObject *args)
+{
+    struct core_state *state = PyModule_GetState(module);
+    PyReceipt *from;
+    PyObject *topic, *recall_handle;
+    unsigned int queue_id;
+    if (!PyArg_ParseTuple(args, "O!UIO:receipt_moved", state->receipt_type, &from, &topic, &queue_id, &recall_handle)) {
+        return NULL;
+    }
+    PyReceipt *self = receipt_blank(state);
+    if (!self) {
+        return NULL;
+    }
+    self->topic = Py_NewRef(topic);
+    self->message_id = Py_XNewRef(from->message_id);
+    self->recall_handle = recall_handle == Py_None ? NULL : Py_NewRef(recall_handle);
+    self->queue_id = queue_id;
+    self->queue_offset = from->queue_offset;
+    self->log_position = from->log_position;
+    self->store_ms = from->store_ms;
+    memcpy(self->store_host, from->store_host, sizeof self->store_host);
+    return (PyObject *)self;
+}
+
 PyMethodDef foreign_functions[] = {
     {"records_read", (PyCFunction)(void (*)(void))core_records_read, METH_VARARGS | METH_KEYWORDS,
      "Messages of a pull reply's body; CORRUPT when a record is not whole."},
     {"message_reopen", core_message_reopen, METH_O, "Let a message of records_read() be settled again."},
+    {"receipt_moved", core_receipt_moved, METH_VARARGS, "A receipt that says another topic and queue, and a recall handle."},
     {"receipt_make", core_receipt_make, METH_VARARGS, "A receipt of what another host has stored."},
     {NULL},
 };

@@ -98,6 +98,13 @@ static PyObject *receipt_message_id(PyReceipt *self, void *closure)
 static PyObject *receipt_recall_handle(PyReceipt *self, void *closure)
 {
     (void)closure;
+    if (self->recall_handle && !PyUnicode_Check(self->recall_handle)) { /* few are ever asked for it */
+        PyObject *text = PyObject_CallMethod(self->recall_handle, "encode", NULL);
+        if (!text) {
+            return NULL;
+        }
+        Py_SETREF(self->recall_handle, text);
+    }
     return Py_NewRef(self->recall_handle ? self->recall_handle : Py_None);
 }
 

@@ -182,7 +182,8 @@ static enum shmq_status private_parts(struct shmq_store *store)
 {
     store->semaphores = calloc(store->sizes.client_max, sizeof(void *));
     store->scratch = store->writable ? malloc(SHMQ_BATCH_BYTES_MAX + SHMQ_PAGE_BYTES) : NULL;
-    if (store->semaphores == NULL || (store->writable && store->scratch == NULL)) {
+    if (store->semaphores == NULL || (store->writable && store->scratch == NULL) || !shmq_lookups_open(store)) {
+        shmq_lookups_close(store);
         free(store->semaphores);
         free(store->scratch);
         return SHMQ_SYSTEM;
@@ -254,6 +255,7 @@ void shmq_store_detach(struct shmq_store *store)
         store->consumequeue_fd = -1;
     }
     /* Semaphores stay open until the process ends: a writer of another thread may be posting one right now. */
+    shmq_lookups_close(store);
     free(store->semaphores);
     free(store->scratch);
     store->semaphores = NULL;

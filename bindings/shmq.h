@@ -457,6 +457,7 @@ struct shmq_store {
     void *units_map; size_t units_bytes;
     void *readers_map; size_t readers_bytes;
     struct shmq_mapping *mappings[SHMQ_MAPPING_CACHE];
+    struct shmq_lookups *lookups;     /* lookup.c */
     void **semaphores;                /* wake.c: sem_t* per client slot, opened lazily */
     pthread_mutex_t wait_mutex;       /* wake.c: threads of this process share one semaphore; one of them waits on it */
     pthread_cond_t wait_turn;
@@ -554,6 +555,8 @@ enum shmq_status shmq_frames_grow(struct shmq_store *store, uint32_t frames);
 /* Give back up to `count` full frames of `queue` whose units are all persisted; returns how many. */
 uint32_t shmq_frames_release(struct shmq_store *store, uint32_t queue, uint64_t ordinal_first, uint32_t count, uint64_t deadline_ns);
 
+/* lookup.c: how many entries were looked at to find groups and offset slots, since the store was attached. */
+uint64_t shmq_lookup_probes(const struct shmq_store *store);
 /* table.c, member.c: topics; groups, offsets, clients; all changes under table_lock */
 enum shmq_status shmq_topic_put(struct shmq_store *store, const char *name, uint32_t read_queues, uint32_t write_queues,
                                 uint32_t perm, uint32_t flags, uint32_t kind, uint32_t *topic);

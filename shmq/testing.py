@@ -53,9 +53,12 @@ SMALL: dict[str, Any] = {
     "client_max": 128,
     "group_max": 2048,
     "offset_max": 32768,
-    "disk_refuse_percent": 100,  # tests run on disks of any fullness
+    "disk_warn_percent": 100,
+    "disk_force_percent": 100,
+    "disk_refuse_percent": 100,
 }
-"""Settings that keep a broker for tests at a few dozen MiB, and let it serve the tests of a whole session."""
+"""Settings that keep a broker for tests at a few dozen MiB, let it serve the tests of a whole session, and make what a
+test sees independent of how full the disk is."""
 
 _serial = itertools.count(1)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 from shmq.daemon.broker.config_requests import take_tunables
@@ -24,12 +25,19 @@ _READ_BYTES = 1 << 16
 
 
 class GroupLink:
-    """Keeps groups and settings as the primary bridge has them; `linked` is set once they are there."""
+    """Keeps groups and settings as the primary bridge has them; `linked` is set once they are there.
 
-    def __init__(self, control_socket: Path, groups: RelayedGroups, settings: BrokerSettings) -> None:
+    Args:
+        renewed: called whenever they have come, also from a primary bridge that was started again.
+    """
+
+    def __init__(
+        self, control_socket: Path, groups: RelayedGroups, settings: BrokerSettings, *, renewed: Callable[[], None]
+    ) -> None:
         self._path = control_socket
         self._groups = groups
         self._settings = settings
+        self._renewed = renewed
         self.linked = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -64,3 +72,4 @@ class GroupLink:
             self._groups.replace(command.body)
             take_tunables(self._settings, command.ext)
             self.linked.set()
+            self._renewed()

@@ -8,36 +8,40 @@ what a command means; what comes back goes to the client frame by frame, as it i
 
 Invariants:
  1. When the client goes, its connection to the primary goes: the primary forgets it at once.
- 2. When the primary goes, a client that waits for an answer of it is cut off, so that it asks again; the others stay,
-    and their next command makes a new connection.
+ 2. When the primary goes, a client that waits for an answer of it is cut off, so that it asks again; the others stay.
+ 3. A new primary hears first what a client last said of its groups: the heartbeat, and what it left since. It is told
+    when it answers again, or before the client's next command.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 from shmq.daemon.bridge.connection import BridgeConnection
 from shmq.errors import ProtocolError, ShmqError
 from shmq.protocol.codes import Request
-from shmq.protocol.command import Command, oneway
+from shmq.protocol.command import FLAG_ONEWAY, Command, oneway
 from shmq.protocol.failure import failure_reply
 from shmq.protocol.frame import FrameDecoder, encode_frame
 from shmq.protocol.header import decode_header, encode_command
 
 _CONNECT_SECONDS = 5.0  # the primary bridge is started again within one
 _PAUSE_SECONDS = 0.05
+_TOLD_BYTES_MAX = 256 << 10  # of one client's heartbeat; a longer one is not said again
 _WAITING_BYTES_MAX = 8 << 20  # of one client, while the primary bridge is not there or does not read
 
 
 class _Upstream(asyncio.Protocol):
     """One client's connection to the primary bridge."""
 
-    def __init__(self, owner: Upstreams, client: BridgeConnection) -> None:
+    def __init__(self, owner: Upstreams, client: BridgeConnection, told: bytes) -> None:
         self._owner = owner
         self._client = client
+        self._told = told
         self._decoder = FrameDecoder()
         self._transport: asyncio.Transport | None = None
         self._waiting: list[bytes] = []
@@ -52,7 +56,8 @@ class _Upstream(asyncio.Protocol):
             return
         ext = {"remote": str(self._client.remote), "local": str(self._client.local)}
         self._transport.write(encode_command(oneway(Request.RELAY, ext)))
-        self._transport.write(b"".join(self._waiting))
+        self._transport.write(self._told + b"".join(self._waiting))
+        self._told = b""
         self._waiting.clear()
 
     def data_received(self, data: bytes) -> None:
@@ -98,30 +103,62 @@ class _Upstream(asyncio.Protocol):
             self._transport.close()
 
 
+class _Told(NamedTuple):
+    """What a client said of its groups, as frames that ask for no answer."""
+
+    client: BridgeConnection
+    data: bytes
+
+
 class Upstreams:
     """All of them; lives inside the event loop."""
 
     def __init__(self, control_socket: Path) -> None:
         self._path = control_socket
         self._by_client: dict[int, _Upstream] = {}
+        self._told: dict[int, _Told] = {}
         self._connecting: set[asyncio.Task[None]] = set()
 
     def forward(self, client: BridgeConnection, command: Command) -> None:
         """Send a command of a client on."""
-        upstream = self._by_client.get(client.connection_id)
-        if upstream is None:
-            upstream = self._by_client[client.connection_id] = _Upstream(self, client)
-            task = asyncio.get_running_loop().create_task(self._connect(upstream))
-            self._connecting.add(task)
-            task.add_done_callback(self._connecting.discard)
+        upstream = self._by_client.get(client.connection_id) or self._open(client)
         try:
             upstream.send(command)
+            self._remember(client, command)
         except ShmqError as error:
             if not command.is_oneway:
                 client.reply(failure_reply(command, error))
 
+    def tell_again(self) -> None:
+        """The primary bridge answers again: let it know the clients that it does not know."""
+        for connection_id, told in self._told.items():
+            if connection_id not in self._by_client:
+                self._open(told.client)
+
+    def _open(self, client: BridgeConnection) -> _Upstream:
+        told = self._told.get(client.connection_id)
+        upstream = _Upstream(self, client, told.data if told is not None else b"")
+        self._by_client[client.connection_id] = upstream
+        task = asyncio.get_running_loop().create_task(self._connect(upstream))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+        return upstream
+
+    def _remember(self, client: BridgeConnection, command: Command) -> None:
+        if command.is_reply or command.code not in (Request.HEART_BEAT, Request.UNREGISTER_CLIENT):
+            return
+        told = self._told.pop(client.connection_id, None)
+        before = told.data if told is not None and command.code == Request.UNREGISTER_CLIENT else b""
+        if command.code == Request.UNREGISTER_CLIENT and not before:
+            return
+        # Nobody waits for the answer when it is said again.
+        data = before + encode_command(replace(command, flag=command.flag | FLAG_ONEWAY))
+        if len(data) <= _TOLD_BYTES_MAX:
+            self._told[client.connection_id] = _Told(client, data)
+
     def closed(self, client: BridgeConnection) -> None:
         """The client is gone."""
+        self._told.pop(client.connection_id, None)
         upstream = self._by_client.pop(client.connection_id, None)
         if upstream is not None:
             upstream.close()
@@ -138,6 +175,7 @@ class Upstreams:
         for upstream in list(self._by_client.values()):
             upstream.close()
         self._by_client.clear()
+        self._told.clear()
 
     async def _connect(self, upstream: _Upstream) -> None:
         """Connect, again and again while the primary bridge is being started."""

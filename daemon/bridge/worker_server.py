@@ -71,7 +71,7 @@ async def _serve(around: Surroundings, tether: Tether) -> int:
     bridge = Bridge(
         logic, around.log, limits=around.limits, security=around.security, sends=around.sends, upstreams=upstreams
     )
-    link = GroupLink(around.place.socket_path, groups, around.settings)
+    link = GroupLink(around.place.socket_path, groups, around.settings, renewed=upstreams.tell_again)
     with contextlib.ExitStack() as open_things:
         open_things.callback(link.close)
         open_things.callback(upstreams.close)

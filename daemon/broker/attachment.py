@@ -77,6 +77,7 @@ class AttachmentDesk:
                 "waitDurable": settings.wait_durable,
                 "cluster": settings.cluster,
                 "messageDelayLevel": settings.delay_levels,
+                "timerMaxDelaySec": settings.timer_max_delay_seconds,
             }
         )
 

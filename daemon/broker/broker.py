@@ -42,6 +42,7 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics import Statistics
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.timers import TimerService
 from shmq.daemon.broker.topic_creation import make_system_topics
 from shmq.daemon.broker.transaction_check import transaction_parts
 from shmq.delay_levels import DelayLevels
@@ -90,6 +91,7 @@ class Broker:
         self._sending: Sending | None = None
         self._pulling: Pulling | None = None
         self._popping: Popping | None = None
+        self._timers: TimerService | None = None
         if log is not None:
             self._parts += self._log_parts(log, groups, settings, statistics)
             if index is not None:
@@ -114,6 +116,7 @@ class Broker:
         levels = DelayLevels(settings.delay_levels)
         self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
         self._pulling = Pulling(tables, log, registry, groups, settings)
+        self._timers = TimerService(tables, log, settings, arrived=self.arrived)
         self._popping, *settling = pop_parts(tables, log, registry, groups, settings, arrived=self.arrived)
         return [
             *transaction_parts(tables, log, registry, settings, levels, arrived=self.arrived),
@@ -124,6 +127,7 @@ class Broker:
             *settling,
             Locks(tables),
             DelayService(tables, log, levels, arrived=self.arrived),
+            self._timers,
             SendBack(tables, log, groups, levels, statistics, arrived=self.arrived),
         ]
 
@@ -200,19 +204,20 @@ class Broker:
     @property
     def wanted(self) -> Wanted:
         """What has to happen to the log for somebody here; whoever asks watches it from now on."""
-        if self._sending is None or self._pulling is None or self._popping is None:
+        if self._sending is None or self._pulling is None or self._popping is None or self._timers is None:
             return Wanted()
         offsets = self._pulling.holding.watch()
         for queue, offset in self._popping.waiting.watch().items():
             offsets[queue] = min(offset, offsets.get(queue, offset))
-        return Wanted(offsets, self._sending.wanted_end)
+        return Wanted({**offsets, **self._timers.wanted}, self._sending.wanted_end)
 
     @property
     def wanted_version(self) -> object:
         """What differs when `wanted` does; it costs less."""
-        if self._sending is None or self._pulling is None or self._popping is None:
+        if self._sending is None or self._pulling is None or self._popping is None or self._timers is None:
             return None
-        return self._pulling.holding.version, self._popping.waiting.version, self._sending.wanted_end
+        held = self._pulling.holding.version, self._popping.waiting.version
+        return held, self._sending.wanted_end, self._timers.wanted_version
 
     def _notices(self, groups: Iterable[str], *, but: Connection | None = None) -> list[Effect]:
         """Tell the members of groups to share their queues anew.

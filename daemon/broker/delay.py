@@ -19,13 +19,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
+from shmq.daemon.broker.delayed_copy import copy_of, real_place
 from shmq.daemon.broker.effects import Effect, Report, Wake
-from shmq.daemon.broker.log import Log, NewRecord
-from shmq.daemon.broker.property_text import property_of
+from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.stored_record import StoredRecord, stored_record
-from shmq.daemon.broker.tables import Tables, Topic
-from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_GROUP, SCHEDULE_TOPIC, DelayLevels
+from shmq.daemon.broker.tables import Tables
+from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request
 
@@ -37,7 +37,6 @@ _RETRY_MS = 1000
 _SET_BACK_MS = 1000  # how far the clock has to be behind before it is not believed any more
 _TICK_MS = 1000  # what is due later than that is seen by the next tick
 _SIGHTINGS_MAX = 4096
-_IPV6_FLAGS = 16 | 32  # the log sets them by the hosts it stores
 
 
 class _Level:
@@ -194,22 +193,11 @@ class DelayService(Part):
 
     def _store(self, record: StoredRecord, queues: dict[int, None]) -> list[Effect]:
         """Append the copy to where the message belongs; a message that belongs nowhere any more is dropped."""
-        name = property_of(record.properties, REAL_TOPIC) or ""
-        topic = self._tables.topic(name)
-        if topic is None or not topic.queues or name == SCHEDULE_TOPIC:
-            return [Report(f"a delayed message for topic {name[:127]!r} is dropped: there is no such topic")]
-        queue_id = _queue_id(record, topic)
-        copy = NewRecord(
-            record.body,
-            record.properties,
-            flag=record.flag,
-            sys_flag=record.sys_flag & ~_IPV6_FLAGS,
-            born_ms=record.born_ms,
-            born_host=record.born_host,
-            reconsume_times=record.reconsume_times,
-        )
-        self._log.append(topic, queue_id, copy)
-        queues[topic.queues[queue_id]] = None
+        place = real_place(self._tables, record)
+        if isinstance(place, str):
+            return [Report(f"a delayed message for topic {place[:127]!r} is dropped: there is no such topic")]
+        self._log.append(place.topic, place.queue_id, copy_of(record, record.properties))
+        queues[place.queue] = None
         return []
 
     def _progress(self, call: Call) -> Answer:
@@ -233,9 +221,3 @@ def _records(body: bytes) -> Iterator[StoredRecord]:
             return
         yield record
         at += record_bytes
-
-
-def _queue_id(record: StoredRecord, topic: Topic) -> int:
-    text = property_of(record.properties, REAL_QUEUE_ID) or ""
-    queue_id = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-    return queue_id % len(topic.queues)  # a topic that was made anew may have fewer

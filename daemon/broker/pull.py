@@ -31,7 +31,7 @@ from shmq.daemon.broker.groups import ConsumerGroup
 from shmq.daemon.broker.holding import HeldPull, Holding
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.message_id import host_bytes
-from shmq.daemon.broker.pull_header import PullHeader, pull_fields, read_pull_header
+from shmq.daemon.broker.pull_header import PullHeader, pull_fields, read_pull_header, with_subscription
 from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Part, later
 from shmq.daemon.broker.selection import TAG, Selection, select
 from shmq.daemon.broker.settings import BrokerSettings
@@ -229,7 +229,11 @@ class Pulling(Part):
             remark = "[OVERLOAD]system busy, start flow control for a while"
             return Answer(code=Response.SYSTEM_BUSY, remark=remark)
         until_ms = call.now_ms + min(header.suspend_ms, self._settings.suspend_ms_max)
-        kept = replace(call.command, ext=pull_fields(call.ext), body=b"")
+        fields = pull_fields(call.ext)
+        if not header.has_subscription:
+            # What the group subscribed to when it asked, as in RocketMQ: the group may be away when the answer is due.
+            fields = with_subscription(fields, *self._subscribed(header))
+        kept = replace(call.command, ext=fields, body=b"")
         self.holding.add(HeldPull(call._replace(command=kept), queue, next_offset, until_ms))
         return None
 

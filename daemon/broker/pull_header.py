@@ -89,6 +89,12 @@ def pull_fields(ext: Mapping[str, str]) -> dict[str, str]:
     return {name: ext[name] for name in _NAMES if name in ext}
 
 
+def with_subscription(fields: Mapping[str, str], expression: str, kind: str) -> dict[str, str]:
+    """Return the fields of a pull that says itself what it wants."""
+    sys_flag = _int32(fields, "sysFlag") | _SUBSCRIPTION
+    return {**fields, "sysFlag": str(sys_flag), "subscription": expression, "expressionType": kind}
+
+
 def _int32(ext: Mapping[str, str], name: str) -> int:
     return number_of(ext, name, least=_INT32_MIN, most=INT32_MAX)
 

@@ -22,6 +22,7 @@ from shmq.delay_levels import DELAY, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC, 
 from shmq.errors import UsageError
 from shmq.protocol.codes import Response
 from shmq.shm.core import UNIT_DELAY_BASE
+from shmq.timing import TIMER_TOPIC
 
 _TRANSACTION_MASK = 12
 _DELAYED_TYPES = (0, 8)  # none and commit
@@ -38,8 +39,13 @@ class Route(NamedTuple):
 
     @property
     def is_delayed(self) -> bool:
-        """Whether the message waits in the schedule topic."""
-        return self.topic == SCHEDULE_TOPIC
+        """Whether the message waits for its time."""
+        return self.topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
+
+
+def is_delayable(record: NewRecord) -> bool:
+    """Whether a record may wait: it is no prepared message of a transaction."""
+    return record.sys_flag & _TRANSACTION_MASK in _DELAYED_TYPES
 
 
 def route_of(record: NewRecord, topic: str, queue_id: int, levels: DelayLevels) -> Route:
@@ -49,9 +55,9 @@ def route_of(record: NewRecord, topic: str, queue_id: int, levels: DelayLevels) 
         UsageError: the property DELAY is no number.
     """
     text = property_of(record.properties, DELAY)
-    if text is None or record.sys_flag & _TRANSACTION_MASK not in _DELAYED_TYPES:
+    if text is None or not is_delayable(record):
         return Route(topic, queue_id, record)
-    level = levels.level_of(_level(text))
+    level = levels.level_of(level_of(text))
     if level == 0:
         return Route(topic, queue_id, record)
     properties = with_properties(
@@ -61,7 +67,12 @@ def route_of(record: NewRecord, topic: str, queue_id: int, levels: DelayLevels) 
     return Route(SCHEDULE_TOPIC, level - 1, replace(record, properties=properties, tag_code=code))
 
 
-def _level(text: str) -> int:
+def level_of(text: str) -> int:
+    """Return the level a property says.
+
+    Raises:
+        UsageError: it is no number.
+    """
     if _INTEGER.fullmatch(text) and int(text) in _INT32:
         return int(text)
     error = UsageError(f'the property DELAY is "{text[:32]}", a level is a number', hint="1 to 18, 0 for none")

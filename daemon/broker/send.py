@@ -24,17 +24,18 @@ from shmq.daemon.broker.log import Log, NewRecord, Stored
 from shmq.daemon.broker.message_id import host_bytes, offset_message_id
 from shmq.daemon.broker.property_text import property_of, with_properties
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part
-from shmq.daemon.broker.schedule import route_of
 from shmq.daemon.broker.send_answer import ANSWER_EXT, sent_ext
 from shmq.daemon.broker.send_header import SendHeader
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.timer_route import IllegalTimer, delayed_route, recall_handle, waiting_topic
 from shmq.daemon.broker.topic_creation import create_by_send, ensure_topic
 from shmq.delay_levels import DELAY, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, ShmqError, StoreError
 from shmq.message import RETRY_PREFIX, check_group, check_topic, dead_letter_topic
 from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response
+from shmq.timing import TIMER_TOPIC
 
 FORBIDDEN_TOPICS = frozenset(
     {
@@ -44,6 +45,7 @@ FORBIDDEN_TOPICS = frozenset(
         transaction.GIVEN_UP_TOPIC,
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
+        TIMER_TOPIC,
     }
 )
 _ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -234,18 +236,20 @@ class Sending(Part):
             asked = target.queue_id
         self._check_size(len(record.body), len(properties))
         topic, queue_id = target.topic, target.queue_id
+        handle: str | None = None
         if is_prepared(properties) and not header.reconsume_times:
             ensure_topic(self._tables, transaction.OP_TOPIC, queues=transaction.QUEUES)
             record = half_of(record, topic.name, queue_id)
             topic = ensure_topic(self._tables, transaction.HALF_TOPIC, queues=transaction.QUEUES)
             queue_id = transaction.QUEUE_ID
-        elif b"DELAY\x01" in record.properties:
-            route = route_of(record, topic.name, queue_id, self._levels)
-            if route.is_delayed:
-                topic = ensure_topic(self._tables, route.topic, queues=self._levels.count)
-                queue_id, record = route.queue_id, route.record
+        elif b"DEL" in record.properties:  # DELAY, TIMER_DELAY_MS, TIMER_DELIVER_MS
+            now_ms, max_delay_ms = self._tables.clock_ms, self._settings.timer_max_delay_ms
+            route = delayed_route(record, topic.name, queue_id, self._levels, now_ms=now_ms, max_delay_ms=max_delay_ms)
+            handle = recall_handle(route, topic.name, self._settings.broker_name)
+            topic = waiting_topic(route, self._tables, self._levels) or topic
+            queue_id, record = route.queue_id, route.record
         stored = self._log.append(topic, queue_id, record)
-        return self._stored(call, topic.queues[queue_id], asked, [stored], waits=waits)
+        return self._stored(call, topic.queues[queue_id], asked, [stored], waits=waits, handle=handle)
 
     def _send_batch(self, call: Call, header: SendHeader, target: _Target) -> Answer | None:
         properties = header.properties
@@ -274,12 +278,23 @@ class Sending(Part):
             properties += b"\x02"
         return properties + self._cluster
 
-    def _stored(self, call: Call, queue: int, queue_id: int, stored: Sequence[Stored], *, waits: bool) -> Answer | None:
+    def _stored(
+        self,
+        call: Call,
+        queue: int,
+        queue_id: int,
+        stored: Sequence[Stored],
+        *,
+        waits: bool,
+        handle: str | None = None,
+    ) -> Answer | None:
         address = self.address(call)
         ids = (offset_message_id(address, each.log_position) for each in stored)
         answer = Answer(
             ext=sent_ext(",".join(ids), str(queue_id), str(stored[0].queue_offset) if stored else "0"),
         )
+        if handle is not None:
+            answer.ext["recallHandle"] = handle
         end = stored[-1].end if stored else 0
         if waits and end > self._log.durable_end:
             self._flush_wait.hold(call, answer, end)
@@ -314,7 +329,8 @@ class Sending(Part):
         if isinstance(error, (SegmentFull, StoreError)) or error.code == Response.SERVICE_NOT_AVAILABLE:
             remark = f"service not available now. {error}"
             return Answer(code=Response.SERVICE_NOT_AVAILABLE, remark=remark, ext=dict(ANSWER_EXT))
-        code = error.code if error.code == Response.TOPIC_NOT_EXIST else Response.SYSTEM_ERROR
+        is_said = error.code == Response.TOPIC_NOT_EXIST or isinstance(error, IllegalTimer)
+        code = error.code if is_said else Response.SYSTEM_ERROR
         return Answer(code=code, remark=str(error), ext=dict(ANSWER_EXT))
 
 

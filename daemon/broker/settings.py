@@ -13,6 +13,7 @@ from shmq.daemon.broker.requests import Address
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS
 from shmq.filter.sql import CHARACTERS_MAX
 from shmq.message import PROPERTIES_BYTES_MAX
+from shmq.timing import MAX_DELAY_SECONDS
 
 DEFAULT_QUEUES = 8
 
@@ -32,6 +33,7 @@ class BrokerSettings:
     wait_durable: bool = False
     cluster: str = "DefaultCluster"
     delay_levels: str = DEFAULT_DELAY_LEVELS  # RocketMQ's messageDelayLevel
+    timer_max_delay_seconds: int = MAX_DELAY_SECONDS  # RocketMQ's timerMaxDelaySec
     retention_hours: int = 72
     uses_tls: bool = False
     serves_tcp: bool = False  # RocketMQ's own topics exist then
@@ -57,3 +59,8 @@ class BrokerSettings:
     transaction_interval_ms: int = 30_000  # RocketMQ 5's transactionCheckInterval
     transaction_checks_max: int = 15  # RocketMQ's transactionCheckMax
     list_entries_max: int = 10_000  # topics, groups or queues in one administrative request or reply
+
+    @property
+    def timer_max_delay_ms(self) -> int:
+        """How long a message may wait for a time of its own."""
+        return self.timer_max_delay_seconds * 1000

@@ -33,6 +33,7 @@ from shmq.protocol.body import (
 )
 from shmq.protocol.codes import Request, Response, TopicKind
 from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
+from shmq.timing import TIMER_TOPIC
 
 _PERM_READ_WRITE = 6
 _PERM_MOST = 7  # read 4, write 2, inherit 1
@@ -67,6 +68,7 @@ class TopicRequests(Part):
         self._settings = settings
         self._own_queues = {
             SCHEDULE_TOPIC: DelayLevels(settings.delay_levels).count,
+            TIMER_TOPIC: 1,
             TRACE_TOPIC: 1,
             reply_topic(settings.cluster): REPLY_QUEUES,
         }

@@ -40,10 +40,10 @@ from shmq.daemon.broker.halves import Halves
 from shmq.daemon.broker.log import Entry, Log, NewRecord, Stored
 from shmq.daemon.broker.property_text import property_of
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
-from shmq.daemon.broker.schedule import route_of
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.stored_record import StoredRecord, stored_record
 from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.timer_route import delayed_route, waiting_topic
 from shmq.daemon.broker.topic_creation import ensure_topic
 from shmq.daemon.broker.transaction_start import TransactionStart
 from shmq.delay_levels import DelayLevels
@@ -329,10 +329,10 @@ class Transactions(Part):
         """What is stored when a half is committed."""
         real: NewRecord = real_of(half)
         name = property_of(half.properties, transaction.REAL_TOPIC) or ""
-        route = route_of(real, name, number_in(half, transaction.REAL_QUEUE_ID, 0), self._levels)
-        topic = self._tables.topic(route.topic)
-        if route.is_delayed:
-            topic = ensure_topic(self._tables, route.topic, queues=self._levels.count)
+        queue_id = number_in(half, transaction.REAL_QUEUE_ID, 0)
+        now_ms, max_delay_ms = self._tables.clock_ms, self._settings.timer_max_delay_ms
+        route = delayed_route(real, name, queue_id, self._levels, now_ms=now_ms, max_delay_ms=max_delay_ms)
+        topic = waiting_topic(route, self._tables, self._levels)
         if topic is None or not topic.queues or name in (transaction.HALF_TOPIC, transaction.OP_TOPIC):
             raise TopicNotFound(f"the topic {name[:127]!r} of a transaction does not exist")
         return Entry(topic, route.queue_id % len(topic.queues), route.record)

@@ -126,6 +126,10 @@ class Connection(Face[SyncConnection]):
         """Store one message without a receipt and without waiting for durability."""
         await (self._sending or await self._sender()).send_oneway(topic, body, **arguments)
 
+    async def recall(self, receipt: Receipt | str) -> None:
+        """Take back a message that was sent with `delay=` or `deliver_at=`, before it is due."""
+        await offload((await self._open()).recall, receipt)
+
     async def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Unpack[BatchArguments]) -> list[Receipt]:
         """Store all bodies into one queue, in order, and return their receipts."""
         return await (self._sending or await self._sender()).send_batch(topic, bodies, **arguments)

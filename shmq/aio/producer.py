@@ -57,6 +57,10 @@ class Producer(Face[SyncProducer]):
         """Store all bodies into one queue, in order, and return their receipts."""
         return await (self._sending or await self._sender()).send_batch(topic, bodies, **arguments)
 
+    async def recall(self, receipt: Receipt | str) -> None:
+        """Take back a message that was sent with `delay=` or `deliver_at=`, before it is due."""
+        await offload((await self._open()).recall, receipt)
+
     def reserve(self, topic: str, size: int, **arguments: Unpack[ReserveArguments]) -> Slot:
         """Return room for a body inside the log: `async with producer.reserve(…) as slot:`."""
         if self._sending is None:

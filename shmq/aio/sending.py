@@ -19,11 +19,13 @@ from shmq.aio.offload import offload
 from shmq.client.session import Session
 from shmq.errors import BrokerBusy, SegmentFull
 from shmq.shm.core import BATCH_MAX
-from shmq.shm.core import Producer as CoreProducer
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
     from shmq.client.link import Link
     from shmq.client.producer import Sender
+    from shmq.shm.core import Producer as CoreProducer
     from shmq.shm.core import Receipt
 
 BATCH_BYTES_INLINE_MAX = 128 << 10
@@ -42,6 +44,8 @@ class SendArguments(TypedDict, total=False):
     flag: int
     timeout: float | None
     delay_level: int | None
+    delay: timedelta | float | None
+    deliver_at: datetime | str | float | None
 
 
 class RequestArguments(TypedDict, total=False):
@@ -84,6 +88,9 @@ class Sending:
         self._sender = sender
         self._link = link
         self._timeout = timeout
+        # Traced, packed or sent to a chosen queue: another one than the core decides.
+        shapes = (getattr(sender, name, None) for name in ("_selector", "_compression"))
+        self._is_shaped = link._tracer is not None or any(shape is not None for shape in shapes)
         self._session: Session | None = None
         self._fast: CoreProducer | None = None
         self._known: set[str] = set()
@@ -155,8 +162,8 @@ class Sending:
     def _fast_for(self, topic: str) -> CoreProducer | None:
         """A producer that never waits, once the topic is known: looking it up may ask the broker."""
         session = self._link._session
-        if not isinstance(getattr(self._sender.send, "__self__", None), CoreProducer):
-            return None  # traced, packed or sent to a chosen queue: another one than the core decides
+        if self._is_shaped:
+            return None
         if session is None or topic not in self._known or not isinstance(session, Session):
             return None
         if session is not self._session:

@@ -96,6 +96,9 @@ class Connection(Requester):
 
     __slots__ = ()
 
+    def _recall(self, topic: str, handle: str) -> None:
+        self._live().recall(topic, handle, "")
+
     # -- making things
     def producer(
         self,

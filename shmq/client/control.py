@@ -15,7 +15,9 @@ from typing import Any
 
 import msgspec
 
-from shmq.client.control_channel import REQUEST_TIMEOUT, Attachment, ControlChannel
+from shmq.client.attachment import Attachment
+from shmq.client.control_channel import REQUEST_TIMEOUT, ControlChannel
+from shmq.client.recalling import recall_error
 from shmq.errors import RemoteError, ShmqError, UsageError
 from shmq.protocol.body import (
     ConsumerData,
@@ -130,6 +132,19 @@ class ControlClient(ControlChannel):
             "onlyIfMissing": str(only_if_missing).lower(),
         }
         return self.request(Request.UPDATE_AND_CREATE_TOPIC, ext).ext.get("created") == "true"
+
+    def recall(self, topic: str, handle: str, group: str) -> None:
+        """Take a timed message back.
+
+        Raises:
+            UsageError: it is due already, or the handle is not of this broker.
+        """
+        try:
+            self.request(
+                Request.RECALL_MESSAGE, {"producerGroup": group or "shmq", "topic": topic, "recallHandle": handle}
+            )
+        except RemoteError as error:
+            raise recall_error(error) from error
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic.

@@ -23,9 +23,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from shmq.client import options
 from shmq.client.selecting import QueueSelector, selecting
 from shmq.errors import UsageError
+from shmq.timing import RecallHandle
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+    from datetime import datetime, timedelta
 
     from shmq.client.link import Link
     from shmq.client.nowait import NowaitQueue
@@ -63,6 +65,8 @@ class Sender:
             flag: int = 0,
             timeout: float | None = None,
             delay_level: int | None = None,
+            delay: timedelta | float | None = None,
+            deliver_at: datetime | str | float | None = None,
         ) -> Receipt:
             """Store one message and return where; it is visible to consumers before this returns.
 
@@ -76,6 +80,8 @@ class Sender:
                 flag: a number for the application, stored as it is.
                 timeout: seconds, instead of the producer's.
                 delay_level: delivered later: RocketMQ's levels 1 (1 s) to 18 (2 h), as the broker configures them.
+                delay: delivered after a timedelta, or so many seconds; at most 3 days, unless the broker allows more.
+                deliver_at: delivered at a time: a datetime, an ISO 8601 text, or seconds since the epoch.
 
             Raises:
                 TopicNotFound: it does not exist, and the broker does not create topics by itself.
@@ -96,6 +102,8 @@ class Sender:
             flag: int = 0,
             timeout: float | None = None,
             delay_level: int | None = None,
+            delay: timedelta | float | None = None,
+            deliver_at: datetime | str | float | None = None,
         ) -> None:
             """Store one message as `send` does, without a receipt and without waiting for durability."""
 
@@ -129,6 +137,25 @@ class Sender:
 
     else:
         __slots__ = _DOCUMENTATION
+
+    def recall(self, receipt: Receipt | str) -> None:
+        """Take back a message that was sent with `delay=` or `deliver_at=`, before it is due; it is never delivered.
+
+        Args:
+            receipt: what `send` returned, or its `recall_handle`.
+
+        Raises:
+            UsageError: it has no handle, or it is due already.
+        """
+        handle = receipt if isinstance(receipt, str) else receipt.recall_handle
+        if handle is None:
+            raise UsageError(
+                "this message cannot be taken back", hint="only one sent with delay= or deliver_at= has a recall_handle"
+            )
+        self._recall(RecallHandle.decode(handle).topic, handle)
+
+    def _recall(self, topic: str, handle: str) -> None:
+        raise NotImplementedError
 
     def _bind(self, core: MessageSender) -> None:
         """Let the hot names be the core's bound methods."""
@@ -258,6 +285,9 @@ class Producer(Sender):
 
     def __repr__(self) -> str:
         return f"<shmq.Producer of {self._connection.url} group={self.group!r}{' closed' if self._closed else ''}>"
+
+    def _recall(self, topic: str, handle: str) -> None:
+        self._connection._live().recall(topic, handle, self.group or "")
 
     def _send_queued(self, topic: str, body: Any, arguments: dict[str, Any]) -> Receipt:
         # Looked up when its turn comes, so that a producer that was bound anew in between is used.

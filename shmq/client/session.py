@@ -171,6 +171,10 @@ class Session:
         """Return None: shared memory is equally near everywhere."""
         return None
 
+    def recall(self, topic: str, handle: str, group: str) -> None:
+        """Take a timed message back."""
+        self.control.recall(topic, handle, group)
+
     def resolve(self, topic: str) -> int:
         """Return the index of a topic, creating it if the broker creates topics on first use.
 

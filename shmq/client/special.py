@@ -23,6 +23,8 @@ from shmq.client import delayed
 from shmq.message import check_properties, encode_properties
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
     from shmq.client.session import Session
     from shmq.shm.core import Producer, Receipt
 
@@ -31,6 +33,8 @@ class SpecialArguments(TypedDict, total=False):
     """The special keyword arguments of `send` and `send_oneway`, for those who pass them on."""
 
     delay_level: int | None
+    delay: timedelta | float | None
+    deliver_at: datetime | str | float | None
 
 
 Meaning = Callable[[Any], Mapping[str, str]]

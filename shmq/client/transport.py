@@ -171,6 +171,9 @@ class Session(Protocol):
     def fastest_queue(self, topic: str) -> int | None:
         """Return a queue of the broker that answered fastest lately; None when all are as good."""
 
+    def recall(self, topic: str, handle: str, group: str) -> None:
+        """Take a timed message back."""
+
     def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
         """Store a message in the trace topic, which is made if need be."""
 

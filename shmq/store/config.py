@@ -6,6 +6,7 @@ It does not know shared memory; `tables.py` carries these tables into it and bac
     config/subscriptionGroup.json  subscriptionGroupTable   name -> retryMaxTimes …
     config/consumerOffset.json     offsetTable              "topic@group" -> queue id -> offset
     config/delayOffset.json        offsetTable              level -> offset in the schedule topic's queue
+    config/timerProgress.json      timerProgress            group -> word, of the timer topic's queue
     config/shmq.json               topics: name -> kind, born;  deleted: name -> log position of the deletion
 
 Rules: (1) a table is replaced atomically and the previous one kept as `.bak`; nothing is written when nothing changed;
@@ -27,11 +28,13 @@ from shmq.errors import CorruptionError, StoreError
 from shmq.store.atomic import write_atomically
 from shmq.store.fastjson import dumps, loads
 from shmq.store.layout import StoreLayout
+from shmq.timing import TIMER_GROUPS, TIMER_TOPIC
 
 TOPICS = "topics.json"
 GROUPS = "subscriptionGroup.json"
 OFFSETS = "consumerOffset.json"
 DELAYS = "delayOffset.json"
+TIMERS = "timerProgress.json"
 OWN = "shmq.json"
 
 _TABLE_OF = {
@@ -39,10 +42,14 @@ _TABLE_OF = {
     GROUPS: "subscriptionGroupTable",
     OFFSETS: "offsetTable",
     DELAYS: "offsetTable",
+    TIMERS: "timerProgress",
     OWN: "topics",
 }
 
 _DELAY_KEY = (SCHEDULE_TOPIC, SCHEDULE_GROUP)
+_TIMER_KEYS = tuple((TIMER_TOPIC, group) for group in TIMER_GROUPS)
+OWN_GROUPS = frozenset((SCHEDULE_GROUP, *TIMER_GROUPS))
+"""Groups that are progress of the broker's own: in no list of groups, and in files of their own."""
 KIND_NAMES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
 
 Log = Callable[..., None]
@@ -115,7 +122,8 @@ class ConfigFiles:
                 if isinstance(raw, dict)
             },
             offsets=_offsets(self._raw[OFFSETS].get(_TABLE_OF[OFFSETS], {}))
-            | _delays(self._raw[DELAYS].get(_TABLE_OF[DELAYS], {})),
+            | _delays(self._raw[DELAYS].get(_TABLE_OF[DELAYS], {}))
+            | _timers(self._raw[TIMERS].get(_TABLE_OF[TIMERS], {})),
             deleted={str(name): int(at) for name, at in own.get("deleted", {}).items() if isinstance(at, int)},
         )
 
@@ -136,10 +144,21 @@ class ConfigFiles:
         return self._write(GROUPS, {_TABLE_OF[GROUPS]: dict(sorted(groups.items()))}, versioned=True)
 
     def save_delays(self, offsets: OffsetTable) -> bool:
-        """Write delayOffset.json if the progress of delayed messages changed; True when it did. Raises StoreError."""
+        """Write delayOffset.json and timerProgress.json where the progress of delayed messages changed.
+
+        Returns:
+            Whether one did.
+
+        Raises:
+            StoreError: the disk refused.
+        """
+        words = {group: offsets.get((topic, group), {}).get(0, 0) for topic, group in _TIMER_KEYS}
+        changed = any(words.values()) and self._write(TIMERS, {_TABLE_OF[TIMERS]: words}, versioned=False)
         levels = offsets.get(_DELAY_KEY)
         table = {str(queue_id + 1): offset for queue_id, offset in sorted((levels or {}).items())}
-        return levels is not None and self._write(DELAYS, {_TABLE_OF[DELAYS]: table}, versioned=False)
+        if levels is not None and self._write(DELAYS, {_TABLE_OF[DELAYS]: table}, versioned=False):
+            changed = True
+        return changed
 
     def save_offsets(self, offsets: OffsetTable) -> bool:
         """Write consumerOffset.json if it changed; True when it did. The progress of delayed messages is not in it.
@@ -150,7 +169,7 @@ class ConfigFiles:
         table = {
             f"{topic}@{group}": {str(queue): offset for queue, offset in sorted(queues.items())}
             for (topic, group), queues in sorted(offsets.items())
-            if (topic, group) != _DELAY_KEY
+            if group not in OWN_GROUPS
         }
         return self._write(OFFSETS, {_TABLE_OF[OFFSETS]: table}, versioned=False)
 
@@ -255,3 +274,13 @@ def _delays(table: dict[str, Any]) -> OffsetTable:
         if str(level).isdigit() and int(level) > 0 and type(offset) is int and offset >= 0
     }
     return {_DELAY_KEY: levels} if levels else {}
+
+
+def _timers(raw: Any) -> OffsetTable:
+    """Read timerProgress.json; a word that cannot be is left out, so that messages come twice rather than never."""
+    if not isinstance(raw, dict):
+        return {}
+    words = {group: raw.get(group) for group in TIMER_GROUPS}
+    if not all(type(word) is int and 0 <= word < 1 << 63 for word in words.values()):
+        return {}
+    return {(TIMER_TOPIC, group): {0: int(word)} for group, word in words.items() if word is not None}

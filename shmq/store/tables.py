@@ -15,14 +15,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from shmq.delay_levels import SCHEDULE_GROUP
 from shmq.shm.core import CoreError, Store
-from shmq.store.config import Log, OffsetTable, Tables, TopicRecord
+from shmq.store.config import OWN_GROUPS, Log, OffsetTable, Tables, TopicRecord
 from shmq.store.consumequeue import Queue
 from shmq.store.group_settings import encode_settings, stored_settings
 from shmq.store.rebuild import QueueBounds
+from shmq.timing import TIMER_AT_GROUP, TIMER_DUE_GROUP
 
 TOPIC_LIVE = 1  # enum shmq_topic_state
+NO_OFFSET_GROUPS = (TIMER_DUE_GROUP, TIMER_AT_GROUP)  # what stands there for a queue is no offset of it
 _SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "RMQ_SYS_", "SCHEDULE_TOPIC_", "rmq_sys_")
 
 
@@ -65,7 +66,7 @@ class LiveTables:
         return {
             name: stored_settings(name, known.get(name, {}), store.group_settings(index))
             for index, name in store.groups()
-            if name != SCHEDULE_GROUP
+            if name not in OWN_GROUPS
         }
 
     def find_unplaced(self, store: Store) -> None:
@@ -87,6 +88,8 @@ class LiveTables:
                     continue
                 queue = store.queue_index(index, queue_id)
                 offset_max = store.queue(queue)[1]
+                if group in NO_OFFSET_GROUPS:
+                    offset_max = max(offset_max, offset)
                 if offset > offset_max:
                     log(
                         "recovery.offset_lowered",

@@ -205,9 +205,25 @@ def test_a_killed_primary_leaves_the_others_their_clients(cluster: Cluster) -> N
     assert send(producer, b"while the primary was gone").code == Response.SUCCESS
     reply = replied(consumer, 400)
     assert reply.code == Response.SUCCESS and b"while the primary was gone" in reply.body
-    # Membership was the primary's; the next heartbeat over the same connection restores it.
-    beat(consumer, "c", "surviving")
-    assert members(producer, "surviving") == ["c"]
     pull(consumer, "surviving", end_of(consumer), opaque=401, flags=2)
     assert send(producer, b"afterwards").code == Response.SUCCESS
     assert b"afterwards" in replied(consumer, 401).body
+
+
+def test_groups_are_whole_after_the_primary_was_killed_though_nobody_sends_a_heartbeat(cluster: Cluster) -> None:
+    first, second, gone, left = (cluster.peer(role) for role in ("bridge-1", "bridge-2", "bridge-1", "bridge-2"))
+    for peer, client in ((first, "first"), (second, "second"), (gone, "gone"), (left, "left")):
+        beat(peer, client, "whole-again")
+    ext = {"clientID": "left", "producerGroup": "", "consumerGroup": "whole-again"}
+    left.send(encode_command(Command(code=Request.UNREGISTER_CLIENT, opaque=66, ext=ext)))
+    assert replied(left, 66).code == Response.SUCCESS
+    offset = end_of(second)
+    pull(second, "whole-again", offset, opaque=500)  # its tags are those of the heartbeat
+    gone.close()
+    wait_until(lambda: sorted(members(first, "whole-again")) == ["first", "second"])
+    cluster.kill("bridge")
+    fresh = wait_until(lambda: connected(cluster, "bridge"), "the new primary accepts")
+    wait_until(lambda: sorted(members(fresh, "whole-again")) == ["first", "second"], "the others tell it who they have")
+    assert send(first, b"to a held pull").code == Response.SUCCESS
+    reply = replied(second, 500)
+    assert (reply.code, b"to a held pull" in reply.body) == (Response.SUCCESS, True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import shmq
 from shmq.errors import BrokerNotRunning
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
@@ -80,3 +81,51 @@ def test_killed_at_any_time_every_delayed_message_is_delivered_when_due(
         assert sum(len(times) - 1 for times in seen.values()) <= twice_max
         early = {body: times for body, times in seen.items() if min(times) < sent[body] + 4.99}
         assert not early
+
+
+@pytest.mark.parametrize("kill", [kill_bridge, kill_everything])
+def test_killed_at_any_time_every_timed_message_is_delivered_when_due(kill: Callable[[Broker], Any]) -> None:
+    with Broker(tcp=True) as broker:
+        begin = time.time() + 4  # long enough to send everything, and to recall some of it
+        due: dict[bytes, float] = {}
+        recalled: set[bytes] = set()
+        with broker.connect() as mq, shmq.connect(f"rocketmq://{broker.name_server}") as tcp:
+            for number in range(COUNT):
+                body = b"%d" % number
+                due[body] = begin + 2 + (number * 7919) % 3000 / 1000
+                receipt = (tcp if number % 4 == 0 else mq).send("orders", body, deliver_at=due[body])
+                if number % 10 == 1:
+                    mq.recall(receipt)
+                    recalled.add(body)
+        for turn in range(KILLS):
+            wait_until(lambda turn=turn: time.time() > begin + 2.5 + turn)  # type: ignore[misc]
+            kill(broker)
+        seen: dict[bytes, list[float]] = {}
+        wait_until(lambda: is_served(broker), "the bridge is back")
+        until = time.monotonic() + DEADLINE
+        with broker.connect() as mq, mq.pull_consumer("orders") as consumer:
+            while len(seen) < COUNT - len(recalled) and time.monotonic() < until:
+                for message in consumer.poll(64, 0.2):
+                    seen.setdefault(bytes(message.body), []).append(message.store_ms / 1000)
+        assert seen.keys() == due.keys() - recalled
+        assert sum(len(times) - 1 for times in seen.values()) <= KILLS
+        assert not {body: times for body, times in seen.items() if min(times) < due[body] - 0.0005}
+
+
+def test_timed_messages_survive_an_orderly_restart_without_a_second_copy() -> None:
+    with Broker() as broker:
+        with broker.connect() as mq:
+            for number in range(50):
+                mq.send("orders", b"%d" % number, delay=0.02 * (number + 1))
+            mq.send("orders", b"last", delay=4)
+            with mq.pull_consumer("orders") as consumer:
+                came = 0
+                while came < 20:
+                    came += len(consumer.poll(20 - came, 1.0))
+        broker.restart()
+        seen: list[bytes] = []
+        with broker.connect() as mq, mq.pull_consumer("orders") as consumer:
+            until = time.monotonic() + DEADLINE
+            while b"last" not in seen and time.monotonic() < until:
+                seen += [bytes(message.body) for message in consumer.poll(64, 0.2)]
+        assert sorted(seen) == sorted([b"%d" % number for number in range(50)] + [b"last"])

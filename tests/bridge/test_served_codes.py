@@ -12,7 +12,6 @@ TIMER = "state of 5.x's timer store, which there is not"
 
 # Codes a client, an administrator or a server may send that nobody here answers, and why.
 NOT_SERVED = {
-    Request.RECALL_MESSAGE: "taking back a delayed message came with 5.3",
     Request.UPDATE_AND_GET_GROUP_FORBIDDEN: "5.x's second way to forbid a group a topic",
     Request.GET_TIMER_CHECK_POINT: TIMER,
     Request.GET_TIMER_METRICS: TIMER,

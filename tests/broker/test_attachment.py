@@ -60,6 +60,7 @@ def test_the_answer_holds_everything_a_client_maps_and_sends_by(broker: Broker, 
         "waitDurable": False,
         "cluster": "DefaultCluster",
         "messageDelayLevel": DEFAULT_DELAY_LEVELS,
+        "timerMaxDelaySec": 259_200,
     }
     assert tables.clients == {0: (100, 1000, 3)}
     assert broker.is_attached(1)

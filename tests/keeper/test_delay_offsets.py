@@ -6,6 +6,7 @@ from typing import Any
 
 from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC
 from shmq.store.fastjson import loads
+from shmq.timing import TIMER_GROUP, TIMER_GROUPS, TIMER_TOPIC
 
 StartKeeper = Callable[..., Any]
 Eventually = Callable[..., Any]
@@ -85,3 +86,64 @@ def test_progress_beyond_the_queue_is_lowered(start_keeper: StartKeeper) -> None
     (running.root / "config" / "delayOffset.json").write_text('{"offsetTable":{"1":400,"x":3,"0":1}}')
     running = start_keeper()
     assert progress(running, 1) == 2
+
+
+WORDS = (3, 1_795_178_336_448, 7 << 20 | 1_795_178_336_448 & 0xFFFFF, 2)
+
+
+def set_words(running: Any) -> None:
+    """What the broker does: four words of the timer topic's queue, two of which are no offsets of it."""
+    store = running.store
+    if store.topic_find(TIMER_TOPIC) < 0:
+        store.topic_put(TIMER_TOPIC, read_queues=1, write_queues=1)
+    for _ in range(3):
+        running.send(TIMER_TOPIC, b"x", queue_id=0)
+    for group, word in zip(TIMER_GROUPS, WORDS, strict=True):
+        store.offset_set(store.offset_put(store.group_put(group), running.queue_index(TIMER_TOPIC, 0)), word)
+
+
+def words(running: Any) -> tuple[int, ...]:
+    store = running.store
+    queue = running.queue_index(TIMER_TOPIC, 0)
+    committed = {(row[1], row[2]): row[3] for row in store.offsets()}
+    return tuple(committed.get((store.group_find(group), queue), -1) for group in TIMER_GROUPS)
+
+
+def test_the_progress_of_timed_messages_survives_a_clean_stop_in_a_file_of_its_own(start_keeper: StartKeeper) -> None:
+    running = start_keeper()
+    set_words(running)
+    assert running.stop()
+    config = running.root / "config"
+    stored = json.loads((config / "timerProgress.json").read_text())["timerProgress"]
+    assert tuple(stored[group] for group in TIMER_GROUPS) == WORDS
+    assert TIMER_GROUP not in (config / "consumerOffset.json").read_text()
+    assert TIMER_GROUP not in (config / "subscriptionGroup.json").read_text()
+    running = start_keeper()
+    assert words(running) == WORDS
+
+
+def test_a_damaged_word_of_progress_lets_messages_come_twice_rather_than_never(start_keeper: StartKeeper) -> None:
+    running = start_keeper()
+    set_words(running)
+    assert running.stop()
+    path = running.root / "config" / "timerProgress.json"
+    for wrong in ("-1", '"7"', "1.5", str(1 << 63), "null"):
+        table = json.dumps({"timerProgress": dict(zip(TIMER_GROUPS, WORDS, strict=True))})
+        path.write_text(table.replace(str(WORDS[1]), wrong, 1))
+        running = start_keeper()
+        assert words(running) == (-1, -1, -1, -1)
+        assert running.stop()
+
+
+def test_the_progress_of_timed_messages_is_written_only_when_the_copies_are_on_disk(start_keeper: StartKeeper) -> None:
+    running = start_keeper(flush_interval_ms=60_000)
+    running.halt()
+    running.store.flush()
+    set_words(running)
+    path = running.root / "config" / "timerProgress.json"
+    running.keeper._catalog.save_offsets()
+    assert not path.exists()
+    running.store.flush()
+    running.keeper._catalog.save_offsets()
+    assert path.exists()
+    assert running.stop()

@@ -238,6 +238,7 @@ class RemoteSender:
                 offset_of_id(ids[index] if index < len(ids) else ""),
                 message.born_ms,
                 message_id,
+                reply.ext.get("recallHandle"),
             )
             for index, message_id in enumerate(message.message_ids)
         ]

@@ -18,13 +18,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shmq.client.remote import assignment, lookup, returning
+from shmq.client.recalling import recall
+from shmq.client.remote import assignment, choosing, lookup, returning
 from shmq.client.remote.admin_service import AdminService
 from shmq.client.remote.duties import Duties
 from shmq.client.remote.faults import FaultTable
 from shmq.client.remote.group_reader import GroupReader
 from shmq.client.remote.name_service import NameService
 from shmq.client.remote.network import Network
+from shmq.client.remote.outgoing import DEFAULT_PRODUCER_GROUP
 from shmq.client.remote.process_queue import ProcessQueue
 from shmq.client.remote.pull_reader import PullReader
 from shmq.client.remote.pulling import Pulled, PullQuestion, pull_command, read_pulled
@@ -186,16 +188,15 @@ class RemoteSession:
 
     def write_queues(self, topic: str) -> Sequence[int]:
         """Return the ids of the queues of a topic that may be written."""
-        route = self.call(self.names.writable_route(topic, timeout=self.timeout))
-        self.numbers.learn(route)
-        return sorted(map(self.numbers.number, route.writable))
+        return self.call(choosing.write_queues(self, topic))  # type: ignore[no-any-return]
 
     def fastest_queue(self, topic: str) -> int | None:
-        """Return a queue of the broker that answered fastest lately; None when no broker has answered yet."""
-        route = self.call(self.names.writable_route(topic, timeout=self.timeout))
-        self.numbers.learn(route)
-        queue = self.selector.fastest(route, self.network.loop.time())
-        return None if queue is None else self.numbers.number(queue)
+        """Return a queue of the broker that answered fastest lately; None when none has answered yet."""
+        return self.call(choosing.fastest_queue(self, topic))  # type: ignore[no-any-return]
+
+    def recall(self, topic: str, handle: str, group: str) -> None:
+        """Take a timed message back, at the broker that holds it."""
+        self.call(recall(self, topic, handle, group or DEFAULT_PRODUCER_GROUP))
 
     def report(self, broker_name: str, latency: float, *, failed: bool = False) -> None:
         """Note how a send to a broker went."""
