@@ -44,6 +44,8 @@ TOPIC_BYTES_MAX: Final[int]
 BODY_BYTES_MAX: Final[int]
 PROPERTIES_BYTES_MAX: Final[int]
 BATCH_MAX: Final[int]
+COLUMN_ROWS_MAX: Final[int]
+COLUMN_BATCH_BYTES_MAX: Final[int]
 GROUP_SETTINGS_BYTES_MAX: Final[int]
 
 def set_error_factory(factory: Callable[..., BaseException] | None, /) -> None:
@@ -93,9 +95,10 @@ def index_head(data: Any, slots: int, entries: int, /) -> tuple[int, int, int, i
     CoreError CORRUPT when that cannot be."""
 
 def index_find(
-    data: Any, slots: int, entries: int, hash: int, *, begin_ms: int, end_ms: int, count: int, steps: int
-) -> list[int]:
-    """Log positions of at most `count` entries of a hash, the newest first, looking at `steps` entries at most."""
+    data: Any, slots: int, entries: int, hash: int, *, begin_ms: int, end_ms: int, count: int, steps: int, next: int = 0
+) -> tuple[list[int], int]:
+    """Log positions of at most `count` entries of a hash, the newest first, looking at `steps` entries at most, and the
+    entry to go on with when these did not do, 0 otherwise. `next` is such an entry."""
 
 def record_verify(data: Any, position: int = 0, /) -> bool:
     """Whether body CRC and record CRC hold."""
@@ -108,6 +111,32 @@ def records_read(
     `owner` is asked to settle: `_ack(message)`, `_nack(message, after)`, `_extend(message, seconds)`. `queue_base` is
     added to every queue id. A message out of a retry topic shows the topic it was sent to.
     """
+
+def columns_names() -> tuple[str, ...]:
+    """Names of all columns; a column's number is its place here."""
+
+def columns_schema(columns: bytes, /) -> object:
+    """Arrow schema of these columns, by number, as an `arrow_schema` capsule."""
+
+def columns_decode(
+    data: Any,
+    columns: bytes,
+    topic: str | None,
+    broker: str,
+    *,
+    rows_max: int = 8192,
+    bytes_max: int = 16777216,
+    tags: Sequence[str] | None = None,
+    ms_begin: int = 0,
+    ms_end: int = ...,
+    verify: bool = False,
+) -> tuple[int, int, int, list[tuple[int, int]], object]:
+    """(bytes used, next queue offset, rows, packed bodies, capsule) of records back to back in memory; see
+    `Store.columns`. tags_code is the hash of the tag, as units have it; without a topic each row has its record's. The
+    BLANK at the end of a log file ends the walk."""
+
+def body_inflate(data: Any, sys_flag: int, log_position: int = 0, /) -> bytes:
+    """A compressed body as it was sent; CoreError CORRUPT or TOO_LARGE when it is not one of ours to have."""
 
 def message_reopen(message: Message, /) -> None:
     """Let a settled message of `records_read` be delivered and settled again."""
@@ -302,6 +331,32 @@ class Store:
         offset left the answer is that one and nothing. CoreError CORRUPT, with offset and position, when the first one
         looked at is damaged.
         """
+    def columns(
+        self,
+        queue: int,
+        queue_id: int,
+        next: int,
+        end: int,
+        columns: bytes,
+        topic: str,
+        broker: str,
+        *,
+        rows_max: int = 8192,
+        bytes_max: int = 16777216,
+        tags: Sequence[str] | None = None,
+        ms_begin: int = 0,
+        ms_end: int = ...,
+        verify: bool = False,
+    ) -> tuple[int, int, int, list[tuple[int, int]], object]:
+        """(next offset, rows, record bytes, packed bodies, capsule) of queue offsets [next, end) of a queue index, up
+        to a limit. The capsule is the `arrow_array` of the columns, in their order; packed bodies are (row, sysFlag) of
+        bodies that are stored compressed: `body_inflate` makes them. The first record goes even if it is longer than
+        bytes_max. Conditions: one of `tags`, ms_begin <= store time < ms_end. `verify` checks both CRCs.
+
+        Errors come when the record at `next` itself is the reason: GONE, EMPTY (not visible), NO_TOPIC (the queue was
+        given to another topic), CORRUPT."""
+    def queue_visible(self, queue: int, /) -> int:
+        """First queue offset that is not visible yet; with sync flush that is what is not on the disk."""
     def record_bytes_at(self, position: int, size: int = 0, /) -> bytes | None:
         """The visible record that starts at a log position, as it is in the log; None when none does, or when `size` is
         given and it is not of that many bytes."""

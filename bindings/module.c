@@ -3,6 +3,7 @@
  * Multi-phase initialisation, no global state: everything lives in the module's state, so several interpreters may load
  * it. It relies on the GIL (see py_core.h), so a free-threaded interpreter is told to keep it.
  */
+#include "columns.h"
 #include "index.h"
 #include "py_core.h"
 
@@ -50,6 +51,8 @@ static int add_constants(PyObject *module)
         {"BODY_BYTES_MAX", SHMQ_BODY_BYTES_MAX},
         {"PROPERTIES_BYTES_MAX", SHMQ_PROPERTIES_BYTES_MAX},
         {"BATCH_MAX", SHMQ_BATCH_MAX},
+        {"COLUMN_ROWS_MAX", SHMQ_COLUMN_ROWS_MAX},
+        {"COLUMN_BATCH_BYTES_MAX", SHMQ_COLUMN_BATCH_BYTES_MAX},
         {"GROUP_SETTINGS_BYTES_MAX", SHMQ_GROUP_SETTINGS_BYTES_MAX},
     };
     for (size_t i = 0; i < sizeof constants / sizeof *constants; i++) {
@@ -151,7 +154,8 @@ static int module_exec(PyObject *module)
     }
     if (add_constants(module) < 0 || intern_names(state) < 0 || PyModule_AddFunctions(module, record_functions) < 0 ||
         PyModule_AddFunctions(module, foreign_functions) < 0 ||
-        PyModule_AddFunctions(module, index_functions) < 0) {
+        PyModule_AddFunctions(module, index_functions) < 0 || PyModule_AddFunctions(module, columns_functions) < 0 ||
+        PyModule_AddFunctions(module, body_functions) < 0) {
         return -1;
     }
     return PyModule_AddFunctions(module, module_functions);

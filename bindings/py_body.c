@@ -102,50 +102,54 @@ static PyObject *inflate_zstd(struct core_state *state, PyObject *data)
 }
 
 /* Damaged data makes each library raise its own error: one status for all, the library's words kept. */
-static PyObject *inflate_failed(PyMessage *self, const char *how)
+static PyObject *inflate_failed(struct core_state *state, uint64_t log_position, const char *how)
 {
     PyObject *type, *value, *traceback;
-    if (PyErr_ExceptionMatches(self->state->error) || !PyErr_ExceptionMatches(PyExc_Exception) ||
+    if (PyErr_ExceptionMatches(state->error) || !PyErr_ExceptionMatches(PyExc_Exception) ||
         PyErr_ExceptionMatches(PyExc_MemoryError)) {
         return NULL;
     }
     PyErr_Fetch(&type, &value, &traceback);
-    core_raise(self->state, SHMQ_CORRUPT, "the body at log position %llu does not inflate with %s: %S",
-               (unsigned long long)self->view.log_position, how, value ? value : Py_None);
+    core_raise(state, SHMQ_CORRUPT, "the body at log position %llu does not inflate with %s: %S",
+               (unsigned long long)log_position, how, value ? value : Py_None);
     Py_XDECREF(type);
     Py_XDECREF(value);
     Py_XDECREF(traceback);
     return NULL;
 }
 
-static PyObject *inflate(PyMessage *self)
+static PyObject *inflate(struct core_state *state, PyObject *data, uint32_t sys_flag, uint64_t log_position)
 {
-    uint32_t how = self->view.sys_flag >> 8 & 7;
+    uint32_t how = sys_flag >> 8 & 7;
     static const char *const names[] = {"zlib", "LZ4", "Zstandard", "zlib"};
-    PyObject *data = PyMemoryView_FromObject((PyObject *)self), *body = NULL;
-    if (!data) {
-        return NULL;
-    }
+    PyObject *body = NULL;
     if (how == 1) {
-        body = inflate_lz4(self->state, data);
+        body = inflate_lz4(state, data);
     } else if (how == 2) {
-        body = inflate_zstd(self->state, data);
+        body = inflate_zstd(state, data);
     } else if (how == 0 || how == 3) {
-        body = inflate_zlib(self->state, data);
+        body = inflate_zlib(state, data);
     } else {
-        core_raise(self->state, SHMQ_CORRUPT, "the body is compressed in a way this version does not know (type %u)",
+        core_raise(state, SHMQ_CORRUPT, "the body is compressed in a way this version does not know (type %u)",
                    how);
     }
-    Py_DECREF(data);
     if (!body) {
-        return inflate_failed(self, how < 4 ? names[how] : "it");
+        return inflate_failed(state, log_position, how < 4 ? names[how] : "it");
     }
     if (PyBytes_Check(body) && PyBytes_GET_SIZE(body) < LIMIT) {
         return body;
     }
     Py_DECREF(body);
-    return core_raise(self->state, SHMQ_TOO_LARGE, "the body at log position %llu inflates to more than %u bytes",
-                      (unsigned long long)self->view.log_position, SHMQ_BODY_BYTES_MAX);
+    return core_raise(state, SHMQ_TOO_LARGE, "the body at log position %llu inflates to more than %u bytes",
+                      (unsigned long long)log_position, SHMQ_BODY_BYTES_MAX);
+}
+
+static PyObject *message_inflate(PyMessage *self)
+{
+    PyObject *data = PyMemoryView_FromObject((PyObject *)self);
+    PyObject *body = data ? inflate(self->state, data, self->view.sys_flag, self->view.log_position) : NULL;
+    Py_XDECREF(data);
+    return body;
 }
 
 PyObject *message_body(PyMessage *self, void *closure)
@@ -153,8 +157,25 @@ PyObject *message_body(PyMessage *self, void *closure)
     (void)closure;
     if (!self->body) {
         self->body = self->view.sys_flag & SYS_FLAG_COMPRESSED
-                         ? inflate(self)
+                         ? message_inflate(self)
                          : PyBytes_FromStringAndSize((const char *)self->view.body, self->view.body_bytes);
     }
     return Py_XNewRef(self->body);
 }
+
+/* ---- bodies that are no message's ------------------------------------------------------------------- */
+static PyObject *core_body_inflate(PyObject *module, PyObject *args)
+{
+    PyObject *data;
+    unsigned int sys_flag;
+    unsigned long long log_position = 0;
+    if (!PyArg_ParseTuple(args, "OI|K:body_inflate", &data, &sys_flag, &log_position)) {
+        return NULL;
+    }
+    return inflate(PyModule_GetState(module), data, sys_flag, log_position);
+}
+
+PyMethodDef body_functions[] = {
+    {"body_inflate", core_body_inflate, METH_VARARGS, "A compressed body as it was sent; the sysFlag says how."},
+    {NULL},
+};

@@ -198,7 +198,7 @@ PyObject *store_stats(PyStore *self, PyObject *unused); /* py_attribute.c */
 void store_methods_join(void); /* before the type is made */
 extern PyType_Spec store_spec;
 extern PyMethodDef keeper_methods[], table_methods[], member_methods[], scan_methods[], pull_methods[],
-    index_methods[], together_methods[];
+    index_methods[], together_methods[], columns_methods[];
 extern PyGetSetDef store_getset[];
 
 /* ---- py_property.c: RocketMQ's property text ---- */
@@ -337,7 +337,7 @@ extern PyMethodDef record_functions[];
 extern PyType_Spec filter_spec;
 bool filter_from(struct core_state *state, PyObject *value, PyFilter **out); /* borrowed; None: NULL */
 
-/* ---- py_index.c ---- */
-extern PyMethodDef index_functions[];
+/* ---- py_index.c, py_columns.c, py_body.c ---- */
+extern PyMethodDef index_functions[], columns_functions[], body_functions[];
 
 #endif

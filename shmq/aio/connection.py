@@ -27,11 +27,12 @@ from shmq.aio.transaction import checker_for
 from shmq.client import options
 from shmq.client.codec import Codec
 from shmq.client.connection import Connection as SyncConnection
-from shmq.client.connection import Decode, consumer_spec
+from shmq.client.connection import Decode
 from shmq.client.consumer import Model
 from shmq.client.position import PositionLike
 from shmq.client.remote.place import RemotePlace
 from shmq.client.selecting import QueueSelector
+from shmq.client.spec import consumer_spec
 from shmq.client.transport import locate
 from shmq.errors import UsageError
 from shmq.message import check_group

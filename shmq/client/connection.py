@@ -11,15 +11,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.client import options
-from shmq.client.consumer import ConsumerSpec, Model
-from shmq.client.position import BEGIN, END, PositionLike, parse_position
+from shmq.client.consumer import Model
+from shmq.client.position import PositionLike, parse_position
 from shmq.client.producer import Producer
 from shmq.client.pull import PullConsumer
 from shmq.client.remote.place import COMPRESSIONS
 from shmq.client.replier import replying
 from shmq.client.requester import Requester
 from shmq.client.selecting import QueueSelector, check_selector
-from shmq.client.simple import SimpleConsumer
+from shmq.client.simple import SimpleConsumer, check_invisible
+from shmq.client.spec import consumer_spec
 from shmq.client.subscription import Subscription
 from shmq.client.transport import locate
 from shmq.client.wanted import wanted_of
@@ -59,45 +60,10 @@ def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT,
     return Connection(locate(url), timeout=timeout, trace=trace)
 
 
-def consumer_spec(
-    topic: str,
-    group: str | None,
-    tags: str | Sequence[str] | None,
-    model: Model,
-    start: PositionLike | None,
-    *,
-    where: str | None = None,
-    **rest: Any,
-) -> ConsumerSpec:
-    """Check what a consumer is asked to do.
-
-    Raises:
-        InvalidName, UsageError: a name, the model, the tags or the start do not exist.
-        FilterSyntaxError: `where` is no expression.
-    """
-    check_topic(topic)
-    if model not in ("clustering", "broadcasting"):
-        raise UsageError(f"model={model!r} does not exist", hint='model="clustering" or model="broadcasting"')
-    if group is not None:
-        check_group(group)
-    elif model == "clustering":
-        raise UsageError(
-            f'no group to read topic "{topic}" for',
-            hint='subscribe(…, group="billing"), or model="broadcasting" to see every message without a group',
-        )
-    begin = BEGIN if model == "clustering" else END
-    position = begin if start is None else parse_position(start)
-    wanted = wanted_of(tags, where)
-    return ConsumerSpec(topic, group, wanted.tags, model, position, where=wanted.where, **rest)
-
-
 class Connection(Requester):
     """Everything a process does with one broker. Made by `shmq.connect()`; any thread may use it."""
 
     __slots__ = ()
-
-    def _recall(self, topic: str, handle: str) -> None:
-        self._live().recall(topic, handle, "")
 
     # -- making things
     def producer(
@@ -188,7 +154,15 @@ class Connection(Requester):
     ) -> SimpleConsumer:
         """Return a consumer that takes batches and hides each message for `invisible` seconds."""
         spec = consumer_spec(
-            topic, group, tags, "clustering", start, where=where, attempts_max=attempts_max, codec=codec
+            topic,
+            group,
+            tags,
+            "clustering",
+            start,
+            where=where,
+            attempts_max=attempts_max,
+            codec=codec,
+            invisible=check_invisible(invisible),
         )
         return self._add_consumer(SimpleConsumer(self, spec, invisible=invisible))
 
@@ -330,20 +304,9 @@ class Connection(Requester):
         It gets the message and returns shmq.COMMIT, shmq.ROLLBACK, or shmq.UNKNOWN to be asked again. It is called on
         a thread of its own, at any time from here on, also for transactions of other members of the group.
         """
-        from shmq.client.transaction import Checkers
+        from shmq.client.transaction import answering
 
-        check_group(group)
-
-        def decorate(function: FunctionT) -> FunctionT:
-            with self._lock:
-                if self._checkers is None:
-                    self._checkers = Checkers()
-                self._checkers.add(group, function)
-            with contextlib.suppress(ConnectError):  # said again when the broker is back
-                self._register()
-            return function
-
-        return decorate
+        return answering(self, check_group(group))
 
     # -- listeners
     def run(self, timeout: float = options.CLOSE_TIMEOUT) -> None:

@@ -155,6 +155,10 @@ class Sender:
         self._recall(RecallHandle.decode(handle).topic, handle)
 
     def _recall(self, topic: str, handle: str) -> None:
+        self._live().recall(topic, handle, "")
+
+    def _live(self) -> Session:
+        """Return what carries the requests of a connection."""
         raise NotImplementedError
 
     def _bind(self, core: MessageSender) -> None:

@@ -144,7 +144,7 @@ class Topic(Generic[ValueT]):
     ) -> TypedSubscription[ValueT]:
         """Subscribe; messages have a typed `value`. Arguments as for `Connection.subscribe`."""
         # Imported here: connection makes topics, so it comes first.
-        from shmq.client.connection import consumer_spec
+        from shmq.client.spec import consumer_spec
 
         connection = self._connection
         spec = consumer_spec(

@@ -13,7 +13,7 @@ Queues are named twice: by `queue_id`, which users see, and by `queue_index`, wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from shmq.client.remote.place import RemotePlace, is_remote, remote_place
 from shmq.shm.place import Place, place_of
@@ -93,6 +93,13 @@ class MessageReader(Protocol):
     def __iter__(self) -> Iterator[Message]: ...
 
     def __next__(self) -> Message: ...
+
+
+@runtime_checkable
+class HidingReader(Protocol):
+    """A reader whose messages are hidden, and delivered again in time, by whoever sent them."""
+
+    hides: bool
 
 
 class QueueShare(Protocol):

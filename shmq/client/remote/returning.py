@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from shmq.client import options
-from shmq.errors import ShmqError
-from shmq.protocol.codes import Request
+from shmq.client.remote.admin_service import AdminService
+from shmq.errors import RemoteError, ShmqError
+from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.failure import error_of
@@ -133,3 +134,15 @@ async def release(session: RemoteSession, spec: ConsumerSpec, ends: Mapping[Mess
                 spec.group,
                 error,
             )
+
+
+async def commit(session: RemoteSession, group: str, queue: MessageQueue, offset: int) -> None:
+    """Write an offset down for a group, which comes into being by that."""
+    try:
+        await session.queues.commit(group, queue, offset, session.timeout)
+    except RemoteError as error:
+        if error.code != Response.SUBSCRIPTION_GROUP_NOT_EXIST:
+            raise
+        # RocketMQ 5 wants the group to exist; where that is allowed, offsets make it, as they do in RocketMQ 4.
+        await AdminService(session).put_group(group)
+        await session.queues.commit(group, queue, offset, session.timeout)

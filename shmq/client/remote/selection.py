@@ -44,6 +44,12 @@ class QueueSelector:
         best = self.faults.least_bad({queue.brokerName for queue in others})
         return next(queue for queue in others if queue.brokerName == best)
 
+    def report(self, broker_name: str, latency: float, now: float, *, failed: bool) -> None:
+        """Note how a send to a broker went."""
+        self.latencies.report(broker_name, latency, failed=failed)
+        if self.faults is not None:
+            self.faults.report(broker_name, latency, now, failed=failed)
+
     def fastest(self, route: Route, now: float) -> MessageQueue | None:
         """Return the next queue of the broker that answered fastest; None while none has answered."""
         names = {queue.brokerName for queue in route.writable}

@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.client.recalling import recall
 from shmq.client.remote import assignment, choosing, lookup, returning
-from shmq.client.remote.admin_service import AdminService
 from shmq.client.remote.duties import Duties
 from shmq.client.remote.faults import FaultTable
 from shmq.client.remote.group_reader import GroupReader
 from shmq.client.remote.name_service import NameService
 from shmq.client.remote.network import Network
 from shmq.client.remote.outgoing import DEFAULT_PRODUCER_GROUP
+from shmq.client.remote.pop_reader import PopReader
+from shmq.client.remote.pop_share import PopShare
+from shmq.client.remote.poppers import Poppers
 from shmq.client.remote.process_queue import ProcessQueue
 from shmq.client.remote.pull_reader import PullReader
 from shmq.client.remote.pulling import Pulled, PullQuestion, pull_command, read_pulled
@@ -40,11 +42,10 @@ from shmq.client.remote.share import RemoteShare
 from shmq.client.remote.transactions import RemoteTransactions
 from shmq.client.remote.unique_id import UniqueIds
 from shmq.client.remote.upkeep import Upkeep
-from shmq.client.transport import QueueSlot
+from shmq.client.transport import MessageReader, QueueShare, QueueSlot
 from shmq.client.wanted import Wanted
-from shmq.errors import BrokerNotRunning, RemoteError, RequestTimeout, ShmqError, UsageError
+from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError, UsageError
 from shmq.message import TRACE_TOPIC
-from shmq.protocol.codes import Response
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.trace import TRACE_GROUP
 
@@ -74,6 +75,7 @@ class RemoteSession:
         self.duties = Duties(self)
         self.shares: list[RemoteShare] = []
         self._readers: list[GroupReader] = []
+        self._poppers = Poppers(self)
         self._leaving: set[Future[None]] = set()
         self._on_members_changed: Callable[[str], None] = _ignore
         self._on_reconnect: Callable[[], None] = _nothing
@@ -200,9 +202,7 @@ class RemoteSession:
 
     def report(self, broker_name: str, latency: float, *, failed: bool = False) -> None:
         """Note how a send to a broker went."""
-        self.selector.latencies.report(broker_name, latency, failed=failed)
-        if self.selector.faults is not None:
-            self.selector.faults.report(broker_name, latency, self.network.loop.time(), failed=failed)
+        self.selector.report(broker_name, latency, self.network.loop.time(), failed=failed)
 
     def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
         """Store a message in the trace topic, which is made if need be."""
@@ -210,11 +210,7 @@ class RemoteSession:
 
     def host_of(self, receipt: Receipt) -> str:
         """Say where a broker stored a message, as "host:port"; "" when that is not known."""
-        route = self.names.routes.old(receipt.topic)
-        if route is None:
-            return ""
-        broker_name = self.numbers.queue(receipt.topic, receipt.queue_id).brokerName
-        return str(route.master(broker_name) or "")
+        return choosing.host_of(self, receipt)
 
     def reply(self, message: Message, body: Any) -> bool:
         """Bring a reply to whoever asked; False when the requester is not there any more."""
@@ -226,8 +222,10 @@ class RemoteSession:
         route = self.call(self.names.route(topic, timeout=self.timeout))
         return len(route.readable) if route is not None else 0
 
-    def reader(self, owner: Any, spec: ConsumerSpec) -> GroupReader:
+    def reader(self, owner: Any, spec: ConsumerSpec) -> MessageReader:
         """Return the reader of a consumer."""
+        if spec.invisible is not None and self.call(self._poppers.prepare(spec)):
+            return self._poppers.open(owner, spec)
         reader = GroupReader(self, owner, spec)
         self._readers = [*(known for known in self._readers if not known.stopped), reader]
         return reader
@@ -244,14 +242,19 @@ class RemoteSession:
                 return reader
         return default
 
-    def share(self, reader: GroupReader, spec: ConsumerSpec, on_left: Callable[[int], None]) -> RemoteShare:
+    def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> QueueShare:
         """Return the share that decides what a reader reads."""
+        if isinstance(reader, PopReader):
+            return PopShare()
         share = RemoteShare(self, reader, spec, on_left)
         self.shares = [*(known for known in self.shares if not known.ended), share]
         return share
 
     def assignment(self, spec: ConsumerSpec, client_id: str) -> tuple[list[QueueSlot], list[QueueSlot]]:
         """Return the queues a consumer is to read, and all of them."""
+        if self._poppers.of(spec):
+            slots = self.call(self._poppers.all_queues(spec))
+            return slots, slots
         wanted, everything = self.call(assignment.assignment(self, spec, client_id))
         return wanted, everything
 
@@ -274,9 +277,12 @@ class RemoteSession:
             return
         # Only progress is written: a member that had a queue for a moment must not undo what another one wrote since.
         ends = {queue.queue: queue.committed if queue.committed != queue.known_offset else -1 for queue in queues}
-        future = self.network.submit(returning.release(self, spec, ends))
-        self._leaving.add(future)
-        future.add_done_callback(self._leaving.discard)
+        self.expect(self.network.submit(returning.release(self, spec, ends)))
+
+    def expect(self, work: Future[None]) -> None:
+        """Let a group's end wait for something that was begun."""
+        self._leaving.add(work)
+        work.add_done_callback(self._leaving.discard)
 
     def hand_back(
         self,
@@ -288,6 +294,8 @@ class RemoteSession:
         failed: Callable[[Message], None],
     ) -> bool:
         """Let the broker deliver a message again, or bury it."""
+        if any(popper.bury(message) for popper in self._poppers.of(spec)):
+            return True
         return returning.hand_back(self, spec, message, after, bury=bury, failed=failed)
 
     def bury(self, message: Message, group: str, reason: str) -> None:
@@ -341,17 +349,7 @@ class RemoteSession:
         self.call(self._commit(group, {self.numbers.queue(topic, number): at for number, at in offsets.items()}))
 
     async def _commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        await asyncio.gather(*(self._commit_one(group, queue, offset) for queue, offset in offsets.items()))
-
-    async def _commit_one(self, group: str, queue: MessageQueue, offset: int) -> None:
-        try:
-            await self.queues.commit(group, queue, offset, self.timeout)
-        except RemoteError as error:
-            if error.code != Response.SUBSCRIPTION_GROUP_NOT_EXIST:
-                raise
-            # RocketMQ 5 wants the group to exist; where that is allowed, offsets make it, as they do in RocketMQ 4.
-            await AdminService(self).put_group(group)
-            await self.queues.commit(group, queue, offset, self.timeout)
+        await asyncio.gather(*(returning.commit(self, group, queue, offset) for queue, offset in offsets.items()))
 
     def find_by_key(self, query: KeyQuery) -> list[Message]:
         """Return the messages of a topic that have a key, in any order."""

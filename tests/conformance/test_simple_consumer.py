@@ -1,0 +1,176 @@
+"""Take, work, settle: the same through shared memory, where the process hides messages, and over TCP by POP."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import shmq
+from shmq.client.remote.pop_reader import PopReader
+from shmq.errors import LeaseExpired
+from shmq.testing import Broker
+from tests.conformance.conftest import PATIENCE
+
+Named = Callable[[str], str]
+
+
+def take(consumer: Any, count: int, wait: float = 10.0) -> list[Any]:
+    """Receive until so many have come."""
+    found: list[Any] = []
+    deadline = time.monotonic() + wait
+    while len(found) < count and time.monotonic() < deadline:
+        found += consumer.receive(max=count - len(found), wait=0.5)
+    return found
+
+
+@pytest.fixture
+def topic(mq: shmq.Connection, named: Named) -> str:
+    topic = named("orders")
+    mq.send_batch(topic, [b"%d" % number for number in range(5)])
+    return topic
+
+
+def test_over_tcp_the_broker_hides_messages(mq: shmq.Connection, topic: str, named: Named) -> None:
+    with mq.simple_consumer(topic, group=named("group")) as consumer:
+        assert isinstance(consumer._reader, PopReader) == mq.is_remote
+
+
+def test_messages_are_taken_and_settled(mq: shmq.Connection, topic: str, named: Named) -> None:
+    group = named("group")
+    with mq.simple_consumer(topic, group=group) as consumer:
+        messages = take(consumer, 5)
+        assert sorted(message.body for message in messages) == [b"0", b"1", b"2", b"3", b"4"]
+        assert {message.attempt for message in messages} == {1}
+        for message in messages:
+            message.ack()
+        assert consumer.receive(wait=0.3) == []
+    with mq.simple_consumer(topic, group=group) as consumer:
+        assert consumer.receive(wait=0.3) == []
+
+
+def test_nothing_is_an_empty_list_at_its_time(mq: shmq.Connection, named: Named) -> None:
+    with mq.simple_consumer(named("empty"), group=named("group")) as consumer:
+        assert consumer.receive() == []
+        assert consumer.receive(wait=0.2) == []
+
+
+def test_a_wait_ends_with_the_first_message(mq: shmq.Connection, named: Named) -> None:
+    topic = named("later")
+    mq.send(topic, b"first")
+    with mq.simple_consumer(topic, group=named("group")) as consumer:
+        take(consumer, 1)[0].ack()
+        pending = mq.producer().send_nowait(topic, b"second")
+        assert [message.body for message in consumer.receive(wait=10)] == [b"second"]
+        pending.result(5)
+
+
+def test_what_is_not_settled_comes_again_with_an_attempt_more(mq: shmq.Connection, topic: str, named: Named) -> None:
+    with mq.simple_consumer(topic, group=named("group"), invisible=1) as consumer:
+        first = take(consumer, 5)
+        for message in first[1:]:
+            message.ack()
+        (again,) = take(consumer, 1)
+        assert (again.body, again.attempt, again.topic) == (first[0].body, 2, topic)
+        again.ack()
+        assert consumer.receive(wait=1.5) == []
+
+
+def test_what_is_given_back_comes_again_after_its_time(mq: shmq.Connection, topic: str, named: Named) -> None:
+    with mq.simple_consumer(topic, group=named("group"), invisible=60) as consumer:
+        first = take(consumer, 5)
+        for message in first[1:]:
+            message.ack()
+        began = time.monotonic()
+        first[0].nack(after=0.5)
+        (again,) = take(consumer, 1)
+        assert time.monotonic() - began >= 0.5
+        assert (again.body, again.attempt) == (first[0].body, 2)
+        again.ack()
+
+
+def test_an_extended_message_is_hidden_as_long_and_still_settled(mq: shmq.Connection, topic: str, named: Named) -> None:
+    with mq.simple_consumer(topic, group=named("group"), invisible=1) as consumer:
+        messages = take(consumer, 5)
+        for message in messages:
+            message.extend(30)
+        assert consumer.receive(wait=1.5) == []
+        for message in messages:
+            message.ack()
+
+
+def test_members_share_messages_and_none_is_seen_twice(
+    mq: shmq.Connection, connect: Callable[..., shmq.Connection], topic: str, named: Named
+) -> None:
+    group = named("group")
+    other = connect()
+    with mq.simple_consumer(topic, group=group) as one, other.simple_consumer(topic, group=group) as two:
+        mq.send_batch(topic, [b"more-%d" % number for number in range(20)])
+        found: list[bytes] = []
+        deadline = time.monotonic() + PATIENCE
+        while len(found) < 25 and time.monotonic() < deadline:
+            for consumer in (one, two):
+                for message in consumer.receive(max=4, wait=0.2):
+                    found.append(message.body)
+                    message.ack()
+        assert len(found) == len(set(found)) == 25
+
+
+def test_a_closed_consumer_leaves_its_messages_to_others_at_once(mq: shmq.Connection, topic: str, named: Named) -> None:
+    group = named("group")
+    with mq.simple_consumer(topic, group=group, invisible=60) as consumer:
+        assert len(take(consumer, 5)) == 5
+    with mq.simple_consumer(topic, group=group, invisible=60) as consumer:
+        messages = take(consumer, 5)
+        assert len(messages) == 5
+        for message in messages:
+            message.ack()
+
+
+def test_what_fails_too_often_is_a_dead_letter(mq: shmq.Connection, topic: str, named: Named) -> None:
+    group = named("group")
+    with mq.simple_consumer(topic, group=group, attempts_max=2, tags=None) as consumer:
+        (first, *rest) = take(consumer, 5)
+        for message in rest:
+            message.ack()
+        first.nack(after=0)
+        (again,) = take(consumer, 1)
+        again.nack(after=0)
+        assert consumer.receive(wait=0.5) == []
+        deadline = time.monotonic() + 10
+        while not (letters := mq.admin.dlq(group)) and time.monotonic() < deadline:
+            consumer.receive(wait=0.05)
+        assert [letter.body for letter in letters] == [first.body]
+
+
+def test_a_new_group_begins_where_it_is_told(mq: shmq.Connection, topic: str, named: Named) -> None:
+    with mq.simple_consumer(topic, group=named("group"), start="end") as consumer:
+        assert consumer.receive(wait=0.3) == []
+        mq.send(topic, b"new")
+        assert [message.body for message in take(consumer, 1)] == [b"new"]
+    with mq.simple_consumer(topic, group=named("hour"), start="-1h") as consumer:
+        assert len(take(consumer, 6)) == 6
+
+
+def test_more_than_one_answer_holds_can_be_received_at_once(mq: shmq.Connection, named: Named) -> None:
+    topic = named("many")
+    mq.send_batch(topic, [b"x"] * 100)
+    with mq.simple_consumer(topic, group=named("group")) as consumer:
+        assert len(take(consumer, 100)) == 100
+
+
+@pytest.mark.parametrize("invisible", [0, -1, 50_000])
+def test_an_invisible_time_that_is_not_possible_is_refused(mq: shmq.Connection, named: Named, invisible: float) -> None:
+    with pytest.raises(shmq.UsageError, match="invisible time"):
+        mq.simple_consumer(named("orders"), group=named("group"), invisible=invisible)
+
+
+def test_extending_too_late_is_an_error_where_others_may_have_the_message(broker: Broker, named: Named) -> None:
+    topic = named("orders")
+    with shmq.connect(f"rocketmq://{broker.name_server}") as mq:
+        mq.send_batch(topic, [b"x"] * 2)
+        with mq.simple_consumer(topic, group=named("group"), invisible=0.3) as consumer:
+            messages = take(consumer, 2)
+            consumer.receive(max=1, wait=0.5)
+            with pytest.raises(LeaseExpired, match="is over"):
+                messages[0].extend(10)
