@@ -31,6 +31,7 @@ from shmq.client.connection import Decode
 from shmq.client.consumer import Model
 from shmq.client.position import PositionLike
 from shmq.client.remote.place import RemotePlace
+from shmq.client.selecting import QueueSelector
 from shmq.client.spec import consumer_spec
 from shmq.client.transport import locate
 from shmq.errors import UsageError
@@ -193,11 +194,24 @@ class Connection(Face[SyncConnection]):
         return decorate
 
     # -- making things
-    def producer(self, *, group: str | None = None, timeout: float | None = None) -> Producer:
-        """Return a producer with a timeout of its own, and `send_nowait`."""
+    def producer(
+        self,
+        *,
+        group: str | None = None,
+        timeout: float | None = None,
+        compression: str | None = None,
+        queue_selector: QueueSelector | None = None,
+    ) -> Producer:
+        """Return a producer with a timeout of its own, and `send_nowait`; see `shmq.Connection.producer`."""
 
         async def make() -> Any:
-            return await offload((await self._open()).producer, group=group, timeout=timeout)
+            return await offload(
+                (await self._open()).producer,
+                group=group,
+                timeout=timeout,
+                compression=compression,
+                queue_selector=queue_selector,
+            )
 
         return Producer(group, self._timeout if timeout is None else timeout, self._link, make)
 

@@ -39,11 +39,13 @@ from shmq.shm.segment import Instance, open_store
 
 if TYPE_CHECKING:
     from shmq.client.browse import KeyQuery
+    from shmq.client.compressing import CompressingSender
     from shmq.client.consumer import ConsumerSpec
     from shmq.client.local_transactions import LocalTransactions
     from shmq.client.position import Position
 
 PERM_READ_WRITE = 6
+PERM_WRITE = 2
 
 
 class Session:
@@ -149,9 +151,25 @@ class Session:
         """Bring a reply to whoever asked; False when the requester is not there any more."""
         return reply_locally(self, self.internal_producer, message, body)
 
-    def sender(self, timeout: float, *, group: str | None = None) -> Producer:
-        """Return a new core producer; its group is known by the registration."""
-        return self.core_producer(timeout)
+    def sender(
+        self, timeout: float, *, group: str | None = None, compression: str | None = None
+    ) -> Producer | CompressingSender:
+        """Return a new core producer, or what packs bodies before; its group is known by the registration."""
+        producer = self.core_producer(timeout)
+        if compression in (None, "none"):
+            return producer
+        from shmq.client.compressing import CompressingSender  # only who packs pays for it
+
+        return CompressingSender(self, producer, compression, timeout)
+
+    def write_queues(self, topic: str) -> Sequence[int]:
+        """Return the ids of the queues of a topic that may be written."""
+        entry = self.store.topic(self.resolve(topic))
+        return range(entry["write_queues"] if entry["perm"] & PERM_WRITE else 0)
+
+    def fastest_queue(self, topic: str) -> int | None:
+        """Return None: shared memory is equally near everywhere."""
+        return None
 
     def recall(self, topic: str, handle: str, group: str) -> None:
         """Take a timed message back."""

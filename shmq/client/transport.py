@@ -169,8 +169,14 @@ class Session(Protocol):
     def unregister(self, group: str) -> None:
         """Leave a group."""
 
-    def sender(self, timeout: float, *, group: str | None = None) -> MessageSender:
-        """Return something that sends; `timeout` in seconds."""
+    def sender(self, timeout: float, *, group: str | None = None, compression: str | None = None) -> MessageSender:
+        """Return something that sends; `timeout` in seconds, `compression` as the transport has it when None."""
+
+    def write_queues(self, topic: str) -> Sequence[int]:
+        """Return the ids of the queues of a topic that may be written, made if that is the broker's way."""
+
+    def fastest_queue(self, topic: str) -> int | None:
+        """Return a queue of the broker that answered fastest lately; None when all are as good."""
 
     def recall(self, topic: str, handle: str, group: str) -> None:
         """Take a timed message back."""
