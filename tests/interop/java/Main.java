@@ -31,6 +31,7 @@ public final class Main {
         Map<String, Verb> verbs = new LinkedHashMap<>();
         Producing.register(verbs);
         Consuming.register(verbs);
+        Requesting.register(verbs);
         Administration.register(verbs);
         Transacting.register(verbs);
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
