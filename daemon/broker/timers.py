@@ -40,7 +40,7 @@ from shmq.daemon.broker.tables import Tables, Unit
 from shmq.daemon.broker.timer_progress import TimerProgress
 from shmq.daemon.broker.timer_queue import TimerQueue
 from shmq.daemon.broker.timer_recall import CANCEL_SLACK_MS, CancelledTimers, Recalls
-from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC
+from shmq.delay_levels import REAL_TOPIC
 from shmq.errors import ShmqError
 from shmq.message import parse_properties
 from shmq.protocol.codes import Request
@@ -319,7 +319,8 @@ class TimerService(Part):
         if isinstance(place, str):
             effects.append(Report(f"a timed message for topic {place[:127]!r} is dropped: there is no such topic"))
             return
-        changes = {REAL_TOPIC: None, REAL_QUEUE_ID: None, ENQUEUE_MS: str(record.store_ms), DEQUEUE_MS: str(clock_ms)}
+        # As in RocketMQ the copy still says where it belongs; TIMER_OUT_MS keeps it from waiting a second time.
+        changes = {ENQUEUE_MS: str(record.store_ms), DEQUEUE_MS: str(clock_ms)}
         self._log.append(place.topic, place.queue_id, copy_of(record, with_properties(record.properties, changes)))
         queues[place.queue] = None
 

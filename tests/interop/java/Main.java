@@ -30,6 +30,7 @@ public final class Main {
         System.setOut(System.err);
         Map<String, Verb> verbs = new LinkedHashMap<>();
         Producing.register(verbs);
+        Timing.register(verbs);
         Consuming.register(verbs);
         Administration.register(verbs);
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));

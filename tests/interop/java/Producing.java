@@ -64,7 +64,7 @@ final class Producing {
         return null;
     }
 
-    private static DefaultMQProducer producer(JSONObject command) {
+    static DefaultMQProducer producer(JSONObject command) {
         DefaultMQProducer producer = PRODUCERS.get(command.getString("name"));
         if (producer == null) {
             throw new IllegalArgumentException("no producer " + command.getString("name"));
