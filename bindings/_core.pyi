@@ -95,9 +95,10 @@ def index_head(data: Any, slots: int, entries: int, /) -> tuple[int, int, int, i
     CoreError CORRUPT when that cannot be."""
 
 def index_find(
-    data: Any, slots: int, entries: int, hash: int, *, begin_ms: int, end_ms: int, count: int, steps: int
-) -> list[int]:
-    """Log positions of at most `count` entries of a hash, the newest first, looking at `steps` entries at most."""
+    data: Any, slots: int, entries: int, hash: int, *, begin_ms: int, end_ms: int, count: int, steps: int, next: int = 0
+) -> tuple[list[int], int]:
+    """Log positions of at most `count` entries of a hash, the newest first, looking at `steps` entries at most, and the
+    entry to go on with when these did not do, 0 otherwise. `next` is such an entry."""
 
 def record_verify(data: Any, position: int = 0, /) -> bool:
     """Whether body CRC and record CRC hold."""

@@ -32,6 +32,7 @@ from shmq.daemon.broker.holding import HeldPull, Holding
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.message_id import host_bytes
 from shmq.daemon.broker.pull_header import PullHeader, pull_fields, read_pull_header, with_subscription
+from shmq.daemon.broker.remote_commit import commit_of_remote
 from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Part, later
 from shmq.daemon.broker.selection import TAG, Selection, select
 from shmq.daemon.broker.settings import BrokerSettings
@@ -196,7 +197,7 @@ class Pulling(Part):
     def _commit(self, header: PullHeader, queue: int) -> None:
         group = self._tables.group(header.group)
         if group is not None and header.commit_offset >= 0:
-            self._tables.set_committed(self._tables.offset_put(group, queue), header.commit_offset)
+            commit_of_remote(self._tables, group, queue, header.commit_offset)
 
     def _tell_moved(self, call: Call, header: PullHeader, next_offset: int) -> Sequence[Effect]:
         """Leave a message about a consumer that was sent elsewhere, as RocketMQ does for whoever watches."""

@@ -317,20 +317,9 @@ class Connection(Link):
         It gets the message and returns shmq.COMMIT, shmq.ROLLBACK, or shmq.UNKNOWN to be asked again. It is called on
         a thread of its own, at any time from here on, also for transactions of other members of the group.
         """
-        from shmq.client.transaction import Checkers
+        from shmq.client.transaction import answering
 
-        check_group(group)
-
-        def decorate(function: FunctionT) -> FunctionT:
-            with self._lock:
-                if self._checkers is None:
-                    self._checkers = Checkers()
-                self._checkers.add(group, function)
-            with contextlib.suppress(ConnectError):  # said again when the broker is back
-                self._register()
-            return function
-
-        return decorate
+        return answering(self, check_group(group))
 
     # -- listeners
     def run(self, timeout: float = options.CLOSE_TIMEOUT) -> None:

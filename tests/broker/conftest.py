@@ -19,6 +19,7 @@ class MemoryTables:
     def __init__(self, *, client_max: int = 8, group_max: int = 1000) -> None:
         self.client_max = client_max
         self.group_max = group_max
+        self.topic_max = 1 << 20
         self.all_topics: dict[str, Topic] = {}
         self.all_groups: dict[str, int] = {}
         self.slots: dict[tuple[int, int], int] = {}
@@ -52,6 +53,8 @@ class MemoryTables:
 
     def topic_put(self, name: str, *, read_queues: int, write_queues: int, perm: int, flags: int, kind: int) -> None:
         before = self.all_topics.get(name)
+        if before is None and len(self.all_topics) >= self.topic_max:
+            raise SegmentFull("the topic table is full")
         queues = before.queues if before else ()
         more = max(read_queues, write_queues) - len(queues)
         queues += tuple(range(self.queue_count, self.queue_count + max(0, more)))

@@ -241,6 +241,9 @@ def test_a_pull_commits_when_it_is_asked_to_and_once(consumer: Consumer) -> None
     assert consumer.committed() == 1
     consumer.pull(0, SUBSCRIPTION | COMMIT, commitOffset=-1)
     assert consumer.committed() == 1
+    consumer.tables.owned.add(consumer.tables.offset_slot(consumer.tables.group("g"), consumer.queue))
+    consumer.pull(0, SUBSCRIPTION | COMMIT, commitOffset=9)
+    assert consumer.committed() == 1  # a local member owns the queue
 
 
 HELD = SUBSCRIPTION | SUSPEND

@@ -33,6 +33,7 @@ public final class Main {
         Timing.register(verbs);
         Consuming.register(verbs);
         Administration.register(verbs);
+        Transacting.register(verbs);
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             answer(verbs, JSON.parseObject(line));
