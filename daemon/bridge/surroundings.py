@@ -144,6 +144,7 @@ def _settings(options: Options, instance: Instance, store: Store, listeners: lis
         delay_levels=options.delay_levels,
         timer_max_delay_seconds=options.timer_max_delay_seconds,
         retention_hours=options.retention_hours,
+        movable_clock=options.movable_clock,
         uses_tls=options.tls_mode != "disabled",
         cluster=options.cluster,
         serves_tcp=bool(listeners),

@@ -32,6 +32,7 @@ public final class Main {
         Producing.register(verbs);
         Timing.register(verbs);
         Consuming.register(verbs);
+        Requesting.register(verbs);
         Administration.register(verbs);
         Transacting.register(verbs);
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));

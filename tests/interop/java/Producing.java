@@ -50,7 +50,8 @@ final class Producing {
     }
 
     private static Object open(JSONObject command) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(command.getString("group"), Main.hook(command));
+        DefaultMQProducer producer = new DefaultMQProducer(
+            command.getString("group"), Main.hook(command), command.getBooleanValue("trace"), null);
         producer.setNamesrvAddr(command.getString("nameServer"));
         producer.setInstanceName(command.getString("name"));
         producer.setUseTLS(command.getBooleanValue("tls"));
