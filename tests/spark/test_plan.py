@@ -1,4 +1,4 @@
-"""Partition planning: each offset once, in order, in about equal tasks, and few of them where there is little to read."""
+"""Partition planning: each offset once, in order, in about equal tasks, and few where there is little to read."""
 
 import itertools
 
