@@ -32,10 +32,13 @@ COMMANDS = {
     "bench": Lazy("shmq.tools.bench_command:bench", "Measure throughput and latency.", _RUN),
     "produce": Lazy("shmq.tools.produce_command:produce", "Store messages: one argument, a file, or lines.", _MESSAGES),
     "consume": Lazy("shmq.tools.consume_command:consume", "Print messages, alone or as member of a group.", _MESSAGES),
+    "request": Lazy("shmq.tools.request_command:request", "Ask, and print the reply.", _MESSAGES),
+    "reply": Lazy("shmq.tools.request_command:reply", "Answer requests with what a command prints.", _MESSAGES),
     "tail": Lazy("shmq.tools.consume_command:tail", "Print the last messages and follow.", _MESSAGES),
     "topic": Lazy("shmq.tools.topic_command:topic", "List, show, create, update, delete topics.", _ADMIN),
     "group": Lazy("shmq.tools.group_command:group", "List, show, create, delete consumer groups.", _ADMIN),
     "offset": Lazy("shmq.tools.offset_command:offset", "Show, reset, skip, clone a group's progress.", _ADMIN),
+    "tx": Lazy("shmq.tools.tx_command:tx", "List, check, commit, roll back open transactions.", _ADMIN),
     "version": Lazy("shmq.tools.version_command:version", "Print versions.", _HELP),
     "completion": Lazy("shmq.tools.completion_command:completion", "Shell completion: install, show.", _HELP),
 }
