@@ -60,6 +60,14 @@ def test_hello_stores_a_message_and_reads_it_back(start: Start) -> None:
     assert line_of(process) == "order-42 fruit b'42 apples'"
 
 
+def test_a_filter_selects_and_a_wrong_one_is_explained(start: Start) -> None:
+    process = start("filters.py")
+    assert line_of(process) == "eu b'3 apples'"
+    assert line_of(process).startswith('"LIKE" stands where')
+    assert [line_of(process), line_of(process)] == ["region LIKE 'e%'", "^^^^"]
+    assert "STARTSWITH" in line_of(process) and process.wait(20) == 0
+
+
 def test_workers_of_a_group_share_the_messages_and_end_in_order(start: Start, shmq_broker: Broker) -> None:
     workers = [start("group_worker.py") for _ in range(2)]
     with shmq_broker.connect() as mq:
