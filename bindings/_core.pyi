@@ -334,11 +334,11 @@ class Store:
         trimmed: bool = False,
         /,
     ) -> tuple[int, int, bytes]:
-        """(next offset, count, records): visible records of one queue from `offset` on, as they are in the log, or
-        `trimmed`, without the record's CRC property, back to back; the first goes even if it is longer than bytes_max, 1024 at most. `tags` are hashes, compared with what
-        the units say; `where` is asked about the properties; scan_max bounds the units looked at. Below the first
-        offset left the answer is that one and nothing. CoreError CORRUPT, with offset and position, when the first one
-        looked at is damaged.
+        """(next offset, count, records): visible records of one queue from `offset` on, back to back, as they are in
+        the log, or `trimmed`, without the record's CRC property; the first goes even if it is longer than bytes_max,
+        1024 at most. `tags` are hashes, compared with what the units say; `where` is asked about the properties;
+        scan_max bounds the units looked at. Below the first offset left the answer is that one and nothing. CoreError
+        CORRUPT, with offset and position, when the first one looked at is damaged.
         """
     def columns(
         self,

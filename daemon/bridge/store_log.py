@@ -177,7 +177,9 @@ class StoreLog:
         where: Filter | None = None,
     ) -> Pulled:
         try:
-            return Pulled._make(self._pull(queue, queue_offset, count_max, bytes_max, tags, SCAN_UNITS_MAX, where, True))
+            return Pulled._make(
+                self._pull(queue, queue_offset, count_max, bytes_max, tags, SCAN_UNITS_MAX, where, True)
+            )
         except CorruptionError as error:
             self._report(f"passed over: {error.reason}")
             return Pulled(queue_offset + 1, 0, b"")

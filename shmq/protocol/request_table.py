@@ -86,7 +86,7 @@ REQUESTS: Mapping[int, RequestSpec] = {
 }
 
 # What there is to check: the bits of a number or 0, and whether the field must be there.
-_CHECKS = {
+_CHECKS: Mapping[int, tuple[tuple[str, int, bool], ...]] = {
     spec.code: tuple(
         (name, _BITS.get(kind, 0), is_mandatory)
         for name, kind, is_mandatory in spec.fields

@@ -403,3 +403,21 @@ def test_closing_the_store_while_somebody_waits_takes_nothing_away_under_its_fee
         assert answers == [True]
         with raises_status(_core.BAD_ARGUMENT, "closed"):
             other.wake_self()
+
+
+def test_trimmed_records_are_those_of_a_broker_without_record_checksums() -> None:
+    with LiveStore() as live:
+        queue = live.topic()[0]
+        for properties in (None, {"colour": "red"}):
+            live.producer().send("orders", b"body", queue_id=0, properties=properties)
+        whole, trimmed = (
+            live.store.pull(queue, 0, 10, 1 << 20, None, 800, None, is_trimmed) for is_trimmed in (False, True)
+        )
+        assert trimmed[:2] == whole[:2] == (2, 2) and len(whole[2]) - len(trimmed[2]) == 2 * len("__CRC32#.0123456789.")
+        left, found = trimmed[2], []
+        while left:
+            found.append(_core.record_decode(left))
+            left = left[found[-1]["record_bytes"] :]
+        assert [each["properties"] for each in found] == [b"", b"colour\x01red\x02"]
+        assert [each["body"] for each in found] == [b"body"] * 2
+        assert live.store.record_bytes_at(found[1]["log_position"], 0, True) == trimmed[2][found[0]["record_bytes"] :]

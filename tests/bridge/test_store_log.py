@@ -70,7 +70,9 @@ def test_a_record_is_stored_with_every_field(log: StoreLog, topic: Topic) -> Non
     assert (fields["body"], fields["flag"], fields["sys_flag"]) == (b"body", 3, 1 | 16)
     assert (fields["born_ms"], fields["born_host"], fields["reconsume_times"]) == (5, IPV6, 2)
     assert (fields["prepared_position"], fields["queue_id"], fields["topic"]) == (9, 1, b"orders")
-    assert stored == Stored(0, fields["log_position"], fields["store_ms"], stored.log_position + len(data) + RECORD_CRC_BYTES)
+    assert stored == Stored(
+        0, fields["log_position"], fields["store_ms"], stored.log_position + len(data) + RECORD_CRC_BYTES
+    )
     assert b"__CRC32#" not in data, "RocketMQ's clients would take it for a property of the sender's"
     assert contract.record_at(stored.log_position + 1) is None
 
