@@ -116,3 +116,11 @@ def test_the_grind_loses_no_line_when_a_producer_and_a_consumer_are_killed(tmp_p
     assert "killed a producer" in finished.stdout
     assert "killed a consumer" in finished.stdout
     assert "acknowledged 60,000 lines: missing 0, with another hash 0, never acknowledged 0" in finished.stdout
+
+
+def test_reminders_come_when_they_are_due(start: Start) -> None:
+    process = start("reminders.py")
+    said = [line_of(process) for _ in range(3)]
+    assert sorted(said[:2]) == ["b'as RocketMQ 4 does'", "b'in a second'"]
+    assert said[2] == "b'in two'"
+    assert process.wait(60) == 0
