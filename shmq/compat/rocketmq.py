@@ -233,7 +233,7 @@ class TransactionMQProducer(Producer):
         group_id: str,
         checker_callback: Callable[[RecvMessage], TransactionStatus],
         user_args: Any = None,
-        **settings: object,
+        **settings: Any,
     ) -> None:
         super().__init__(group_id, **settings)
         del user_args
