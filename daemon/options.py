@@ -76,6 +76,7 @@ class Options:
         populate_bytes: log pages made present ahead of the writers.
         disk_warn_percent, disk_force_percent: use of the disk at which expired files are reported missing, and at which
             the oldest file goes although it has not expired.
+        movable_clock: let local clients move the broker's clock ahead; for tests.
         disk_refuse_percent: use of the disk above which nothing is stored; 100 switches that off.
         listen: HOST:PORT of the broker's main TCP port; the VIP port is two below. Port 0: any, and no VIP port.
         nameserver_listen: HOST:PORT of the embedded name server.
@@ -110,6 +111,7 @@ class Options:
     unit_memory_bytes: int = 64 << 20
     populate_bytes: int = 16 << 20
     log_format: str = "text"
+    movable_clock: bool = False
     tcp: bool = True
     listen: str = "127.0.0.1:10911"
     nameserver_listen: str = "127.0.0.1:9876"

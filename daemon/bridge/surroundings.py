@@ -142,6 +142,7 @@ def _settings(options: Options, instance: Instance, store: Store, listeners: lis
         default_queues=options.default_queues,
         wait_durable=bool(store.head["flush_sync"]),
         retention_hours=options.retention_hours,
+        movable_clock=options.movable_clock,
         uses_tls=options.tls_mode != "disabled",
         cluster=options.cluster,
         serves_tcp=bool(listeners),

@@ -22,6 +22,7 @@ from shmq.daemon.broker.administration import administration
 from shmq.daemon.broker.admission import Admission
 from shmq.daemon.broker.asking import Asking
 from shmq.daemon.broker.attachment import AttachmentDesk
+from shmq.daemon.broker.clock_requests import ClockRequests
 from shmq.daemon.broker.delay import DelayService
 from shmq.daemon.broker.effects import Close, Effect, Reply, Report
 from shmq.daemon.broker.group_settings import GroupSettings
@@ -92,6 +93,7 @@ class Broker:
                 now_ms=now_ms,
             ),
         ]
+        self._parts.append(ClockRequests(tables, settings))
         self._sending: Sending | None = None
         self._pulling: Pulling | None = None
         self._popping: Popping | None = None
@@ -132,7 +134,7 @@ class Broker:
             Locks(tables),
             DelayService(tables, log, levels, arrived=self.arrived),
             self._timers,
-            SendBack(tables, log, groups, levels, statistics, arrived=self.arrived),
+            SendBack(tables, log, groups, registry, levels, statistics, arrived=self.arrived),
         ]
 
     def connected(

@@ -72,6 +72,9 @@ class Tables(Protocol):
     def clock_ms(self) -> int:
         """The time on the clock that stamps records, in milliseconds since the epoch."""
 
+    def advance_clock(self, milliseconds: int) -> None:
+        """Move that clock ahead, for this process."""
+
     def topic(self, name: str) -> Topic | None:
         """Return a live topic."""
 

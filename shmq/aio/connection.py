@@ -225,7 +225,7 @@ class Connection(Face[SyncConnection]):
         auto_ack: bool = False,
         model: Model = "clustering",
         start: PositionLike | None = None,
-        attempts_max: int = options.ATTEMPTS_MAX,
+        attempts_max: int | None = None,
         codec: Decode | None = None,
     ) -> Subscription:
         """Return an async iterable of messages; arguments as for `shmq.Connection.subscribe`."""
@@ -252,7 +252,7 @@ class Connection(Face[SyncConnection]):
         where: str | None = None,
         invisible: float = options.INVISIBLE,
         start: PositionLike | None = None,
-        attempts_max: int = options.ATTEMPTS_MAX,
+        attempts_max: int | None = None,
         codec: Decode | None = None,
     ) -> SimpleConsumer:
         """Return a consumer that takes batches and hides each message for `invisible` seconds."""
@@ -329,7 +329,7 @@ class Connection(Face[SyncConnection]):
         threads: int = 1,
         ordered: bool = False,
         start: PositionLike | None = None,
-        attempts_max: int = options.ATTEMPTS_MAX,
+        attempts_max: int | None = None,
         codec: Decode | None = None,
     ) -> Callable[[FunctionT], FunctionT]:
         """Decorate a coroutine function that is called with each message once `run()` or `start()` was awaited.

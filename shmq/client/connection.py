@@ -114,7 +114,7 @@ class Connection(Requester):
         auto_ack: bool = False,
         model: Model = "clustering",
         start: PositionLike | None = None,
-        attempts_max: int = options.ATTEMPTS_MAX,
+        attempts_max: int | None = None,
         codec: Decode | None = None,
     ) -> Subscription:
         """Return an iterable of messages.
@@ -127,7 +127,8 @@ class Connection(Requester):
             model: "broadcasting" gives every member every message, and keeps no offsets.
             start: where a group begins that never committed anything on this topic: "first" (default), "last", "-2h",
                 a time. A broadcast consumer begins at "last" by default.
-            attempts_max: deliveries before a message goes to the dead-letter topic.
+            attempts_max: deliveries before a message goes to the dead-letter topic; None takes the group's setting,
+                which is one and 16 retries.
             codec: bytes to the message's `value`.
 
         Raises:
@@ -149,7 +150,7 @@ class Connection(Requester):
         where: str | None = None,
         invisible: float = options.INVISIBLE,
         start: PositionLike | None = None,
-        attempts_max: int = options.ATTEMPTS_MAX,
+        attempts_max: int | None = None,
         codec: Decode | None = None,
     ) -> SimpleConsumer:
         """Return a consumer that takes batches and hides each message for `invisible` seconds."""
@@ -245,7 +246,7 @@ class Connection(Requester):
         threads: int = 1,
         ordered: bool = False,
         start: PositionLike | None = None,
-        attempts_max: int = options.ATTEMPTS_MAX,
+        attempts_max: int | None = None,
         codec: Decode | None = None,
     ) -> Callable[[FunctionT], FunctionT]:
         """Decorate a function that is called with each message once `run()` or `start()` was called.

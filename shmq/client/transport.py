@@ -219,13 +219,19 @@ class Session(Protocol):
         message: Message,
         after: float | None,
         *,
-        bury: bool,
         failed: Callable[[Message], None],
     ) -> bool:
-        """Let the broker deliver a message again, or bury it; False when that is the client's own work."""
+        """Let the broker deliver a message again, and settle it; False when that is the client's own work.
 
-    def bury(self, message: Message, group: str, reason: str) -> None:
-        """Store the dead-letter copy of a message."""
+        Where this does not wait for the broker, `failed` is told when it did not take the message after all.
+        """
+
+    def bury(self, spec: ConsumerSpec, message: Message, reason: str, *, failed: Callable[[Message], None]) -> bool:
+        """Let the broker store the dead-letter copy of a message; True when it is also settled then.
+
+        Raises:
+            ShmqError: the copy cannot be stored now.
+        """
 
     def pull_reader(
         self, tags: Sequence[str], codec: Callable[[bytes], Any] | None, where: str | None = None

@@ -134,6 +134,9 @@ class MemoryTables:
     def clock_ms(self) -> int:
         return self.clock
 
+    def advance_clock(self, milliseconds: int) -> None:
+        self.clock += milliseconds
+
     def units(self, queue: int, queue_offset: int, count: int) -> list[Unit]:
         bounds = self.queue_bounds(queue)
         first, end = max(queue_offset, bounds.offset_min), min(queue_offset + count, bounds.offset_max)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from shmq.client.handing import reads_retries
 from shmq.client.transport import QueueSlot
 from shmq.errors import BrokerNotRunning, ShmqError
 from shmq.message import retry_topic
@@ -38,7 +39,7 @@ async def assignment(
         return slots, slots
     if not queues:
         return [], []
-    retries = await _queues(session, retry_topic(spec.group)) if _reads_retries(session, spec) else ()
+    retries = await _queues(session, retry_topic(spec.group)) if reads_retries(spec, session.registration.specs) else ()
     members = await session.queues.members(spec.group, spec.topic, session.timeout)
     if client_id not in members:
         raise BrokerNotRunning(
@@ -56,11 +57,6 @@ async def _queues(session: RemoteSession, topic: str) -> Sequence[MessageQueue]:
         return ()
     session.numbers.learn(route)
     return route.readable
-
-
-def _reads_retries(session: RemoteSession, spec: ConsumerSpec) -> bool:
-    first = next((known for known in session.registration.specs if known.group == spec.group), spec)
-    return first.topic == spec.topic
 
 
 async def why_unassigned(session: RemoteSession, spec: ConsumerSpec, share: Any, client_id: str) -> str:

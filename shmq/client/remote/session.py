@@ -44,7 +44,7 @@ from shmq.client.remote.unique_id import UniqueIds
 from shmq.client.remote.upkeep import Upkeep
 from shmq.client.transport import MessageReader, QueueShare, QueueSlot
 from shmq.client.wanted import Wanted
-from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError, UsageError
+from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
 from shmq.message import TRACE_TOPIC
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.trace import TRACE_GROUP
@@ -290,17 +290,16 @@ class RemoteSession:
         message: Message,
         after: float | None,
         *,
-        bury: bool,
         failed: Callable[[Message], None],
     ) -> bool:
-        """Let the broker deliver a message again, or bury it."""
-        if any(popper.bury(message) for popper in self._poppers.of(spec)):
-            return True
-        return returning.hand_back(self, spec, message, after, bury=bury, failed=failed)
+        """Let the broker deliver a message again."""
+        return returning.hand_back(self, spec, message, after, failed=failed)
 
-    def bury(self, message: Message, group: str, reason: str) -> None:
-        """Not reached: the broker buries."""
-        raise UsageError(f"group {group} cannot bury message {message.message_id} ({reason}): it has no retry topic")
+    def bury(self, spec: ConsumerSpec, message: Message, reason: str, *, failed: Callable[[Message], None]) -> bool:
+        """Let the broker bury a message."""
+        if any(popper.bury(message, reason) for popper in self._poppers.of(spec)):
+            return True
+        return returning.bury(self, spec, message, reason, failed=failed)
 
     # -- consumers that decide themselves where they read
     def pull_reader(
