@@ -38,6 +38,7 @@ COMMANDS = {
     "topic": Lazy("shmq.tools.topic_command:topic", "List, show, create, update, delete topics.", _ADMIN),
     "group": Lazy("shmq.tools.group_command:group", "List, show, create, delete consumer groups.", _ADMIN),
     "offset": Lazy("shmq.tools.offset_command:offset", "Show, reset, skip, clone a group's progress.", _ADMIN),
+    "timer": Lazy("shmq.tools.timer_command:timer", "List and cancel messages that wait for their time.", _ADMIN),
     "tx": Lazy("shmq.tools.tx_command:tx", "List, check, commit, roll back open transactions.", _ADMIN),
     "version": Lazy("shmq.tools.version_command:version", "Print versions.", _HELP),
     "completion": Lazy("shmq.tools.completion_command:completion", "Shell completion: install, show.", _HELP),

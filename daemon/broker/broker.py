@@ -45,10 +45,10 @@ from shmq.daemon.broker.statistics import Statistics
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.timers import TimerService
-from shmq.daemon.broker.topic_creation import make_system_topics
+from shmq.daemon.broker.topic_creation import make_system_topics, widen_topic
 from shmq.daemon.broker.traffic import Traffic
 from shmq.daemon.broker.transaction_check import transaction_parts
-from shmq.delay_levels import DelayLevels
+from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
@@ -120,6 +120,7 @@ class Broker:
         """The parts that store and read messages."""
         tables, registry = self._tables, self._registry
         levels = DelayLevels(settings.delay_levels)
+        widen_topic(tables, SCHEDULE_TOPIC, queues=levels.count)  # there may be more of them than at the last start
         self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
         self._pulling = Pulling(tables, log, registry, groups, settings, started=self._traffic.started)
         self._timers = TimerService(tables, log, settings, arrived=self.arrived)
