@@ -30,8 +30,9 @@ from shmq.client.transport import QueueSlot
 from shmq.client.wanted import Wanted
 from shmq.errors import ConnectError, ShmqError, TopicNotFound, UsageError
 from shmq.message import TRACE_TOPIC, check_topic, is_system_topic, nearest
-from shmq.protocol.allocation import allocate
+from shmq.protocol.allocation import strategy_of
 from shmq.protocol.codes import Role
+from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import Message, Producer, Reader, Receipt, Store
 from shmq.shm.place import Place
 from shmq.shm.presence import attach_presence, detach_presence
@@ -50,6 +51,7 @@ class Session:
     """Everything of a connection that dies with a generation or a fork."""
 
     __slots__ = (
+        "_allocate",
         "_counted",
         "_internal",
         "_making",
@@ -66,6 +68,7 @@ class Session:
     def __init__(self, place: Place, *, client_id: str, timeout: float) -> None:
         self.place = place
         self.timeout = timeout
+        self._allocate = strategy_of(place.allocation)
         self.control = ControlClient.connect(place, client_id=client_id, role=Role.BOTH, timeout=timeout)
         self._counted = False
         self._internal: Producer | None = None
@@ -259,7 +262,11 @@ class Session:
             slots = self.read_queues(spec.topic)
             return slots, slots
         slots = sorted(QueueSlot(*entry) for entry in self.control.offset_slots(spec.group, spec.topic))
-        return allocate(self.control.members(spec.group, spec.topic), client_id, slots), slots
+        # Named as in RocketMQ, whose rules look at names: members over TCP have to come to the same shares.
+        queues = [MessageQueue(self.instance.broker_name, slot.queue_id, spec.topic) for slot in slots]
+        share = self._allocate(self.control.members(spec.group, spec.topic), client_id, queues)
+        by_id = {slot.queue_id: slot for slot in slots}
+        return [by_id[queue.queueId] for queue in share], slots
 
     def why_unassigned(self, spec: ConsumerSpec, share: Any, client_id: str) -> str:
         """Say why a consumer has no queue."""
