@@ -36,6 +36,8 @@ INDEX_NO_ROOM: Final[int]
 INDEX_FULL: Final[int]
 INDEX_DAMAGE: Final[int]
 UNIT_BYTES: Final[int]
+RETRY_QUEUE_BASE: Final[int]
+"""Queue ids from here on are a retry topic's, as `Reader.assign` takes and messages show them."""
 UNIT_DELAY_BASE: Final[int]
 """A tag code of UNIT_DELAY_BASE + n becomes store time + n milliseconds in the unit."""
 FRAME_UNITS: Final[int]
@@ -56,6 +58,12 @@ def crc32(data: Any, /) -> int: ...
 def tag_hash(tag: str, /) -> int: ...
 def process_start(pid: int, /) -> int:
     """Field 22 of /proc/pid/stat, or 0 when there is no such process or it is a zombie."""
+
+def wall_ms() -> int:
+    """The clock that stamps records: ms since the epoch."""
+
+def wall_advance(milliseconds: int, /) -> None:
+    """Move that clock of this process ahead; for tests."""
 
 def layout_bytes(
     *, file_bytes: int, topic_max: int, queue_max: int, frame_max: int, client_max: int, group_max: int, offset_max: int
@@ -95,9 +103,10 @@ def index_head(data: Any, slots: int, entries: int, /) -> tuple[int, int, int, i
     CoreError CORRUPT when that cannot be."""
 
 def index_find(
-    data: Any, slots: int, entries: int, hash: int, *, begin_ms: int, end_ms: int, count: int, steps: int
-) -> list[int]:
-    """Log positions of at most `count` entries of a hash, the newest first, looking at `steps` entries at most."""
+    data: Any, slots: int, entries: int, hash: int, *, begin_ms: int, end_ms: int, count: int, steps: int, next: int = 0
+) -> tuple[list[int], int]:
+    """Log positions of at most `count` entries of a hash, the newest first, looking at `steps` entries at most, and the
+    entry to go on with when these did not do, 0 otherwise. `next` is such an entry."""
 
 def record_verify(data: Any, position: int = 0, /) -> bool:
     """Whether body CRC and record CRC hold."""

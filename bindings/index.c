@@ -270,16 +270,22 @@ enum shmq_index_stop shmq_index_follow(struct shmq_index *index, const struct sh
 }
 
 /* ---- searching --------------------------------------------------------------------------------------- */
-uint32_t shmq_index_find(const struct shmq_index *index, const struct shmq_index_search *search, uint64_t *positions)
+uint32_t shmq_index_find(const struct shmq_index *index, struct shmq_index_search *search, uint64_t *positions)
 {
     struct shmq_index_head head;
     uint32_t found = 0;
     if (!shmq_index_head(index, &head)) {
         return 0;
     }
-    uint32_t number = get32(slot_at(index, search->hash)), steps = search->steps_max;
+    uint32_t number = search->next != 0 ? search->next : get32(slot_at(index, search->hash));
+    uint32_t steps = search->steps_max;
+    search->next = 0;
     /* An entry that is not committed yet is whole all the same, and the chain goes on from it. */
-    while (number != 0 && number < index->entry_max && steps-- != 0 && found < search->count_max) {
+    while (number != 0 && number < index->entry_max && found < search->count_max) {
+        if (steps-- == 0) {
+            search->next = number;
+            break;
+        }
         const uint8_t *entry = entry_at(index, number);
         uint32_t seconds = get32(entry + 12), previous = get32(entry + 16);
         if (seconds > SECONDS_MAX) {

@@ -39,7 +39,8 @@ struct shmq_follow {
     uint64_t records, keyed;   /* passed, and of these with keys */
 };
 
-struct shmq_index_search { uint64_t begin_ms, end_ms; uint32_t hash, count_max, steps_max; };
+/* `next` is the entry to begin with, 0 the newest; after a search the one to go on with, 0 when it came to its end. */
+struct shmq_index_search { uint64_t begin_ms, end_ms; uint32_t hash, count_max, steps_max, next; };
 
 uint64_t shmq_index_bytes(uint32_t slot_max, uint32_t entry_max);
 /* What the file's head and last entry say; false when that cannot be. */
@@ -49,6 +50,6 @@ uint32_t shmq_index_hash(const char *topic, size_t topic_bytes, const char *key,
 enum shmq_index_stop shmq_index_follow(struct shmq_index *index, const struct shmq_mapping *mapping,
                                        struct shmq_follow *follow);
 /* Log positions of up to `count_max` entries of the hash, the newest first, looking at `steps_max` entries at most. */
-uint32_t shmq_index_find(const struct shmq_index *index, const struct shmq_index_search *search, uint64_t *positions);
+uint32_t shmq_index_find(const struct shmq_index *index, struct shmq_index_search *search, uint64_t *positions);
 
 #endif

@@ -45,6 +45,7 @@ static int add_constants(PyObject *module)
         {"INDEX_DAMAGE", SHMQ_INDEX_DAMAGE},
         {"UNIT_BYTES", SHMQ_UNIT_BYTES},
         {"UNIT_DELAY_BASE", SHMQ_UNIT_DELAY_BASE},
+        {"RETRY_QUEUE_BASE", SHMQ_RETRY_QUEUE_BASE},
         {"FRAME_UNITS", SHMQ_FRAME_UNITS},
         {"FRAME_BYTES", SHMQ_FRAME_BYTES},
         {"TOPIC_BYTES_MAX", SHMQ_TOPIC_BYTES_MAX},
@@ -111,8 +112,9 @@ static int intern_names(struct core_state *state)
     state->name_nack = PyUnicode_InternFromString("_nack");
     state->name_extend = PyUnicode_InternFromString("_extend");
     state->name_idle = PyUnicode_InternFromString("_idle");
+    state->name_stray = PyUnicode_InternFromString("_stray");
     return state->name_bodies && state->name_size && state->name_ack && state->name_nack && state->name_extend &&
-                   state->name_idle
+                   state->name_idle && state->name_stray
                ? 0
                : -1;
 }
@@ -212,6 +214,7 @@ static void module_free(void *module)
     Py_CLEAR(state->name_nack);
     Py_CLEAR(state->name_extend);
     Py_CLEAR(state->name_idle);
+    Py_CLEAR(state->name_stray);
 }
 
 static PyModuleDef_Slot module_slots[] = {

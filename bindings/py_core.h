@@ -49,7 +49,7 @@ struct core_state {
         *filter_type;
     PyObject *call_names[CALL_COUNT]; /* interned; CALL_SECOND is "body" */
     PyObject *append_names[APPEND_COUNT];
-    PyObject *name_bodies, *name_size, *name_ack, *name_nack, *name_extend, *name_idle;
+    PyObject *name_bodies, *name_size, *name_ack, *name_nack, *name_extend, *name_idle, *name_stray;
     struct py_message *message_free[FREE_LIST_MAX];
     struct py_receipt *receipt_free[FREE_LIST_MAX];
     int message_free_count, receipt_free_count;

@@ -12,22 +12,6 @@
 
 #include "py_core.h"
 
-static const char retry_prefix[] = "%RETRY%";
-
-/* A redelivered message shows the topic it was sent to, not the one it was kept under meanwhile. */
-static void show_origin(struct shmq_view *view)
-{
-    size_t bytes = 0, prefix_bytes = sizeof retry_prefix - 1;
-    if (view->topic_bytes <= prefix_bytes || memcmp(view->topic, retry_prefix, prefix_bytes) != 0) {
-        return;
-    }
-    const char *origin = shmq_property_find(view->properties, view->properties_bytes, "RETRY_TOPIC", 11, &bytes);
-    if (origin && bytes && bytes <= SHMQ_TOPIC_BYTES_MAX) {
-        view->topic = origin;
-        view->topic_bytes = (uint32_t)bytes;
-    }
-}
-
 static PyObject *foreign_message(struct core_state *state, PyObject *data, const uint8_t *record,
                                  const struct shmq_view *view, PyObject *owner, PyObject *codec)
 {
@@ -61,7 +45,7 @@ static PyObject *core_records_read(PyObject *module, PyObject *args, PyObject *k
             Py_CLEAR(messages);
             break;
         }
-        show_origin(&view);
+        shmq_view_show_origin(&view);
         view.queue_id += queue_base;
         PyObject *message = foreign_message(state, data, at, &view, owner, codec);
         if (!message || PyList_Append(messages, message) < 0) {

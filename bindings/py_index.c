@@ -87,13 +87,14 @@ static PyObject *positions_list(const uint64_t *positions, uint32_t count)
 
 static PyObject *core_index_find(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"data", "slots", "entries", "hash", "begin_ms", "end_ms", "count", "steps", NULL};
+    static char *names[] = {"data", "slots", "entries", "hash", "begin_ms", "end_ms", "count", "steps", "next", NULL};
     Py_buffer buffer;
     unsigned int slot_max, entry_max;
     unsigned long long begin_ms, end_ms;
-    struct shmq_index_search search;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*IIIKKII:index_find", names, &buffer, &slot_max, &entry_max,
-                                     &search.hash, &begin_ms, &end_ms, &search.count_max, &search.steps_max)) {
+    struct shmq_index_search search = {.next = 0};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*IIIKKII|I:index_find", names, &buffer, &slot_max, &entry_max,
+                                     &search.hash, &begin_ms, &end_ms, &search.count_max, &search.steps_max,
+                                     &search.next)) {
         return NULL;
     }
     search.begin_ms = begin_ms;
@@ -108,7 +109,8 @@ static PyObject *core_index_find(PyObject *module, PyObject *args, PyObject *kwa
         Py_BEGIN_ALLOW_THREADS
         found = shmq_index_find(&index, &search, positions);
         Py_END_ALLOW_THREADS
-        out = positions_list(positions, found);
+        PyObject *list = positions_list(positions, found);
+        out = list ? Py_BuildValue("(NI)", list, search.next) : NULL;
     }
     PyBuffer_Release(&buffer);
     return out;
@@ -120,7 +122,7 @@ PyMethodDef index_functions[] = {
     {"index_head", core_index_head, METH_VARARGS,
      "(begin_ms, end_ms, begin_position, end_position, slots used, next entry, last position) of an index file."},
     {"index_find", (PyCFunction)(void (*)(void))core_index_find, METH_VARARGS | METH_KEYWORDS,
-     "Log positions of entries of a hash, the newest first."},
+     "(log positions of entries of a hash, the newest first; the entry to go on with)."},
     {NULL},
 };
 

@@ -210,8 +210,9 @@ static PyObject *get_value(PyMessage *self, void *closure)
     if (self->value) {
         return Py_NewRef(self->value);
     }
-    PyObject *codec = Py_XNewRef(self->reader ? self->reader->codec : self->codec);
-    if (!codec) {
+    PyObject *codec = Py_XNewRef(self->codec || !self->reader ? self->codec : self->reader->codec);
+    if (!codec || codec == Py_None) {
+        Py_XDECREF(codec);
         PyErr_SetString(PyExc_AttributeError, "this message was read without a codec; use body or view");
         return NULL;
     }

@@ -66,8 +66,8 @@ static PyObject *take_requeued(PyReader *self)
             return NULL;
         }
         message->requeued = false;
-        if (message->cursor < self->core.cursor_count &&
-            self->core.cursors[message->cursor]->serial == message->serial) {
+        const struct shmq_reader *core = &message->reader->core;
+        if (message->cursor < core->cursor_count && core->cursors[message->cursor]->serial == message->serial) {
             message->settled = false;
             return (PyObject *)message;
         }
@@ -94,10 +94,58 @@ static bool stretch_end(PyReader *self)
     return PyErr_CheckSignals() == 0 && self->open && self->store->open && !self->stopped;
 }
 
+/* Whether a message that came out of a retry queue was sent to another topic than the one read here. */
+static bool is_stray(PyReader *self, const struct shmq_delivery *delivery)
+{
+    const struct shmq_cursor *cursor = self->core.cursors[delivery->cursor];
+    Py_ssize_t bytes;
+    const char *topic = shmq_cursor_retries(cursor) ? PyUnicode_AsUTF8AndSize(cursor->context, &bytes) : NULL;
+    if (!topic) {
+        PyErr_Clear();
+        return false;
+    }
+    return (size_t)bytes != delivery->view.topic_bytes || memcmp(topic, delivery->view.topic, (size_t)bytes) != 0;
+}
+
+/* Let the owner find somebody for it. */
+static bool give_stray(PyReader *self, PyObject *message)
+{
+    PyObject *owner = Py_NewRef(self->owner);
+    PyObject *result = PyObject_CallMethodOneArg(owner, self->state->name_stray, message);
+    Py_DECREF(owner);
+    Py_XDECREF(result);
+    return result != NULL;
+}
+
+/* The next new message; NULL without an exception when there is none. */
+static inline PyObject *take_new(PyReader *self)
+{
+    struct shmq_delivery delivery;
+    for (;;) {
+        enum shmq_status status = shmq_reader_next(&self->core, &delivery);
+        while (status == SHMQ_WOULD_BLOCK && stretch_end(self)) {
+            status = shmq_reader_next(&self->core, &delivery);
+        }
+        if (status != SHMQ_OK) {
+            return status == SHMQ_EMPTY || status == SHMQ_WOULD_BLOCK ? NULL : raise_delivery(self, status, &delivery);
+        }
+        count_received(self);
+        PyObject *message =
+            message_new(self->state, self, &delivery.view, delivery.mapping, delivery.cursor, delivery.serial);
+        if (!message || !self->owner || !is_stray(self, &delivery)) {
+            return message;
+        }
+        bool given = give_stray(self, message);
+        Py_DECREF(message);
+        if (!given || !self->open || !self->store->open) {
+            return NULL; /* what the owner called may have closed us */
+        }
+    }
+}
+
 /* The next message that is there now; NULL without an exception when there is none. */
 static inline PyObject *take(PyReader *self)
 {
-    struct shmq_delivery delivery;
     if (self->deferred) {
         return raise_deferred(self);
     }
@@ -107,15 +155,7 @@ static inline PyObject *take(PyReader *self)
             return message;
         }
     }
-    enum shmq_status status = shmq_reader_next(&self->core, &delivery);
-    while (status == SHMQ_WOULD_BLOCK && stretch_end(self)) {
-        status = shmq_reader_next(&self->core, &delivery);
-    }
-    if (status == SHMQ_OK) {
-        count_received(self);
-        return message_new(self->state, self, &delivery.view, delivery.mapping, delivery.cursor, delivery.serial);
-    }
-    return status == SHMQ_EMPTY || status == SHMQ_WOULD_BLOCK ? NULL : raise_delivery(self, status, &delivery);
+    return take_new(self);
 }
 
 /* Wait until something may be there or deadline_ns. SHMQ_TIMED_OUT: nothing. FACE_ERROR: exception. */

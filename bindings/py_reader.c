@@ -164,14 +164,18 @@ static PyObject *reader_requeue(PyReader *self, PyObject *value)
     if (!reader_check(self)) {
         return NULL;
     }
-    if (!Py_IS_TYPE(value, self->state->message_type) || ((PyMessage *)value)->reader != self) {
-        PyErr_SetString(PyExc_TypeError, "requeue() takes a Message of this reader");
+    PyMessage *message = (PyMessage *)value;
+    if (!Py_IS_TYPE(value, self->state->message_type) || !message->reader || message->reader->store != self->store) {
+        PyErr_SetString(PyExc_TypeError, "requeue() takes a Message of a reader of this store");
         return NULL;
     }
     if (PyList_Append(self->requeued, value) < 0) {
         return NULL;
     }
-    ((PyMessage *)value)->requeued = true;
+    if (message->reader != self) { /* it still settles with its own reader, but is decoded as ours are */
+        Py_XSETREF(message->codec, Py_NewRef(self->codec ? self->codec : Py_None));
+    }
+    message->requeued = true;
     Py_RETURN_NONE;
 }
 

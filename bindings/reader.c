@@ -13,6 +13,8 @@
 #define PREFETCH_BYTES 512u
 #define STEPS_MAX 16384u /* filtered in a row, some milliseconds, before the caller may look at signals */
 
+static const char retry_prefix[] = "%RETRY%";
+
 /* ---- life ------------------------------------------------------------------------------------------ */
 void shmq_reader_init(struct shmq_reader *reader, struct shmq_store *store)
 {
@@ -156,6 +158,19 @@ enum shmq_status shmq_unit_check(const struct shmq_mapping *mapping, const struc
     return same ? SHMQ_OK : SHMQ_CORRUPT;
 }
 
+void shmq_view_show_origin(struct shmq_view *view)
+{
+    size_t bytes = 0, prefix_bytes = sizeof retry_prefix - 1;
+    if (view->topic_bytes <= prefix_bytes || memcmp(view->topic, retry_prefix, prefix_bytes) != 0) {
+        return;
+    }
+    const char *origin = shmq_property_find(view->properties, view->properties_bytes, "RETRY_TOPIC", 11, &bytes);
+    if (origin && bytes && bytes <= SHMQ_TOPIC_BYTES_MAX) {
+        view->topic = origin;
+        view->topic_bytes = (uint32_t)bytes;
+    }
+}
+
 /* Records of one queue lie apart in the log, so the processor does not guess the next one. Telling it took reading a
  * backlog of 256-byte bodies from 155 to 90 ns a message: header and tail for decoding, some lines between for the
  * body. */
@@ -183,6 +198,9 @@ record_prefetch(const struct shmq_cursor *cursor, const struct shmq_mapping *map
 static uint32_t run_unwanted(const struct shmq_reader *reader, const struct shmq_cursor *cursor)
 {
     uint32_t at = cursor->unit_at;
+    if (shmq_cursor_retries(cursor)) {
+        return 0;
+    }
     while (reader->tag_count && at < cursor->unit_count && !hash_wanted(reader, cursor->units[at].tag_hash)) {
         at++;
     }
@@ -231,9 +249,13 @@ static enum shmq_status cursor_deliver(struct shmq_reader *reader, struct shmq_c
     out->record_bytes = unit->record_bytes;
     cursor->unit_at++;
     cursor->next++;
-    if (status != SHMQ_OK || !wanted(reader, &out->view)) {
+    if (status != SHMQ_OK || (!shmq_cursor_retries(cursor) && !wanted(reader, &out->view))) {
         shmq_cursor_skip(cursor, offset, 1);
         return status != SHMQ_OK ? SHMQ_CORRUPT : SHMQ_EMPTY;
+    }
+    if (shmq_cursor_retries(cursor)) {
+        shmq_view_show_origin(&out->view);
+        out->view.queue_id = cursor->queue_id;
     }
     out->mapping = mapping;
     out->cursor = reader->turn;

@@ -21,6 +21,9 @@
 #include "shmq.h"
 
 #define SHMQ_READER_UNITS 64u
+/* Queue ids from here on are those of a group's retry topic: nothing is filtered out there, and a message shows the topic
+ * it was sent to, and this id, so that it is not taken for one of that topic's own queue. */
+#define SHMQ_RETRY_QUEUE_BASE (UINT32_C(1) << 30)
 #define SHMQ_WINDOW_BITS_MAX (UINT64_C(1) << 26) /* 8 MiB: 67 million messages behind one nobody acknowledges */
 
 struct shmq_cursor {
@@ -77,6 +80,12 @@ enum shmq_status shmq_reader_tag_add(struct shmq_reader *reader, const char *tag
 enum shmq_status shmq_reader_assign(struct shmq_reader *reader, uint32_t queue, uint32_t queue_id, uint64_t offset,
                                     uint32_t slot, void *context, void **context_old);
 struct shmq_cursor *shmq_reader_find(struct shmq_reader *reader, uint32_t queue); /* NULL: not assigned */
+static inline bool shmq_cursor_retries(const struct shmq_cursor *cursor)
+{
+    return cursor->queue_id >= SHMQ_RETRY_QUEUE_BASE;
+}
+/* Let a message that was kept in a retry topic show the topic it was sent to. */
+void shmq_view_show_origin(struct shmq_view *view);
 void shmq_reader_revoke(struct shmq_reader *reader, struct shmq_cursor *cursor);
 void shmq_reader_seek(struct shmq_reader *reader, struct shmq_cursor *cursor, uint64_t offset);
 /* SHMQ_EMPTY: nothing visible. SHMQ_WOULD_BLOCK: many were filtered out, call again. SHMQ_CORRUPT: *out says where, and it

@@ -297,6 +297,8 @@ struct shmq_io {
     uint64_t (*monotonic_ns)(void);
 };
 extern const struct shmq_io shmq_io_posix;
+/* Move the wall clock of this process ahead of the host's, for tests; what is stamped after it comes from then. */
+void shmq_wall_advance(uint64_t milliseconds);
 
 /* ---- CRC-32 (the IEEE polynomial RocketMQ uses), crc.c ---------------------------------------------- */
 /* `raw` forms keep the register: no initial or final inversion, so they are linear over XOR. */

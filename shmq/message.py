@@ -24,6 +24,7 @@ QUEUES_MAX = 1024  # of one topic; bounds what one administration request can ma
 
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
+DEAD_LETTER_REASON = "SHMQ_REASON"  # property of a dead letter: in words, where our own client gave the message up
 
 # Retry flags of POP: in the topic itself, in %RETRY%group_topic, or in %RETRY%group+topic, which is never made here.
 POP_NORMAL, POP_RETRY, _POP_RETRY_V2 = "0", "1", "2"

@@ -77,7 +77,7 @@ class Broker:
         self.directory = Path(tempfile.mkdtemp(prefix="shmq-test-"))
         self._timeout = timeout
         is_small = settings.pop("small", True)
-        network = {"tcp": tcp, "listen": "127.0.0.1:0", "nameserver_listen": "127.0.0.1:0"}
+        network = {"movable_clock": True, "tcp": tcp, "listen": "127.0.0.1:0", "nameserver_listen": "127.0.0.1:0"}
         self._settings = {**network, **(SMALL if is_small else {}), **settings}
         self._process: subprocess.Popen[bytes] | None = None
         self._observer: Connection | None = None
@@ -223,11 +223,15 @@ class Broker:
 
     # -- doing harm
     def advance(self, seconds: float) -> None:
-        """Move the redelivery clock of every connection of this process to this broker.
+        """Move the clocks ahead by which things come later: the broker's, and those of this process' connections.
 
-        Delays of `nack` and `Retry`, invisible times and the client's own intervals pass at once. Other processes,
-        waits inside a `receive`, store timestamps and the broker itself are not moved.
+        Delays of messages, of `nack` and `Retry`, invisible times and the client's own intervals pass at once, and what
+        the broker stores from then on says so. Other processes and waits inside a `receive` are not moved.
         """
+        from shmq.protocol.codes import Request
+
+        control = self._watch()._local().control
+        control.request(Request.ADVANCE_CLOCK, {"milliseconds": str(round(seconds * 1000))})
         for connection in self._local():
             connection._clock.advance(seconds)
             connection._coordinator.clock_moved()

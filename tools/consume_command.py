@@ -13,7 +13,6 @@ Invariants:
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +30,7 @@ from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.exit_code import ExitCode
 from shmq.tools.interrupt import interrupt_deferred
 from shmq.tools.memory import open_memory
+from shmq.tools.message_environment import environment_of
 from shmq.tools.message_source import BATCH, Following, History, Membership, Source, last_count, starts_of
 from shmq.tools.message_text import (
     ReadMessage,
@@ -106,16 +106,7 @@ class Delivery:
         return self.count > 0
 
     def _execute(self, command: str, message: Message, source: Source) -> None:
-        variables = {
-            "SHMQ_TOPIC": message.topic,
-            "SHMQ_QUEUE": str(message.queue_id),
-            "SHMQ_OFFSET": str(message.offset),
-            "SHMQ_KEY": message.key or "",
-            "SHMQ_TAG": message.tag or "",
-            "SHMQ_MESSAGE_ID": message.message_id,
-            "SHMQ_ATTEMPT": str(message.attempt),
-        }
-        result = subprocess.run(command, shell=True, input=message.body, env={**os.environ, **variables}, check=False)
+        result = subprocess.run(command, shell=True, input=message.body, env=environment_of(message), check=False)
         if result.returncode == 0:
             source.settle([message])
             return

@@ -5,6 +5,7 @@ Owns the step from `KeyIndex` to the files. It does not know requests.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from shmq.daemon.broker.log import Found
@@ -20,9 +21,9 @@ class StoreIndex:
     def __init__(self, store: Store, access: Access) -> None:
         self._reader = IndexReader(IndexFiles(StoreLayout(Path(store.head["store_path"]), access)))
 
-    def find(self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int) -> Found:
-        answer = self._reader.find(topic, key, begin_ms=begin_ms, end_ms=end_ms, count=count)
-        return Found(answer.positions, answer.last_ms, answer.last_position)
+    def search(self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int) -> Iterator[Found | None]:
+        for answer in self._reader.search(topic, key, begin_ms=begin_ms, end_ms=end_ms, count=count):
+            yield None if answer is None else Found(answer.positions, answer.last_ms, answer.last_position)
 
     def close(self) -> None:
         """Let go of the files."""

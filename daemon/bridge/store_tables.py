@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import struct
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -19,7 +18,7 @@ from shmq.daemon.bridge.semaphore import prepare_semaphore
 from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic, Unit
 from shmq.errors import ShmqError, StoreError
 from shmq.shm.access import Access
-from shmq.shm.core import Store, process_start
+from shmq.shm.core import Store, process_start, wall_advance, wall_ms
 from shmq.shm.instance import Instance
 
 _CLIENT_FREE = 0  # enum shmq_client_state
@@ -48,7 +47,10 @@ class StoreTables:
 
     @property
     def clock_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return wall_ms()
+
+    def advance_clock(self, milliseconds: int) -> None:
+        wall_advance(milliseconds)
 
     def topic(self, name: str) -> Topic | None:
         # Read before the topic: a change in between makes what is kept too new, never too old.
@@ -140,6 +142,12 @@ class StoreTables:
 
     def offset_owned(self, slot: int) -> bool:
         return self._store.offset_owner(slot) >= 0
+
+    def offset_owner(self, slot: int) -> int:
+        return self._store.offset_owner(slot)
+
+    def received(self) -> Mapping[int, int]:
+        return {slot: received for slot, state, _, _, _, received, *_ in self._store.clients() if state != _CLIENT_FREE}
 
     def queue_bounds(self, queue: int) -> QueueBounds:
         offset_min, offset_max, *_ = self._store.queue(queue)

@@ -10,7 +10,7 @@ Invariants every implementation keeps:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
@@ -95,10 +95,11 @@ class Found(NamedTuple):
 class KeyIndex(Protocol):
     """The index of messages by their keys."""
 
-    def find(self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int) -> Found:
-        """Return the newest records of a topic that may have a key, stored within a time (whole seconds).
+    def search(self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int) -> Iterator[Found | None]:
+        """Yield in the end the newest records of a topic that may have a key, stored within a time (whole seconds).
 
-        Keys are found by a hash: the records have to be looked at.
+        None before it is a place to pause at, every tenth of a millisecond or so. Keys are found by a hash: the records
+        have to be looked at.
         """
 
 

@@ -12,7 +12,7 @@ from shmq.daemon.broker.requests import Answer, Call, Handler
 from shmq.daemon.broker.selection import TAG, select
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
-from shmq.errors import ProtocolError, RemoteError, UsageError
+from shmq.errors import ProtocolError, RemoteError, SegmentFull, UsageError
 from shmq.message import TOPIC_BYTES_MAX, check_topic, retry_topic
 from shmq.protocol.body import ClientConfig, ConsumerData, ConsumerList, decode_body, encode_body
 from shmq.protocol.codes import Request, Response
@@ -32,6 +32,7 @@ class Membership:
         self._registry = registry
         self._groups = groups
         self._settings = settings
+        self._without_retries: set[str] = set()
 
     def handlers(self) -> dict[int, Handler]:
         """Return what is served here, by request code."""
@@ -55,23 +56,37 @@ class Membership:
         origin = Origin(connection.connection_id, connection.is_local, call.command.language, call.command.version)
         # The tables may refuse for want of room, so they come before the member is registered.
         self._registry.check(origin, beat, call.now_ms)
+        reports: list[str] = []
         for data in beat.consumerDataSet:
             self._tables.group_put(data.groupName)
             if not connection.is_local or _wants_retry_topic(data) or self._is_shown(data):
-                self._make_retry_topic(data)
+                reports += self._make_retry_topic(data)
         change = self._registry.heartbeat(origin, beat, call.now_ms)
-        return Answer(changed_groups=change.groups, reports=change.reports)
+        return Answer(changed_groups=change.groups, reports=[*reports, *change.reports])
 
     def _is_shown(self, data: ConsumerData) -> bool:
         """RocketMQ's tools find the brokers of a group, local or not, by the route of its retry topic."""
         return self._settings.serves_tcp and len(retry_topic(data.groupName)) <= TOPIC_BYTES_MAX
 
-    def _make_retry_topic(self, data: ConsumerData) -> None:
+    def _make_retry_topic(self, data: ConsumerData) -> list[str]:
+        """Make it if need be; return what to report when there is no room, once for each group.
+
+        Consuming goes on without: who gives a message back is told then.
+        """
         name = check_topic(retry_topic(data.groupName))
         queues = self._groups.of(data.groupName).retryQueueNums
-        if self._tables.topic(name) is None and queues > 0:
-            flags = _UNIT_RETRY_FLAG if data.unitMode else 0
+        if self._tables.topic(name) is not None or queues <= 0:
+            self._without_retries.discard(data.groupName)
+            return []
+        flags = _UNIT_RETRY_FLAG if data.unitMode else 0
+        try:
             self._tables.topic_put(name, read_queues=queues, write_queues=queues, perm=_RETRY_PERM, flags=flags, kind=0)
+        except SegmentFull as error:
+            if data.groupName in self._without_retries:
+                return []
+            self._without_retries.add(data.groupName)
+            return [f'group "{data.groupName}" consumes without retries: {name} cannot be made: {error}']
+        return []
 
     def _unregister(self, call: Call) -> Answer:
         change = self._registry.unregister(

@@ -16,6 +16,7 @@ import msgspec
 
 from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
 from shmq.daemon.broker.group_settings import GroupSettings
+from shmq.daemon.broker.remote_commit import commit_of_remote
 from shmq.daemon.broker.requests import Answer, Call, Handler
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
@@ -89,7 +90,10 @@ class OffsetRequests:
         queue = self._queue(call)
         queue_offset = number_of(call.ext, "commitOffset")
         group = self._tables.group_put(check_group(text_of(call.ext, "consumerGroup")))
-        self._tables.set_committed(self._tables.offset_put(group, queue), queue_offset)
+        if call.connection.is_local:
+            self._tables.set_committed(self._tables.offset_put(group, queue), queue_offset)
+        else:
+            commit_of_remote(self._tables, group, queue, queue_offset)
         return Answer()
 
     def _search(self, call: Call) -> Answer:

@@ -20,12 +20,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from shmq.daemon.broker.checkpoints import Checkpoint
+from shmq.daemon.broker.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.pop_state import PopState
 from shmq.daemon.broker.property_text import property_of, with_properties
-from shmq.daemon.broker.send_back import ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from shmq.daemon.broker.send_back import RETRY_TOPIC
 from shmq.daemon.broker.stored_record import StoredRecord, records_of
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.broker.topic_creation import ensure_topic
@@ -57,6 +58,7 @@ class Revival:
         arrived: Callable[[Sequence[int], int], Sequence[Effect]],
     ) -> None:
         self._tables = tables
+        self._dead_letters = DeadLetters(tables, log)
         self._log = log
         self._groups = groups
         self._state = state
@@ -125,7 +127,9 @@ class Revival:
         topic = ensure_topic(self._tables, target, queues=1)
         queue = topic.queues[0]
         mark = f"{pop_retry_flag(name)} {record.queue_id} {record.queue_offset} {found.key.pop_ms}"
-        if not found.is_inherited or mark not in self._copies_in(topic):
+        if is_dead:
+            self._dead_letters.bury(topic, _copy_of(record, found, mark))
+        elif not found.is_inherited or mark not in self._copies_in(topic):
             self._log.append(topic, 0, _copy_of(record, found, mark))
         return queue
 

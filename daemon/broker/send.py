@@ -16,6 +16,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from shmq.daemon.broker.dead_letters import DeadLetters
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.flush_wait import FlushWait
 from shmq.daemon.broker.group_settings import GroupSettings
@@ -92,6 +93,7 @@ class Sending(Part):
         self._groups = groups
         self._settings = settings
         self._arrived = arrived
+        self._dead_letters = DeadLetters(tables, log)
         self._levels = DelayLevels(settings.delay_levels)
         self._cluster = cluster_text(settings.cluster)
         self._flush_wait = FlushWait(timeout_ms=settings.flush_timeout_ms)
@@ -231,7 +233,8 @@ class Sending(Part):
             header.reconsume_times,
         )
         asked = target.queue_id
-        if self._given_up(call, header, target):
+        has_given_up = self._given_up(call, header, target)
+        if has_given_up:
             record.properties = with_properties(record.properties, {DELAY: "0"})
             asked = target.queue_id
         self._check_size(len(record.body), len(properties))
@@ -248,7 +251,8 @@ class Sending(Part):
             handle = recall_handle(route, topic.name, self._settings.broker_name)
             topic = waiting_topic(route, self._tables, self._levels) or topic
             queue_id, record = route.queue_id, route.record
-        stored = self._log.append(topic, queue_id, record)
+        buried = self._dead_letters.bury(topic, record) if has_given_up else None
+        stored = buried or self._log.append(topic, queue_id, record)
         return self._stored(call, topic.queues[queue_id], asked, [stored], waits=waits, handle=handle)
 
     def _send_batch(self, call: Call, header: SendHeader, target: _Target) -> Answer | None:

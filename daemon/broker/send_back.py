@@ -12,6 +12,10 @@ failed, nor when a retry is due.
 The copy keeps body, flag, sysFlag, birth and properties; it has one try more, remembers its first topic (RETRY_TOPIC)
 and its first id (ORIGIN_MESSAGE_ID), and nobody waits for the disk for it (WAIT=false). As in RocketMQ 4.9.
 What is stored is counted as SNDBCK_PUT_NUMS[first topic@group].
+
+Our own clients say two things more: `attempt`, when they delivered a message several times before they gave it back,
+so that its tries go on from there; and `reason`, which a dead letter keeps as SHMQ_REASON. Local members of a group may
+read different topics; a retry topic belongs to all of them, so while they do, they keep what they would give back.
 """
 
 from __future__ import annotations
@@ -19,9 +23,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
+from shmq.daemon.broker.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.group_settings import GroupSettings
+from shmq.daemon.broker.groups import GroupRegistry
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.property_text import property_of, with_properties
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
@@ -30,13 +36,12 @@ from shmq.daemon.broker.statistics import Statistics
 from shmq.daemon.broker.stored_record import StoredRecord, stored_record
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.delay_levels import DELAY, DelayLevels
-from shmq.errors import InvalidName, ShmqError
-from shmq.message import check_group, dead_letter_topic, retry_topic
+from shmq.errors import ConsumeError, InvalidName, ShmqError
+from shmq.message import DEAD_LETTER_REASON, check_group, dead_letter_topic, retry_topic
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.message_id import message_id_text
 
 RETRY_TOPIC = "RETRY_TOPIC"
-ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 SENT_BACK = "SNDBCK_PUT_NUMS"
 
 _FIRST_RETRY_LEVEL = 3
@@ -46,6 +51,8 @@ _PERM_READ_WRITE = 6
 _UNIT_RETRY_FLAG = 2
 _V3_4_9 = 121  # from here on a client says itself after how many tries it gives up
 _IPV6_FLAGS = 16 | 32  # the log sets them by the hosts it stores
+_REASON_CHARACTERS_MAX = 500
+_SEPARATORS = str.maketrans({"\x01": " ", "\x02": " "})
 _ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
@@ -68,6 +75,7 @@ class SendBack(Part):
         tables: Tables,
         log: Log,
         groups: GroupSettings,
+        registry: GroupRegistry,
         levels: DelayLevels,
         statistics: Statistics,
         *,
@@ -76,6 +84,8 @@ class SendBack(Part):
         self._tables = tables
         self._log = log
         self._groups = groups
+        self._registry = registry
+        self._dead_letters = DeadLetters(tables, log)
         self._levels = levels
         self._statistics = statistics
         self._arrived = arrived
@@ -99,18 +109,26 @@ class SendBack(Part):
         settings = self._groups.of(group)
         if settings.retryQueueNums <= 0:
             return Answer()  # the group wants no retries
-        flags = _UNIT_RETRY_FLAG if flag_of(ext, "unitMode") else 0
-        topic = self._topic(retry_topic(group), settings.retryQueueNums, flags)
-        queue_id = self._random.randrange(min(settings.retryQueueNums, len(topic.queues)))
+        name = retry_topic(group)
+        is_new = self._tables.topic(name) is None
+        topic = self._topic(name, settings.retryQueueNums, _UNIT_RETRY_FLAG if flag_of(ext, "unitMode") else 0)
         record = self._record(position)
+        tries = record.reconsume_times
+        if "attempt" in ext:
+            tries = max(tries, number_of(ext, "attempt", most=INT32_MAX) - 1)
         most = settings.retryMaxTimes
         if call.command.version >= _V3_4_9:
             most = number_of(ext, "maxReconsumeTimes", least=-INT32_MAX, most=INT32_MAX, default=most)
-        if record.reconsume_times >= most or delay_level < 0:
-            topic, queue_id, level = self._topic(dead_letter_topic(group), _DEAD_LETTER_QUEUES, 0), 0, 0
+        if tries >= most or delay_level < 0:
+            answer = self._bury(call, group, record, tries)
         else:
-            level = delay_level or _FIRST_RETRY_LEVEL + record.reconsume_times
-        answer = self._store(call, _copy_of(record, level), topic, queue_id)
+            if call.connection.is_local:
+                self._refuse_different_topics(group)
+            copy = _copy_of(record, delay_level or _FIRST_RETRY_LEVEL + tries, tries)
+            queue_id = self._random.randrange(min(settings.retryQueueNums, len(topic.queues)))
+            answer = self._store(call, copy, topic, queue_id)
+        if is_new:
+            answer.changed_groups = [group]  # its members share the queues of this topic, too
         first_topic = property_of(record.properties, RETRY_TOPIC) or record.topic
         self._statistics.add(SENT_BACK, f"{first_topic}@{group}", 1, call.now_ms)
         return answer
@@ -146,6 +164,27 @@ class SendBack(Part):
             raise _Refusal(Response.SYSTEM_ERROR, f"look message by offset failed, {position}")
         return record
 
+    def _refuse_different_topics(self, group: str) -> None:
+        found = self._registry.consumer_group(group)
+        if found is not None and len({frozenset(member.subscription) for member in found.members.values()}) > 1:
+            raise ConsumeError(
+                f'the members of group "{group}" read different topics, so no retry topic can serve them all',
+                hint="this member delivers the message again by itself",
+            )
+
+    def _bury(self, call: Call, group: str, record: StoredRecord, tries: int) -> Answer:
+        topic = self._topic(dead_letter_topic(group), _DEAD_LETTER_QUEUES, 0)
+        copy = _copy_of(record, 0, tries)
+        if "reason" in call.ext:
+            reason = call.ext["reason"].translate(_SEPARATORS)[:_REASON_CHARACTERS_MAX]
+            reason = reason or f"not consumed in {tries + 1} attempts"
+            copy.properties = with_properties(copy.properties, {DEAD_LETTER_REASON: reason})
+        try:
+            self._dead_letters.bury(topic, copy)
+        except ShmqError as error:
+            raise _Refusal(Response.SYSTEM_ERROR, str(error)) from error
+        return Answer(effects=self._arrived((topic.queues[0],), call.now_ms))
+
     def _store(self, call: Call, copy: NewRecord, topic: Topic, queue_id: int) -> Answer:
         route = route_of(copy, topic.name, queue_id, self._levels)
         if route.is_delayed:
@@ -157,7 +196,7 @@ class SendBack(Part):
         return Answer(effects=self._arrived((topic.queues[route.queue_id],), call.now_ms))
 
 
-def _copy_of(record: StoredRecord, level: int) -> NewRecord:
+def _copy_of(record: StoredRecord, level: int, tries: int) -> NewRecord:
     properties = record.properties
     message_id = message_id_text(record.store_host, record.log_position)
     changes = {
@@ -173,5 +212,5 @@ def _copy_of(record: StoredRecord, level: int) -> NewRecord:
         sys_flag=record.sys_flag & ~_IPV6_FLAGS,
         born_ms=record.born_ms,
         born_host=record.born_host,
-        reconsume_times=record.reconsume_times + 1,
+        reconsume_times=tries + 1,
     )

@@ -35,6 +35,7 @@ class BrokerSettings:
     delay_levels: str = DEFAULT_DELAY_LEVELS  # RocketMQ's messageDelayLevel
     timer_max_delay_seconds: int = MAX_DELAY_SECONDS  # RocketMQ's timerMaxDelaySec
     retention_hours: int = 72
+    movable_clock: bool = False  # for tests
     uses_tls: bool = False
     serves_tcp: bool = False  # RocketMQ's own topics exist then
     advertised: Address | None = None  # what message ids say; None says what the client reached

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from shmq.daemon.broker.effects import Effect, Notify
 from shmq.daemon.broker.fields import number_of
 from shmq.daemon.broker.groups import GroupRegistry, Member
@@ -31,32 +29,11 @@ from shmq.delay_levels import DelayLevels
 from shmq.errors import RemoteError
 from shmq.message import check_group
 from shmq.protocol import transaction
+from shmq.protocol.body import encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import oneway
+from shmq.protocol.open_transactions import OpenTransaction, OpenTransactions
 from shmq.shm.core import record_encode
-
-
-class OpenTransaction(msgspec.Struct):
-    """One open transaction as TRANSACTIONS tells it; the offset and the position are those of its half now."""
-
-    topic: str
-    queue_id: int
-    group: str
-    key: str
-    message_id: str
-    offset: int
-    log_position: int
-    store_ms: int
-    checks: int
-    body_bytes: int
-    local: bool
-
-
-class OpenTransactions(msgspec.Struct):
-    """Body of the answer to TRANSACTIONS: the oldest, and how many there are."""
-
-    count: int
-    transactions: list[OpenTransaction]
 
 
 class TransactionCheck(Part):
@@ -89,7 +66,9 @@ class TransactionCheck(Part):
             for _, member in sorted(self._registry.producers().get(group, {}).items())
             if not member.origin.is_local or group in self._answering.get(member.origin.connection_id, ())
         ]
-        return [self._notice(members[(half.queue_offset + checks) % len(members)], half)] if members else []
+        # The half's own offset moves with each check: added to the count it would find every second member only.
+        turn = number_in(half, transaction.FIRST_HALF, half.queue_offset) + checks
+        return [self._notice(members[turn % len(members)], half)] if members else []
 
     def _notice(self, member: Member, half: StoredRecord) -> Notify:
         advertised = self._settings.advertised
@@ -140,7 +119,7 @@ class TransactionCheck(Part):
             _shown(record, service.checks_of(record.queue_offset))
             for record in service.listed(self._settings.list_entries_max)
         ]
-        return Answer(body=msgspec.json.encode(OpenTransactions(len(service.halves.open), found)))
+        return Answer(body=encode_body(OpenTransactions(len(service.halves.open), found)))
 
     def _check(self, call: Call) -> Answer:
         """Ask about one transaction now, whenever it was due."""

@@ -31,6 +31,7 @@ from shmq.client.connection import Decode
 from shmq.client.consumer import Model
 from shmq.client.position import PositionLike
 from shmq.client.remote.place import RemotePlace
+from shmq.client.selecting import QueueSelector
 from shmq.client.spec import consumer_spec
 from shmq.client.transport import locate
 from shmq.errors import UsageError
@@ -193,11 +194,24 @@ class Connection(Face[SyncConnection]):
         return decorate
 
     # -- making things
-    def producer(self, *, group: str | None = None, timeout: float | None = None) -> Producer:
-        """Return a producer with a timeout of its own, and `send_nowait`."""
+    def producer(
+        self,
+        *,
+        group: str | None = None,
+        timeout: float | None = None,
+        compression: str | None = None,
+        queue_selector: QueueSelector | None = None,
+    ) -> Producer:
+        """Return a producer with a timeout of its own, and `send_nowait`; see `shmq.Connection.producer`."""
 
         async def make() -> Any:
-            return await offload((await self._open()).producer, group=group, timeout=timeout)
+            return await offload(
+                (await self._open()).producer,
+                group=group,
+                timeout=timeout,
+                compression=compression,
+                queue_selector=queue_selector,
+            )
 
         return Producer(group, self._timeout if timeout is None else timeout, self._link, make)
 
@@ -211,7 +225,7 @@ class Connection(Face[SyncConnection]):
         auto_ack: bool = False,
         model: Model = "clustering",
         start: PositionLike | None = None,
-        attempts_max: int = options.ATTEMPTS_MAX,
+        attempts_max: int | None = None,
         codec: Decode | None = None,
     ) -> Subscription:
         """Return an async iterable of messages; arguments as for `shmq.Connection.subscribe`."""
@@ -238,7 +252,7 @@ class Connection(Face[SyncConnection]):
         where: str | None = None,
         invisible: float = options.INVISIBLE,
         start: PositionLike | None = None,
-        attempts_max: int = options.ATTEMPTS_MAX,
+        attempts_max: int | None = None,
         codec: Decode | None = None,
     ) -> SimpleConsumer:
         """Return a consumer that takes batches and hides each message for `invisible` seconds."""
@@ -315,7 +329,7 @@ class Connection(Face[SyncConnection]):
         threads: int = 1,
         ordered: bool = False,
         start: PositionLike | None = None,
-        attempts_max: int = options.ATTEMPTS_MAX,
+        attempts_max: int | None = None,
         codec: Decode | None = None,
     ) -> Callable[[FunctionT], FunctionT]:
         """Decorate a coroutine function that is called with each message once `run()` or `start()` was awaited.

@@ -88,6 +88,9 @@ class Sending:
         self._sender = sender
         self._link = link
         self._timeout = timeout
+        # Traced, packed or sent to a chosen queue: another one than the core decides.
+        shapes = (getattr(sender, name, None) for name in ("_selector", "_compression"))
+        self._is_shaped = link._tracer is not None or any(shape is not None for shape in shapes)
         self._session: Session | None = None
         self._fast: CoreProducer | None = None
         self._known: set[str] = set()
@@ -159,8 +162,8 @@ class Sending:
     def _fast_for(self, topic: str) -> CoreProducer | None:
         """A producer that never waits, once the topic is known: looking it up may ask the broker."""
         session = self._link._session
-        if self._link._tracer is not None:
-            return None  # traced sends have a frame of their own
+        if self._is_shaped:
+            return None
         if session is None or topic not in self._known or not isinstance(session, Session):
             return None
         if session is not self._session:

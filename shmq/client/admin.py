@@ -9,11 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from shmq.client.dead_letter import REASON, application_properties
 from shmq.client.group import Group, Groups
 from shmq.client.health import Health, examine
 from shmq.errors import UsageError
-from shmq.message import check_group, check_topic, dead_letter_topic, is_broker_topic
+from shmq.message import (
+    DEAD_LETTER_REASON,
+    RESERVED_PROPERTIES,
+    check_group,
+    check_topic,
+    dead_letter_topic,
+    is_broker_topic,
+)
 
 if TYPE_CHECKING:
     from shmq.client.connection import Connection
@@ -79,7 +85,7 @@ class DeadLetter:
     @property
     def reason(self) -> str:
         """Why it was given up."""
-        return self.message.properties.get(REASON, "")
+        return self.message.properties.get(DEAD_LETTER_REASON, "")
 
     @property
     def origin_topic(self) -> str:
@@ -106,7 +112,7 @@ class DeadLetter:
             self.message.body,
             tag=self.message.tag,
             keys=self.message.keys or None,
-            properties=application_properties(self.message) or None,
+            properties=_application_properties(self.message) or None,
             message_group=self.message.message_group,
             flag=self.message.flag,
         )
@@ -186,6 +192,12 @@ class Admin:
 
     def __repr__(self) -> str:
         return f"<shmq.Admin of {self._connection.url}>"
+
+
+def _application_properties(message: Message) -> dict[str, str]:
+    """Return the properties the sender chose, without those of RocketMQ and of the burial."""
+    kept = message.properties.items()
+    return {name: text for name, text in kept if name not in RESERVED_PROPERTIES and name != DEAD_LETTER_REASON}
 
 
 def _topic_info(store: Store, entry: dict[str, Any]) -> TopicInfo:

@@ -6,17 +6,19 @@ It does not know how a connection lives (link does), nor what happens inside the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.client import options
 from shmq.client.consumer import Model
-from shmq.client.link import Link
 from shmq.client.position import PositionLike, parse_position
 from shmq.client.producer import Producer
 from shmq.client.pull import PullConsumer
+from shmq.client.remote.place import COMPRESSIONS
 from shmq.client.replier import replying
+from shmq.client.requester import Requester
+from shmq.client.selecting import QueueSelector, check_selector
 from shmq.client.simple import SimpleConsumer, check_invisible
 from shmq.client.spec import consumer_spec
 from shmq.client.subscription import Subscription
@@ -58,23 +60,42 @@ def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT,
     return Connection(locate(url), timeout=timeout, trace=trace)
 
 
-class Connection(Link):
+class Connection(Requester):
     """Everything a process does with one broker. Made by `shmq.connect()`; any thread may use it."""
 
     __slots__ = ()
 
     # -- making things
-    def producer(self, *, group: str | None = None, timeout: float | None = None) -> Producer:
+    def producer(
+        self,
+        *,
+        group: str | None = None,
+        timeout: float | None = None,
+        compression: str | None = None,
+        queue_selector: QueueSelector | None = None,
+    ) -> Producer:
         """Return a producer with a timeout of its own, and `send_nowait`.
 
         Args:
             group: the producer group, as RocketMQ shows it.
             timeout: seconds of one send; None takes the connection's.
+            compression: "zlib", "lz4", "zstd" or "none" for bodies of more than 4 KiB; None takes the URL's over TCP,
+                and packs nothing in shared memory.
+            queue_selector: "round_robin", "key", "least_latency", or a function (see shmq.client.selecting).
         """
+        check_selector(queue_selector)
+        if compression is not None and compression not in COMPRESSIONS:
+            raise UsageError(f"compression={compression!r} does not exist", hint=f"one of {', '.join(COMPRESSIONS)}")
         session = self._live()
         if group is not None:
             check_group(group)
-        producer = Producer(self, group=group, timeout=self._timeout if timeout is None else timeout)
+        producer = Producer(
+            self,
+            group=group,
+            timeout=self._timeout if timeout is None else timeout,
+            compression=compression,
+            queue_selector=queue_selector,
+        )
         producer._attach(session)
         with self._lock:
             self._producers.add(producer)
@@ -93,7 +114,7 @@ class Connection(Link):
         auto_ack: bool = False,
         model: Model = "clustering",
         start: PositionLike | None = None,
-        attempts_max: int = options.ATTEMPTS_MAX,
+        attempts_max: int | None = None,
         codec: Decode | None = None,
     ) -> Subscription:
         """Return an iterable of messages.
@@ -106,7 +127,8 @@ class Connection(Link):
             model: "broadcasting" gives every member every message, and keeps no offsets.
             start: where a group begins that never committed anything on this topic: "first" (default), "last", "-2h",
                 a time. A broadcast consumer begins at "last" by default.
-            attempts_max: deliveries before a message goes to the dead-letter topic.
+            attempts_max: deliveries before a message goes to the dead-letter topic; None takes the group's setting,
+                which is one and 16 retries.
             codec: bytes to the message's `value`.
 
         Raises:
@@ -128,7 +150,7 @@ class Connection(Link):
         where: str | None = None,
         invisible: float = options.INVISIBLE,
         start: PositionLike | None = None,
-        attempts_max: int = options.ATTEMPTS_MAX,
+        attempts_max: int | None = None,
         codec: Decode | None = None,
     ) -> SimpleConsumer:
         """Return a consumer that takes batches and hides each message for `invisible` seconds."""
@@ -224,7 +246,7 @@ class Connection(Link):
         threads: int = 1,
         ordered: bool = False,
         start: PositionLike | None = None,
-        attempts_max: int = options.ATTEMPTS_MAX,
+        attempts_max: int | None = None,
         codec: Decode | None = None,
     ) -> Callable[[FunctionT], FunctionT]:
         """Decorate a function that is called with each message once `run()` or `start()` was called.
@@ -251,40 +273,6 @@ class Connection(Link):
         return decorate
 
     # -- requests and replies
-    def request(
-        self,
-        topic: str,
-        body: Any,
-        *,
-        timeout: float | None = None,
-        tag: str | None = None,
-        key: str | None = None,
-        keys: Iterable[str] | None = None,
-        properties: Mapping[str, str] | None = None,
-        message_group: str | None = None,
-        queue_id: int | None = None,
-    ) -> Message:
-        """Send a message that somebody is to answer, and return the answer.
-
-        Args:
-            timeout: seconds for both ways; None takes the connection's.
-
-        Raises:
-            RequestTimeout: no reply in time; the request may have been handled all the same.
-            TopicNotFound and the other errors of `send`: nothing was sent.
-        """
-        return self._live().requests.request(
-            topic,
-            body,
-            self._timeout if timeout is None else timeout,
-            tag=tag,
-            key=key,
-            keys=keys,
-            properties=properties,
-            message_group=message_group,
-            queue_id=queue_id,
-        )
-
     def replier(
         self,
         topic: str,
@@ -317,20 +305,9 @@ class Connection(Link):
         It gets the message and returns shmq.COMMIT, shmq.ROLLBACK, or shmq.UNKNOWN to be asked again. It is called on
         a thread of its own, at any time from here on, also for transactions of other members of the group.
         """
-        from shmq.client.transaction import Checkers
+        from shmq.client.transaction import answering
 
-        check_group(group)
-
-        def decorate(function: FunctionT) -> FunctionT:
-            with self._lock:
-                if self._checkers is None:
-                    self._checkers = Checkers()
-                self._checkers.add(group, function)
-            with contextlib.suppress(ConnectError):  # said again when the broker is back
-                self._register()
-            return function
-
-        return decorate
+        return answering(self, check_group(group))
 
     # -- listeners
     def run(self, timeout: float = options.CLOSE_TIMEOUT) -> None:

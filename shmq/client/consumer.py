@@ -26,7 +26,8 @@ from shmq.client.assignment import AssignmentWatch
 from shmq.client.position import BEGIN, Position
 from shmq.client.returns import Returns
 from shmq.client.wanted import Wanted
-from shmq.errors import ConsumeError, UsageError
+from shmq.errors import UsageError
+from shmq.shm.core import RETRY_QUEUE_BASE
 
 if TYPE_CHECKING:
     from shmq.client.link import Link
@@ -46,7 +47,7 @@ class ConsumerSpec(NamedTuple):
     start: Position = BEGIN
     auto_ack: bool = False
     codec: Callable[[bytes], Any] | None = None
-    attempts_max: int = options.ATTEMPTS_MAX
+    attempts_max: int | None = None  # None: what the group is set to
     ordered: bool = False
     function: Callable[[Any], Any] | None = None  # the listener, for whom a broker asks to try a message
     where: str | None = None
@@ -69,6 +70,10 @@ class _Owner:
     def _nack(self, message: Message, after: float | None) -> None:
         if self.consumer is not None:
             self.consumer._returns.give_back(message, after)
+
+    def _stray(self, message: Message) -> None:
+        if self.consumer is not None:
+            self.consumer._pass_on(message)
 
     def _extend(self, message: Message, seconds: float) -> None:
         if self.consumer is not None:
@@ -98,7 +103,7 @@ class Consumer:
         self._watch = AssignmentWatch(self)
         self._returns = Returns(
             self._connection._coordinator,
-            attempts_max=self._spec.attempts_max,
+            attempts_max=self._spec.attempts_max or options.ATTEMPTS_MAX,
             deliver=self._deliver_again,
             bury=self._bury,
             hand_back=self._hand_back,
@@ -119,7 +124,8 @@ class Consumer:
     def queues(self) -> list[int]:
         """Queue ids this member reads now; they change as members come and go."""
         with self._lock:
-            return sorted(slot.queue_id for slot in self._share.held.values()) if self._share else []
+            held = self._share.held.values() if self._share else ()
+            return sorted(slot.queue_id for slot in held if slot.queue_id < RETRY_QUEUE_BASE)
 
     def lag(self) -> int:
         """Return how many messages of the queues read here are not acknowledged yet."""
@@ -331,19 +337,35 @@ class Consumer:
             reader, share = self._reader, self._share
             if reader is None or share is None:
                 return
-            if any(slot.queue_id == message.queue_id for slot in share.held.values()):
+            if not any(slot.queue_id == message.queue_id for slot in share.held.values()):
+                return
+            if message.topic == self.topic:
                 reader.requeue(message)
                 reader.wake()
+                return
+        self._pass_on(message)
 
-    def _bury(self, message: Message, reason: str) -> None:
-        if self.group is None:
-            raise ConsumeError(f"a consumer without a group has no dead-letter topic: {reason}")
-        self._connection._live().bury(message, self.group, reason)
+    def _pass_on(self, message: Message) -> None:
+        """Give a message of the retry topic to the consumer of this connection that reads the topic it was sent to.
 
-    def _hand_back(self, message: Message, after: float | None, *, bury: bool) -> bool:
-        """Let the broker deliver or bury a message, where that is its work."""
-        session = self._connection._live()
-        return session.hand_back(self._spec, message, after, bury=bury, failed=self._returns.keep)
+        Nobody else reads our part of the retry topic; without such a consumer it waits, unsettled, for one to come.
+        """
+        for other in list(self._connection._consumers):
+            if isinstance(other, Consumer) and (other.group, other.topic) == (self.group, message.topic):
+                reader = other._reader
+                if reader is not None:
+                    reader.requeue(message)
+                    reader.wake()
+                    return
+        self._returns.hold(message)
+
+    def _bury(self, message: Message, reason: str) -> bool:
+        """Let the broker bury a message; True when it settles it, too, once that is done."""
+        return self._connection._live().bury(self._spec, message, reason, failed=self._returns.keep)
+
+    def _hand_back(self, message: Message, after: float | None) -> bool:
+        """Let the broker deliver a message again, where that is its work."""
+        return self._connection._live().hand_back(self._spec, message, after, failed=self._returns.keep)
 
 
 def _cut_off(owner: _Owner | None, reader: MessageReader | None) -> None:

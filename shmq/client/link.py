@@ -163,7 +163,6 @@ class Link(Sender):
     def __repr__(self) -> str:
         return f"<shmq.{type(self).__name__} {self.url} {'closed' if self._closed else self.client_id}>"
 
-    # -- the session
     def _live(self) -> Session:
         """Return the session, opening one if there is none."""
         session = self._session
@@ -211,9 +210,11 @@ class Link(Sender):
         for producer in list(self._producers):
             producer._attach(session)
 
-    def _sender_of(self, session: Session, timeout: float, group: str | None = None) -> MessageSender:
+    def _sender_of(
+        self, session: Session, timeout: float, group: str | None = None, compression: str | None = None
+    ) -> MessageSender:
         """Return what sends for this connection or a producer of it."""
-        inner = session.sender(timeout, group=group)
+        inner = session.sender(timeout, group=group, compression=compression)
         return inner if self._tracer is None else self._tracer.traced(inner, group, session.host_of)
 
     def _refuse(self) -> None:
@@ -259,7 +260,6 @@ class Link(Sender):
         if self._session is not None:
             self.close(options.EXIT_TIMEOUT)
 
-    # -- groups
     def _add_consumer(self, consumer: ConsumerT) -> ConsumerT:
         """Register with the broker and begin to read.
 

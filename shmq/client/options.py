@@ -61,8 +61,8 @@ INVISIBLE: Final = 30.0
 INVISIBLE_MAX: Final = 43_200.0
 """RocketMQ's upper bound of an invisible time: 12 hours."""
 
-ATTEMPTS_MAX: Final = 16
-"""Deliveries before a message is moved to the dead-letter topic (RocketMQ's retryMaxTimes)."""
+ATTEMPTS_MAX: Final = 17
+"""Deliveries by one member before a message is moved to the dead-letter topic: one, and RocketMQ's 16 retries."""
 
 RETRY_DELAYS: Final = (
     10.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 420.0, 480.0, 540.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0,

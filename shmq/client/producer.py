@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from shmq.client import options
+from shmq.client.selecting import QueueSelector, selecting
 from shmq.errors import UsageError
 from shmq.timing import RecallHandle
 
@@ -184,9 +185,19 @@ class Producer(Sender):
         ...     print(future.result().offset)
     """
 
-    __slots__ = ("__weakref__", "_closed", "_connection", "_nowait", "_timeout", "group")
+    __slots__ = ("__weakref__", "_closed", "_compression", "_connection", "_nowait", "_selector", "_timeout", "group")
 
-    def __init__(self, connection: Link, *, group: str | None, timeout: float) -> None:
+    def __init__(
+        self,
+        connection: Link,
+        *,
+        group: str | None,
+        timeout: float,
+        compression: str | None = None,
+        queue_selector: QueueSelector | None = None,
+    ) -> None:
+        self._compression = compression
+        self._selector = queue_selector
         self._connection = connection
         self._timeout = timeout
         self._closed = False
@@ -296,7 +307,8 @@ class Producer(Sender):
 
     def _attach(self, session: Session) -> None:
         if not self._closed:
-            self._bind(self._connection._sender_of(session, self._timeout, self.group))
+            sender = self._connection._sender_of(session, self._timeout, self.group, self._compression)
+            self._bind(selecting(self._selector, session, sender))
 
     def _detach(self, prepare: Callable[[], None]) -> None:
         """In a forked child: call `prepare` at the first use."""

@@ -3,13 +3,14 @@
 It does not know queues or readers: it is given a way to deliver a message again and a way to bury one, and a timetable
 to run on. `Redelivery` decides who is due; this class adds the lock, the thread and the counting.
 
-    nack(after) / Retry / failed listener ──▶ waits `after` s, or RocketMQ's growing delay ──▶ delivered, attempt + 1
+    nack(after) / Retry / failed listener ──▶ the broker takes it back (hand_back); else it waits here: `after` s, or
+                                              RocketMQ's growing delay ──▶ delivered, attempt + 1
     invisible time over, nobody acked     ──▶ delivered at once, attempt + 1
     Reject, or the last attempt failed    ──▶ dead-letter topic, then acknowledged
 
 Rules:
-    (1) a message that waits is not acknowledged, so whoever takes its queue over delivers it again;
-    (2) the dead-letter copy is stored before the original is acknowledged: never lost, at worst there twice;
+    (1) a message that waits here is not acknowledged, so whoever takes its queue over delivers it again;
+    (2) the dead-letter copy is stored before the original is acknowledged: never lost;
     (3) a message that cannot be buried now is delivered again soon, and then buried again: it is not dropped.
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from shmq.client import options
 from shmq.client.coordinator import Coordinator
@@ -26,12 +27,6 @@ from shmq.errors import ShmqError, UsageError
 
 if TYPE_CHECKING:
     from shmq.shm.core import Message
-
-
-class HandBack(Protocol):
-    """Offers a message to the broker; True when it takes care of it."""
-
-    def __call__(self, message: Message, after: float | None, *, bury: bool) -> bool: ...
 
 
 class Returns:
@@ -43,8 +38,8 @@ class Returns:
         *,
         attempts_max: int,
         deliver: Callable[[Message], None],
-        bury: Callable[[Message, str], None],
-        hand_back: HandBack | None = None,
+        bury: Callable[[Message, str], bool],
+        hand_back: Callable[[Message, float | None], bool],
     ) -> None:
         self._coordinator = coordinator
         self._attempts_max = attempts_max
@@ -62,11 +57,11 @@ class Returns:
         Raises:
             UsageError: `after` is negative.
         """
+        due = self._due(options.retry_delay(message.attempt) if after is None else after)
+        if self._hand_back(message, after):
+            return True
         if message.attempt >= self._attempts_max:
             return self.reject(message, f"not consumed in {message.attempt} attempts")
-        due = self._due(options.retry_delay(message.attempt) if after is None else after)
-        if self._hand_back is not None and self._hand_back(message, after, bury=False):
-            return True
         with self._lock:
             self._redelivery.give_back(message, due)
         self._schedule()
@@ -77,6 +72,11 @@ class Returns:
         with self._lock:
             self._redelivery.give_back(message, self._due(options.HAND_BACK_RETRY))
         self._schedule()
+
+    def hold(self, message: Message) -> None:
+        """Look at a message again later that nobody here reads now; that is no delivery."""
+        message.attempt = max(1, message.attempt - 1)  # `_run` counts one
+        self.keep(message)
 
     def extend(self, message: Message, seconds: float) -> None:
         """Keep the message hidden for `seconds` from now.
@@ -91,12 +91,10 @@ class Returns:
 
     def reject(self, message: Message, reason: str) -> bool:
         """Bury the message and acknowledge it; if that fails, deliver it again soon. True: it comes again."""
-        if self._hand_back is not None and self._hand_back(message, None, bury=True):
-            return False
         # The core takes no acknowledgement of a message once its nack() has returned, so this cannot be put off.
         try:
-            self._bury(message, reason)
-            message.ack()
+            if not self._bury(message, reason):
+                message.ack()
             return False
         except ShmqError as error:
             import logging

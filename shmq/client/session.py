@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shmq.client import dead_letter, lookup, options
+from shmq.client import handing, lookup, options
 from shmq.client.control import ControlClient
 from shmq.client.registration import consumer_data
 from shmq.client.request_reply import LocalRequests, reply_locally
@@ -40,11 +40,13 @@ from shmq.shm.segment import Instance, open_store
 
 if TYPE_CHECKING:
     from shmq.client.browse import KeyQuery
+    from shmq.client.compressing import CompressingSender
     from shmq.client.consumer import ConsumerSpec
     from shmq.client.local_transactions import LocalTransactions
     from shmq.client.position import Position
 
 PERM_READ_WRITE = 6
+PERM_WRITE = 2
 
 
 class Session:
@@ -56,6 +58,7 @@ class Session:
         "_internal",
         "_making",
         "_requests",
+        "_specs",
         "_transactions",
         "client_id",
         "control",
@@ -71,6 +74,7 @@ class Session:
         self._allocate = strategy_of(place.allocation)
         self.control = ControlClient.connect(place, client_id=client_id, role=Role.BOTH, timeout=timeout)
         self._counted = False
+        self._specs: tuple[ConsumerSpec, ...] = ()
         self._internal: Producer | None = None
         self.client_id = client_id
         self._requests: LocalRequests | None = None
@@ -102,7 +106,7 @@ class Session:
 
     @property
     def internal_producer(self) -> Producer:
-        """The producer for what the client itself stores, such as dead letters."""
+        """The producer for what the client itself stores, such as answers and traces."""
         if self._internal is None:
             self._internal = self.core_producer(self.timeout)
         return self._internal
@@ -152,9 +156,25 @@ class Session:
         """Bring a reply to whoever asked; False when the requester is not there any more."""
         return reply_locally(self, self.internal_producer, message, body)
 
-    def sender(self, timeout: float, *, group: str | None = None) -> Producer:
-        """Return a new core producer; its group is known by the registration."""
-        return self.core_producer(timeout)
+    def sender(
+        self, timeout: float, *, group: str | None = None, compression: str | None = None
+    ) -> Producer | CompressingSender:
+        """Return a new core producer, or what packs bodies before; its group is known by the registration."""
+        producer = self.core_producer(timeout)
+        if compression in (None, "none"):
+            return producer
+        from shmq.client.compressing import CompressingSender  # only who packs pays for it
+
+        return CompressingSender(self, producer, compression, timeout)
+
+    def write_queues(self, topic: str) -> Sequence[int]:
+        """Return the ids of the queues of a topic that may be written."""
+        entry = self.store.topic(self.resolve(topic))
+        return range(entry["write_queues"] if entry["perm"] & PERM_WRITE else 0)
+
+    def fastest_queue(self, topic: str) -> int | None:
+        """Return None: shared memory is equally near everywhere."""
+        return None
 
     def recall(self, topic: str, handle: str, group: str) -> None:
         """Take a timed message back."""
@@ -233,6 +253,7 @@ class Session:
     # -- groups
     def register(self, producer_groups: Sequence[str], specs: Sequence[ConsumerSpec]) -> None:
         """Tell the broker which groups this client is a member of."""
+        self._specs = tuple(specs)
         self.control.heartbeat(producer_groups, consumer_data(specs))
 
     def unregister(self, group: str) -> None:
@@ -262,11 +283,12 @@ class Session:
             slots = self.read_queues(spec.topic)
             return slots, slots
         slots = sorted(QueueSlot(*entry) for entry in self.control.offset_slots(spec.group, spec.topic))
-        # Named as in RocketMQ, whose rules look at names: members over TCP have to come to the same shares.
-        queues = [MessageQueue(self.instance.broker_name, slot.queue_id, spec.topic) for slot in slots]
-        share = self._allocate(self.control.members(spec.group, spec.topic), client_id, queues)
-        by_id = {slot.queue_id: slot for slot in slots}
-        return [by_id[queue.queueId] for queue in share], slots
+        named = {MessageQueue(self.instance.broker_name, slot.queue_id, spec.topic): slot for slot in slots}
+        members = self.control.members(spec.group, spec.topic)
+        wanted = [named[queue] for queue in self._allocate(members, client_id, list(named))]  # as TCP members do
+        if handing.reads_retries(spec, self._specs):
+            wanted += handing.retry_share(self, spec.group, members, client_id)
+        return wanted, slots
 
     def why_unassigned(self, spec: ConsumerSpec, share: Any, client_id: str) -> str:
         """Say why a consumer has no queue."""
@@ -290,20 +312,15 @@ class Session:
         )
 
     def hand_back(
-        self,
-        spec: ConsumerSpec,
-        message: Message,
-        after: float | None,
-        *,
-        bury: bool,
-        failed: Callable[[Message], None],
+        self, spec: ConsumerSpec, message: Message, after: float | None, *, failed: Callable[[Message], None]
     ) -> bool:
-        """False: members of this host deliver again and bury by themselves."""
-        return False
+        """Let the broker deliver a message again; it is settled then. False when the member has to."""
+        return handing.hand_back(self, spec, message, after)
 
-    def bury(self, message: Message, group: str, reason: str) -> None:
-        """Store the dead-letter copy of a message."""
-        dead_letter.bury(self, self.internal_producer, message, group, reason)
+    def bury(self, spec: ConsumerSpec, message: Message, reason: str, *, failed: Callable[[Message], None]) -> bool:
+        """Let the broker store the dead-letter copy of a message, which the caller settles."""
+        handing.bury(self, spec, message, reason)
+        return False
 
     # -- consumers that decide themselves where they read
     def pull_reader(

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from shmq.client import options
 from shmq.client.position import BEGIN, Position
 from shmq.client.transport import QueueSlot
+from shmq.shm.core import RETRY_QUEUE_BASE
 
 if TYPE_CHECKING:
     from shmq.shm.core import Reader, Store
@@ -158,6 +159,10 @@ class Share:
     def _committed(self, slot: QueueSlot, now: float) -> int | None:
         """The group's offset; None while it is too early to call the queue new (rule 3)."""
         committed = self._store.offset_get(slot.offset_slot)
+        if committed < 0 and slot.queue_id >= RETRY_QUEUE_BASE:
+            return start_offset(
+                self._store, slot.queue_index, BEGIN
+            )  # what comes again is for the group, wherever it began
         if committed >= 0:
             self._unset_since.pop(slot.queue_index, None)
             return committed

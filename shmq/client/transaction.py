@@ -16,14 +16,15 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeVar
 
-from shmq.errors import SendTimeout, ShmqError, TransactionError, UsageError
+from shmq.errors import ConnectError, SendTimeout, ShmqError, TransactionError, UsageError
 from shmq.protocol import transaction as wire
 
 if TYPE_CHECKING:
@@ -46,8 +47,10 @@ ROLLBACK: Final = TxState.ROLLBACK
 UNKNOWN: Final = TxState.UNKNOWN
 
 _ENDED: Final = {COMMIT: "committed", ROLLBACK: "rolled back"}
+_STOP_TIMEOUT: Final = 1.0
 _LOG = logging.getLogger("shmq")
 Checker = Callable[["Message"], TxState]
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 class Half(Protocol):
@@ -198,9 +201,12 @@ class Checkers:
         self._waiting.put(check)
 
     def stop(self) -> None:
-        """Answer nothing any more."""
-        if self._thread is not None:
+        """Answer nothing any more; a call that runs is given a second."""
+        thread = self._thread
+        if thread is not None:
             self._waiting.put(None)
+            if thread is not threading.current_thread():
+                thread.join(_STOP_TIMEOUT)
 
     def forget_threads(self) -> None:
         """In a forked child: the thread and its questions are the parent's."""
@@ -222,6 +228,21 @@ class Checkers:
                     check.tell(state)
             except ShmqError as error:
                 _LOG.warning("the answer about transaction %s was not taken: %s", check.message.message_id, error)
+
+
+def answering(link: Link, group: str) -> Callable[[FunctionT], FunctionT]:
+    """Return the decorator of a connection's checker for a group."""
+
+    def decorate(function: FunctionT) -> FunctionT:
+        with link._lock:
+            if link._checkers is None:
+                link._checkers = Checkers()
+            link._checkers.add(group, function)
+        with contextlib.suppress(ConnectError):  # said again when the broker is back
+            link._register()
+        return function
+
+    return decorate
 
 
 def check_topic_of(topic: str, *, is_system: bool) -> str:

@@ -169,8 +169,14 @@ class Session(Protocol):
     def unregister(self, group: str) -> None:
         """Leave a group."""
 
-    def sender(self, timeout: float, *, group: str | None = None) -> MessageSender:
-        """Return something that sends; `timeout` in seconds."""
+    def sender(self, timeout: float, *, group: str | None = None, compression: str | None = None) -> MessageSender:
+        """Return something that sends; `timeout` in seconds, `compression` as the transport has it when None."""
+
+    def write_queues(self, topic: str) -> Sequence[int]:
+        """Return the ids of the queues of a topic that may be written, made if that is the broker's way."""
+
+    def fastest_queue(self, topic: str) -> int | None:
+        """Return a queue of the broker that answered fastest lately; None when all are as good."""
 
     def recall(self, topic: str, handle: str, group: str) -> None:
         """Take a timed message back."""
@@ -213,13 +219,19 @@ class Session(Protocol):
         message: Message,
         after: float | None,
         *,
-        bury: bool,
         failed: Callable[[Message], None],
     ) -> bool:
-        """Let the broker deliver a message again, or bury it; False when that is the client's own work."""
+        """Let the broker deliver a message again, and settle it; False when that is the client's own work.
 
-    def bury(self, message: Message, group: str, reason: str) -> None:
-        """Store the dead-letter copy of a message."""
+        Where this does not wait for the broker, `failed` is told when it did not take the message after all.
+        """
+
+    def bury(self, spec: ConsumerSpec, message: Message, reason: str, *, failed: Callable[[Message], None]) -> bool:
+        """Let the broker store the dead-letter copy of a message; True when it is also settled then.
+
+        Raises:
+            ShmqError: the copy cannot be stored now.
+        """
 
     def pull_reader(
         self, tags: Sequence[str], codec: Callable[[bytes], Any] | None, where: str | None = None

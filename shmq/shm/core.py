@@ -45,6 +45,7 @@ from shmq.bindings._core import (
     INDEX_NO_FILE,
     INDEX_NO_ROOM,
     PROPERTIES_BYTES_MAX,
+    RETRY_QUEUE_BASE,
     TOPIC_BYTES_MAX,
     UNIT_BYTES,
     UNIT_DELAY_BASE,
@@ -76,6 +77,8 @@ from shmq.bindings._core import (
     record_verify,
     records_read,
     tag_hash,
+    wall_advance,
+    wall_ms,
 )
 
 __all__ = [
@@ -95,6 +98,7 @@ __all__ = [
     "PROPERTIES_BYTES_MAX",
     "READ_ONLY_DISK_FULL",
     "READ_ONLY_REASONS",
+    "RETRY_QUEUE_BASE",
     "TOPIC_BYTES_MAX",
     "UNIT_BYTES",
     "UNIT_DELAY_BASE",
@@ -128,6 +132,8 @@ __all__ = [
     "record_verify",
     "records_read",
     "tag_hash",
+    "wall_advance",
+    "wall_ms",
 ]
 
 # enum shmq_read_only_reason: the number in the segment, and the words of every message about it.

@@ -32,6 +32,7 @@ _ENTRY_BYTES = 20
 _ROOM_STEP = 8 << 20
 _NAME_DIGITS = 17
 _STEPS_MAX = 200_000  # of one search in one file; bounds what an overused key can cost
+_STEPS_AT_ONCE = 2_000  # about a tenth of a millisecond
 _TEMPORARY = ".index."
 
 
@@ -115,18 +116,21 @@ class IndexFile:
         """As `Store.index_follow`."""
         return store.index_follow(position, until, end, self.data, self.shape.slots, self.shape.entries, self.room)
 
-    def find(self, hash_code: int, *, begin_ms: int, end_ms: int, count: int) -> list[int]:
-        """Return log positions of entries with a hash, the newest first."""
-        return index_find(
-            self.data,
-            self.shape.slots,
-            self.shape.entries,
-            hash_code,
-            begin_ms=begin_ms,
-            end_ms=end_ms,
-            count=count,
-            steps=_STEPS_MAX,
-        )
+    def search(self, hash_code: int, *, begin_ms: int, end_ms: int, count: int) -> Iterator[list[int]]:
+        """Yield log positions of entries with a hash, the newest first; none yet is a place to pause at."""
+        slots, entries, following = self.shape.slots, self.shape.entries, 0
+        for _ in range(0, _STEPS_MAX, _STEPS_AT_ONCE):
+            if self.data.closed:
+                return  # the file was removed in a pause
+            steps, wanted = _STEPS_AT_ONCE, max(0, count)
+            found, following = index_find(
+                self.data, slots, entries, hash_code,
+                begin_ms=begin_ms, end_ms=end_ms, count=wanted, steps=steps, next=following,
+            )  # fmt: skip
+            count -= len(found)
+            yield found
+            if not following:
+                return
 
     def sync(self) -> None:
         """Bring it to disk; raises OSError."""
@@ -236,27 +240,37 @@ class IndexReader:
         self._open: dict[tuple[str, int], IndexFile] = {}
 
     def find(self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int) -> IndexAnswer:
-        """Return where records with a key may be, as RocketMQ searches: whole seconds, the newest files first.
+        """Return where records with a key may be; see `search`."""
+        *_, answer = self.search(topic, key, begin_ms=begin_ms, end_ms=end_ms, count=count)
+        assert answer is not None
+        return answer
 
-        Two keys may have the same hash: the caller looks at the records.
+    def search(self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int) -> Iterator[IndexAnswer | None]:
+        """Yield None wherever the search may pause, and in the end where records with a key may be.
+
+        As RocketMQ searches: whole seconds, the newest files first. Two keys may have the same hash: the caller looks
+        at the records.
         """
         hash_code = index_hash(topic, key)
         positions: list[int] = []
         last_ms = last_position = 0
-        for number, file in enumerate(self._newest_first()):
+        for number, file in enumerate(list(self._newest_first())):
             try:
                 head = file.head()
-            except ShmqError:
-                continue  # its filler says so in the log, and builds it anew
+            except (ShmqError, ValueError):
+                continue  # its filler says so in the log, and builds it anew; or it was removed in a pause
             if not number:
                 last_ms, last_position = head.end_ms, head.end_position
             if head.is_empty:
                 continue
             if begin_ms <= head.end_ms and end_ms >= head.begin_ms:
-                positions += file.find(hash_code, begin_ms=begin_ms, end_ms=end_ms, count=count - len(positions))
+                wanted = count - len(positions)
+                for found in file.search(hash_code, begin_ms=begin_ms, end_ms=end_ms, count=wanted):
+                    positions += found
+                    yield None
             if head.begin_ms < begin_ms or len(positions) >= count:
                 break
-        return IndexAnswer(positions, last_ms, last_position)
+        yield IndexAnswer(positions, last_ms, last_position)
 
     def _newest_first(self) -> Iterator[IndexFile]:
         known, self._open = self._open, {}

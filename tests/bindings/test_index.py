@@ -41,7 +41,14 @@ def entries_of(data: bytearray) -> list[tuple[int, int, int, int]]:
 
 def find(data: bytearray, topic: str, key: str, **values: int) -> list[int]:
     wanted = {"begin_ms": 0, "end_ms": 1 << 62, "count": 64, "steps": 1000} | values
-    return _core.index_find(data, SLOTS, ENTRIES, _core.index_hash(topic, key), **wanted)
+    positions, following = _core.index_find(data, SLOTS, ENTRIES, _core.index_hash(topic, key), **wanted)
+    looks = 0
+    while following:
+        looks += 1
+        assert looks <= ENTRIES, "a search that does not end"
+        rest, following = _core.index_find(data, SLOTS, ENTRIES, _core.index_hash(topic, key), **wanted, next=following)
+        positions += rest
+    return positions
 
 
 class Log:
@@ -111,7 +118,12 @@ def test_a_search_looks_at_no_more_entries_than_it_may(log: Log) -> None:
     data = new_file()
     positions = [log.send(key="same") for _ in range(10)]
     log.follow(data)
-    assert find(data, "orders", "same", steps=3) == positions[:-4:-1]
+    wanted = {"begin_ms": 0, "end_ms": 1 << 62, "count": 64, "steps": 3}
+    hash_code = _core.index_hash("orders", "same")
+    found, following = _core.index_find(data, SLOTS, ENTRIES, hash_code, **wanted)
+    assert found == positions[:-4:-1]
+    assert _core.index_find(data, SLOTS, ENTRIES, hash_code, **wanted, next=following)[0] == positions[-4:-7:-1]
+    assert find(data, "orders", "same", steps=3) == positions[::-1]
 
 
 def test_a_time_range_is_kept_in_whole_seconds(log: Log) -> None:
@@ -240,8 +252,17 @@ def test_a_file_of_any_bytes_is_searched_without_harm(data: bytes) -> None:
     except _core.CoreError as error:
         assert error.args[0] == _core.CORRUPT
         return
-    found = _core.index_find(data, 4, 8, 1, begin_ms=0, end_ms=1 << 62, count=64, steps=1000)
-    assert len(found) <= 8
+    whole = {"begin_ms": 0, "end_ms": 1 << 62, "count": 64}
+    found, following = _core.index_find(data, 4, 8, 1, **whole, steps=1000)
+    assert len(found) <= 8 and following == 0
+    pieces, following = _core.index_find(data, 4, 8, 1, **whole, steps=1)
+    for _ in range(8):
+        if following:
+            more, following = _core.index_find(data, 4, 8, 1, **whole, steps=1, next=following)
+            pieces += more
+    assert (pieces, following) == (found, 0)
+    for number in (1, 7, 8, 1 << 31):
+        assert len(_core.index_find(data, 4, 8, 1, **whole, steps=1000, next=number)[0]) <= 8
 
 
 @pytest.mark.parametrize(("slots", "entries"), [(0, 64), (16, 1), (16, 65), (1 << 31, 64)])

@@ -370,14 +370,49 @@ def test_a_requeued_message_comes_before_anything_new() -> None:
         assert reader.lag() == 1
         assert [m.body for m in reader.poll()] == [b"b", b"a", b"c"]
         assert not second.settled
-        other = live.reader()
+        with LiveStore() as elsewhere, pytest.raises(TypeError):
+            _core.Reader(elsewhere.store).requeue(first)
         with pytest.raises(TypeError):
-            other.requeue(first)
-        with pytest.raises(TypeError):
-            other.requeue(7)  # type: ignore[arg-type]
+            reader.requeue(7)  # type: ignore[arg-type]
         reader.requeue(first)
         reader.seek(0, 2)
         assert [m.body for m in reader.poll()] == [b"c"]
+
+
+def test_a_message_requeued_with_another_reader_settles_with_its_own() -> None:
+    with LiveStore() as live:
+        live.topic(queues=1)
+        live.producer().send("orders", b"x")
+        reader, other = live.reader(codec=lambda _: "first"), live.reader(codec=lambda _: "second")
+        (message,) = reader.poll()
+        other.requeue(message)
+        assert [message.value for message in other.poll(1)] == ["second"]
+        assert reader.assigned()[0][4] == 0
+        message.ack()
+        assert reader.assigned()[0][4] == 1
+
+
+def test_a_retry_queue_is_not_filtered_and_shows_where_its_messages_were_sent_to() -> None:
+    strays: list[bytes] = []
+
+    class Owner:
+        def _stray(self, message: _core.Message) -> None:
+            strays.append(message.body)
+
+    with LiveStore() as live:
+        topic = live.topic("%RETRY%g", queues=1)
+        producer = live.producer()
+        for body, origin in ((b"ours", "orders"), (b"theirs", "payments"), (b"ours again", "orders")):
+            text = f"TAGS\x01blue\x02RETRY_TOPIC\x01{origin}\x02".encode()
+            producer.append("%RETRY%g", body, text, queue_id=0)
+        reader = _core.Reader(live.store, owner=Owner(), tags=["red"])
+        reader.assign("orders", topic[0], _core.RETRY_QUEUE_BASE, 0)
+        found = reader.poll()
+        assert [(message.body, message.topic, message.queue_id) for message in found] == [
+            (b"ours", "orders", _core.RETRY_QUEUE_BASE),
+            (b"ours again", "orders", _core.RETRY_QUEUE_BASE),
+        ]
+        assert strays == [b"theirs"]
 
 
 def test_nack_that_requeues_leaves_the_message_open() -> None:

@@ -19,11 +19,14 @@ class MemoryTables:
     def __init__(self, *, client_max: int = 8, group_max: int = 1000) -> None:
         self.client_max = client_max
         self.group_max = group_max
+        self.topic_max = 1 << 20
         self.all_topics: dict[str, Topic] = {}
         self.all_groups: dict[str, int] = {}
         self.slots: dict[tuple[int, int], int] = {}
         self.progress: dict[int, int] = {}
         self.owned: set[int] = set()
+        self.owners: dict[int, int] = {}
+        self.received_counts: dict[int, int] = {}
         self.bounds: dict[int, QueueBounds] = {}
         self.clients: dict[int, tuple[int, int, int]] = {}
         self.dead: set[tuple[int, int]] = set()
@@ -52,6 +55,8 @@ class MemoryTables:
 
     def topic_put(self, name: str, *, read_queues: int, write_queues: int, perm: int, flags: int, kind: int) -> None:
         before = self.all_topics.get(name)
+        if before is None and len(self.all_topics) >= self.topic_max:
+            raise SegmentFull("the topic table is full")
         queues = before.queues if before else ()
         more = max(read_queues, write_queues) - len(queues)
         queues += tuple(range(self.queue_count, self.queue_count + max(0, more)))
@@ -113,6 +118,12 @@ class MemoryTables:
     def offset_owned(self, slot: int) -> bool:
         return slot in self.owned
 
+    def offset_owner(self, slot: int) -> int:
+        return self.owners.get(slot, -1)
+
+    def received(self) -> dict[int, int]:
+        return dict(self.received_counts)
+
     def queue_bounds(self, queue: int) -> QueueBounds:
         return self.bounds.get(queue, QueueBounds(0, 0))
 
@@ -122,6 +133,9 @@ class MemoryTables:
     @property
     def clock_ms(self) -> int:
         return self.clock
+
+    def advance_clock(self, milliseconds: int) -> None:
+        self.clock += milliseconds
 
     def units(self, queue: int, queue_offset: int, count: int) -> list[Unit]:
         bounds = self.queue_bounds(queue)

@@ -6,18 +6,21 @@ import msgspec
 import pytest
 
 from shmq.daemon.broker.broker import Broker
-from shmq.daemon.broker.effects import Notify
+from shmq.daemon.broker.effects import Notify, Reply, Report
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds
 from shmq.errors import InvalidName, RemoteError, ShmqError, TopicNotFound, UsageError
 from shmq.protocol.body import (
+    ConsumerData,
+    HeartbeatData,
+    SubscriptionData,
     SubscriptionGroupConfig,
     SubscriptionGroupTable,
     decode_body,
     encode_body,
 )
 from shmq.protocol.codes import Request, Response, TopicKind
-from tests.broker.admin_client import Admin
+from tests.broker.admin_client import Admin, RemoteAdmin
 
 
 @pytest.fixture
@@ -245,3 +248,23 @@ def test_a_local_group_has_the_retry_topic_that_tools_look_for(tables: Any, sett
     admin.consume("g" * 121, "orders")
     assert tables.topic("%RETRY%billing") is not None
     assert [name for name in tables.topic_names() if "ggg" in name] == [], "a name too long for it goes without"
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_without_room_for_its_retry_topic_a_group_consumes_and_that_is_said_once(
+    tables: Any, settings: BrokerSettings, is_local: bool
+) -> None:
+    settings.serves_tcp = True
+    broker = Broker(tables, settings, now_ms=0)
+    member = Admin(broker) if is_local else RemoteAdmin(broker)
+    tables.topic_max = len(tables.all_topics)
+    beat = encode_body(HeartbeatData(member.client_id, [ConsumerData("billing", [SubscriptionData("TBW102")])]))
+    first, second = (member.effects(Request.HEART_BEAT, beat) for _ in range(2))
+    assert all(isinstance(effects[0], Reply) and effects[0].command.code == 0 for effects in (first, second))
+    (report,) = [effect.text for effect in (*first, *second) if isinstance(effect, Report)]
+    assert "billing" in report and "%RETRY%billing" in report and "the topic table is full" in report
+    members = member.ask(Request.GET_CONSUMER_LIST_BY_GROUP, consumerGroup="billing").body
+    assert member.client_id.encode() in members
+    tables.topic_max += 1
+    member.effects(Request.HEART_BEAT, beat)
+    assert tables.topic("%RETRY%billing") is not None

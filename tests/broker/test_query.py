@@ -1,11 +1,12 @@
 """Queries by key, unique key and log position: what is found, how much of it, and what is said when nothing is."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from shmq.daemon.broker.broker import Broker
-from shmq.daemon.broker.effects import Reply
+from shmq.daemon.broker.effects import Effect, Reply, Wake
 from shmq.daemon.broker.log import Found, NewRecord
 from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.settings import BrokerSettings
@@ -22,11 +23,15 @@ class ListIndex:
     def __init__(self, log: RecordLog) -> None:
         self.log = log
         self.asked: list[tuple[Any, ...]] = []
+        self.pauses = self.steps = 0
 
-    def find(self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int) -> Found:
+    def search(self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int) -> Iterator[Found | None]:
         self.asked.append((topic, key, begin_ms, end_ms, count))
+        for _ in range(self.pauses):
+            self.steps += 1
+            yield None
         positions = [int.from_bytes(data[28:36], "big") for held in self.log.records.values() for data, _, _ in held]
-        return Found(sorted(positions, reverse=True), 4711, 815)
+        yield Found(sorted(positions, reverse=True), 4711, 815)
 
 
 class Admin:
@@ -125,3 +130,40 @@ def test_a_message_is_shown_by_its_place(admin: Admin) -> None:
     for wrong in (position + 1, -1, 1 << 60):
         reply = admin.ask(33, offset=str(wrong))
         assert (reply.code, reply.remark) == (1, f"can not find message by the offset, {wrong}")
+
+
+def test_a_long_search_takes_turns_with_everybody_else(admin: Admin) -> None:
+    _, first = admin.store("orders", "KEYS\x01a\x02")
+    admin.index.pauses = 1000
+    ext = {"topic": "orders", "key": "a", "maxNum": "9", **ALWAYS}
+    effects: list[Effect] = []
+    for opaque in (1, 2):
+        effects = admin.broker.handle(1, Command(code=Request.QUERY_MESSAGE, opaque=opaque, ext=ext), 0)
+        assert [type(effect) for effect in effects] == [Wake]
+    answered: list[Command] = []
+    turns = 0
+    while any(isinstance(effect, Wake) for effect in effects):
+        before = admin.index.steps
+        assert admin.ask(9999).code != 0  # others are served in between
+        effects = admin.broker.woken(turns)
+        assert admin.index.steps - before <= 20
+        answered += [effect.command for effect in effects if isinstance(effect, Reply)]
+        turns += 1
+    assert turns >= 100
+    assert [(reply.opaque, reply.body) for reply in answered] == [(1, first), (2, first)]
+    assert admin.broker.woken(turns) == []
+
+
+def test_a_search_ends_with_its_connection_and_their_number_is_bounded(admin: Admin) -> None:
+    admin.index.pauses = 1 << 30
+    ext = {"topic": "orders", "key": "a", "maxNum": "9", **ALWAYS}
+    replies = [
+        effect.command.code
+        for opaque in range(300)
+        for effect in admin.broker.handle(1, Command(code=Request.QUERY_MESSAGE, opaque=opaque, ext=ext), 0)
+        if isinstance(effect, Reply)
+    ]
+    assert replies == [2] * 44
+    admin.broker.disconnected(1, 0)
+    steps = admin.index.steps
+    assert admin.broker.woken(0) == [] and admin.index.steps == steps

@@ -324,12 +324,14 @@ def test_an_answer_to_an_earlier_check_counts_too(world: World) -> None:
     assert world.real == [b"42 apples"] and world.checks(120_000) == []
 
 
-def test_members_take_turns(world: World) -> None:
-    for number in (1, 2, 3):
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_members_take_turns(world: World, count: int) -> None:
+    members = set(range(1, count + 1))
+    for number in members:
         world.member(number)
-    world.member(4, group="others")
+    world.member(9, group="others")
     world.prepare()
-    assert {asked.connection_id for asked in world.checks(120_000)} == {1, 2, 3}
+    assert {asked.connection_id for asked in world.checks(130_000)} == members
 
 
 def test_a_member_that_is_gone_is_not_asked(world: World) -> None:

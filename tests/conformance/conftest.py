@@ -34,10 +34,15 @@ def transport(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def url_of(broker: Broker, transport: str) -> str:
+    """Return what to give to `shmq.connect()`."""
+    return broker.url if transport == "shm" else f"rocketmq://{broker.name_server}"
+
+
 @pytest.fixture
 def url(broker: Broker, transport: str) -> str:
     """What to give to `shmq.connect()`."""
-    return broker.url if transport == "shm" else f"rocketmq://{broker.name_server}"
+    return url_of(broker, transport)
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ DELIBERATE = {
     "units of an unknown queue": "an error, where 4.9 reports success without a body",
     "commit in an unknown topic": "refused with 17, as in 5.x; 4.9 keeps offsets of topics that do not exist",
     "pull with a broken expression": "refused with 23; 4.9 takes it for an expression without tags",
+    "pull by broken SQL": "refused with 23; a stock broker delivers everything then",
     "reset the offset of an absent group": "the broker moves the offset itself, as in 5.x, so nobody has to be online",
     "reset the offset in an unknown topic": "refused with 17 where 4.9 says 1; both print the same to people",
     "update the broker with nothing": "settings are changed by accounts only, and only those on a list",

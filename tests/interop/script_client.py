@@ -243,6 +243,8 @@ PULLS = [
     _pull("pull by a tag nobody sent", subscription="DiffNoTag"),
     _pull("pull with a broken expression", subscription="|| ||"),
     _pull("pull by SQL", subscription="a = 1", expressionType="SQL92"),
+    _pull("pull by SQL what is there", subscription="TAGS IS NOT NULL OR KEYS IS NULL", expressionType="SQL92"),
+    _pull("pull by broken SQL", subscription="a >", expressionType="SQL92", keeps_remark=False),
     _pull("pull without a subscription of an absent group", sysFlag="0", consumerGroup="DiffAbsent"),
     _pull("pull without an offset", queueOffset=None, keeps_remark=False),
     _pull("pull without a group", consumerGroup=None, keeps_remark=False),
@@ -287,6 +289,18 @@ GROUPS = [
             }
         ).encode(),
         keeps_remark=True,
+    ),
+    Step(
+        "check a client's broken SQL",
+        46,
+        None,
+        json.dumps(
+            {
+                "clientId": "diff@1",
+                "group": GROUP,
+                "subscriptionData": {"topic": TOPIC, "subString": "a > 'x'", "expressionType": "SQL92"},
+            }
+        ).encode(),
     ),
     Step("lock queues", 41, None, _lock("diff@1", (0, 1))),
     Step("lock the queues of another", 41, None, _lock("diff@2", (1, 2))),

@@ -32,6 +32,7 @@ class Target(NamedTuple):
 
 
 TARGETS = (OURS, STOCK_4, STOCK_5)
+FILTERING: dict[str, object] = {"enablePropertyFilter": "true"}  # as ours does; off by default there
 
 
 def missing(reason: PeerMissing) -> NoReturn:
@@ -45,7 +46,7 @@ def missing(reason: PeerMissing) -> NoReturn:
 def fresh_stock(version: str) -> Iterator[Target]:
     """Start a stock name server and broker of one line, "4" or "5"."""
     try:
-        broker = StockBroker(version)
+        broker = StockBroker(version, settings=FILTERING)
     except PeerMissing as reason:
         missing(reason)
     with broker:

@@ -342,12 +342,17 @@ def test_exec_gets_the_body_and_knows_where_it_is_from(shell: Shell, topic: str,
     assert lag(shell, group) == 0
 
 
-def test_a_failed_exec_gives_the_message_back(shell: Shell, topic: str, group: str) -> None:
+def test_a_failed_exec_gives_the_message_back(
+    shmq_shared_broker: SharedBroker, shell: Shell, topic: str, group: str
+) -> None:
     shell.ok("produce", topic, stdin=b"good\nbad\nfine\n")
     result = shell.run("consume", topic, "-g", group, "-e", "--exec", "! grep -q bad")
     assert result.status == 1
     assert "the command ended with 1; it comes again after attempt 1" in result.err
-    assert shell.ok("consume", topic, "-g", group, "-e").splitlines()[0] == b"bad"
+    with shmq_shared_broker.connect() as mq:
+        waiting = mq.browse("SCHEDULE_TOPIC_XXXX", limit=10_000)
+    retries = [message for message in waiting if message.properties["REAL_TOPIC"] == f"%RETRY%{group}"]
+    assert [(message.body, message.attempt) for message in retries] == [(b"bad", 2)]
     assert lag(shell, group) == 0
 
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from shmq.client.handing import reads_retries
 from shmq.client.transport import QueueSlot
 from shmq.errors import BrokerNotRunning, ShmqError
 from shmq.message import retry_topic
-from shmq.protocol.allocation import strategy_of
 from shmq.protocol.dialect import MessageQueue
 
 if TYPE_CHECKING:
@@ -38,15 +38,14 @@ async def assignment(
         return slots, slots
     if not queues:
         return [], []
-    retries = await _queues(session, retry_topic(spec.group)) if _reads_retries(session, spec) else ()
+    retries = await _queues(session, retry_topic(spec.group)) if reads_retries(spec, session.registration.specs) else ()
     members = await session.queues.members(spec.group, spec.topic, session.timeout)
     if client_id not in members:
         raise BrokerNotRunning(
             f'the brokers do not list this client in group "{spec.group}" yet', hint="it is asked again"
         )
-    allocate = strategy_of(session.place.options.allocation)
-    wanted = [session.slot(queue) for queue in allocate(members, client_id, queues)]
-    wanted += [session.slot(queue, retry=True) for queue in allocate(members, client_id, retries)]
+    wanted = [session.slot(queue) for queue in session.allocate(members, client_id, queues)]
+    wanted += [session.slot(queue, retry=True) for queue in session.allocate(members, client_id, retries)]
     return wanted, [session.slot(queue) for queue in queues]
 
 
@@ -56,11 +55,6 @@ async def _queues(session: RemoteSession, topic: str) -> Sequence[MessageQueue]:
         return ()
     session.numbers.learn(route)
     return route.readable
-
-
-def _reads_retries(session: RemoteSession, spec: ConsumerSpec) -> bool:
-    first = next((known for known in session.registration.specs if known.group == spec.group), spec)
-    return first.topic == spec.topic
 
 
 async def why_unassigned(session: RemoteSession, spec: ConsumerSpec, share: Any, client_id: str) -> str:

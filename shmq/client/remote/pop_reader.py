@@ -23,6 +23,7 @@ from collections.abc import Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from shmq.client import options
+from shmq.client.handing import DEAD_LETTER, send_back_ext
 from shmq.client.remote.pop_requests import Batch, PopRequests
 from shmq.errors import LeaseExpired, ProtocolError, ShmqError, UsageError
 from shmq.message import POP_NORMAL
@@ -45,7 +46,6 @@ ACK_TRIES: Final = 3
 ACK_PAUSE: Final = 0.5
 ERROR_PAUSE: Final = 1.0
 MISSING_PAUSE: Final = 0.2
-_DEAD_LETTER: Final = "-1"
 
 _Key = tuple[str, int, int]
 
@@ -209,8 +209,8 @@ class PopReader:
     def _nack(self, message: Message, after: float | None) -> None:
         if after is not None and not after >= 0:
             raise UsageError(f"a message cannot come again in {after} s", hint="give seconds >= 0, or None")
-        if message.attempt >= self.spec.attempts_max:
-            self.bury(message)
+        if self.spec.attempts_max is not None and message.attempt >= self.spec.attempts_max:
+            self.bury(message, "")
             return
         with self.changed:
             lease = self._leases.pop(_key(message), None)
@@ -233,14 +233,14 @@ class PopReader:
             lease.until = time.monotonic() + seconds
         self._submit(self._change(lease, seconds))
 
-    def bury(self, message: Message) -> bool:
+    def bury(self, message: Message, reason: str) -> bool:
         """Let the broker put a message among the dead letters; False when it is not in hand."""
         with self.changed:
             lease = self._leases.pop(_key(message), None)
         if lease is None:
             return False
         message.ack()  # it is not in hand any more: only the object counts as settled
-        self._submit(self._bury(lease, message))
+        self._submit(self._bury(lease, message, reason))
         return True
 
     # -- on the I/O thread
@@ -260,17 +260,8 @@ class PopReader:
 
         await self._tried(self._in_turn(lease, change()), "is not hidden as long as was asked")
 
-    async def _bury(self, lease: _Lease, message: Message) -> None:
-        ext = {
-            "offset": str(message.log_position),
-            "group": self.spec.group or "",
-            "delayLevel": _DEAD_LETTER,
-            "originMsgId": message.offset_message_id,
-            "originTopic": message.topic,
-            "unitMode": "false",
-            "maxReconsumeTimes": str(self.spec.attempts_max),
-            "bname": lease.receipt.broker,
-        }
+    async def _bury(self, lease: _Lease, message: Message, reason: str) -> None:
+        ext = {**send_back_ext(self.spec, message, DEAD_LETTER, reason), "bname": lease.receipt.broker}
 
         async def bury() -> None:
             queue = MessageQueue(lease.receipt.broker, 0, self.spec.topic)

@@ -1,25 +1,19 @@
 """Owns messages on their way back to the broker, and offsets and locks that are given up.
 
-It does not know listeners or timers. A message goes back by CONSUMER_SEND_MSG_BACK: the broker stores a copy in the
-group's retry topic, due after a delay level, or in its dead-letter topic; then the original counts as settled.
+It does not know listeners or timers, nor what a message that goes back says (`shmq.client.handing`). The broker stores
+a copy in the group's retry topic or its dead-letter topic; then the original counts as settled.
 
-    after (seconds)   1  5  10  30  60  120 ... 7200     the next level that is not shorter; longer ones take the last
-    level             1  2   3   4   5    6 ...   18     0: the broker takes 3 + reconsume times, -1: dead letter
-
-Rules:
-    (1) the original is settled only after the broker has confirmed the copy: never lost, at worst there twice;
-    (2) what would be due within a second, and what an ordered consumer gives back, stays here.
+Rule: the original is settled only after the broker has confirmed the copy: never lost, at worst there twice.
 """
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from shmq.client import options
+from shmq.client.handing import DEAD_LETTER, delay_level, is_members_own, send_back_ext
 from shmq.client.remote.admin_service import AdminService
-from shmq.errors import RemoteError, ShmqError
+from shmq.errors import ConsumeError, RemoteError, ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
@@ -32,19 +26,6 @@ if TYPE_CHECKING:
     from shmq.client.remote.session import RemoteSession
     from shmq.shm.core import Message
 
-DELAY_SECONDS: Final = (1.0, 5.0, *options.RETRY_DELAYS)
-"""RocketMQ's delay levels 1 to 18."""
-SHORTEST_DELAY: Final = DELAY_SECONDS[0]
-BROKERS_CHOICE: Final = 0
-DEAD_LETTER: Final = -1
-
-
-def delay_level(after: float | None) -> int:
-    """Return the level for a delay in seconds; None leaves it to the broker."""
-    if after is None:
-        return BROKERS_CHOICE
-    return min(bisect.bisect_left(DELAY_SECONDS, after) + 1, len(DELAY_SECONDS))
-
 
 def hand_back(
     session: RemoteSession,
@@ -52,44 +33,53 @@ def hand_back(
     message: Message,
     after: float | None,
     *,
-    bury: bool,
     failed: Callable[[Message], None],
 ) -> bool:
     """Begin to hand a message to the broker; False when the client has to keep it. Never waits."""
+    if is_members_own(spec, after):
+        return False
+    return _begin(session, spec, message, send_back_ext(spec, message, delay_level(after), ""), failed)
+
+
+def bury(
+    session: RemoteSession, spec: ConsumerSpec, message: Message, reason: str, *, failed: Callable[[Message], None]
+) -> bool:
+    """Begin to hand a message over for the dead letters. Never waits.
+
+    Raises:
+        ConsumeError: the consumer has no group, or each member reads everything.
+    """
     if spec.group is None or spec.model != "clustering":
-        return False
-    if not bury and (spec.ordered or (after is not None and after < SHORTEST_DELAY)):
-        return False
+        raise ConsumeError(f"message {message.message_id} has no dead-letter topic to go to: {reason}")
+    return _begin(session, spec, message, send_back_ext(spec, message, DEAD_LETTER, reason), failed)
+
+
+def _begin(
+    session: RemoteSession,
+    spec: ConsumerSpec,
+    message: Message,
+    ext: dict[str, str],
+    failed: Callable[[Message], None],
+) -> bool:
     for reader in session.readers:
         queue = reader.find(message.queue_id) if reader.spec[:2] == spec[:2] else None
         if queue is not None and queue.holds(message.offset):
             queue.handed.add(message.offset)
             message.ack()  # not before the queue knows, so that only the object counts as settled
-            level = DEAD_LETTER if bury else delay_level(after)
-            session.network.submit(_hand_back(session, spec, reader, queue, message, level, failed))
+            session.network.submit(_hand_back(session, reader, queue, message, ext, failed))
             return True
     return True  # its queue is somebody else's now, who gets it from there
 
 
 async def _hand_back(
     session: RemoteSession,
-    spec: ConsumerSpec,
     reader: RemoteReader,
     queue: ProcessQueue,
     message: Message,
-    level: int,
+    ext: dict[str, str],
     failed: Callable[[Message], None],
 ) -> None:
-    ext = {
-        "offset": str(message.log_position),
-        "group": spec.group or "",
-        "delayLevel": str(level),
-        "originMsgId": message.offset_message_id,
-        "originTopic": message.topic,
-        "unitMode": "false",
-        "maxReconsumeTimes": str(spec.attempts_max),
-        "bname": queue.queue.brokerName,
-    }
+    ext["bname"] = queue.queue.brokerName
     try:
         address = await session.queues.master(queue.queue, session.timeout)
         reply = await session.network.request(

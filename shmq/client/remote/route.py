@@ -22,12 +22,13 @@ from shmq.message import QUEUES_MAX, retry_topic
 from shmq.protocol import route as wire
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.route import MASTER_ID
+from shmq.shm.core import RETRY_QUEUE_BASE
 
 PERM_READ, PERM_WRITE = 4, 2
 DEFAULT_TOPIC_QUEUES = 4
 
 _QUEUE_BITS = 16
-_RETRY_ORDINAL = 1 << 14
+_RETRY_ORDINAL = RETRY_QUEUE_BASE >> _QUEUE_BITS
 _ORDINAL_MAX = _RETRY_ORDINAL - 1
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import threading
 
-from shmq.client.remote.faults import FaultTable
+from shmq.client.remote.faults import FaultTable, Latencies
 from shmq.client.remote.route import Route
 from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import tag_hash
@@ -25,6 +25,7 @@ class QueueSelector:
 
     def __init__(self, faults: FaultTable | None) -> None:
         self.faults = faults
+        self.latencies = Latencies()
         self._lock = threading.Lock()
         self._turns: dict[str, itertools.count[int]] = {}
 
@@ -42,6 +43,25 @@ class QueueSelector:
                 return queue
         best = self.faults.least_bad({queue.brokerName for queue in others})
         return next(queue for queue in others if queue.brokerName == best)
+
+    def report(self, broker_name: str, latency: float, now: float, *, failed: bool) -> None:
+        """Note how a send to a broker went."""
+        self.latencies.report(broker_name, latency, failed=failed)
+        if self.faults is not None:
+            self.faults.report(broker_name, latency, now, failed=failed)
+
+    def fastest(self, route: Route, now: float) -> MessageQueue | None:
+        """Return the next queue of the broker that answered fastest; None while none has answered."""
+        names = {queue.brokerName for queue in route.writable}
+        faults = self.faults
+        available = {name for name in names if faults is None or faults.is_available(name, now)} or names
+        best = self.latencies.fastest(available)
+        if best is None:
+            return None
+        queues = [queue for queue in route.writable if queue.brokerName == best]
+        with self._lock:
+            turn = next(self._turns.setdefault(route.topic, itertools.count()))
+        return queues[turn % len(queues)]
 
 
 def queue_of_group(route: Route, message_group: str) -> MessageQueue:

@@ -41,10 +41,11 @@ if TYPE_CHECKING:
 class RemoteSender:
     """Sends for one producer group, with one timeout; any thread may use it."""
 
-    def __init__(self, session: RemoteSession, timeout: float, group: str) -> None:
+    def __init__(self, session: RemoteSession, timeout: float, group: str, compression: str) -> None:
         self._session = session
         self._timeout = timeout
         self._group = group
+        self._compression = compression
 
     def send(self, topic: str, body: Any, **arguments: Any) -> Receipt:
         """Store one message and return where."""
@@ -140,8 +141,7 @@ class RemoteSender:
             found.update(take_special(special))
         found.update(extra or {})
         session = self._session
-        compression = session.place.options.compression
-        message = single(session.ids, session.now_ms(), compression, topic, body, flag, found)
+        message = single(session.ids, session.now_ms(), self._compression, topic, body, flag, found)
         return message, self._timeout if timeout is None else timeout, _Place(queue_id, message_group)
 
     def _wait(self, future: Future[Any], arguments: Mapping[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.client.recalling import recall
-from shmq.client.remote import assignment, lookup, returning
+from shmq.client.remote import assignment, choosing, lookup, returning
 from shmq.client.remote.duties import Duties
 from shmq.client.remote.faults import FaultTable
 from shmq.client.remote.group_reader import GroupReader
@@ -44,8 +44,9 @@ from shmq.client.remote.unique_id import UniqueIds
 from shmq.client.remote.upkeep import Upkeep
 from shmq.client.transport import MessageReader, QueueShare, QueueSlot
 from shmq.client.wanted import Wanted
-from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError, UsageError
+from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
 from shmq.message import TRACE_TOPIC
+from shmq.protocol.allocation import strategy_of
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.trace import TRACE_GROUP
 
@@ -69,6 +70,7 @@ class RemoteSession:
         self.place = place
         self.client_id = client_id
         self.timeout = timeout
+        self.allocate = strategy_of(place.options.allocation)
         self.numbers = QueueNumbers()
         self.selector = QueueSelector(FaultTable() if place.options.avoid_slow else None)
         self.registration = Registration(self)
@@ -184,9 +186,17 @@ class RemoteSession:
         self._drain()
         self.call(self.registration.leave(group))
 
-    def sender(self, timeout: float, *, group: str | None = None) -> RemoteSender:
-        """Return something that sends; `timeout` in seconds."""
-        return RemoteSender(self, timeout, group or "")
+    def sender(self, timeout: float, *, group: str | None = None, compression: str | None = None) -> RemoteSender:
+        """Return something that sends; `timeout` in seconds, `compression` as the URL says when None."""
+        return RemoteSender(self, timeout, group or "", compression or self.place.options.compression)
+
+    def write_queues(self, topic: str) -> Sequence[int]:
+        """Return the ids of the queues of a topic that may be written."""
+        return self.call(choosing.write_queues(self, topic))  # type: ignore[no-any-return]
+
+    def fastest_queue(self, topic: str) -> int | None:
+        """Return a queue of the broker that answered fastest lately; None when none has answered yet."""
+        return self.call(choosing.fastest_queue(self, topic))  # type: ignore[no-any-return]
 
     def recall(self, topic: str, handle: str, group: str) -> None:
         """Take a timed message back, at the broker that holds it."""
@@ -194,8 +204,7 @@ class RemoteSession:
 
     def report(self, broker_name: str, latency: float, *, failed: bool = False) -> None:
         """Note how a send to a broker went."""
-        if self.selector.faults is not None:
-            self.selector.faults.report(broker_name, latency, self.network.loop.time(), failed=failed)
+        self.selector.report(broker_name, latency, self.network.loop.time(), failed=failed)
 
     def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
         """Store a message in the trace topic, which is made if need be."""
@@ -203,11 +212,7 @@ class RemoteSession:
 
     def host_of(self, receipt: Receipt) -> str:
         """Say where a broker stored a message, as "host:port"; "" when that is not known."""
-        route = self.names.routes.old(receipt.topic)
-        if route is None:
-            return ""
-        broker_name = self.numbers.queue(receipt.topic, receipt.queue_id).brokerName
-        return str(route.master(broker_name) or "")
+        return choosing.host_of(self, receipt)
 
     def reply(self, message: Message, body: Any) -> bool:
         """Bring a reply to whoever asked; False when the requester is not there any more."""
@@ -287,17 +292,16 @@ class RemoteSession:
         message: Message,
         after: float | None,
         *,
-        bury: bool,
         failed: Callable[[Message], None],
     ) -> bool:
-        """Let the broker deliver a message again, or bury it."""
-        if any(popper.bury(message) for popper in self._poppers.of(spec)):
-            return True
-        return returning.hand_back(self, spec, message, after, bury=bury, failed=failed)
+        """Let the broker deliver a message again."""
+        return returning.hand_back(self, spec, message, after, failed=failed)
 
-    def bury(self, message: Message, group: str, reason: str) -> None:
-        """Not reached: the broker buries."""
-        raise UsageError(f"group {group} cannot bury message {message.message_id} ({reason}): it has no retry topic")
+    def bury(self, spec: ConsumerSpec, message: Message, reason: str, *, failed: Callable[[Message], None]) -> bool:
+        """Let the broker bury a message."""
+        if any(popper.bury(message, reason) for popper in self._poppers.of(spec)):
+            return True
+        return returning.bury(self, spec, message, reason, failed=failed)
 
     # -- consumers that decide themselves where they read
     def pull_reader(

@@ -81,7 +81,8 @@ final class Consuming {
         String name = command.getString("name");
         int failFirst = command.getIntValue("failFirst");
         DefaultMQPushConsumer consumer =
-            new DefaultMQPushConsumer(command.getString("group"), Main.hook(command), new AllocateMessageQueueAveragely());
+            new DefaultMQPushConsumer(command.getString("group"), Main.hook(command), new AllocateMessageQueueAveragely(),
+                command.getBooleanValue("trace"), null);
         consumer.setNamesrvAddr(command.getString("nameServer"));
         consumer.setInstanceName(name);
         consumer.setUseTLS(command.getBooleanValue("tls"));

@@ -30,8 +30,11 @@ public final class Main {
         System.setOut(System.err);
         Map<String, Verb> verbs = new LinkedHashMap<>();
         Producing.register(verbs);
+        Timing.register(verbs);
         Consuming.register(verbs);
+        Requesting.register(verbs);
         Administration.register(verbs);
+        Transacting.register(verbs);
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             answer(verbs, JSON.parseObject(line));

@@ -50,7 +50,8 @@ final class Producing {
     }
 
     private static Object open(JSONObject command) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(command.getString("group"), Main.hook(command));
+        DefaultMQProducer producer = new DefaultMQProducer(
+            command.getString("group"), Main.hook(command), command.getBooleanValue("trace"), null);
         producer.setNamesrvAddr(command.getString("nameServer"));
         producer.setInstanceName(command.getString("name"));
         producer.setUseTLS(command.getBooleanValue("tls"));
@@ -64,7 +65,7 @@ final class Producing {
         return null;
     }
 
-    private static DefaultMQProducer producer(JSONObject command) {
+    static DefaultMQProducer producer(JSONObject command) {
         DefaultMQProducer producer = PRODUCERS.get(command.getString("name"));
         if (producer == null) {
             throw new IllegalArgumentException("no producer " + command.getString("name"));

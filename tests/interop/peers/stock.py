@@ -114,6 +114,8 @@ class StockBroker:
                 "storePathCommitLog": self.store / "commitlog",
                 "autoCreateTopicEnable": "true",
                 "diskMaxUsedSpaceRatio": 99,
+                "transactionTimeOut": 1000,  # it asks about transactions while a test waits for it
+                "transactionCheckInterval": 2000,
                 **self._settings,
             },
         )

@@ -1,0 +1,28 @@
+"""Whose word about a group's progress counts: a TCP client's, or that of the local member that took its queue over."""
+
+from typing import Any
+
+from shmq.daemon.broker.broker import Broker
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.protocol.codes import Request
+from tests.broker.admin_client import RemoteAdmin
+
+
+def test_a_late_commit_does_not_set_back_a_queue_that_a_local_member_owns(
+    tables: Any, settings: BrokerSettings
+) -> None:
+    client = RemoteAdmin(Broker(tables, settings, now_ms=0))
+    tables.topic_put("orders", read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
+    of_queue = {"consumerGroup": "g", "topic": "orders", "queueId": "0"}
+    client.ask(Request.UPDATE_CONSUMER_OFFSET, commitOffset="7", **of_queue)
+    client.ask(Request.UPDATE_CONSUMER_OFFSET, commitOffset="5", **of_queue)
+    slot = tables.offset_slot(tables.group("g"), tables.topic("orders").queues[0])
+    assert tables.committed(slot) == 5  # its own to move, back too
+    tables.owned.add(slot)
+    tables.set_committed(slot, 20)
+    for late in ("6", "30"):
+        client.ask(Request.UPDATE_CONSUMER_OFFSET, commitOffset=late, **of_queue)
+        assert client.ask(Request.QUERY_CONSUMER_OFFSET, **of_queue).ext == {"offset": "20"}
+    tables.owned.clear()
+    client.ask(Request.UPDATE_CONSUMER_OFFSET, commitOffset="21", **of_queue)
+    assert tables.committed(slot) == 21

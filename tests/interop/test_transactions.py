@@ -1,0 +1,167 @@
+"""Transactions of stock Java clients at our broker, of our clients at stock brokers, and of both in one group.
+
+The times until a broker asks are made short where a test waits for a question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import shmq
+from shmq.protocol.codes import Request
+from shmq.testing import Broker
+from tests.interop.coverage import covers, on_pairs
+from tests.interop.pair import Pair
+from tests.interop.peers.java import LineClient
+from tests.interop.peers.process import eventually
+from tests.interop.target import Target
+
+JAVA = ("java-4", "java-5")
+Named = Callable[[str], str]
+PATIENCE = 90.0
+
+
+def set_times(broker: str, *, first_ms: int, interval_ms: int) -> None:
+    """How soon a broker asks; one of ours takes it from a local client."""
+    with shmq.connect(broker) as mq:
+        text = f"transactionTimeOut={first_ms}\ntransactionCheckInterval={interval_ms}\n"
+        mq._local().control.request(Request.UPDATE_BROKER_CONFIG, body=text.encode())
+
+
+@pytest.fixture
+def local() -> Iterator[Broker]:
+    """A broker of ours that asks soon."""
+    with Broker(tcp=True) as broker:
+        set_times(broker.url, first_ms=1, interval_ms=1000)
+        yield broker
+
+
+class JavaProducer:
+    """A TransactionMQProducer."""
+
+    def __init__(self, client: LineClient, name_server: str, name: str, group: str, answer: str) -> None:
+        self._client, self._name_server, self._name = client, name_server, name
+        self._do("tx-producer", group=group, answer=answer)
+
+    def send(self, topic: str, state: str, *bodies: str) -> list[dict[str, Any]]:
+        sent: list[dict[str, Any]] = self._do("tx-send", topic=topic, state=state, bodies=list(bodies))
+        assert all(each["status"] == "SEND_OK" for each in sent)
+        return sent
+
+    def checked(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._do("tx-checked")
+        return found
+
+    def close(self) -> None:
+        if self._client.is_alive:
+            self._do("tx-close")
+
+    def _do(self, verb: str, **arguments: Any) -> Any:
+        return self._client.do(verb, nameServer=self._name_server, name=self._name, **arguments)
+
+
+@pytest.fixture
+def java_producer(client_of: Callable[[str], LineClient], named: Named) -> Iterator[Callable[..., JavaProducer]]:
+    """Call it with client, name server, group and the answer to checks."""
+    made: list[JavaProducer] = []
+
+    def make(client: str, name_server: str, group: str, answer: str) -> JavaProducer:
+        made.append(JavaProducer(client_of(client), name_server, named("tx"), group, answer))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@on_pairs(*JAVA)
+@covers("transactions")
+def test_a_java_transaction_is_seen_when_it_is_committed_and_only_then(pair: Pair, java_producer: Any) -> None:
+    topic, group = pair.new_topic(), pair.named("shop")
+    producer = java_producer(pair.client_name, pair.target.name_server, group, "UNKNOW")
+    producer.send(topic, "UNKNOW", "open")
+    producer.send(topic, "ROLLBACK_MESSAGE", "never")
+    (sent,) = producer.send(topic, "COMMIT_MESSAGE", "paid")
+    assert sent["state"] == "COMMIT_MESSAGE"
+    eventually(lambda: pair.stored(topic) == 1, "the committed message can be consumed")
+    with shmq.connect(f"rocketmq://{pair.target.name_server}") as mq, mq.pull_consumer(topic) as consumer:
+        (message,) = eventually(lambda: consumer.poll(10, 1.0), "the committed message")
+    assert (message.body, message.key, message.message_id) == (b"paid", "key-paid", sent["msgId"])
+    assert pair.stored(topic) == 1
+
+
+@pytest.mark.parametrize("version", JAVA)
+def test_a_lost_commit_of_java_is_asked_for(local: Broker, java_producer: Any, named: Named, version: str) -> None:
+    topic, group = named("topic"), named("shop")
+    producer = java_producer(version, local.name_server, group, "COMMIT_MESSAGE")
+    with shmq.connect(local.url) as mq:
+        mq.admin.create_topic(topic, queues=4)
+        (sent,) = producer.send(topic, "UNKNOW", "lost")
+        (message,) = eventually(lambda: mq.browse(topic), "the broker asked, and the message is there", PATIENCE)
+        (checked,) = producer.checked()
+        assert (checked["topic"], checked["body"], checked["transactionId"]) == (topic, "lost", sent["msgId"])
+        assert (message.body, message.message_id) == (b"lost", sent["msgId"])
+
+
+@pytest.mark.parametrize("version", JAVA)
+def test_members_of_one_group_answer_for_each_other(
+    local: Broker, java_producer: Any, named: Named, version: str
+) -> None:
+    topic, group = named("topic"), named("shop")
+    with shmq.connect(local.url) as mq:
+        mq.admin.create_topic(topic, queues=4)
+        # Java's half, answered by a local Python member: Java itself never knows.
+        producer = java_producer(version, local.name_server, group, "UNKNOW")
+
+        @mq.transaction_checker(group)
+        def outcome(message: shmq.Message) -> shmq.TxState:
+            return shmq.COMMIT if message.key == "key-of-java" else shmq.UNKNOWN
+
+        producer.send(topic, "UNKNOW", "of-java")
+        eventually(lambda: [m.body for m in mq.browse(topic)] == [b"of-java"], "Python answered for Java", PATIENCE)
+        # A local half, answered by Java.
+        producer._do("tx-answer", answer="COMMIT_MESSAGE")
+        with mq.producer(group=group) as python:
+            lost = python.transaction(topic, b"of python", key="key-of-python")
+            eventually(lambda: len(mq.browse(topic)) == 2, "Java answered for Python", PATIENCE)
+            with pytest.raises(shmq.TransactionError, match="settled before"):
+                lost.commit()
+        assert "of python" in {each["body"] for each in producer.checked()}
+        assert {message.body for message in mq.browse(topic)} == {b"of-java", b"of python"}
+
+
+def test_our_tcp_client_commits_and_rolls_back_at_any_broker(target: Target, named: Named) -> None:
+    topic, group = named("topic"), named("shop")
+    with shmq.connect(f"rocketmq://{target.name_server}", timeout=10.0) as mq:
+        mq.admin.create_topic(topic, queues=4)
+        with mq.producer(group=group) as producer:
+            with producer.transaction(topic, b"paid", key="o-1") as paid:
+                pass
+            with pytest.raises(ZeroDivisionError), producer.transaction(topic, b"never"):
+                raise ZeroDivisionError
+        with mq.pull_consumer(topic) as consumer:
+            (message,) = eventually(lambda: consumer.poll(10, 1.0), "the committed message")
+            assert (message.body, message.key, message.message_id) == (b"paid", "o-1", paid.id)
+            assert consumer.poll(10, 1.0) == []
+
+
+def test_our_tcp_client_answers_the_questions_of_any_broker(target: Target, named: Named) -> None:
+    if target.is_ours:
+        pytest.skip("tests/client/test_transaction.py, with short times")
+    topic, group = named("topic"), named("shop")
+    asked: list[str] = []
+    with shmq.connect(f"rocketmq://{target.name_server}", timeout=10.0) as mq:
+        mq.admin.create_topic(topic, queues=4)
+
+        @mq.transaction_checker(group)
+        def outcome(message: shmq.Message) -> shmq.TxState:
+            asked.append(message.message_id)
+            return shmq.COMMIT
+
+        with mq.producer(group=group) as producer, mq.pull_consumer(topic) as consumer:
+            lost = producer.transaction(topic, b"lost")
+            (message,) = eventually(lambda: consumer.poll(10, 1.0), "the broker asked", PATIENCE)
+            assert message.message_id == lost.id and set(asked) == {lost.id}
