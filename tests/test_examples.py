@@ -68,6 +68,9 @@ def test_workers_of_a_group_share_the_messages_and_end_in_order(start: Start, sh
             assert all(worker.poll() is None for worker in workers)
         for body in (b"", b"too early", *(b"%d" % number for number in range(100))):
             mq.send("orders", body)
+        retried = "%RETRY%billing"
+        while not (retried in mq.admin.topics and mq.admin.topics[retried].messages):
+            assert all(worker.poll() is None for worker in workers)
         while mq.admin.groups["billing"].lag.total:
             assert all(worker.poll() is None for worker in workers)
     for worker in workers:
