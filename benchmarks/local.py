@@ -21,8 +21,8 @@ QUICK_RUNS = 1
 QUICK_EFFORT = 0.02
 
 
-def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.local", description="shmq against its rivals")
+def _arguments(program: str, description: str, given: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=program, description=description)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--figure", nargs="+", metavar="NAME", help="only these figures or workloads; * and ? match")
     parser.add_argument("--runs", type=int, help=f"interleaved runs, of which the median counts ({RUNS})")
@@ -32,9 +32,9 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-def _chosen(names: Sequence[str] | None) -> list[Workload]:
+def _chosen(table: Sequence[Workload], names: Sequence[str] | None) -> list[Workload]:
     chosen: list[Workload] = []
-    for workload in workloads():
+    for workload in table:
         if names is None or any(fnmatch(workload.name, name) for name in names):
             chosen.append(workload)
             continue
@@ -46,8 +46,13 @@ def _chosen(names: Sequence[str] | None) -> list[Workload]:
 
 def main(given: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; returns the exit code."""
-    arguments = _arguments(given)
-    chosen = _chosen(arguments.figure)
+    return run("python -m benchmarks.local", "shmq against its rivals", workloads(), given)
+
+
+def run(program: str, description: str, table: Sequence[Workload], given: Sequence[str] | None) -> int:
+    """Measure what a command line asks for of a table of workloads; returns the exit code."""
+    arguments = _arguments(program, description, given)
+    chosen = _chosen(table, arguments.figure)
     if arguments.list:
         for workload in chosen:
             print(f"{workload.name}: {' '.join(figure.name for figure in workload.figures)}")

@@ -47,6 +47,8 @@ def _parser() -> argparse.ArgumentParser:
         serve.add_argument(f"--{name}-max", type=int)
     serve.add_argument("--lease-ms", type=int, help="how long a stopped process may hold the append lock")
     serve.add_argument("--retention-hours", type=int)
+    serve.add_argument("--delay-levels", help="RocketMQ's messageDelayLevel")
+    serve.add_argument("--timer-max-delay", dest="timer_max_delay_seconds", type=int, help="seconds (3 days)")
     serve.add_argument("--disk-warn-percent", type=int)
     serve.add_argument("--disk-force-percent", type=int)
     serve.add_argument("--disk-refuse-percent", type=int)

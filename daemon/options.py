@@ -14,9 +14,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from shmq.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from shmq.errors import UsageError
 from shmq.shm.place import DEFAULT_BROKER_NAME, Place, check_broker_name, default_store, place_of
 from shmq.store.commitlog import FILE_BYTES_MIN, FILE_BYTES_MULTIPLE
+from shmq.timing import MAX_DELAY_SECONDS
 
 _CHOICES = {
     "flush": ("async", "sync"),
@@ -37,6 +39,7 @@ _RANGES = {
     "flush_interval_ms": (10, 60_000),
     "lease_ms": (100, 600_000),
     "retention_hours": (1, 24 * 3650),
+    "timer_max_delay_seconds": (1, 86_400 * 3650),
     "unit_memory_bytes": (4 << 20, 1 << 36),
     "populate_bytes": (0, 1 << 30),
     "bridges": (1, 64),
@@ -71,6 +74,8 @@ class Options:
         runtime_dir: directory of the socket and instance.json; "" takes the place of the broker's name.
         store: the store directory; "" takes the default of the broker's name.
         file_bytes: size of one CommitLog file; a store keeps the size it was made with.
+        delay_levels: RocketMQ's messageDelayLevel, delays in rising levels.
+        timer_max_delay_seconds: how far ahead a message may be delivered at a time of its own.
         lease_ms: how long a stopped process may hold the append lock.
         unit_memory_bytes: queue units that stay in memory after they were written to files.
         populate_bytes: log pages made present ahead of the writers.
@@ -103,6 +108,8 @@ class Options:
     offset_max: int = 262144
     flush_interval_ms: int = 500
     lease_ms: int = 2000
+    delay_levels: str = DEFAULT_DELAY_LEVELS
+    timer_max_delay_seconds: int = MAX_DELAY_SECONDS
     retention_hours: int = 72
     disk_warn_percent: int = 75
     disk_force_percent: int = 85
@@ -126,6 +133,7 @@ class Options:
 
     def __post_init__(self) -> None:
         check_broker_name(self.broker_name)
+        DelayLevels(self.delay_levels)
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise UsageError(f"{name} is {getattr(self, name)!r}, one of {', '.join(choices)} is known")

@@ -1,1 +1,11 @@
-"""The PySpark source and sink; empty until that capability is built."""
+"""The PySpark source `shmq`: topics of a broker on this host as data frames, read from its segments without asking it.
+
+    spark.read.format("shmq").option("topic", "orders").load()
+
+    source ─▶ options · schema         what was asked for, checked on the driver
+           ─▶ ranges ─▶ plan           which offsets, and which partition reads them
+           ─▶ messages · frames · tables    what a partition yields: Arrow record batches
+                 └▶ attach             one read-only attachment a process and broker
+
+It does not know TCP, nor who produced what it reads. Importing it loads nothing.
+"""

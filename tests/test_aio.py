@@ -458,3 +458,18 @@ def test_several_subscriptions_of_one_connection_wait_at_once(shmq_shared_broker
             assert await asyncio.gather(*tasks) == [topic.encode() for topic in topics]
 
     run(main())
+
+
+def test_every_way_of_reading_takes_an_expression(shmq_shared_broker: SharedBroker) -> None:
+    async def main() -> None:
+        topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("eu")
+        async with await shmq.aio.connect(shmq_shared_broker.url) as mq:
+            for qty in (1, 7):
+                await mq.send(topic, b"%d" % qty, properties={"qty": str(qty)})
+            async with await mq.subscribe(topic, group=group, where="qty > 5") as subscription:
+                assert [message.body for message in await subscription.receive(wait=20)] == [b"7"]
+            assert [message.body for message in await mq.browse(topic, where="qty < 5")] == [b"1"]
+            with pytest.raises(shmq.FilterSyntaxError):
+                await mq.pull_consumer(topic, where="qty >")
+
+    run(main())

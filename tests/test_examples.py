@@ -60,6 +60,14 @@ def test_hello_stores_a_message_and_reads_it_back(start: Start) -> None:
     assert line_of(process) == "order-42 fruit b'42 apples'"
 
 
+def test_a_filter_selects_and_a_wrong_one_is_explained(start: Start) -> None:
+    process = start("filters.py")
+    assert line_of(process) == "eu b'3 apples'"
+    assert line_of(process).startswith('"LIKE" stands where')
+    assert [line_of(process), line_of(process)] == ["region LIKE 'e%'", "^^^^"]
+    assert "STARTSWITH" in line_of(process) and process.wait(20) == 0
+
+
 def test_workers_of_a_group_share_the_messages_and_end_in_order(start: Start, shmq_broker: Broker) -> None:
     workers = [start("group_worker.py") for _ in range(2)]
     with shmq_broker.connect() as mq:
@@ -111,3 +119,11 @@ def test_the_grind_loses_no_line_when_a_producer_and_a_consumer_are_killed(tmp_p
     assert "killed a producer" in finished.stdout
     assert "killed a consumer" in finished.stdout
     assert "acknowledged 60,000 lines: missing 0, with another hash 0, never acknowledged 0" in finished.stdout
+
+
+def test_reminders_come_when_they_are_due(start: Start) -> None:
+    process = start("reminders.py")
+    said = [line_of(process) for _ in range(3)]
+    assert sorted(said[:2]) == ["b'as RocketMQ 4 does'", "b'in a second'"]
+    assert said[2] == "b'in two'"
+    assert process.wait(60) == 0

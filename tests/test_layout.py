@@ -16,6 +16,7 @@ ROOTS = {
     "daemon": "shmq.daemon",
     "tools": "shmq.tools",
     "spark": "shmq.spark",
+    "pyspark_shmq": "pyspark_shmq",  # the name Spark looks for
 }
 
 # Who may import whom; a layer may always import itself. Read it bottom-up.
@@ -68,7 +69,8 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.version",
         "shmq.client",
     },
-    "shmq.spark": {"shmq"},
+    "shmq.spark": {"shmq", "shmq.errors", "shmq.message", "shmq.shm"},
+    "pyspark_shmq": {"shmq.spark"},
 }
 # `shmq` on the right of the table grants the public API, which is these.
 PUBLIC = {"shmq", "shmq.aio", "shmq.testing", "shmq.errors", "shmq.message", "shmq.version"}

@@ -182,3 +182,13 @@ def test_pytest_finds_the_fixtures_without_being_told(tmp_path: Path) -> None:
 )
 def test_the_pid_is_read_from_a_client_id(client_id: str, pid: Any) -> None:
     assert pid_of(client_id) == pid
+
+
+def test_advance_delivers_what_waits_for_its_time(shmq_broker: Broker) -> None:
+    with shmq_broker.connect() as mq:
+        mq.send("orders", b"half an hour", delay=1800)
+        mq.send("orders", b"an hour", delay=3600)
+        shmq_broker.advance(seconds=1800)
+        assert shmq_broker.expect("orders", timeout=20)[0].body == b"half an hour"
+        shmq_broker.advance(seconds=1800)
+        assert shmq_broker.expect("orders", timeout=20)[0].body == b"an hour"

@@ -42,6 +42,8 @@ LINE_BYTES_MAX = 1 << 20
 @click.option("--segments", type=click.Choice(["posix", "sysv"]), help="sysv where /dev/shm is too small.")
 @click.option("--no-auto-create", is_flag=True, help="A topic must be created before it is used.")
 @click.option("--default-queues", type=click.IntRange(1, 1024), help="Queues of a topic created on first use.  [8]")
+@click.option("--delay-levels", metavar="LEVELS", help='RocketMQ\'s messageDelayLevel.  ["1s 5s … 2h"]')
+@click.option("--timer-max-delay", type=click.IntRange(1), metavar="SECONDS", help="Longest delay=.  [3 days]")
 @click.option("--no-tcp", is_flag=True, help="Serve processes of this host only.")
 @click.option("--listen", metavar="HOST:PORT", help="Where RocketMQ clients connect.  [127.0.0.1:10911]")
 @click.option("--nameserver-listen", metavar="HOST:PORT", help="Where they look topics up.  [127.0.0.1:9876]")
@@ -95,6 +97,7 @@ def daemon_command(place: Place, **given: Any) -> list[str]:
 
 
 _PASSED_ON = (
+    *("delay_levels", "timer_max_delay"),
     *("flush", "segments", "default_queues", "log_format", "listen", "nameserver_listen", "nameserver"),
     *("advertise", "cluster", "bridges", "tls_mode"),
 )

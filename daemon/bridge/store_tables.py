@@ -143,6 +143,12 @@ class StoreTables:
     def offset_owned(self, slot: int) -> bool:
         return self._store.offset_owner(slot) >= 0
 
+    def offset_owner(self, slot: int) -> int:
+        return self._store.offset_owner(slot)
+
+    def received(self) -> Mapping[int, int]:
+        return {slot: received for slot, state, _, _, _, received, *_ in self._store.clients() if state != _CLIENT_FREE}
+
     def queue_bounds(self, queue: int) -> QueueBounds:
         offset_min, offset_max, *_ = self._store.queue(queue)
         return QueueBounds(offset_min, offset_max)

@@ -141,6 +141,8 @@ def _settings(options: Options, instance: Instance, store: Store, listeners: lis
         auto_create=options.auto_create,
         default_queues=options.default_queues,
         wait_durable=bool(store.head["flush_sync"]),
+        delay_levels=options.delay_levels,
+        timer_max_delay_seconds=options.timer_max_delay_seconds,
         retention_hours=options.retention_hours,
         movable_clock=options.movable_clock,
         uses_tls=options.tls_mode != "disabled",

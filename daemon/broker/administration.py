@@ -16,7 +16,6 @@ from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.groups import GroupRegistry
 from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.progress_requests import ProgressRequests
-from shmq.daemon.broker.queue_index import QueueIndex
 from shmq.daemon.broker.requests import Connection, Part
 from shmq.daemon.broker.reset_requests import ResetRequests
 from shmq.daemon.broker.runtime_requests import RuntimeRequests
@@ -37,6 +36,7 @@ def administration(
     connections: Mapping[int, Connection],
     settings: BrokerSettings,
     statistics: Statistics,
+    traffic: Traffic,
     *,
     settings_changed: Callable[[], Sequence[Effect]],
     log: Log | None,
@@ -47,8 +47,7 @@ def administration(
     Args:
         settings_changed: tells those who have settings of their own.
     """
-    queues = QueueIndex(tables)
-    traffic = Traffic(tables, queues, statistics, cluster=settings.cluster)
+    queues = traffic.queues
     return [
         TopicRequests(tables, registry, settings),
         GroupRequests(tables, registry, groups, settings),

@@ -34,6 +34,7 @@ from shmq.daemon.broker.offset_requests import OffsetRequests
 from shmq.daemon.broker.pop import Popping, pop_parts
 from shmq.daemon.broker.pull import Pulling
 from shmq.daemon.broker.query import QueryRequests
+from shmq.daemon.broker.queue_index import QueueIndex
 from shmq.daemon.broker.relays import Relays
 from shmq.daemon.broker.replies import Replies
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer, of_all
@@ -44,9 +45,10 @@ from shmq.daemon.broker.statistics import Statistics
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.timers import TimerService
-from shmq.daemon.broker.topic_creation import make_system_topics
+from shmq.daemon.broker.topic_creation import make_system_topics, widen_topic
+from shmq.daemon.broker.traffic import Traffic
 from shmq.daemon.broker.transaction_check import transaction_parts
-from shmq.delay_levels import DelayLevels
+from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
@@ -75,6 +77,7 @@ class Broker:
         self._groups = groups = GroupSettings(tables)
         self._relays = Relays(self._registry, settings)
         statistics = Statistics()
+        self._traffic = Traffic(tables, QueueIndex(tables), statistics, cluster=settings.cluster)
         self._parts: list[Part] = [
             self._relays,
             *administration(
@@ -84,6 +87,7 @@ class Broker:
                 self._connections,
                 settings,
                 statistics,
+                self._traffic,
                 settings_changed=self._relays.settings_changed,
                 log=log,
                 now_ms=now_ms,
@@ -116,8 +120,9 @@ class Broker:
         """The parts that store and read messages."""
         tables, registry = self._tables, self._registry
         levels = DelayLevels(settings.delay_levels)
+        widen_topic(tables, SCHEDULE_TOPIC, queues=levels.count)  # there may be more of them than at the last start
         self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
-        self._pulling = Pulling(tables, log, registry, groups, settings)
+        self._pulling = Pulling(tables, log, registry, groups, settings, started=self._traffic.started)
         self._timers = TimerService(tables, log, settings, arrived=self.arrived)
         self._popping, *settling = pop_parts(tables, log, registry, groups, settings, arrived=self.arrived)
         return [

@@ -6,6 +6,7 @@ Owns the requests 25 and 26. It does not know what a setting does.
     defaultTopicQueueNums     1 to 1024           queues of a topic created on first use
     enablePropertyFilter      true, false         whether consumers may filter by SQL92
     maxMessageSize            1024 to 4194304     bytes of a message over TCP
+    timerMaxDelaySec          1 to 315360000      seconds a message may wait for a time of its own
     transactionTimeOut        1 to 86400000       ms until a transaction is asked about first
     transactionCheckInterval  1000 to 86400000    ms until it is asked about again
     transactionCheckMax       1 to 1000           how often; then it is rolled back
@@ -29,7 +30,6 @@ from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_creation import make_system_topics
-from shmq.delay_levels import DEFAULT_DELAY_LEVELS
 from shmq.errors import PermissionDenied, UsageError
 from shmq.message import QUEUES_MAX, TRACE_TOPIC
 from shmq.protocol.body import DataVersion
@@ -40,7 +40,6 @@ from shmq.protocol.java_properties import java_properties, parse_java_properties
 _FIXED = {
     "autoCreateSubscriptionGroup": "true",
     "filterServerNums": "0",
-    "messageDelayLevel": DEFAULT_DELAY_LEVELS,
     "msgTraceTopicName": TRACE_TOPIC,
     "slaveReadEnable": "false",
     "traceOn": "true",
@@ -75,6 +74,7 @@ TUNABLES = {
     "defaultTopicQueueNums": _Tunable("default_queues", 1, QUEUES_MAX),
     "enablePropertyFilter": _Tunable("property_filter", 0, 1, is_switch=True),
     "maxMessageSize": _Tunable("message_bytes_max", 1024, 4 << 20),
+    "timerMaxDelaySec": _Tunable("timer_max_delay_seconds", 1, 86_400 * 3650),
     "transactionTimeOut": _Tunable("transaction_timeout_ms", 1, _DAY_MS),
     "transactionCheckInterval": _Tunable("transaction_interval_ms", 1000, _DAY_MS),
     "transactionCheckMax": _Tunable("transaction_checks_max", 1, 1000),
@@ -121,6 +121,9 @@ class ConfigRequests(Part):
             "brokerRole": "ASYNC_MASTER",
             "flushDiskType": "SYNC_FLUSH" if settings.wait_durable else "ASYNC_FLUSH",
             "fileReservedTime": str(settings.retention_hours),
+            "messageDelayLevel": settings.delay_levels,
+            "timerWheelEnable": "true",
+            "recallMessageEnable": "true",
             "useTLS": _text(settings.uses_tls),
             **_FIXED,
             **tunables_of(settings),

@@ -19,7 +19,7 @@ A pull that may wait is held instead of answered with 19, and read again when it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -57,7 +57,11 @@ class Subscriptions(Protocol):
 
 
 class Pulling(Part):
-    """Serves pulls, and holds them."""
+    """Serves pulls, and holds them.
+
+    Args:
+        started: told the group, queue and offset of pulls that found something for a group without progress there.
+    """
 
     def __init__(
         self,
@@ -66,8 +70,11 @@ class Pulling(Part):
         registry: Subscriptions,
         groups: GroupSettings,
         settings: BrokerSettings,
+        *,
+        started: Callable[[int, int, int], None] | None = None,
     ) -> None:
         self._tables = tables
+        self._started = started
         self._log = log
         self._registry = registry
         self._groups = groups
@@ -89,11 +96,22 @@ class Pulling(Part):
         answer, next_offset = self._read(queue, header.queue_offset, header.count_max, wanted)
         if header.commits:
             self._commit(header, queue)
+        if answer.code == Response.SUCCESS:
+            self._tell_start(header, queue)
         if answer.code == Response.PULL_NOT_FOUND and header.suspends and header.suspend_ms > 0:
             return self._hold(call, header, queue, next_offset)
         if answer.code == Response.PULL_OFFSET_MOVED:
             answer.effects = self._tell_moved(call, header, next_offset)
         return answer
+
+    def _tell_start(self, header: PullHeader, queue: int) -> None:
+        """Who counts what groups read has to know where one begins."""
+        group = self._tables.group(header.group) if self._started is not None else None
+        if group is None or self._started is None:
+            return
+        slot = self._tables.offset_slot(group, queue)
+        if slot is None or self._tables.committed(slot) < 0:
+            self._started(group, queue, header.queue_offset)
 
     # -- checks, in RocketMQ's order
 
@@ -269,6 +287,8 @@ class Pulling(Part):
                 self.holding.move(held, next_offset)
             return []
         self.holding.remove(held)
+        if answer.code == Response.SUCCESS:
+            self._tell_start(read_pull_header(held.call.ext), held.queue)
         return later(held.call, answer)
 
     def _again(self, held: HeldPull) -> tuple[Answer, int]:

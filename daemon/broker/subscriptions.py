@@ -191,7 +191,7 @@ def _conflict(
     if Verdict.TOO_LATE in refused.values():
         hint = f"members have differed for more than {grace_ms / 1000:g} s; end the update that is under way first"
     else:
-        hint = "subscribe to the topic with the same tags in every member, or choose another group name"
+        hint = "subscribe to the topic with the same tags and expression in every member, or choose another group name"
     return SubscriptionConflict(
         f'group "{group}" subscribes differently (the group / this member): {shown}{more}', hint=hint
     )

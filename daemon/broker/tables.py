@@ -126,6 +126,12 @@ class Tables(Protocol):
     def offset_owned(self, slot: int) -> bool:
         """Say whether a living local member owns the queue whose progress is kept there."""
 
+    def offset_owner(self, slot: int) -> int:
+        """Return the client slot of the living local member that owns that queue; -1 when nobody does."""
+
+    def received(self) -> Mapping[int, int]:
+        """Return how many messages each local client has received, by client slot."""
+
     def queue_bounds(self, queue: int) -> QueueBounds:
         """Return which queue offsets exist."""
 

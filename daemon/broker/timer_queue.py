@@ -84,8 +84,19 @@ class TimerQueue:
         """Forget the message `first` returned."""
         heapq.heappop(self._heap)
 
-    def next_ms(self) -> int | None:
-        """Return when something is due, or is to be moved nearer; None when nothing is pending."""
-        if self._heap:
-            return self._heap[0] >> _OFFSET_BITS
-        return min(self._hours) * _HOUR_MS if self._hours else None
+    def soonest(self, count: int) -> list[tuple[int, int]]:
+        """Return up to `count` of those that are due first, in order."""
+        found: list[tuple[int, int]] = []
+        near = [(self._heap[0], 0)] if self._heap else []  # (entry, its place): below an entry lie only later ones
+        while near and len(found) < count:
+            entry, place = heapq.heappop(near)
+            found.append((entry >> _OFFSET_BITS, entry & _OFFSET_MASK))
+            for below in (2 * place + 1, 2 * place + 2):
+                if below < len(self._heap):
+                    heapq.heappush(near, (self._heap[below], below))
+        for hour in sorted(self._hours):
+            if len(found) >= count:
+                break
+            for packed in heapq.nsmallest(count - len(found), self._hours[hour]):
+                found.append((hour * _HOUR_MS + (packed >> _LATER_BITS), packed & _LATER_MASK))
+        return sorted(found)

@@ -33,14 +33,15 @@ from shmq.daemon.broker.delayed_copy import copy_of, real_place
 from shmq.daemon.broker.effects import Effect, Report, Wake
 from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.property_text import property_of, with_properties
-from shmq.daemon.broker.requests import Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.stored_record import StoredRecord, stored_record
 from shmq.daemon.broker.tables import Tables, Unit
+from shmq.daemon.broker.timer_list import timers_body, wanted_count
 from shmq.daemon.broker.timer_progress import TimerProgress
 from shmq.daemon.broker.timer_queue import TimerQueue
 from shmq.daemon.broker.timer_recall import CANCEL_SLACK_MS, CancelledTimers, Recalls
-from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC
+from shmq.delay_levels import REAL_TOPIC
 from shmq.errors import ShmqError
 from shmq.message import parse_properties
 from shmq.protocol.codes import Request
@@ -87,6 +88,7 @@ class TimerService(Part):
         self._tables = tables
         self._log = log
         self._arrived = arrived
+        self._broker_name = settings.broker_name
         retention_ms = settings.retention_hours * 3_600_000
         self._roll_ms = min(_ROLL_MS_MAX, retention_ms * 2 // 3)
         self._young_ms = retention_ms - self._roll_ms  # what is due so soon outlives its record's time to be rolled
@@ -101,7 +103,7 @@ class TimerService(Part):
 
     def handlers(self) -> dict[int, Handler]:
         """Return what is served here, by request code."""
-        return {Request.RECALL_MESSAGE: self._recalls.serve}
+        return {Request.RECALL_MESSAGE: self._recalls.serve, Request.TIMERS: self._list}
 
     # -- when
 
@@ -319,7 +321,8 @@ class TimerService(Part):
         if isinstance(place, str):
             effects.append(Report(f"a timed message for topic {place[:127]!r} is dropped: there is no such topic"))
             return
-        changes = {REAL_TOPIC: None, REAL_QUEUE_ID: None, ENQUEUE_MS: str(record.store_ms), DEQUEUE_MS: str(clock_ms)}
+        # As in RocketMQ the copy still says where it belongs; TIMER_OUT_MS keeps it from waiting a second time.
+        changes = {ENQUEUE_MS: str(record.store_ms), DEQUEUE_MS: str(clock_ms)}
         self._log.append(place.topic, place.queue_id, copy_of(record, with_properties(record.properties, changes)))
         queues[place.queue] = None
 
@@ -338,6 +341,15 @@ class TimerService(Part):
         while self._late and self._late[0] in self._late_done:
             self._late_done.remove(self._late.popleft())
         self._note_known()
+
+    def _list(self, call: Call) -> Answer:
+        """What waits, for people; messages that wait for longer than files are kept are counted only."""
+        found: list[tuple[int, StoredRecord]] = []
+        for due, offset in self._timers.soonest(wanted_count(call)):
+            record = self._record(offset)
+            if record is not None and not self._is_cancelled(record):
+                found.append((due, record))
+        return Answer(body=timers_body(self._broker_name, self.pending, found))
 
     # -- storing anew
 

@@ -100,6 +100,13 @@ def ensure_topic(tables: Tables, name: str, *, queues: int) -> Topic:
     return tables.topic(name) or _put(tables, name, queues, _PERM_READ_WRITE, 0)
 
 
+def widen_topic(tables: Tables, name: str, *, queues: int) -> None:
+    """Give a topic of the broker's own making at least so many queues, if there is one."""
+    topic = tables.topic(name)
+    if topic is not None and min(topic.read_queues, topic.write_queues) < queues:
+        _put(tables, name, queues, topic.perm, topic.flags)
+
+
 def _put(tables: Tables, name: str, queues: int, perm: int, flags: int) -> Topic:
     tables.topic_put(name, read_queues=queues, write_queues=queues, perm=perm, flags=flags, kind=0)
     topic = tables.topic(name)

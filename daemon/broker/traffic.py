@@ -7,7 +7,12 @@ have moved since the last look. It does not know requests.
     a group's offset grew by n                  GROUP_GET_NUMS[topic@group] n, GROUP_GET_SIZE b', BROKER_GET_NUMS n
 
 b' is exact for up to `_UNITS_READ` messages of a look, and their average times n beyond that. What a group reads twice,
-or reads without committing (broadcast, pull at will), is not seen, nor is what it reads in the second it begins in.
+or reads without committing (broadcast, pull at will), is not seen.
+
+The first offset a group ever has on a queue says nothing of where it began. A client over TCP began where its first
+pull did that found something, if that was served here; a local member has read no more than its process received since
+the last look. Where neither is known (the first commit of a client of another bridge, or of a member that has left
+already), nothing is counted.
 
 A look compares whole blocks of words first, so a broker where little happens looks for next to nothing; where more than
 `_BUSY_WORDS` moved, the next look comes after ten seconds instead of one.
@@ -15,7 +20,7 @@ A look compares whole blocks of words first, so a broker where little happens lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from shmq.daemon.broker.queue_index import QueueIndex
@@ -28,6 +33,7 @@ _LOOK_MS = 1000
 _BUSY_LOOK_MS = 10_000
 _BUSY_WORDS = 2000
 _UNITS_READ = 32
+_STARTS_MAX = 10_000
 
 
 class DayTotals:
@@ -52,7 +58,7 @@ class Traffic:
 
     def __init__(self, tables: Tables, queues: QueueIndex, statistics: Statistics, *, cluster: str) -> None:
         self._tables = tables
-        self._queues = queues
+        self.queues = queues
         self._statistics = statistics
         self._cluster = cluster
         self._queue_counts: bytes | None = None
@@ -63,6 +69,13 @@ class Traffic:
         self.put_rates, self.get_rates = Rates(), Rates()
         self.put_totals, self.get_totals = DayTotals(), DayTotals()
         self._got = 0
+        self._starts: dict[tuple[int, int], int] = {}
+        self._received: Mapping[int, int] = {}
+
+    def started(self, group: int, queue: int, queue_offset: int) -> None:
+        """Take note of where a group (by index) that never committed reads a queue (by index)."""
+        if self._starts.setdefault((group, queue), queue_offset) == queue_offset and len(self._starts) > _STARTS_MAX:
+            del self._starts[next(iter(self._starts))]  # of one that never commits, most probably
 
     def tick(self, now_ms: int) -> None:
         """Look, if it is time; the first look only remembers."""
@@ -85,7 +98,7 @@ class Traffic:
         moved = 0
         for queue, was, now in _moved_pairs(before if before is not None else counts, counts):
             moved += 1
-            name = self._queues.names().get(queue)
+            name = self.queues.names().get(queue)
             sent, size = now[0] - was[0], now[1] - was[1]
             if name is not None and sent > 0:
                 self._statistics.add("TOPIC_PUT_NUMS", name.topic, sent, since_ms, times=sent)
@@ -96,25 +109,48 @@ class Traffic:
     def _look_at_offsets(self, since_ms: int) -> int:
         counts = self._tables.offset_counts()
         before, self._offset_counts = self._offset_counts, counts
+        received_before, self._received = self._received, self._tables.received()
+        # A slot of another process now begins at zero again.
+        unclaimed = {
+            client: count - (earlier if (earlier := received_before.get(client, 0)) <= count else 0)
+            for client, count in self._received.items()
+        }
         moved = 0
-        for _, was, now in _moved_pairs(before if before is not None else counts, counts):
+        for slot, was, now in _moved_pairs(before if before is not None else counts, counts):
             moved += 1
             group, queue = divmod(now[1], 1 << 32)
+            bounds = self._tables.queue_bounds(queue)
             # A client may commit any number; nobody has read what is not there.
-            got = min(now[0] - 1, self._tables.queue_bounds(queue).offset_max) + 1 - was[0]
-            # 0 is "never": whoever writes a start down has read nothing yet.
-            if was[0] == 0 or was[1] != now[1] or got <= 0:
+            end, start = min(now[0] - 1, bounds.offset_max), was[0] - 1
+            if was[1] not in (now[1], 0):
                 continue
-            name, group_name = self._queues.names().get(queue), self._group_name(group)
+            if start < 0:
+                start = self._start(slot, group, queue, end, unclaimed)
+            start = max(start, bounds.offset_min)
+            got = end - start
+            if got <= 0:
+                continue
+            name, group_name = self.queues.names().get(queue), self._group_name(group)
             if name is None or not group_name:
                 continue
             key = f"{name.topic}@{group_name}"
-            size = self._bytes_of(queue, was[0] - 1, got)
+            size = self._bytes_of(queue, start, got)
             self._statistics.add("GROUP_GET_NUMS", key, got, since_ms, times=got)
             self._statistics.add("GROUP_GET_SIZE", key, size, since_ms, times=got)
             self._statistics.add("BROKER_GET_NUMS", self._cluster, got, since_ms, times=got)
             self._got += got
         return moved
+
+    def _start(self, slot: int, group: int, queue: int, end: int, unclaimed: dict[int, int]) -> int:
+        """Where a group began that has its first offset on a queue; the end where that is not known."""
+        start = self._starts.pop((group, queue), None)
+        if start is not None:
+            return start
+        owner = self._tables.offset_owner(slot)
+        got = min(unclaimed.get(owner, 0), end - self._tables.queue_bounds(queue).offset_min)
+        if owner in unclaimed:
+            unclaimed[owner] -= got
+        return end - got
 
     def _group_name(self, group: int) -> str:
         name = self._group_names.get(group, "")

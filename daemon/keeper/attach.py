@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.options import Options
+from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerBusy, SegmentError, ShmqError
 from shmq.shm.access import access_rights
 from shmq.shm.core import READ_ONLY_DISK_FULL, Store
@@ -175,7 +176,8 @@ def _cold(options: Options, files: OpenFiles, log: EventLog) -> Attached:
     )
     log("segments.created", generation=f"{instance.generation:016x}", kind=instance.kind, bytes=instance.segment_bytes)
     try:
-        tables, report = recover(store, files, default_queues=options.default_queues, log=log)
+        levels = DelayLevels(options.delay_levels)
+        tables, report = recover(store, files, default_queues=options.default_queues, levels=levels, log=log)
     except BaseException:
         store.close()
         unlink_segments(instance)

@@ -22,6 +22,7 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.options import Options
 from shmq.errors import ShmqError
 from shmq.shm.core import READ_ONLY_DISK_FULL, CoreError, Store, disk_full_word
+from shmq.shm.lease import leased_position
 from shmq.store.commitlog import CommitLogFiles
 
 _RETRY_SECONDS = 1.0
@@ -64,6 +65,7 @@ class LogSpace:
         self._disk_at = 0.0
         self._refused = False
         self._told_percent = 0
+        self._told_leased = -1
         self._rate = 0.0  # bytes a second
         self._measured_at = 0.0
         self._measured_end = store.log_end
@@ -184,7 +186,7 @@ class LogSpace:
                 break
             age_seconds = wall_seconds - self._files.modified_seconds(first)
             expired = age_seconds > self._options.retention_hours * 3600
-            if not expired and percent < self._options.disk_force_percent:
+            if percent < self._options.disk_force_percent and (not expired or self._is_leased(first, wall_seconds)):
                 break
             begin = self._files.positions[1]
             self._store.set_log_begin(begin)
@@ -198,3 +200,11 @@ class LogSpace:
             self._told_percent = percent
             self._log("disk.filling", percent=percent, free_bytes=usage.free)
         return removed
+
+    def _is_leased(self, first: int, wall_seconds: float) -> bool:
+        leased = leased_position(self._files.path(first).parent.parent, wall_seconds)
+        is_leased = leased is not None and leased < first + self._files.file_bytes
+        if is_leased and self._told_leased != first:
+            self._told_leased = first
+            self._log("log.file_leased", log_position=first, leased_from=leased)
+        return is_leased

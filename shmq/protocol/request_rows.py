@@ -222,6 +222,7 @@ INTERNAL_ROWS = """
 30004 local>broker internal
 30005 local>broker internal
 30006 local>broker internal tranStateTableOffset!:long
+30007 local>broker internal count:int
 30009 local>broker internal milliseconds!:long
 30010 local>broker internal remote! local!
 30011 local>broker internal

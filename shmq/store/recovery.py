@@ -20,6 +20,7 @@ import os
 import time
 from dataclasses import dataclass, field
 
+from shmq.delay_levels import DelayLevels
 from shmq.errors import CorruptionError, StoreError
 from shmq.shm.core import FRAME_UNITS, Store
 from shmq.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -76,7 +77,9 @@ class RecoveryReport:
     damages: list[Damage] = field(default_factory=list)
 
 
-def recover(store: Store, files: OpenFiles, *, default_queues: int, log: Log) -> tuple[LiveTables, RecoveryReport]:
+def recover(
+    store: Store, files: OpenFiles, *, default_queues: int, log: Log, levels: DelayLevels | None = None
+) -> tuple[LiveTables, RecoveryReport]:
     """Recover the files and fill fresh, otherwise unused segments.
 
     Raises:
@@ -90,7 +93,7 @@ def recover(store: Store, files: OpenFiles, *, default_queues: int, log: Log) ->
     _touch_abort(files.layout)
     report.durable_end = mark.durable_end if mark else 0
     try:
-        bounds = _recover_files(store, files, mark, tables, report, log)
+        bounds = _recover_files(store, files, mark, tables, report, log, levels or DelayLevels())
     except OSError as error:
         raise StoreError(f"recovery of {files.layout.root} stopped: {error}") from error
     live = _fill(store, files, tables, bounds, default_queues, log)
@@ -123,7 +126,13 @@ def _touch_abort(layout: StoreLayout) -> None:
 
 
 def _recover_files(
-    store: Store, files: OpenFiles, mark: Mark | None, tables: Tables, report: RecoveryReport, log: Log
+    store: Store,
+    files: OpenFiles,
+    mark: Mark | None,
+    tables: Tables,
+    report: RecoveryReport,
+    log: Log,
+    levels: DelayLevels,
 ) -> dict[Queue, QueueBounds]:
     commitlog = files.commitlog
     store.set_allocated_end(commitlog.end)
@@ -135,6 +144,7 @@ def _recover_files(
         born={name: record.born for name, record in tables.topics.items()},
         deleted=tables.deleted,
         log=log,
+        levels=levels,
     )
 
     def on_damage(damage: Damage) -> None:

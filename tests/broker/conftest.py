@@ -25,6 +25,8 @@ class MemoryTables:
         self.slots: dict[tuple[int, int], int] = {}
         self.progress: dict[int, int] = {}
         self.owned: set[int] = set()
+        self.owners: dict[int, int] = {}
+        self.received_counts: dict[int, int] = {}
         self.bounds: dict[int, QueueBounds] = {}
         self.clients: dict[int, tuple[int, int, int]] = {}
         self.dead: set[tuple[int, int]] = set()
@@ -115,6 +117,12 @@ class MemoryTables:
 
     def offset_owned(self, slot: int) -> bool:
         return slot in self.owned
+
+    def offset_owner(self, slot: int) -> int:
+        return self.owners.get(slot, -1)
+
+    def received(self) -> dict[int, int]:
+        return dict(self.received_counts)
 
     def queue_bounds(self, queue: int) -> QueueBounds:
         return self.bounds.get(queue, QueueBounds(0, 0))

@@ -381,3 +381,16 @@ def test_a_waiting_pull_keeps_only_what_it_is_answered_from(consumer: Consumer) 
 def test_an_expression_longer_than_a_heartbeat_may_hold_is_refused(consumer: Consumer) -> None:
     consumer.put(b"a")
     assert consumer.pull(subscription="a||" * 3000).code == 23
+
+
+def test_what_a_new_group_reads_before_its_first_commit_is_counted(consumer: Consumer) -> None:
+    consumer.put(b"a", b"b", b"c", b"d")
+    consumer.broker.tick(0)
+    assert consumer.pull(1).code == 0
+    ext = {"consumerGroup": "g", "topic": "orders", "queueId": "0", "commitOffset": "4"}
+    consumer.broker.handle(1, Command(code=15, ext=ext), 0)
+    consumer.broker.tick(1000)
+    asked = Command(code=Request.VIEW_BROKER_STATS_DATA, ext={"statsName": "GROUP_GET_NUMS", "statsKey": "orders@g"})
+    consumer.broker.tick(60_000)
+    (reply,) = consumer.broker.handle(1, asked, 60_000)
+    assert isinstance(reply, Reply) and b'"sum":3' in reply.command.body

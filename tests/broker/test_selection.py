@@ -18,8 +18,9 @@ from shmq.protocol.body import (
     encode_body,
 )
 from shmq.protocol.codes import Request
-from shmq.protocol.command import Command
+from shmq.protocol.command import FLAG_ONEWAY, Command
 from tests.broker.test_pull import HELD, SUBSCRIPTION, Consumer, replies
+from tests.broker.test_worker import PULL, Pair, changes
 
 
 @pytest.fixture
@@ -131,3 +132,20 @@ def test_the_switch_is_a_setting(consumer: Consumer) -> None:
 def test_tags_in_the_request_stay_tags(consumer: Consumer) -> None:
     consumer.put(b"a", tag="A")
     assert consumer.pull(flags=SUBSCRIPTION, subscription="A || B").body == b"0|orders|a"
+
+
+def test_every_bridge_knows_the_expression_of_a_heartbeat(tables: Any, log: Any, settings: BrokerSettings) -> None:
+    pair = Pair(tables, log, settings)
+    for quantity in (1, 9):
+        pair.log.append(tables.topic("orders"), 0, NewRecord(b"%d" % quantity, b"qty\x01%d\x02" % quantity))
+    pair.process(7)
+    (reply, *_) = pair.ask(pair.primary, 7, Request.WATCH_GROUPS)
+    pair.groups.replace(reply.command.body)
+    pair.process(8)
+    pair.ask(pair.primary, 8, Request.RELAY, {"remote": "10.0.0.9:5", "local": "127.0.0.1:10911"}, flag=FLAG_ONEWAY)
+    entry = SubscriptionData("orders", "qty > 5", 5, expressionType="SQL92")
+    body = encode_body(HeartbeatData("c8", [ConsumerData("g", [entry])]))
+    ((_, notice),) = changes(pair.ask(pair.primary, 8, Request.HEART_BEAT, body=body))
+    pair.groups.update(notice.body)
+    (answer,) = pair.ask(pair.worker, 1, Request.PULL_MESSAGE, PULL)
+    assert answer.command.body == b"1|orders|9"

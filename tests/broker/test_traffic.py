@@ -76,6 +76,50 @@ def test_a_start_that_is_written_down_and_a_step_back_are_no_gets(scene: Scene) 
     assert scene.total("GROUP_GET_NUMS", "orders@billing") == 0
 
 
+def test_the_first_commit_of_a_tcp_client_counts_from_where_it_began_to_pull(scene: Scene) -> None:
+    scene.put(0, 100, 10_000)
+    scene.put(1, 100, 10_000)
+    scene.traffic.started(scene.group, scene.queues[0], 90)
+    scene.traffic.started(scene.group, scene.queues[0], 95)
+    scene.commit(0, 100)
+    scene.commit(1, 100)  # nobody knows where
+    scene.tick()
+    assert scene.total("GROUP_GET_NUMS", "orders@billing") == 10
+    assert scene.total("GROUP_GET_SIZE", "orders@billing") == 1000
+    scene.commit(0, 0)
+    scene.tick()
+    scene.commit(0, 3)
+    scene.tick()
+    assert scene.total("GROUP_GET_NUMS", "orders@billing") == 13
+
+
+def test_the_first_commit_of_a_local_member_counts_no_more_than_its_process_received(scene: Scene) -> None:
+    for queue_id in (0, 1):
+        scene.put(queue_id, 100, 10_000)
+        slot = scene.tables.offset_put(scene.group, scene.queues[queue_id])
+        scene.tables.owners[slot] = 5
+    scene.tables.received_counts[5] = 40
+    scene.tick()
+    scene.tables.received_counts[5] = 67
+    scene.commit(0, 20)  # from the beginning
+    scene.commit(1, 100)  # from near the end
+    scene.tick()
+    assert scene.total("GROUP_GET_NUMS", "orders@billing") == 27
+    scene.tables.received_counts[5] = 3  # another process has the slot
+    third = scene.tables.group_put("third")
+    slot = scene.tables.offset_put(third, scene.queues[0])
+    scene.tables.owners[slot] = 5
+    scene.tables.set_committed(slot, 100)
+    scene.tick()
+    assert scene.total("GROUP_GET_NUMS", "orders@third") == 3
+
+
+def test_starts_of_groups_that_never_commit_do_not_pile_up(scene: Scene) -> None:
+    for queue in range(30_000):
+        scene.traffic.started(scene.group, queue, 7)
+    assert len(scene.traffic._starts) <= 10_001
+
+
 def test_an_offset_beyond_the_end_counts_up_to_the_end(scene: Scene) -> None:
     scene.put(0, 100, 10_000)
     scene.commit(0, 90)

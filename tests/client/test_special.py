@@ -201,3 +201,20 @@ def test_what_is_taken_leaves_the_rest_of_the_arguments() -> None:
     arguments = {"tag": "t", "delay_level": 3, "timeout": 1.0}
     assert take_special(arguments) == {"DELAY": "3"}
     assert arguments == {"tag": "t", "timeout": 1.0}
+
+
+def test_the_levels_are_the_brokers_over_both_transports_and_may_grow() -> None:
+    with Broker(tcp=True, delay_levels="1s 1h") as broker:
+        for url in (broker.url, f"rocketmq://{broker.name_server}"):
+            with shmq.connect(url) as mq:
+                mq.send("orders", b"x", delay_level=9)
+                mq.send("orders", b"soon", delay_level=1)
+        assert [message.body for message in broker.expect("orders", n=2, timeout=20)] == [b"soon", b"soon"]
+        with broker.connect() as mq, mq.pull_consumer(SCHEDULE_TOPIC) as consumer:
+            waiting = [message for message in consumer.poll(100, wait=5) if message.body == b"x"]
+        assert [(message.queue_id, message.properties["DELAY"]) for message in waiting] == [(1, "2"), (1, "2")]
+        broker._settings["delay_levels"] = "1s 1h 1s"
+        broker.restart()
+        with broker.connect() as mq:
+            assert mq.send("orders", b"third", delay_level=3).topic == "orders"
+        assert broker.expect("orders", timeout=20)[0].body in (b"soon", b"third")

@@ -67,7 +67,6 @@ def test_a_message_comes_when_it_was_asked_for_and_not_before(
     assert message.store_ms / 1000 >= asked + 0.249
     assert (message.queue_id, message.tag, message.key) == (2, "t", "k")
     assert message.properties["a"] == "b"
-    assert "REAL_TOPIC" not in message.properties
 
 
 def test_asyncio_takes_the_same_arguments(broker: Broker) -> None:
@@ -170,3 +169,12 @@ def test_a_broker_without_the_timer_topic_makes_it_for_a_local_producer_and_is_n
         mq.send("orders", b"x", delay=0.05)
         assert session.store.topic(session.store.topic_find(TIMER_TOPIC))["write_queues"] == 1
         assert broker.expect("orders", timeout=20)[0].body == b"x"
+
+
+def test_the_longest_delay_is_what_the_broker_was_told() -> None:
+    with Broker(tcp=True, timer_max_delay_seconds=10 * 86_400) as broker:
+        for url in (broker.url, f"rocketmq://{broker.name_server}"):
+            with shmq.connect(url) as mq:
+                assert mq.send("orders", b"x", delay=timedelta(days=9)).recall_handle
+                with pytest.raises(shmq.ShmqError, match="864000"):
+                    mq.send("orders", b"x", delay=timedelta(days=11))

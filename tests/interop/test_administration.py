@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from shmq.testing import Broker
 from tests.interop.peers.java import LineClient
 from tests.interop.peers.process import eventually
 from tests.interop.target import Target
@@ -191,6 +192,40 @@ def test_statistics_know_what_went_through(scene: Scene) -> None:
         return [row for row in rows if scene.group in row and int(row[-2]) >= MESSAGES]
 
     assert eventually(counted, "the statistics show the messages", 60.0)
+
+
+def test_the_figures_have_what_java_and_local_members_of_new_groups_read(
+    client_of: Callable[[str], LineClient], java_version: str, named: Named
+) -> None:
+    client, remote = client_of(f"java-{java_version}"), named("FiguresJava")
+    with Broker(tcp=True) as broker, broker.connect() as mq, mq.subscribe("Figures", group="FiguresLocal") as local:
+        for number in range(MESSAGES):
+            mq.send("Figures", b"m%d" % number)
+        read = 0
+        while read < MESSAGES:
+            messages = local.receive(wait=20.0)
+            assert messages, f"only {read} messages came"
+            for message in messages:
+                message.ack()
+            read += len(messages)
+        client.do("push", name=remote, group=remote, topic="Figures", nameServer=broker.name_server)
+        client.expect(remote, MESSAGES)
+
+        def rows(*words: str) -> list[list[str]]:
+            said = str(client.do("mqadmin", words=[*words, "-n", broker.name_server]))
+            return [columns(line) for line in said.splitlines() if line.strip() and not line.startswith("#")]
+
+        def totals() -> bool:
+            (row,) = [row for row in rows("clusterList", "-m") if broker.name in row]
+            return int(row[-2]) >= MESSAGES and int(row[-1]) >= 2 * MESSAGES
+
+        def counted() -> bool:
+            out = {row[1]: int(row[-1]) for row in rows("statsAll", "-t", "Figures") if len(row) > 5}
+            return all(out.get(group, 0) >= MESSAGES for group in ("FiguresLocal", remote))
+
+        eventually(totals, "the totals have them", 60.0)
+        eventually(counted, "the statistics of the groups have them", 60.0)
+        client.do("push-close", name=remote)
 
 
 def test_units_of_a_queue_and_settings_are_shown(scene: Scene) -> None:

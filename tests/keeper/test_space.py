@@ -14,6 +14,7 @@ import pytest
 
 from shmq.errors import FlowControl
 from shmq.shm.core import READ_ONLY_DISK_FULL, CoreError
+from shmq.shm.lease import take_lease
 
 StartKeeper = Callable[..., Any]
 Eventually = Callable[..., Any]
@@ -51,6 +52,21 @@ def test_expired_files_go_and_the_queue_minimum_follows(start_keeper: StartKeepe
     assert running.store.queue(running.queue_index("orders"))[:2] == (kept, len(receipts))
     with pytest.raises(CoreError):
         running.store.message_at(receipts[0].log_position)
+
+
+def test_what_somebody_has_a_lease_on_stays_until_the_lease_ends(
+    start_keeper: StartKeeper, eventually: Eventually
+) -> None:
+    running = start_keeper(retention_hours=10)
+    filled(running, eventually, 4)
+    running.halt()
+    age(running, 3, 11)
+    second = running.options.file_bytes
+    assert take_lease(running.root, second + 17, 600)
+    running.keeper.clean(time.time())
+    assert running.store.log_begin == second  # the file before it is nobody's
+    running.keeper.clean(time.time() + 601)
+    assert running.store.log_begin > second
 
 
 def test_the_file_in_use_and_the_spare_stay_whatever_their_age(

@@ -28,6 +28,8 @@ def test_settings_travel_as_json_without_change() -> None:
         {"log_format": "xml"},
         {"lease_ms": 1},
         {"retention_hours": 0},
+        {"delay_levels": "soon"},
+        {"timer_max_delay_seconds": 0},
         {"default_queues": "8"},
         {"disk_warn_percent": 90, "disk_force_percent": 80},
         {"store": "relative"},

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from shmq.client.remote.outgoing import DEFAULT_PRODUCER_GROUP
 from shmq.client.wanted import EVERYTHING, Wanted
-from shmq.errors import ConnectError, RequestTimeout, ShmqError
+from shmq.errors import ConnectError, RemoteError, RequestTimeout, ShmqError
 from shmq.message import retry_topic
 from shmq.protocol.body import ClientConfig, ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
-from shmq.protocol.codes import Request
+from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.failure import error_of
 
@@ -110,20 +110,25 @@ class Registration:
             key = (spec.group, spec.topic, spec.wanted)
             if spec.where is None or key in self._versions:
                 continue  # told before
-            session = self._session
-            route = await session.names.readable_route(spec.topic, timeout=session.timeout)
-            config = ClientConfig(session.client_id, spec.group, self._subscription(spec, spec.topic))
-            command = Command(code=Request.CHECK_CLIENT_CONFIG, body=encode_body(config))
             try:
-                address = route.reader(route.readable[0].brokerName) if route.readable else None
-                if address is None:
-                    continue
-                reply = await session.network.request(address, command, session.timeout)
-                if (error := error_of(reply)) is not None:
-                    raise error
-            except ShmqError:
+                await self._check(spec)
+            except ShmqError as error:
                 self._versions.pop(key, None)
+                if isinstance(error, RemoteError) and error.code == Response.SYSTEM_ERROR:
+                    error.hint = "a stock broker filters by SQL92 if its broker.conf says enablePropertyFilter=true"
                 raise
+
+    async def _check(self, spec: ConsumerSpec) -> None:
+        session = self._session
+        route = await session.names.readable_route(spec.topic, timeout=session.timeout)
+        address = route.reader(route.readable[0].brokerName) if route.readable else None
+        if address is None:
+            return
+        config = ClientConfig(session.client_id, spec.group, self._subscription(spec, spec.topic))
+        command = Command(code=Request.CHECK_CLIENT_CONFIG, body=encode_body(config))
+        reply = await session.network.request(address, command, session.timeout)
+        if (error := error_of(reply)) is not None:
+            raise error
 
     async def beat(self, only: Address | None = None) -> None:
         """Tell every broker in use (or one) what we are.

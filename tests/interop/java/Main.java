@@ -30,6 +30,7 @@ public final class Main {
         System.setOut(System.err);
         Map<String, Verb> verbs = new LinkedHashMap<>();
         Producing.register(verbs);
+        Timing.register(verbs);
         Consuming.register(verbs);
         Requesting.register(verbs);
         Administration.register(verbs);

@@ -1,0 +1,118 @@
+"""Owns the workload of timed messages: what one costs the sender and the daemon, and how late it is delivered.
+
+It does not know how samples become lines (workload.py). One broker, one run: timers are inserted through the public
+API, due at random times of the next day; then others, due within seconds, are delivered while those are pending.
+
+    timer_insert           one send with delay=, until the last of all is known to the daemon
+    timer_memory           what the daemon's own memory grew by, for each pending message
+    timer_lateness_p99     store time of the delivered copy - the time that was asked for
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import shmq
+from benchmarks.workload import Figure, Workload
+from shmq.client.connection import Connection
+from shmq.testing import Broker
+from shmq.timing import DELIVER_MS, TIMER_GROUP, TIMER_TOPIC
+
+PENDING = 1_000_000
+PENDING_MIN = 2_000
+DELIVERED = 10_000
+DELIVERED_MIN = 100
+WITHIN_SECONDS = 5.0
+DAY_SECONDS = 86_400
+FIRST_SECONDS = 3600.0  # none of the pending ones is due before the run ends
+TOPIC = "reminders"
+BODY = b"x" * 100
+PATIENCE_SECONDS = 60.0
+
+
+def _own_bytes(pid: int) -> int:
+    """Memory of a process that nobody shares."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"/proc/{pid}/status says nothing of RssAnon")
+
+
+def _known(mq: Connection) -> int:
+    """How many timed messages the daemon has taken note of."""
+    store = mq._local().store
+    topic, group = store.topic_find(TIMER_TOPIC), store.group_find(TIMER_GROUP)
+    if topic < 0:
+        return 0  # nothing was ever delayed
+    queue = store.topic(topic)["queues"][0]
+    return max((row[3] for row in store.offsets() if row[1:3] == (group, queue)), default=0)
+
+
+def _wait_known(mq: Connection, count: int) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while _known(mq) < count:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the daemon knows {_known(mq)} of {count} timers")
+        time.sleep(0.002)
+
+
+def _insert(mq: Connection, count: int, dice: random.Random) -> float:
+    """Microseconds for each timer."""
+    delays = [dice.uniform(FIRST_SECONDS, DAY_SECONDS) for _ in range(count)]
+    known = _known(mq)
+    send = mq.send
+    begin = time.perf_counter()
+    for delay in delays:
+        send(TOPIC, BODY, delay=delay)
+    _wait_known(mq, known + count)
+    return (time.perf_counter() - begin) / count * 1e6
+
+
+def _lateness(mq: Connection, count: int, dice: random.Random) -> float:
+    """The 99th percentile in milliseconds."""
+    begin = time.time() + 1.0
+    for _ in range(count):
+        mq.send(TOPIC, BODY, tag="due", deliver_at=begin + dice.uniform(0, WITHIN_SECONDS))
+    late: list[int] = []
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    with mq.pull_consumer(TOPIC, tags="due") as consumer:
+        while len(late) < count:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{len(late)} of {count} timers were delivered")
+            for message in consumer.poll(1000, 0.5):
+                late.append(message.store_ms - int(message.properties[DELIVER_MS]))
+    if min(late) < 0:
+        raise RuntimeError(f"a message was delivered {-min(late)} ms early")
+    return float(sorted(late)[len(late) * 99 // 100])
+
+
+def timers(effort: float) -> dict[str, float]:
+    """All three figures of one broker."""
+    count = max(PENDING_MIN, int(PENDING * effort))
+    dice = random.Random(count)
+    with Broker(small=False, populate_bytes=1 << 30) as broker, shmq.connect(broker.url) as mq:
+        mq.admin.create_topic(TOPIC, queues=4)
+        _insert(mq, PENDING_MIN, dice)  # what is made once is made
+        bridge = broker.processes["bridge"].pid
+        before = _own_bytes(bridge)
+        insert_us = _insert(mq, count, dice)
+        grown = max(0, _own_bytes(bridge) - before)
+        lateness_ms = _lateness(mq, max(DELIVERED_MIN, int(DELIVERED * effort)), dice)
+    return {"insert_us": insert_us, "bytes": grown / count, "late_ms": lateness_ms}
+
+
+def workloads() -> list[Workload]:
+    """Return what is measured here."""
+    return [
+        Workload(
+            "timers",
+            timers,
+            [
+                Figure("timer_insert", "insert_us", "us", limits={"limit": 5.0}),
+                Figure("timer_memory", "bytes", "bytes", limits={"limit": 100.0}),
+                Figure("timer_lateness_p99", "late_ms", "ms", limits={"limit": 50.0}),
+            ],
+        )
+    ]

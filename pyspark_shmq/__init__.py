@@ -1,0 +1,8 @@
+"""What Spark's discovery finds: the `DefaultSource` of every `pyspark_*` package is known by its name in every session.
+
+It does nothing else, because an exception in one such package takes all Python sources of the session with it.
+"""
+
+from shmq.spark.source import ShmqDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

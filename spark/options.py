@@ -1,0 +1,258 @@
+"""Owns the options of the source: their names, defaults and what may stand together. Case does not matter in names.
+
+    where   store = shmq://NAME, a name, or a runtime directory        $SHMQ_URL, else the broker "default"
+    what    topic | topics "a,b" | topicPattern (regular expression)   view, queueIds "0,1", tags "A || B"
+    from    startingOffsets earliest | latest | committed | JSON       or startingTimestamp
+    until   endingOffsets latest | JSON                                or endingTimestamp
+    JSON    {"orders": {"0": 17, "1": -2}}, a broker's name may stand above the queues; -2 earliest, -1 latest
+    how     minPartitions, maxBytesPerPartition, parallelism, batchRows, batchBytes, includeProperties, verifyCrc,
+            failOnDataLoss, leaseSeconds, access
+
+Rules: (1) an option nobody knows is an error with the nearest name, never ignored;
+(2) what is wrong is said on the driver, with the option, the value and the cure;
+(3) the object is plain data: it travels to executors.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shmq.errors import ShmqError, UsageError
+from shmq.message import check_group, check_topic, nearest
+from shmq.shm.core import COLUMN_BATCH_BYTES_MAX, COLUMN_ROWS_MAX
+from shmq.spark.moment import moment_ms
+from shmq.spark.schema import VIEWS, refused
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+Offsets = dict[str, dict[int, int]]  # topic -> queue id -> offset, EARLIEST or LATEST
+
+_NAMES: Final = (
+    "store", "access", "topic", "topics", "topicPattern", "view", "queueIds", "tags", "startingOffsets",
+    "startingTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp", "group",
+    "minPartitions", "maxBytesPerPartition", "parallelism", "batchRows", "batchBytes", "includeProperties", "verifyCrc",
+    "failOnDataLoss", "leaseSeconds",
+)  # fmt: skip
+_FOREIGN: Final = {
+    "subscribe": "topic or topics",
+    "subscribepattern": "topicPattern",
+    "assign": "topic with queueIds",
+    "kafka.bootstrap.servers": "store",
+    "path": "option('topic', …); there is no path to load",
+    "includeheaders": "includeProperties",
+    "topic.pattern": "topicPattern",
+}
+_QUEUE_VIEWS: Final = frozenset(("messages", "index"))
+_SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
+_SIZE_FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What one `load()` asks for. Offsets are counts of messages, times milliseconds, sizes bytes."""
+
+    store: str | None = None
+    topics: tuple[str, ...] = ()
+    topic_pattern: str | None = None
+    view: str = "messages"
+    queue_ids: tuple[int, ...] = ()
+    tags: tuple[str, ...] = ()
+    start: str | Offsets = "earliest"
+    start_ms: int | None = None
+    start_strategy: str = "error"
+    end: str | Offsets = "latest"
+    end_ms: int | None = None
+    group: str | None = None
+    partition_min: int = 0
+    partition_bytes_max: int = 256 << 20
+    parallelism: int = 0
+    batch_rows: int = 8192
+    batch_bytes: int = 4 << 20
+    include_properties: bool = False
+    verify_crc: bool = False
+    fail_on_data_loss: bool = True
+    lease_seconds: float = 600.0
+
+    def matches(self, topic: str) -> bool:
+        """Whether a topic was asked for by name or by pattern; without either all are."""
+        if self.topic_pattern is not None:
+            return re.fullmatch(self.topic_pattern, topic) is not None
+        return not self.topics or topic in self.topics
+
+
+def parse_options(given: Mapping[str, str]) -> Options:
+    """Read the options of a `load()`.
+
+    Raises:
+        UsageError: an unknown option, a value it cannot have, or two that exclude each other.
+    """
+    values = _known(given)
+    view = values.get("view", "messages")
+    if view not in VIEWS:
+        raise _wrong("view", view, f"one of {', '.join(VIEWS)}", near=nearest(view, VIEWS))
+    if values.get("access", "auto") not in ("auto", "shm"):
+        raise _wrong("access", values["access"], "auto or shm: this source reads the segments of its own host")
+    options = Options(
+        store=values.get("store"),
+        view=view,
+        **_topics(values, view),
+        queue_ids=tuple(_number("queueIds", part.strip(), 0) for part in _split(values.get("queueIds", ""))),
+        tags=_tags(values.get("tags")),
+        **_places(values, view),
+        group=_group(values),
+        partition_min=_number("minPartitions", values.get("minPartitions", "0"), 0),
+        partition_bytes_max=_size(values, "maxBytesPerPartition", 256 << 20, 1 << 20, 1 << 50),
+        parallelism=_number("parallelism", values.get("parallelism", "0"), 0),
+        batch_rows=_number("batchRows", values.get("batchRows", "8192"), 1, COLUMN_ROWS_MAX),
+        batch_bytes=_size(values, "batchBytes", 4 << 20, 1, COLUMN_BATCH_BYTES_MAX),
+        include_properties=_truth(values, "includeProperties", False),
+        verify_crc=_truth(values, "verifyCrc", False),
+        fail_on_data_loss=_truth(values, "failOnDataLoss", True),
+        lease_seconds=float(_number("leaseSeconds", values.get("leaseSeconds", "600"), 0, 86_400)),
+    )
+    if options.start == "committed" and options.group is None:
+        raise refused("startingOffsets=committed needs the group whose offsets are meant", "add option group=…")
+    return options
+
+
+def _known(given: Mapping[str, str]) -> dict[str, str]:
+    """The options by their proper names."""
+    proper = {name.lower(): name for name in _NAMES}
+    values: dict[str, str] = {}
+    for name, value in given.items():
+        if (known := proper.get(name.lower())) is None:
+            if instead := _FOREIGN.get(name.lower()):
+                raise refused(f"there is no option {name}", f"use {instead}")
+            near = nearest(name, _NAMES)
+            raise refused(
+                f"there is no option {name}",
+                f"did you mean {' or '.join(near)}?" if near else f"options are {', '.join(_NAMES)}",
+            )
+        values[known] = str(value)
+    return values
+
+
+def _topics(values: Mapping[str, str], view: str) -> dict[str, Any]:
+    given = [name for name in ("topic", "topics", "topicPattern") if name in values]
+    if len(given) > 1:
+        raise refused(f"{' and '.join(given)} exclude each other", "give one of them")
+    if not given and view in _QUEUE_VIEWS:
+        raise refused(f"view {view} needs to know which topics", 'add option topic="orders", topics or topicPattern')
+    if "topicPattern" in values:
+        try:
+            re.compile(values["topicPattern"])
+        except re.error as error:
+            raise _wrong("topicPattern", values["topicPattern"], f"a regular expression ({error})") from None
+        return {"topic_pattern": values["topicPattern"]}
+    names = _split(values.get("topics", "")) if "topics" in values else [values["topic"]] if given else []
+    if given and not names:
+        raise _wrong("topics", values["topics"], "names divided by commas")
+    for name in names:
+        _checked(check_topic, name, given[0])
+    return {"topics": tuple(dict.fromkeys(names))}
+
+
+def _places(values: Mapping[str, str], view: str) -> dict[str, Any]:
+    for first, second in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
+        if first in values and second in values:
+            raise refused(f"{first} and {second} exclude each other", "give one of them")
+    strategy = values.get("startingOffsetsByTimestampStrategy", "error")
+    if strategy not in ("error", "latest"):
+        raise _wrong("startingOffsetsByTimestampStrategy", strategy, "error or latest")
+    start_ms, end_ms = (moment_ms(name, values.get(name)) for name in ("startingTimestamp", "endingTimestamp"))
+    if start_ms is not None and end_ms is not None and start_ms > end_ms:
+        raise refused("startingTimestamp is later than endingTimestamp", "swap them")
+    return {
+        "start": _offsets(values, "startingOffsets", "earliest", ("earliest", "latest", "committed")),
+        "start_ms": start_ms,
+        "start_strategy": strategy,
+        "end": _offsets(values, "endingOffsets", "latest", ("latest",)),
+        "end_ms": end_ms,
+    }
+
+
+def _offsets(values: Mapping[str, str], name: str, default: str, words: tuple[str, ...]) -> str | Offsets:
+    text = values.get(name, default).strip()
+    if text.lower() in words:
+        return text.lower()
+    form = f'{", ".join(words)} or JSON like {{"orders": {{"0": 17, "1": -2}}}}'
+    try:
+        parsed = json.loads(text)
+        return {topic: _queue_offsets(queues) for topic, queues in parsed.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise _wrong(name, text, form) from None
+
+
+def _queue_offsets(queues: dict[str, Any]) -> dict[int, int]:
+    """{"0": 17} or, with the broker above it, {"broker-a": {"0": 17}}."""
+    if len(queues) == 1 and isinstance(only := next(iter(queues.values())), dict):
+        queues = only
+    found: dict[int, int] = {}
+    for queue_id, offset in queues.items():
+        if type(offset) is not int or offset < EARLIEST or int(queue_id) < 0:
+            raise ValueError
+        found[int(queue_id)] = offset
+    return found
+
+
+def _tags(text: str | None) -> tuple[str, ...]:
+    parts = [part.strip() for part in (text or "*").split("||")]
+    if "*" in parts:
+        return ()
+    if not all(parts) or any("|" in part for part in parts):
+        raise _wrong("tags", str(text), 'tags like "paid || sent"')
+    return tuple(dict.fromkeys(parts))
+
+
+def _group(values: Mapping[str, str]) -> str | None:
+    group = values.get("group")
+    if group is not None:
+        _checked(check_group, group, "group")
+    return group
+
+
+def _checked(check: Callable[[str], object], name: str, option: str) -> None:
+    try:
+        check(name)
+    except ShmqError as error:
+        raise refused(f"option {option}: {error}", error.hint or "see the rules for names") from None
+
+
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _number(name: str, text: str, least: int, most: int = 1 << 62) -> int:
+    form = f"a whole number from {least}" + (f" to {most}" if most < 1 << 62 else "")
+    try:
+        number = int(text)
+    except ValueError:
+        raise _wrong(name, text, form) from None
+    if not least <= number <= most:
+        raise _wrong(name, text, form)
+    return number
+
+
+def _size(values: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
+    text = values.get(name, str(default))
+    form = f"a size from {least} to {most} bytes, like 64m"
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise _wrong(name, text, form)
+    return _number(name, str(int(found[1]) * _SIZE_FACTORS[found[2].lower()]), least, most)
+
+
+def _truth(values: Mapping[str, str], name: str, default: bool) -> bool:
+    text = values.get(name, str(default)).strip().lower()
+    if text not in ("true", "false"):
+        raise _wrong(name, values[name], "true or false")
+    return text == "true"
+
+
+def _wrong(name: str, value: str, form: str, *, near: list[str] | None = None) -> UsageError:
+    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    return refused(f"option {name}={value!r} is not possible", f"{meant}give {form}")

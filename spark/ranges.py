@@ -1,0 +1,189 @@
+"""Owns which offsets of which queues a load reads: starts and ends resolved once, on the driver, against the store.
+
+It does not know partitions. A start that retention has passed is data loss; so is an explicit end behind the newest
+message, because the log has become shorter than somebody knew it to be.
+
+    offset_min ……… start ═════════ end ……… visible        start <= end <= visible, always
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from shmq.errors import OffsetOutOfRange, ShmqError
+from shmq.spark.attach import Attachment, Queue
+from shmq.spark.options import EARLIEST, LATEST, Offsets, Options
+from shmq.spark.schema import refused
+
+_log = logging.getLogger("shmq.spark")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Queue offsets [start, end) of one queue of one broker."""
+
+    topic: str
+    queue_id: int
+    born_position: int
+    start: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        """How many messages that is, before any selection."""
+        return self.end - self.start
+
+
+def data_loss(options: Options, what: str, count: int) -> None:
+    """Say that messages are missing: an error, or with failOnDataLoss=false a warning with their number.
+
+    Raises:
+        OffsetOutOfRange: failOnDataLoss is true.
+    """
+    if options.fail_on_data_loss:
+        hint = "start later, keep messages longer (retention), or set failOnDataLoss=false to go on without them"
+        raise OffsetOutOfRange(f"{what}: {count} messages are missing; {hint}", hint=hint)
+    _log.warning("%s: %d messages are missing and passed over", what, count)
+
+
+def chosen_queues(attachment: Attachment, options: Options) -> list[Queue]:
+    """Return the queues an options object asks for, by topic and queue id.
+
+    Raises:
+        UsageError: a topic or a queue that does not exist, or a pattern that no topic matches.
+    """
+    names = list(options.topics)
+    if options.topic_pattern is not None or not names:
+        names = [name for name in attachment.topics() if options.matches(name)]
+    if not names and options.topic_pattern is not None:
+        raise refused(
+            f"option topicPattern={options.topic_pattern!r} matches no topic of broker {attachment.broker}",
+            "see shmq topic list",
+        )
+    found: list[Queue] = []
+    for name in names:
+        queues = attachment.queues(name)
+        missing = set(options.queue_ids) - {queue.queue_id for queue in queues}
+        if missing:
+            raise refused(
+                f"option queueIds: topic {name} has no queue {min(missing)}", f"it has 0 to {len(queues) - 1}"
+            )
+        found += [queue for queue in queues if not options.queue_ids or queue.queue_id in options.queue_ids]
+    return found
+
+
+def resolve(attachment: Attachment, options: Options) -> list[Range]:
+    """Return what is to be read; queues with nothing in it are left out.
+
+    Raises:
+        OffsetOutOfRange: messages between start and end are gone, and that may not be.
+        UsageError: offsets for a topic or queue that is not read.
+    """
+    queues = chosen_queues(attachment, options)
+    for place in (options.start, options.end):
+        if isinstance(place, dict):
+            _check_named(place, queues)
+    committed = _committed(attachment, options.group) if options.start == "committed" else {}
+    found = []
+    for queue in queues:
+        bounds = bounds_of(attachment, queue)
+        end = min(_end(attachment, options, queue, bounds), bounds[1])
+        start = min(_start(attachment, options, queue, bounds, committed), end)
+        if end > start:
+            found.append(Range(queue.topic, queue.queue_id, queue.born_position, start, end))
+    return found
+
+
+def bounds_of(attachment: Attachment, queue: Queue) -> tuple[int, int]:
+    """Return the first offset a queue still has, and the first that is not visible yet."""
+    return attachment.store.queue(queue.index)[0], attachment.store.queue_visible(queue.index)
+
+
+def _start(
+    attachment: Attachment, options: Options, queue: Queue, bounds: tuple[int, int], committed: dict[int, int]
+) -> int:
+    low, high = bounds
+    if options.start_ms is not None:
+        return _at_time(attachment, options, queue, options.start_ms, bounds, options.start_strategy)
+    if options.start == "latest":
+        return high
+    wanted = committed.get(queue.index, EARLIEST)
+    if isinstance(options.start, dict):
+        wanted = options.start.get(queue.topic, {}).get(queue.queue_id, EARLIEST)
+    if wanted == LATEST:
+        return high
+    if wanted == EARLIEST:
+        return low
+    place = f"topic {queue.topic}, queue {queue.queue_id}"
+    if wanted > high:
+        data_loss(options, f"{place} ends at offset {high}, the start is {wanted}", wanted - high)
+        return high
+    if wanted < low:
+        data_loss(options, f"{place} begins at offset {low} now, the start is {wanted}", low - wanted)
+        return low
+    return wanted
+
+
+def _end(attachment: Attachment, options: Options, queue: Queue, bounds: tuple[int, int]) -> int:
+    low, high = bounds
+    if options.end_ms is not None:
+        return _at_time(attachment, options, queue, options.end_ms, bounds, "latest")
+    wanted = LATEST
+    if isinstance(options.end, dict):
+        wanted = options.end.get(queue.topic, {}).get(queue.queue_id, LATEST)
+    if wanted == EARLIEST:
+        return low
+    if wanted > high:
+        place = f"topic {queue.topic}, queue {queue.queue_id}"
+        data_loss(options, f"{place} ends at offset {high}, endingOffsets says {wanted}", wanted - high)
+    return high if wanted == LATEST else wanted
+
+
+def _at_time(
+    attachment: Attachment, options: Options, queue: Queue, time_ms: int, bounds: tuple[int, int], strategy: str
+) -> int:
+    offset = attachment.store.search_time(queue.index, time_ms) if bounds[0] < bounds[1] else bounds[1]
+    if offset >= bounds[1] and strategy == "error" and options.start_ms is not None:
+        raise refused(
+            f"option startingTimestamp: queue {queue.queue_id} of topic {queue.topic} stored nothing since {time_ms}",
+            "take an earlier time, or startingOffsetsByTimestampStrategy=latest",
+        )
+    return min(max(offset, bounds[0]), bounds[1])
+
+
+def _check_named(place: Offsets, queues: list[Queue]) -> None:
+    known = {(queue.topic, queue.queue_id) for queue in queues}
+    for topic, offsets in place.items():
+        for queue_id in offsets:
+            if (topic, queue_id) not in known:
+                raise refused(f"offsets for queue {queue_id} of topic {topic}, which is not read", "leave them out")
+
+
+def _committed(attachment: Attachment, group: str | None) -> dict[int, int]:
+    """Committed offsets of a group by queue index.
+
+    Raises:
+        UsageError: there is no such group.
+    """
+    store = attachment.store
+    number = store.group_find(group or "")
+    if number < 0:
+        raise refused(f"option group={group!r}: broker {attachment.broker} does not know it", "see shmq group list")
+    return {entry[2]: entry[3] for entry in store.offsets() if entry[1] == number and entry[3] >= 0}
+
+
+def still_there(attachment: Attachment, wanted: Range) -> Queue:
+    """Return the queue of a range in this process' store.
+
+    Raises:
+        ShmqError: the topic was deleted or made anew since the range was planned.
+    """
+    found = [queue for queue in attachment.queues(wanted.topic) if queue.queue_id == wanted.queue_id]
+    if not found or found[0].born_position != wanted.born_position:
+        raise ShmqError(
+            f"topic {wanted.topic} was deleted and made anew, or lost queue {wanted.queue_id}, after the read was "
+            "planned; load it again",
+            hint="load it again",
+        )
+    return found[0]

@@ -1,0 +1,44 @@
+"""Owns what Spark finds first: the data source `shmq`, its name, and where its parts come from.
+
+It imports nothing but Spark's base class until it is asked for something. Spark imports the sources of all packages
+when a session starts, and one that cannot be imported (no C core for this Python) would take the others with it.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+
+class ShmqDataSource(DataSource):
+    """Topics of a broker on this host: `spark.read.format("shmq").option("topic", "orders").load()`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for `format()`."""
+        return "shmq"
+
+    def schema(self) -> str:
+        """Return what a load has when the user gives no schema.
+
+        Raises:
+            UsageError: the options are not possible.
+        """
+        from shmq.spark.options import parse_options
+        from shmq.spark.schema import default_columns
+
+        options = parse_options(self.options)
+        return default_columns(options.view, include_properties=options.include_properties)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch query.
+
+        Raises:
+            UsageError: the options are not possible, or the schema asks for what the view has not.
+        """
+        from shmq.spark.options import parse_options
+        from shmq.spark.reader import ShmqReader
+        from shmq.spark.schema import projected
+
+        options = parse_options(self.options)
+        return ShmqReader(options, tuple(projected(options.view, schema)))

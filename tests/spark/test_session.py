@@ -1,0 +1,90 @@
+"""The source in a real Spark: found by its name, typed as Spark wants it, planned, pickled and read in its workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+BODIES = 3000
+
+
+@pytest.fixture(scope="module")
+def topic(mq: Any) -> str:
+    mq.admin.create_topic("spark-orders", queues=3)
+    for number in range(BODIES):
+        mq.send(
+            "spark-orders", b"%d" % number, queue_id=number % 3, tag=f"t{number % 100}", properties={"n": str(number)}
+        )
+    return "spark-orders"
+
+
+def frame(spark: Any, broker: Any, topic: str, **options: Any) -> Any:
+    return spark.read.format("shmq").option("store", broker.url).option("topic", topic).options(**options)
+
+
+def test_spark_finds_the_source_and_reads_every_message_once(spark: Any, broker: Any, topic: str) -> None:
+    loaded = frame(spark, broker, topic).load()
+    assert loaded.schema.names[:5] == ["topic", "broker", "queue_id", "queue_offset", "commitlog_offset"]
+    assert "properties" not in loaded.schema.names
+    facts = loaded.selectExpr(
+        "count(*)", "count(distinct queue_id, queue_offset)", "sum(cast(cast(body as string) as bigint))", "max(topic)"
+    ).collect()[0]
+    assert tuple(facts) == (BODIES, BODIES, sum(range(BODIES)), topic)
+
+
+def test_one_load_answers_every_filter_rightly(spark: Any, broker: Any, topic: str) -> None:
+    loaded = frame(spark, broker, topic, minPartitions=4).load()
+    assert loaded.rdd.getNumPartitions() == 4
+    assert loaded.filter("queue_id = 1").count() == BODIES // 3
+    assert loaded.count() == BODIES
+    union = loaded.filter("queue_id = 0").union(loaded.filter("queue_id = 1"))
+    assert {row["queue_id"]: row["count"] for row in union.groupBy("queue_id").count().collect()} == {
+        0: BODIES // 3,
+        1: BODIES // 3,
+    }
+
+
+def test_a_schema_chooses_and_orders_columns_with_every_type(spark: Any, broker: Any, topic: str) -> None:
+    from shmq.spark.schema import VIEWS
+
+    every = frame(spark, broker, topic, tags="t7").schema(VIEWS["messages"]).load()
+    row = every.orderBy("commitlog_offset").first()
+    assert (row.topic, bytes(row.body), row.tags, row.properties["n"]) == (topic, b"7", "t7", "7")
+    assert every.count() == BODIES // 100
+    some = frame(spark, broker, topic).schema("properties map<string,string>, queue_offset bigint").load()
+    assert some.schema.names == ["properties", "queue_offset"] and some.count() == BODIES
+    assert "properties" in frame(spark, broker, topic, includeProperties="true").load().schema.names
+
+
+def test_views_are_read_through_sql(spark: Any, broker: Any, topic: str) -> None:
+    for view, count in (("index", BODIES), ("queues", 3)):
+        options = f"store '{broker.url}', topic '{topic}', view '{view}'"
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW v USING shmq OPTIONS ({options})")
+        assert spark.sql("SELECT count(*) AS n FROM v").first().n == count
+    assert frame(spark, broker, topic, view="segments").load().count() >= 1
+
+
+def test_nothing_to_read_is_an_empty_frame(spark: Any, broker: Any, topic: str) -> None:
+    assert frame(spark, broker, topic, startingOffsets="latest").load().count() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "words"),
+    [
+        ({"topik": "x"}, None, ["topik", "did you mean topic"]),
+        ({"batchRows": "many"}, None, ["batchRows", "65536"]),
+        ({}, "bodi binary", ["bodi", "did you mean body"]),
+        ({}, "body string", ["body of view messages is binary", "cast"]),
+        ({"queueIds": "77"}, None, ["queueIds", "no queue 77"]),
+    ],
+)
+def test_errors_reach_the_driver_with_option_and_cure(
+    spark: Any, broker: Any, topic: str, options: dict[str, str], schema: str | None, words: list[str]
+) -> None:
+    from pyspark.errors import PySparkException
+
+    with pytest.raises(PySparkException) as caught:
+        reader = frame(spark, broker, topic, **options)
+        (reader.schema(schema) if schema else reader).load().count()
+    assert all(word in str(caught.value) for word in words), str(caught.value)
