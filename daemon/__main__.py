@@ -74,6 +74,7 @@ def _add_network(serve: argparse.ArgumentParser) -> None:
     for name in ("listen", "nameserver-listen", "advertise"):
         serve.add_argument(f"--{name}", metavar="HOST:PORT")
     serve.add_argument("--nameserver", dest="nameservers", metavar="HOST:PORT;HOST:PORT")
+    serve.add_argument("--nameserver-ca", metavar="FILE")
     serve.add_argument("--cluster")
     serve.add_argument("--bridges", type=int)
     _add_security(serve)

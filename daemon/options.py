@@ -86,6 +86,7 @@ class Options:
         listen: HOST:PORT of the broker's main TCP port; the VIP port is two below. Port 0: any, and no VIP port.
         nameserver_listen: HOST:PORT of the embedded name server.
         nameservers: "HOST:PORT;HOST:PORT" to register with; then none is embedded.
+        nameserver_ca: certificates (PEM) one of which has to vouch for those; then they are talked to over TLS.
         advertise: HOST or HOST:PORT that routes hand out; "" hands out what the client itself reached.
         bridges: processes that serve TCP connections.
         insecure: listen beyond loopback without access control.
@@ -122,6 +123,7 @@ class Options:
     listen: str = "127.0.0.1:10911"
     nameserver_listen: str = "127.0.0.1:9876"
     nameservers: str = ""
+    nameserver_ca: str = ""
     advertise: str = ""
     cluster: str = "DefaultCluster"
     bridges: int = 1
@@ -159,7 +161,7 @@ class Options:
                 "have to rise and lie between 1 and 100"
             )
         self._check_network()
-        for name in ("runtime_dir", "store", "acl", "tls_cert", "tls_key"):
+        for name in ("runtime_dir", "store", "acl", "tls_cert", "tls_key", "nameserver_ca"):
             if getattr(self, name) and not Path(getattr(self, name)).is_absolute():
                 raise UsageError(f"{name} is {getattr(self, name)!r}, an absolute path is needed")
 
@@ -172,6 +174,8 @@ class Options:
             parse_address(self.advertise, name="advertise", port=0)
         if not _CLUSTER.fullmatch(self.cluster):
             raise UsageError(f"cluster is {self.cluster!r}, 1 to 110 characters of A-Z a-z 0-9 _ - are needed")
+        if self.nameserver_ca and not self.nameserver_addresses:
+            raise UsageError("nameserver_ca is for name servers elsewhere", hint="--nameserver HOST:PORT")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise UsageError("tls_cert and tls_key belong together", hint="--tls-cert FILE --tls-key FILE")
         if self.tls_mode != "disabled" and not self.tls_cert:

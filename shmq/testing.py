@@ -228,10 +228,7 @@ class Broker:
         Delays of messages, of `nack` and `Retry`, invisible times and the client's own intervals pass at once, and what
         the broker stores from then on says so. Other processes and waits inside a `receive` are not moved.
         """
-        from shmq.protocol.codes import Request
-
-        control = self._watch()._local().control
-        control.request(Request.ADVANCE_CLOCK, {"milliseconds": str(round(seconds * 1000))})
+        self._watch()._local().control.advance_clock(seconds)
         for connection in self._local():
             connection._clock.advance(seconds)
             connection._coordinator.clock_moved()

@@ -151,7 +151,7 @@ def resend(call: Call, topic: str, message_id: str, dry_run: bool, yes: bool) ->
 @click.option("--until", metavar="TIME", help="Stored then or earlier.")
 @click.option("-n", "--limit", type=click.IntRange(1, _LIMIT_MAX), default=_LIMIT_MAX, help="At most so many.  [10000]")
 @pass_call
-def verify(call: Call, topic: str, message_id: str | None, **wanted: Any) -> None:
+def verify(call: Call, /, topic: str, message_id: str | None, **wanted: Any) -> None:
     """Compare the checksums of one message of TOPIC, or of its messages of a time."""
     with call.connect() as mq:
         messages = [_one(mq, topic, message_id)] if message_id else mq.browse(topic, **wanted)

@@ -48,6 +48,7 @@ LINE_BYTES_MAX = 1 << 20
 @click.option("--listen", metavar="HOST:PORT", help="Where RocketMQ clients connect.  [127.0.0.1:10911]")
 @click.option("--nameserver-listen", metavar="HOST:PORT", help="Where they look topics up.  [127.0.0.1:9876]")
 @click.option("--nameserver", metavar="HOST:PORT;…", help="Register there instead of being one.")
+@click.option("--nameserver-ca", type=click.Path(dir_okay=False), metavar="FILE", help="TLS there: whom to trust, PEM.")
 @click.option("--advertise", metavar="HOST[:PORT]", help="What clients are told to connect to.  [what they reached]")
 @click.option("--cluster", help="Name of the cluster.  [DefaultCluster]")
 @click.option("--bridges", type=click.IntRange(1, 64), help="Processes that serve TCP.  [1]")
@@ -101,7 +102,7 @@ _PASSED_ON = (
     *("flush", "segments", "default_queues", "log_format", "listen", "nameserver_listen", "nameserver"),
     *("advertise", "cluster", "bridges", "tls_mode"),
 )
-_FILES = ("acl", "tls_cert", "tls_key")
+_FILES = ("acl", "tls_cert", "tls_key", "nameserver_ca")
 _FLAGS = ("no_auto_create", "no_tcp", "insecure")
 
 

@@ -8,6 +8,7 @@ Invariant: nothing here waits: host names are resolved and connections opened be
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable, Iterable
 from typing import cast
@@ -28,9 +29,16 @@ Log = Callable[..., None]
 
 
 class RegistrarLinks:
-    """Carries out what a registrar wants; lives inside one event loop."""
+    """Carries out what a registrar wants; lives inside one event loop.
 
-    def __init__(self, registrar: Registrar, source: TopicSource, log: Log) -> None:
+    Args:
+        tls: how connections are encrypted, and whom to trust; None for plain ones.
+    """
+
+    def __init__(
+        self, registrar: Registrar, source: TopicSource, log: Log, *, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._tls = tls
         self._registrar = registrar
         self._source = source
         self._log = log
@@ -96,7 +104,7 @@ class RegistrarLinks:
         host, port = parse_address(server, name="nameserver")
         link = _Link(self, server)
         try:
-            await asyncio.get_running_loop().create_connection(lambda: link, host, port)
+            await asyncio.get_running_loop().create_connection(lambda: link, host, port, ssl=self._tls)
         except (OSError, UnicodeError) as error:
             del self._opening[server]
             self._lost(server, getattr(error, "strerror", None) or str(error))

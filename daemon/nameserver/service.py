@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import ssl
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -110,13 +111,25 @@ def _start_face(
     return start(host, port)
 
 
+def _tls(certificates: str) -> ssl.SSLContext | None:
+    """Return how name servers are talked to; None for plain connections."""
+    if not certificates:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=certificates)
+    except OSError as error:  # an SSLError is one
+        raise UsageError(f"{certificates} cannot be used: {error}", hint="a PEM file that may be read") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
 def _start_links(options: Options, source: TopicSource, log: Log, *, broker: Address) -> RegistrarLinks:
     # A name server learns one address: the advertised one, the one we listen at, or else the one it sees us come from.
     address = _advertised(options, broker.port) if options.advertise else broker
     host = "" if address.host in _EVERY_ADDRESS else address.host
     who = RegisteredBroker(options.cluster, options.broker_name, host, address.port)
     servers = list(dict.fromkeys(options.nameserver_addresses))
-    links = RegistrarLinks(Registrar(servers, who, _keys()), source, log)
+    links = RegistrarLinks(Registrar(servers, who, _keys()), source, log, tls=_tls(options.nameserver_ca))
     if host and is_loopback(host):
         log("nameserver", text=f"registers as {address}, which other hosts cannot reach: --listen or --advertise")
     links.tick()

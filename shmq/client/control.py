@@ -109,6 +109,10 @@ class ControlClient(ControlChannel):
         reply = self.request(Request.OFFSET_SLOTS, {"group": group, "topic": topic})
         return decode_body(reply.body, _SlotsBody).slots
 
+    def advance_clock(self, seconds: float) -> None:
+        """Move the broker's clock ahead, where it was started to allow that."""
+        self.request(Request.ADVANCE_CLOCK, {"milliseconds": str(round(seconds * 1000))})
+
     def create_topic(
         self, name: str, *, queues: int, perm: int = 6, kind: str = "normal", only_if_missing: bool = False
     ) -> bool:

@@ -48,6 +48,7 @@ UNKNOWN: Final = TxState.UNKNOWN
 
 _ENDED: Final = {COMMIT: "committed", ROLLBACK: "rolled back"}
 _STOP_TIMEOUT: Final = 1.0
+_QUESTIONS_MAX: Final = 10_000  # the broker asks again
 _LOG = logging.getLogger("shmq")
 Checker = Callable[["Message"], TxState]
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
@@ -176,6 +177,7 @@ class Checkers:
         self._lock = threading.Lock()
         self._waiting: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._asked: set[str] = set()  # message ids of the questions that wait
 
     def add(self, group: str, function: Checker) -> None:
         """Let a function answer for a group.
@@ -193,8 +195,11 @@ class Checkers:
         return sorted(self._functions)
 
     def asked(self, check: Question) -> None:
-        """Take a question; it is answered on a thread of its own."""
+        """Take a question; it is answered on a thread of its own. One that waits already is not asked twice."""
         with self._lock:
+            if check.message.message_id in self._asked or len(self._asked) >= _QUESTIONS_MAX:
+                return
+            self._asked.add(check.message.message_id)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="shmq-transaction-checker", daemon=True)
                 self._thread.start()
@@ -215,6 +220,7 @@ class Checkers:
     def _run(self) -> None:
         waiting = self._waiting
         while (check := waiting.get()) is not None:
+            self._asked.discard(check.message.message_id)
             function = self._functions.get(check.group)
             if function is None:
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import ssl
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from shmq.protocol.acl import sign
 from shmq.protocol.codes import Request
 from shmq.shm.addresses import read_addresses
 from tests.bridge.live_bridge import LiveBridge, running, wait_until
+from tests.bridge.test_security import make_certificate
 from tests.nameserver.live_nameserver import LiveNameServer, name_server
 
 QUICK = {"tick_interval": 0.05}
@@ -107,6 +109,44 @@ def test_a_broker_with_half_a_key_pair_does_not_start(monkeypatch: pytest.Monkey
     bridge = LiveBridge(tcp=True, nameservers=f"127.0.0.1:{dead_port()}")
     try:
         with pytest.raises(AssertionError, match="SHMQ_SECRET_KEY"):
+            bridge.start()
+    finally:
+        bridge.process = None
+        bridge.close()
+
+
+def test_over_tls_only_a_name_server_that_is_vouched_for_is_told(tmp_path: Path) -> None:
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "other").mkdir()
+    (certificate, key), (stranger, _) = (make_certificate(tmp_path / name) for name in ("ours", "other"))
+    words = ("--tls-mode", "enforcing", "--tls-cert", str(certificate), "--tls-key", str(key))
+    with ExitStack() as stack:
+        server = stack.enter_context(name_server(*words))
+        trusting = {"tcp": True, "nameservers": server.address, "limits": QUICK}
+        deceived = stack.enter_context(running(**trusting, nameserver_ca=str(stranger)))
+        plain = stack.enter_context(running(**trusting))
+        broker = stack.enter_context(running(**trusting, nameserver_ca=str(certificate)))
+        peer = stack.enter_context(server.peer())
+        peer.socket = ssl.create_default_context(cafile=certificate).wrap_socket(
+            peer.socket, server_hostname="localhost"
+        )
+        expected = f'"{broker.address[0]}:{broker.address[1]}"'.encode()
+
+        def known() -> bytes:
+            return peer.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"}).body
+
+        wait_until(lambda: expected in known(), "the broker is known")
+        assert not any(str(other.address[1]).encode() in known() for other in (deceived, plain))
+        _, log = deceived.end()
+        assert "CERTIFICATE_VERIFY_FAILED" in log and "registered as" not in log
+        assert "registered as" not in plain.end()[1]
+        assert "registered as" in broker.end()[1]
+
+
+def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    bridge = LiveBridge(tcp=True, nameservers=f"127.0.0.1:{dead_port()}", nameserver_ca=str(tmp_path / "none.pem"))
+    try:
+        with pytest.raises(AssertionError, match=r"none\.pem"):
             bridge.start()
     finally:
         bridge.process = None
