@@ -9,11 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from benchmarks import filters, timers, transactions
+from benchmarks import filters, offsets, requests, timers, transactions
 from benchmarks.local import run
 from benchmarks.workload import Workload
 
-MODULES = (filters, timers, transactions)
+MODULES = (filters, offsets, requests, timers, transactions)
 
 
 def workloads() -> list[Workload]:

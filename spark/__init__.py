@@ -3,6 +3,7 @@
     spark.read.format("shmq").option("topic", "orders").load()
 
     source ─▶ options · schema         what was asked for, checked on the driver
+           ─▶ stream ─▶ progress · admission    a streaming query's checkpoint, and how much a micro-batch takes
            ─▶ ranges ─▶ plan           which offsets, and which partition reads them
            ─▶ messages · frames · tables    what a partition yields: Arrow record batches
                  └▶ attach             one read-only attachment a process and broker

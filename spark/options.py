@@ -5,6 +5,7 @@
     from    startingOffsets earliest | latest | committed | JSON       or startingTimestamp
     until   endingOffsets latest | JSON                                or endingTimestamp
     JSON    {"orders": {"0": 17, "1": -2}}, a broker's name may stand above the queues; -2 earliest, -1 latest
+    stream  maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger, maxTriggerDelay "15m", commitGroup
     how     minPartitions, maxBytesPerPartition, parallelism, batchRows, batchBytes, includeProperties, verifyCrc,
             failOnDataLoss, leaseSeconds, access
 
@@ -35,7 +36,8 @@ _NAMES: Final = (
     "store", "access", "topic", "topics", "topicPattern", "view", "queueIds", "tags", "startingOffsets",
     "startingTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp", "group",
     "minPartitions", "maxBytesPerPartition", "parallelism", "batchRows", "batchBytes", "includeProperties", "verifyCrc",
-    "failOnDataLoss", "leaseSeconds",
+    "failOnDataLoss", "leaseSeconds", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger",
+    "maxTriggerDelay", "commitGroup",
 )  # fmt: skip
 _FOREIGN: Final = {
     "subscribe": "topic or topics",
@@ -48,6 +50,8 @@ _FOREIGN: Final = {
 }
 _QUEUE_VIEWS: Final = frozenset(("messages", "index"))
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
+_DURATION = re.compile(r"(\d+)\s*(ms|s|m|h)")
+_DURATION_FACTORS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 _SIZE_FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -76,6 +80,11 @@ class Options:
     verify_crc: bool = False
     fail_on_data_loss: bool = True
     lease_seconds: float = 600.0
+    offsets_per_trigger: int = 0
+    bytes_per_trigger: int = 0
+    offsets_min: int = 0
+    trigger_delay_seconds: float = 900.0
+    commit_group: str | None = None
 
     def matches(self, topic: str) -> bool:
         """Whether a topic was asked for by name or by pattern; without either all are."""
@@ -84,13 +93,18 @@ class Options:
         return not self.topics or topic in self.topics
 
 
-def parse_options(given: Mapping[str, str]) -> Options:
+def parse_options(given: Mapping[str, str], *, stream: bool = False) -> Options:
     """Read the options of a `load()`.
+
+    Args:
+        stream: of a streaming query, which begins at the newest message if nothing else is said, and has no end.
 
     Raises:
         UsageError: an unknown option, a value it cannot have, or two that exclude each other.
     """
     values = _known(given)
+    if stream:
+        _check_stream(values)
     view = values.get("view", "messages")
     if view not in VIEWS:
         raise _wrong("view", view, f"one of {', '.join(VIEWS)}", near=nearest(view, VIEWS))
@@ -102,8 +116,8 @@ def parse_options(given: Mapping[str, str]) -> Options:
         **_topics(values, view),
         queue_ids=tuple(_number("queueIds", part.strip(), 0) for part in _split(values.get("queueIds", ""))),
         tags=_tags(values.get("tags")),
-        **_places(values, view),
-        group=_group(values),
+        **_places(values, "latest" if stream else "earliest"),
+        group=_group(values, "group"),
         partition_min=_number("minPartitions", values.get("minPartitions", "0"), 0),
         partition_bytes_max=_size(values, "maxBytesPerPartition", 256 << 20, 1 << 20, 1 << 50),
         parallelism=_number("parallelism", values.get("parallelism", "0"), 0),
@@ -113,6 +127,11 @@ def parse_options(given: Mapping[str, str]) -> Options:
         verify_crc=_truth(values, "verifyCrc", False),
         fail_on_data_loss=_truth(values, "failOnDataLoss", True),
         lease_seconds=float(_number("leaseSeconds", values.get("leaseSeconds", "600"), 0, 86_400)),
+        offsets_per_trigger=_number("maxOffsetsPerTrigger", values.get("maxOffsetsPerTrigger", "0"), 0),
+        bytes_per_trigger=_size(values, "maxBytesPerTrigger", 0, 0, 1 << 50),
+        offsets_min=_number("minOffsetsPerTrigger", values.get("minOffsetsPerTrigger", "0"), 0),
+        trigger_delay_seconds=_seconds(values, "maxTriggerDelay", 900.0),
+        commit_group=_group(values, "commitGroup"),
     )
     if options.start == "committed" and options.group is None:
         raise refused("startingOffsets=committed needs the group whose offsets are meant", "add option group=…")
@@ -156,7 +175,7 @@ def _topics(values: Mapping[str, str], view: str) -> dict[str, Any]:
     return {"topics": tuple(dict.fromkeys(names))}
 
 
-def _places(values: Mapping[str, str], view: str) -> dict[str, Any]:
+def _places(values: Mapping[str, str], start: str) -> dict[str, Any]:
     for first, second in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
         if first in values and second in values:
             raise refused(f"{first} and {second} exclude each other", "give one of them")
@@ -167,7 +186,7 @@ def _places(values: Mapping[str, str], view: str) -> dict[str, Any]:
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         raise refused("startingTimestamp is later than endingTimestamp", "swap them")
     return {
-        "start": _offsets(values, "startingOffsets", "earliest", ("earliest", "latest", "committed")),
+        "start": _offsets(values, "startingOffsets", start, ("earliest", "latest", "committed")),
         "start_ms": start_ms,
         "start_strategy": strategy,
         "end": _offsets(values, "endingOffsets", "latest", ("latest",)),
@@ -208,11 +227,29 @@ def _tags(text: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(parts))
 
 
-def _group(values: Mapping[str, str]) -> str | None:
-    group = values.get("group")
+def _group(values: Mapping[str, str], name: str) -> str | None:
+    group = values.get(name)
     if group is not None:
-        _checked(check_group, group, "group")
+        _checked(check_group, group, name)
     return group
+
+
+def _check_stream(values: Mapping[str, str]) -> None:
+    """What a streaming query cannot have."""
+    for name in ("endingOffsets", "endingTimestamp"):
+        if name in values:
+            raise refused(
+                f"a streaming query has no end, so option {name} is not possible", "leave it out, or use read"
+            )
+    if values.get("view", "messages") not in _QUEUE_VIEWS:
+        raise refused(f"view {values['view']} does not stream", "stream messages or index, or use read")
+
+
+def _seconds(values: Mapping[str, str], name: str, default: float) -> float:
+    found = _DURATION.fullmatch(values.get(name, f"{default:g}s").strip())
+    if found is None:
+        raise _wrong(name, values[name], "a time like 30s, 15m or 2h")
+    return float(found[1]) * _DURATION_FACTORS[found[2]]
 
 
 def _checked(check: Callable[[str], object], name: str, option: str) -> None:

@@ -35,16 +35,20 @@ class Range:
         return self.end - self.start
 
 
-def data_loss(options: Options, what: str, count: int) -> None:
+def data_loss(options: Options, what: str, count: int | None = None) -> None:
     """Say that messages are missing: an error, or with failOnDataLoss=false a warning with their number.
+
+    Args:
+        count: None when nobody can know.
 
     Raises:
         OffsetOutOfRange: failOnDataLoss is true.
     """
+    missing = "messages may be missing" if count is None else f"{count} messages are missing"
     if options.fail_on_data_loss:
         hint = "start later, keep messages longer (retention), or set failOnDataLoss=false to go on without them"
-        raise OffsetOutOfRange(f"{what}: {count} messages are missing; {hint}", hint=hint)
-    _log.warning("%s: %d messages are missing and passed over", what, count)
+        raise OffsetOutOfRange(f"{what}: {missing}; {hint}", hint=hint)
+    _log.warning("%s: %s and passed over", what, missing)
 
 
 def chosen_queues(attachment: Attachment, options: Options) -> list[Queue]:
@@ -83,7 +87,7 @@ def resolve(attachment: Attachment, options: Options) -> list[Range]:
     queues = chosen_queues(attachment, options)
     for place in (options.start, options.end):
         if isinstance(place, dict):
-            _check_named(place, queues)
+            check_named(place, queues)
     committed = _committed(attachment, options.group) if options.start == "committed" else {}
     found = []
     for queue in queues:
@@ -93,6 +97,17 @@ def resolve(attachment: Attachment, options: Options) -> list[Range]:
         if end > start:
             found.append(Range(queue.topic, queue.queue_id, queue.born_position, start, end))
     return found
+
+
+def start_of(attachment: Attachment, options: Options, queue: Queue) -> int:
+    """Return where options say that a queue begins.
+
+    Raises:
+        OffsetOutOfRange: that is gone, and may not be.
+        UsageError: offsets for a topic or queue that is not read, or a group nobody knows.
+    """
+    committed = _committed(attachment, options.group) if options.start == "committed" else {}
+    return _start(attachment, options, queue, bounds_of(attachment, queue), committed)
 
 
 def bounds_of(attachment: Attachment, queue: Queue) -> tuple[int, int]:
@@ -152,7 +167,7 @@ def _at_time(
     return min(max(offset, bounds[0]), bounds[1])
 
 
-def _check_named(place: Offsets, queues: list[Queue]) -> None:
+def check_named(place: Offsets, queues: list[Queue]) -> None:
     known = {(queue.topic, queue.queue_id) for queue in queues}
     for topic, offsets in place.items():
         for queue_id in offsets:

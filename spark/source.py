@@ -6,7 +6,7 @@ when a session starts, and one that cannot be imported (no C core for this Pytho
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 
@@ -42,3 +42,16 @@ class ShmqDataSource(DataSource):
 
         options = parse_options(self.options)
         return ShmqReader(options, tuple(projected(options.view, schema)))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a streaming query.
+
+        Raises:
+            UsageError: the options are not possible, or the schema asks for what the view has not.
+        """
+        from shmq.spark.options import parse_options
+        from shmq.spark.schema import projected
+        from shmq.spark.stream import ShmqStreamReader
+
+        options = parse_options(self.options, stream=True)
+        return ShmqStreamReader(options, tuple(projected(options.view, schema)))

@@ -14,10 +14,11 @@ import pytest
 import shmq
 import shmq.aio
 from shmq.client import options
+from shmq.protocol.codes import Request
 from shmq.testing import Broker, SharedBroker
 
 TWINS = ["Connection", "Producer", "Subscription", "SimpleConsumer", "PullConsumer", "Topic", "Message", "Slot"]
-TWINS += ["Admin", "Group", "DeadLetter"]
+TWINS += ["Admin", "Group", "DeadLetter", "Transaction"]
 
 
 class Order(msgspec.Struct):
@@ -471,5 +472,42 @@ def test_every_way_of_reading_takes_an_expression(shmq_shared_broker: SharedBrok
             assert [message.body for message in await mq.browse(topic, where="qty < 5")] == [b"1"]
             with pytest.raises(shmq.FilterSyntaxError):
                 await mq.pull_consumer(topic, where="qty >")
+
+    run(main())
+
+
+def test_a_transaction_is_committed_rolled_back_and_asked_about(shmq_shared_broker: SharedBroker) -> None:
+    topic, group = shmq_shared_broker.named("paid"), shmq_shared_broker.named("shop")
+
+    async def main() -> None:
+        mq = shmq.aio.connect(shmq_shared_broker.url)
+        asked: list[bytes] = []
+
+        @mq.transaction_checker(group)
+        async def outcome(message: Any) -> shmq.TxState:
+            await asyncio.sleep(0)
+            asked.append(bytes(message.body))
+            return shmq.COMMIT
+
+        async with mq, mq.producer(group=group) as producer:
+            async with producer.transaction(topic, b"left") as tx:
+                assert tx.state is shmq.UNKNOWN and tx.receipt is None
+            assert tx.state is shmq.COMMIT
+            with pytest.raises(ZeroDivisionError):
+                async with producer.transaction(topic, b"raised"):
+                    raise ZeroDivisionError
+            await (await producer.transaction(topic, b"by hand")).commit()
+            await producer.transaction(topic, b"lost")
+            assert mq._made is not None
+            control = mq._made._local().control
+            offset = control.request(Request.TRANSACTIONS).body.split(b'"offset":')[1].split(b",")[0].decode()
+            control.request(Request.CHECK_TRANSACTION, {"tranStateTableOffset": offset})
+            await eventually(lambda: asked == [b"lost"])
+            for _ in range(1000):
+                found = {bytes(message.body) for message in await mq.browse(topic)}
+                if b"lost" in found:
+                    break
+                await asyncio.sleep(0.01)
+            assert found == {b"left", b"by hand", b"lost"}
 
     run(main())

@@ -22,7 +22,7 @@ from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.groups import GroupRegistry
 from shmq.daemon.broker.property_text import property_of, with_properties
 from shmq.daemon.broker.requests import Answer, Ask, Call, Handler, Part, later
-from shmq.daemon.broker.send import Sending, SendRefusal
+from shmq.daemon.broker.send import UNKNOWN_HOST, Sending, SendRefusal
 from shmq.daemon.broker.send_answer import sent_ext
 from shmq.daemon.broker.send_header import SendHeader
 from shmq.daemon.broker.tables import Tables
@@ -68,7 +68,7 @@ class Replies(Part):
         properties = with_properties(header.properties, {PUSH_TIME: str(now_ms)})
         ext = header.long_fields() | {
             "properties": properties.decode(errors="replace"),
-            "bornHost": str(call.connection.remote or ""),
+            "bornHost": str(call.connection.remote or UNKNOWN_HOST),  # Java fails where it is no address
             "storeHost": str(self._sending.address(call)),
             "storeTimestamp": str(now_ms),
         }

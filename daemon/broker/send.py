@@ -54,7 +54,7 @@ _V3_4_9 = 121  # from here on a client says itself after how many tries it gives
 _DEAD_LETTER_QUEUES = 1
 _WAIT, _CLUSTER, _CRC = "WAIT", "CLUSTER", "__CRC32#"
 _REWRITTEN = tuple(f"{key}\x01".encode() for key in (_WAIT, _CLUSTER, _CRC))
-_UNKNOWN_HOST = Address("127.0.0.1", 0)
+UNKNOWN_HOST = Address("127.0.0.1", 0)
 
 
 class SendRefusal(Exception):
@@ -229,7 +229,7 @@ class Sending(Part):
             header.flag,
             header.sys_flag,
             header.born_ms,
-            host_bytes(call.connection.remote or _UNKNOWN_HOST),
+            host_bytes(call.connection.remote or UNKNOWN_HOST),
             header.reconsume_times,
         )
         asked = target.queue_id
@@ -268,7 +268,7 @@ class Sending(Part):
             properties=self._stored_properties(properties),
             sys_flag=header.sys_flag,
             born_ms=header.born_ms,
-            born_host=host_bytes(call.connection.remote or _UNKNOWN_HOST),
+            born_host=host_bytes(call.connection.remote or UNKNOWN_HOST),
             reconsume_times=header.reconsume_times,
         )
         waits = self._settings.wait_durable and property_of(properties, _WAIT) != "false"
@@ -308,7 +308,7 @@ class Sending(Part):
 
     def address(self, call: Call) -> Address:
         """Return where messages of this connection say they are stored."""
-        return self._settings.advertised or call.connection.local or _UNKNOWN_HOST
+        return self._settings.advertised or call.connection.local or UNKNOWN_HOST
 
     # -- what goes wrong
 

@@ -3,11 +3,12 @@
 It does not know who changed them.
 
     table_version moved           topics.json, shmq.json, subscriptionGroup.json, at most every 100 ms
-    every 5 s and at the stop     consumerOffset.json, delayOffset.json
+    every 5 s and at the stop     consumerOffset.json, delayOffset.json, as soon as the log is on disk that far
 
 Rules: (1) a topic's unit files go after its tombstone is on disk; (2) what could not be written is tried again, and
-said once; (3) the progress of delayed messages is written after the copies it speaks of are on disk: a message that
-waited for hours must not be lost with the last half second of the log.
+said once; (3) progress is written after everything is on disk that was in the log when it was read: a host that crashes
+takes the last half second of the log along, and with it copies of delayed messages, retries, and the checkpoints of
+what was popped. Progress that was ahead of them would lose the messages they stand for.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Catalog:
         self._saved_version = -1
         self._tables_at = 0.0
         self._offsets_at = 0.0
-        self._delays: tuple[int, OffsetTable] | None = None  # log position of the copies, progress
+        self._progress: tuple[int, OffsetTable] | None = None  # log position it speaks of, offsets
         self._live_queues: set[int] = set()
         self._dropped: set[int] = set()
         self._failed = False
@@ -63,7 +64,7 @@ class Catalog:
             self._tables_at = now + max(pause, _COST_FACTOR * (time.monotonic() - began))
         if now >= self._offsets_at:
             self._offsets_at = now + (_OFFSETS_SECONDS if self.save_offsets() else _RETRY_SECONDS)
-        self._save_delays()
+        self._save_progress()
 
     def save_tables(self) -> bool:
         """Write topics and groups where they changed; False when the disk refused."""
@@ -86,22 +87,19 @@ class Catalog:
         return True
 
     def save_offsets(self) -> bool:
-        """Write the consumer offsets if they changed; False when the disk refused."""
-        try:
-            offsets = self._tables.collect_offsets(self._store)
-            self._save_delays()
-            self._delays = self._delays or (self._store.log_end, offsets)
-            self._config.save_offsets(offsets)
-        except StoreError as error:
-            return self._complain(error)
-        return self._save_delays()
+        """Note the offsets, and write what was noted when the log ended where it is durable now; False when the disk
+        refused."""
+        offsets = self._tables.collect_offsets(self._store)
+        saved = self._save_progress()
+        self._progress = self._progress or (self._store.log_end, offsets)
+        return self._save_progress() and saved
 
-    def _save_delays(self) -> bool:
-        """Write the progress of delayed messages as it was when the log ended where it is durable now."""
-        if self._delays is None or self._delays[0] > self._store.durable_end:
+    def _save_progress(self) -> bool:
+        if self._progress is None or self._progress[0] > self._store.durable_end:
             return True
-        (_, offsets), self._delays = self._delays, None
+        (_, offsets), self._progress = self._progress, None
         try:
+            self._config.save_offsets(offsets)
             self._config.save_delays(offsets)
         except StoreError as error:
             return self._complain(error)

@@ -69,6 +69,14 @@ class Group:
         """Move the group's offsets on a topic, and return what that does to each queue."""
         return await offload(self._sync.reset, topic, to=to, dry_run=dry_run)
 
+    async def skip(self, topic: str, *, dry_run: bool = False) -> list[ResetStep]:
+        """Leave out everything the group has not consumed of a topic."""
+        return await offload(self._sync.skip, topic, dry_run=dry_run)
+
+    async def clone(self, to: str, *, topic: str | None = None, dry_run: bool = False) -> dict[str, list[ResetStep]]:
+        """Give another group the progress of this one."""
+        return await offload(self._sync.clone, to, topic=topic, dry_run=dry_run)
+
     async def delete(self) -> None:
         """Forget the group and its offsets."""
         await offload(self._sync.delete)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _PERM_WRITE: Final = 2
 _EPOCH_MOST: Final = 1e11  # the year 5138: what is more counts milliseconds
+_ROUNDING_MS: Final = 0.0005  # what a float of seconds may be off
 
 
 # ---- what the keywords mean ------------------------------------------------------------------------------------------
@@ -61,7 +62,7 @@ def delay_properties(delay: Any) -> dict[str, str]:
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if type(seconds) not in (int, float) or not 0 <= seconds < math.inf:
         raise UsageError(f"delay={delay!r} is no delay", hint="seconds or a timedelta, 0 or more")
-    delay_ms = math.ceil(round(seconds * 1000, 3))
+    delay_ms = math.ceil(seconds * 1000 - _ROUNDING_MS)
     return {DELAY_MS: str(delay_ms)} if delay_ms else {}
 
 
@@ -86,7 +87,7 @@ def time_properties(moment: Any) -> dict[str, str]:
             f"deliver_at={moment!r} is no time",
             hint='a datetime, an ISO text such as "2026-12-01T09:00:00Z", or seconds since the epoch',
         )
-    return {DELIVER_MS: str(math.ceil(round(seconds * 1000, 3)))}
+    return {DELIVER_MS: str(math.ceil(seconds * 1000 - _ROUNDING_MS))}
 
 
 MEANINGS: Final = {"delay_level": level_properties, "delay": delay_properties, "deliver_at": time_properties}
@@ -104,7 +105,7 @@ def check_one(found: Mapping[str, str]) -> None:
     Raises:
         UsageError: there are two.
     """
-    if len(found) > 1 and sum(name in found for name in _PROPERTIES) > 1:
+    if sum(name in found for name in _PROPERTIES) > 1:
         raise UsageError("a message has one delay", hint="delay_level=, delay= or deliver_at=")
 
 

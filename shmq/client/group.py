@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shmq.client.position import PositionLike, parse_position
 from shmq.client.share import start_offset
-from shmq.errors import ConsumeError
+from shmq.errors import ConsumeError, UsageError
+from shmq.message import check_group
 from shmq.shm.core import Reader
 
 if TYPE_CHECKING:
@@ -112,15 +113,57 @@ class Group:
         session = self._link._local()
         position = parse_position(to)
         store = session.store
-        if store.topic_find(topic) < 0:
-            raise session.topic_not_found(topic)
-        slots = sorted(session.control.offset_slots(self.name, topic))
+        wanted = {
+            queue.queue_id: start_offset(store, queue.queue_index, position)
+            for queue in session.read_queues(topic, must_exist=True)
+        }
+        return self._move(topic, wanted, dry_run=dry_run)
+
+    def skip(self, topic: str, *, dry_run: bool = False) -> list[ResetStep]:
+        """Leave out everything the group has not consumed of a topic: `reset(topic, to="end")`. Raises as that does."""
+        return self.reset(topic, to="end", dry_run=dry_run)
+
+    def clone(self, to: str, *, topic: str | None = None, dry_run: bool = False) -> dict[str, list[ResetStep]]:
+        """Give another group the progress of this one, and return what that does to each of its topics.
+
+        Args:
+            to: the other group; it comes into being by this.
+            topic: only this one; None takes every topic this group has an offset for.
+            dry_run: only say what would happen.
+
+        Raises:
+            ConsumeError: a member of the other group reads now; topics before that one are done.
+            UsageError: it is the same group, or this one has no offset there.
+        """
+        if check_group(to) == self.name:
+            raise UsageError(f'group "{to}" cannot be cloned to itself', hint="name another group")
+        progress: dict[str, dict[int, int]] = {}
+        for entry in self.offsets:
+            if entry.committed >= 0 and topic in (None, entry.topic) and not entry.topic.startswith("%"):
+                progress.setdefault(entry.topic, {})[entry.queue_id] = entry.committed
+        if not progress:
+            where = "any topic" if topic is None else f'topic "{topic}"'
+            raise UsageError(f'group "{self.name}" has no offset in {where}', hint="see its `offsets`")
+        target = self._sibling(to)
+        return {name: target._move(name, wanted, dry_run=dry_run) for name, wanted in sorted(progress.items())}
+
+    def _sibling(self, name: str) -> Group:
+        return Group(self._link, name)
+
+    def _move(self, topic: str, wanted: Mapping[int, int], *, dry_run: bool) -> list[ResetStep]:
+        """Let the group go on at these offsets of a topic, or say what that would do."""
+        session = self._link._local()
+        store = session.store
+        if dry_run and store.group_find(self.name) < 0:
+            return [ResetStep(queue_id, -1, offset) for queue_id, offset in sorted(wanted.items())]
+        slots = {queue_id: slot for queue_id, _, slot in session.control.offset_slots(self.name, topic)}
         steps = [
-            ResetStep(queue_id, store.offset_get(slot), start_offset(store, index, position))
-            for queue_id, index, slot in slots
+            ResetStep(queue_id, store.offset_get(slots[queue_id]), offset)
+            for queue_id, offset in sorted(wanted.items())
+            if queue_id in slots
         ]
         if not dry_run:
-            self._apply(store, topic, [slot for _, _, slot in slots], steps)
+            self._apply(store, topic, [slots[step.queue_id] for step in steps], steps)
         return steps
 
     def delete(self) -> None:
@@ -165,7 +208,11 @@ class Groups(Mapping[str, Group]):
         self._link = link
 
     def __getitem__(self, name: str) -> Group:
-        if self._link._local().store.group_find(name) < 0:
+        try:
+            is_known = self._link._local().store.group_find(name) >= 0
+        except UsageError:
+            is_known = False  # no group can have this name
+        if not is_known:
             raise KeyError(f'group "{name}" does not exist on broker "{self._link.broker_name}"')
         return Group(self._link, name)
 

@@ -30,8 +30,9 @@ from shmq.client.transport import QueueSlot
 from shmq.client.wanted import Wanted
 from shmq.errors import ConnectError, ShmqError, TopicNotFound, UsageError
 from shmq.message import TRACE_TOPIC, check_topic, is_system_topic, nearest
-from shmq.protocol.allocation import allocate
+from shmq.protocol.allocation import strategy_of
 from shmq.protocol.codes import Role
+from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import Message, Producer, Reader, Receipt, Store
 from shmq.shm.place import Place
 from shmq.shm.presence import attach_presence, detach_presence
@@ -52,6 +53,7 @@ class Session:
     """Everything of a connection that dies with a generation or a fork."""
 
     __slots__ = (
+        "_allocate",
         "_counted",
         "_internal",
         "_making",
@@ -69,6 +71,7 @@ class Session:
     def __init__(self, place: Place, *, client_id: str, timeout: float) -> None:
         self.place = place
         self.timeout = timeout
+        self._allocate = strategy_of(place.allocation)
         self.control = ControlClient.connect(place, client_id=client_id, role=Role.BOTH, timeout=timeout)
         self._counted = False
         self._specs: tuple[ConsumerSpec, ...] = ()
@@ -280,10 +283,11 @@ class Session:
             slots = self.read_queues(spec.topic)
             return slots, slots
         slots = sorted(QueueSlot(*entry) for entry in self.control.offset_slots(spec.group, spec.topic))
+        named = {MessageQueue(self.instance.broker_name, slot.queue_id, spec.topic): slot for slot in slots}
         members = self.control.members(spec.group, spec.topic)
-        wanted = allocate(members, client_id, slots)
+        wanted = [named[queue] for queue in self._allocate(members, client_id, list(named))]  # as TCP members do
         if handing.reads_retries(spec, self._specs):
-            wanted += handing.retry_share(self, spec.group, members, client_id)
+            wanted += handing.retry_share(self, spec.group, members, client_id, self._allocate)
         return wanted, slots
 
     def why_unassigned(self, spec: ConsumerSpec, share: Any, client_id: str) -> str:

@@ -53,14 +53,15 @@ def take_special(arguments: dict[str, Any]) -> dict[str, str]:
         UsageError: a value that means nothing, or two keywords that contradict each other.
     """
     found: dict[str, str] = {}
-    for name in arguments.keys() - _OWN:
+    for name in [name for name in arguments if name not in _OWN]:
         meaning = MEANINGS.get(name)
         if meaning is None:
             raise TypeError(f"send() got an unexpected keyword argument '{name}'")
         value = arguments.pop(name)
         if value is not None:
             found.update(meaning(value))
-    delayed.check_one(found)
+    if len(found) > 1:
+        delayed.check_one(found)
     return found
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from enum import IntEnum
 from typing import Any, Self
 
 import shmq
@@ -209,6 +210,59 @@ class Producer(_Client):
             return SendResult(status, "", -1)
 
 
+class TransactionStatus(IntEnum):
+    """How a transaction ended."""
+
+    COMMIT = 0
+    ROLLBACK = 1
+    UNKNOWN = 2
+
+
+_STATES = {
+    TransactionStatus.COMMIT: shmq.COMMIT,
+    TransactionStatus.ROLLBACK: shmq.ROLLBACK,
+    TransactionStatus.UNKNOWN: shmq.UNKNOWN,
+}
+
+
+class TransactionMQProducer(Producer):
+    """Sends messages that are seen once their local transaction is committed."""
+
+    def __init__(
+        self,
+        group_id: str,
+        checker_callback: Callable[[RecvMessage], TransactionStatus],
+        user_args: Any = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(group_id, **settings)
+        del user_args
+        self._checker = checker_callback
+
+    def start(self) -> None:
+        """Connect, and answer the broker's questions with the checker."""
+        super().start()
+        self._live().transaction_checker(self.group_id)(
+            lambda message: _STATES[TransactionStatus(self._checker(RecvMessage(message)))]
+        )
+
+    def send_message_in_transaction(
+        self, message: Message, local_execute: Callable[[Message, Any], TransactionStatus], user_args: Any = None
+    ) -> SendResult:
+        """Store a message, let `local_execute(message, user_args)` say how its transaction ended, and end it."""
+        self._live()
+        assert self._producer is not None
+        arguments = message.arguments()
+        arguments.pop("delay_level", None)  # as there: a transaction is not delayed
+        tx = self._producer.transaction(message.topic, message.body, **arguments)
+        status = TransactionStatus(local_execute(message, user_args))
+        if status is TransactionStatus.COMMIT:
+            tx.commit()
+        elif status is TransactionStatus.ROLLBACK:
+            tx.rollback()
+        return SendResult(SendStatus.OK, tx.id, 0)
+
+
 class PushConsumer(_Client):
     """Calls back for each message."""
 
@@ -317,4 +371,6 @@ __all__ = [
     "RecvMessage",
     "SendResult",
     "SendStatus",
+    "TransactionMQProducer",
+    "TransactionStatus",
 ]

@@ -5,7 +5,7 @@ It does not know who reads. A lease is an empty file: it outlives its taker, nee
     <store>/leases/00000000001073741824.5f3a…      name: the first log position that is needed
                                                    modification time: until when, in the future
 
-Rules: (1) a lease ends by itself; whoever still reads renews it, and nobody has to give it back;
+Rules: (1) a lease ends by itself; whoever still reads renews it, and nobody has to give it back, though one may;
 (2) it bounds retention by age only: a disk that gets full is emptied all the same;
 (3) a lease longer than LEASE_SECONDS_MAX from now is none: a clock was set, or somebody made it by hand.
 """
@@ -43,6 +43,12 @@ def renew_lease(path: Path | str, seconds: float) -> bool:
     except OSError:
         return False
     return True
+
+
+def release_lease(path: Path | str) -> None:
+    """End a lease before its time."""
+    with contextlib.suppress(OSError):
+        os.unlink(path)
 
 
 def leased_position(store_path: Path | str, now: float) -> int | None:

@@ -21,13 +21,15 @@ import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from shmq.errors import InvalidName, PermissionDenied, UsageError
 
 DEFAULT_BROKER_NAME = "default"
 BROKER_NAME_BYTES_MAX = 64
 SOCKET_PATH_BYTES_MAX = 107  # sun_path without its terminating zero
+
+DEFAULT_ALLOCATION = "average"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -38,11 +40,13 @@ class Place:
 
     broker_name: str
     runtime_dir: Path
+    allocation: str = DEFAULT_ALLOCATION
 
     @property
     def url(self) -> str:
         """The URL that leads here, whatever the environment says."""
-        return f"shmq://{self.runtime_dir}"
+        query = f"?allocation={quote(self.allocation)}" if self.allocation != DEFAULT_ALLOCATION else ""
+        return f"shmq://{self.runtime_dir}{query}"
 
     @property
     def secret_url(self) -> str:
@@ -106,7 +110,8 @@ def place_of(url: str | None = None) -> Place:
     """Return the place a URL names.
 
     Args:
-        url: `shmq://NAME`, `shmq:///absolute/runtime/directory`, or None for $SHMQ_URL and then the default broker.
+        url: `shmq://NAME`, `shmq:///absolute/runtime/directory`, or None for $SHMQ_URL and then the default broker;
+            `?allocation=…` behind it says how members of a group share queues.
 
     Raises:
         UsageError: another scheme, or parts that no local broker has.
@@ -114,16 +119,28 @@ def place_of(url: str | None = None) -> Place:
     """
     text = url or os.environ.get("SHMQ_URL") or f"shmq://{DEFAULT_BROKER_NAME}"
     parts = urlsplit(text)
-    if parts.scheme != "shmq" or parts.query or parts.fragment:
+    if parts.scheme != "shmq" or parts.fragment:
         raise UsageError(f"{text!r} does not name a local broker", hint="shmq://NAME or shmq:///runtime/directory")
+    allocation = _allocation(text, parts.query)
     # Not parts.hostname: that would fold the name to lower case.
     host, path = unquote(parts.netloc), unquote(parts.path)
     if host and path in ("", "/"):
-        return _checked(Place(check_broker_name(host), _runtime_root() / host))
+        return _checked(Place(check_broker_name(host), _runtime_root() / host, allocation))
     if not host and path.startswith("/") and path != "/":
         directory = Path(os.path.normpath(path))
-        return _checked(Place(check_broker_name(directory.name), directory))
+        return _checked(Place(check_broker_name(directory.name), directory, allocation))
     raise UsageError(f"{text!r} does not name a local broker", hint="shmq://NAME or shmq:///runtime/directory")
+
+
+def _allocation(text: str, query: str) -> str:
+    """The one option of a local URL; whether there is such a rule is the client's to say."""
+    if not query:
+        return DEFAULT_ALLOCATION
+    options = parse_qs(query, keep_blank_values=True)
+    values = options.pop("allocation", [])
+    if options or len(values) != 1:
+        raise UsageError(f"{text!r} has an option that no local broker has", hint="shmq://NAME?allocation=circle")
+    return values[0]
 
 
 def default_store(name: str) -> Path:

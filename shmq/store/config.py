@@ -26,7 +26,7 @@ from typing import Any
 from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC
 from shmq.errors import CorruptionError, StoreError
 from shmq.store.atomic import write_atomically
-from shmq.store.fastjson import dumps, loads
+from shmq.store.fastjson import dumps, dumps_rows, loads
 from shmq.store.layout import StoreLayout
 from shmq.timing import TIMER_GROUPS, TIMER_TOPIC
 
@@ -167,7 +167,7 @@ class ConfigFiles:
             StoreError: the disk refused.
         """
         table = {
-            f"{topic}@{group}": {str(queue): offset for queue, offset in sorted(queues.items())}
+            f"{topic}@{group}": dict(sorted(queues.items()))
             for (topic, group), queues in sorted(offsets.items())
             if group not in OWN_GROUPS
         }
@@ -188,8 +188,9 @@ class ConfigFiles:
                 "timestamp": int(time.time() * 1000),
             }
         access = self._layout.access
+        text = dumps(content).encode() if versioned else dumps_rows(content)
         try:
-            write_atomically(path, dumps(content).encode(), mode=access.read_mode, gid=access.gid, backup=True)
+            write_atomically(path, text, mode=access.read_mode, gid=access.gid, backup=True)
         except OSError as error:
             raise StoreError(f"{path} cannot be written: {error.strerror}", hint="free disk space") from error
         self._raw[name] = content

@@ -24,6 +24,7 @@ from shmq.timing import TIMER_AT_GROUP, TIMER_DUE_GROUP
 
 TOPIC_LIVE = 1  # enum shmq_topic_state
 NO_OFFSET_GROUPS = (TIMER_DUE_GROUP, TIMER_AT_GROUP)  # what stands there for a queue is no offset of it
+_GROUP_SHIFT, _QUEUE_MASK = 32, 0xFFFFFFFF  # of the second word of `Store.offset_counts`
 _SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "RMQ_SYS_", "SCHEDULE_TOPIC_", "rmq_sys_")
 
 
@@ -111,14 +112,22 @@ class LiveTables:
     def collect_offsets(self, store: Store) -> OffsetTable:
         """Return the committed offsets of shared memory, and those that have no place there."""
         groups = dict(store.groups())
-        names: dict[int, str] = {topic["index"]: topic["name"] for topic in store.topics()}
-        live = {index for topic in store.topics() for index in topic["queues"]}
+        places = {
+            queue: (str(topic["name"]), queue_id)
+            for topic in store.topics()
+            for queue_id, queue in enumerate(topic["queues"])
+        }
         found: OffsetTable = {key: dict(queues) for key, queues in self.unplaced.items()}
-        for _, group, queue, committed, _, _ in store.offsets():
-            if committed < 0 or group not in groups or queue not in live:
-                continue
-            _, _, _, topic, queue_id, _ = store.queue(queue)
-            found.setdefault((names[topic], groups[group]), {})[queue_id] = committed
+        words = memoryview(store.offset_counts()).cast("Q").tolist()
+        for after, where in zip(words[::2], words[1::2], strict=True):
+            place, group = places.get(where & _QUEUE_MASK), groups.get(where >> _GROUP_SHIFT)
+            if after == 0 or place is None or group is None:
+                continue  # never set, or of a topic or a group that is gone
+            key = place[0], group
+            queues = found.get(key)
+            if queues is None:
+                queues = found[key] = {}
+            queues[place[1]] = after - 1
         return found
 
 

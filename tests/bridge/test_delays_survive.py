@@ -1,4 +1,4 @@
-"""Delayed messages through kills of the bridge and of the whole broker: all arrive, none early, hardly one twice."""
+"""I11: delayed messages through kills of the bridge and of the whole broker: all arrive, none early, few twice."""
 
 import signal
 import time

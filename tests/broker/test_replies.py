@@ -7,7 +7,7 @@ import pytest
 
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.effects import Effect, Notify, Reply
-from shmq.daemon.broker.requests import Address
+from shmq.daemon.broker.requests import Address, Peer
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.errors import BrokerBusy
 from shmq.message import encode_properties, parse_properties
@@ -81,6 +81,16 @@ def test_a_reply_is_pushed_to_the_requester_and_the_replier_hears_when_it_is_the
     assert (answer.ext["MSG_REGION"], answer.ext["TRACE_ON"]) == ("DefaultRegion", "true")
     (record,) = talk.stored(0)
     assert record.body == b"42" and parse_properties(record.properties.decode()).items() >= PROPERTIES.items()
+
+
+def test_a_local_repliers_reply_has_addresses_java_can_read(talk: Conversation) -> None:
+    talk.broker.connected(9, Peer(100, 1000, 1000, 1, 1), 0)
+    names = dict(zip("abcdefghijk", VALUES, strict=True)) | {"i": encode_properties(PROPERTIES)}
+    effects = talk.broker.handle(9, Command(code=325, opaque=7, ext=names, body=b"42"), 0)
+    (push,) = [effect for effect in effects if isinstance(effect, Notify)]
+    for name in ("bornHost", "storeHost"):
+        host, _, port = push.command.ext[name].rpartition(":")
+        assert host == "127.0.0.1" and port.isdecimal()
 
 
 def test_a_requester_that_refuses_or_does_not_answer_is_a_failed_push(talk: Conversation) -> None:

@@ -212,7 +212,7 @@ def test_nothing_is_delivered_twice_after_an_orderly_restart_at_any_time(timing:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_killed_between_any_two_steps_nothing_is_lost_and_only_the_step_comes_twice(timing: Timing, seed: int) -> None:
-    """Every write of delivery, to the log or to a word of progress, may be the last one of a process."""
+    """I11: every write of delivery, to the log or to a word of progress, may be the last one of a process."""
 
     class Killed(BaseException):
         pass

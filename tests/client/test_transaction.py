@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import shmq
+from shmq.compat.rocketmq import Message, TransactionMQProducer, TransactionStatus
 from shmq.message import parse_properties
 from shmq.protocol import transaction as wire
 from shmq.protocol.codes import Request
@@ -340,3 +341,19 @@ def test_the_records_are_those_of_rocketmq(mq: shmq.Connection, topic: str, grou
     properties = parse_properties(half["properties"].decode())
     assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == (topic, "1")
     assert (properties["TRAN_MSG"], properties["PGROUP"]) == ("true", group)
+
+
+def test_the_old_transaction_producer_commits_rolls_back_and_leaves_open(
+    broker: Broker, mq: shmq.Connection, topic: str, group: str
+) -> None:
+    producer = TransactionMQProducer(group, lambda message: TransactionStatus.UNKNOWN)
+    producer.set_name_server_address(broker.url)
+    producer.start()
+    try:
+        for number, status in enumerate(TransactionStatus):
+            message = Message(topic)
+            message.set_body(b"%d" % number)
+            assert producer.send_message_in_transaction(message, lambda _, wanted: wanted, status).msg_id
+    finally:
+        producer.shutdown()
+    assert visible(mq, topic) == [b"0"]

@@ -14,6 +14,7 @@ from tests.interop.peers.java import JavaClient
 from tests.interop.peers.process import eventually
 
 Named = Callable[[str], str]
+PATIENCE = 60.0
 JAVA = pytest.mark.parametrize("java_version", ["4", "5"])
 
 
@@ -24,7 +25,11 @@ def broker() -> Iterator[Broker]:
 
 
 def traces_of(mq: shmq.Connection, message_id: str) -> list[Trace]:
-    with mq.pull_consumer(TRACE_TOPIC) as consumer:
+    try:
+        opened = mq.pull_consumer(TRACE_TOPIC)
+    except shmq.TopicNotFound:  # the first trace makes it
+        return []
+    with opened as consumer:
         messages = []
         while found := consumer.poll(100, 0.0):
             messages += [message for message in found if message_id in message.keys]
@@ -48,7 +53,9 @@ def test_mqadmin_reads_our_traces(
         with mq.producer(group=shop) as producer:
             receipt = producer.send(topic, b"42 apples", tag="fruit", key="o-1")
         eventually(lambda: seen, "the message")
-    said = eventually(lambda: _said(java_client, broker, receipt.message_id, billing), "mqadmin prints the trace")
+    said = eventually(
+        lambda: _said(java_client, broker, receipt.message_id, billing), "mqadmin prints the trace", PATIENCE
+    )
     rows = [line.split() for line in said.splitlines() if line.startswith(("Pub", "Sub"))]
     assert [(row[0], row[1], row[-1]) for row in rows] == [("Pub", shop, "success"), ("Sub", billing, "success")], said
 
@@ -63,6 +70,8 @@ def _said(client: JavaClient, broker: Broker, message_id: str, group: str) -> st
 def test_we_read_the_traces_of_java_clients(broker: Broker, java_client: JavaClient, named: Named) -> None:
     topic, name, group = named("orders"), named("producer"), named("billing")
     arguments = {"nameServer": broker.name_server, "trace": True}
+    # A consumer of 5.3.3 traces only messages with a region, which a broker of the 4.9 line, as we are, does not add.
+    wanted = {PUB, SUB_BEFORE, SUB_AFTER} if java_client.version == "4" else {PUB}
     with broker.connect() as mq:
         mq.admin.create_topic(topic, queues=1)
         java_client.do("producer", name=name, group=name, **arguments)
@@ -70,20 +79,14 @@ def test_we_read_the_traces_of_java_clients(broker: Broker, java_client: JavaCli
         try:
             (sent,) = java_client.do("send", name=name, topic=topic, bodies=["hello"], key="k-1", tag="t")
             java_client.expect(group, 1)
-            found = eventually(
-                lambda: (
-                    (found := traces_of(mq, sent["msgId"]))
-                    and {each.kind for each in found} >= {PUB, SUB_AFTER}
-                    and found
-                ),
-                "the traces",
-            )
+            eventually(lambda: {each.kind for each in traces_of(mq, sent["msgId"])} >= wanted, "the traces", PATIENCE)
+            by_kind = {trace.kind: trace for trace in traces_of(mq, sent["msgId"])}
         finally:
             java_client.do("producer-close", name=name)
             java_client.do("push-close", name=group)
-    by_kind = {trace.kind: trace for trace in found}
     published = by_kind[PUB]
     assert (published.group, published.topic, published.tags, published.keys) == (name, topic, "t", "k-1")
     assert (published.body_bytes, published.succeeded, published.offset_message_id) == (5, True, sent["offsetMsgId"])
-    assert (by_kind[SUB_BEFORE].group, by_kind[SUB_BEFORE].keys) == (group, "k-1")
-    assert by_kind[SUB_AFTER].request_id == by_kind[SUB_BEFORE].request_id and by_kind[SUB_AFTER].succeeded
+    if SUB_AFTER in wanted:
+        assert (by_kind[SUB_BEFORE].group, by_kind[SUB_BEFORE].keys) == (group, "k-1")
+        assert by_kind[SUB_AFTER].request_id == by_kind[SUB_BEFORE].request_id and by_kind[SUB_AFTER].succeeded

@@ -147,3 +147,18 @@ def test_the_progress_of_timed_messages_is_written_only_when_the_copies_are_on_d
     running.keeper._catalog.save_offsets()
     assert path.exists()
     assert running.stop()
+
+
+def test_i6_no_progress_on_disk_is_ahead_of_the_log_on_disk(start_keeper: StartKeeper) -> None:
+    running = start_keeper(flush_interval_ms=60_000)
+    running.halt()
+    running.send("orders", b"x")
+    store = running.store
+    slot = store.offset_put(store.group_put("billing"), running.queue_index("orders"))
+    store.offset_set(slot, 1)
+    path = running.root / "config" / "consumerOffset.json"
+    running.keeper._catalog.save_offsets()
+    assert not path.exists() or "orders@billing" not in path.read_text()
+    running.store.flush()
+    running.keeper._catalog.round(0.0)
+    assert json.loads(path.read_text())["offsetTable"]["orders@billing"] == {"0": 1}

@@ -88,3 +88,40 @@ def test_errors_reach_the_driver_with_option_and_cure(
         reader = frame(spark, broker, topic, **options)
         (reader.schema(schema) if schema else reader).load().count()
     assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+# ---- streaming -----------------------------------------------------------------------------------------------------
+
+
+def test_available_now_reads_in_limited_batches_and_goes_on_where_it_was(
+    spark: Any, broker: Any, mq: Any, tmp_path: Any
+) -> None:
+    mq.admin.create_topic("spark-stream", queues=2)
+
+    def run() -> list[int]:
+        """Start the query on its checkpoint, wait until it ends, and return its batch sizes."""
+        query = (
+            spark.readStream.format("shmq")
+            .options(store=broker.url, topic="spark-stream", startingOffsets="earliest", maxOffsetsPerTrigger=40)
+            .option("commitGroup", "spark-group")
+            .schema("queue_id int, queue_offset bigint, body binary")
+            .load()
+            .writeStream.format("parquet")
+            .option("path", str(tmp_path / "out"))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(300)
+        return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+    for number in range(100):
+        mq.send("spark-stream", b"%d" % number, queue_id=number % 2)
+    assert run() == [40, 40, 20]
+    for number in range(100, 130):
+        mq.send("spark-stream", b"%d" % number, queue_id=number % 2)
+    assert run() == [30]
+    rows = spark.read.parquet(str(tmp_path / "out")).selectExpr("cast(body as string) as body").collect()
+    assert sorted(int(row.body) for row in rows) == list(range(130))
+    with mq.pull_consumer("spark-stream") as consumer:
+        assert sum(consumer.committed("spark-group").values()) in (100, 130)  # the last batch is told at the next start

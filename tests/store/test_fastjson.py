@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shmq.store.fastjson import dumps, loads
+from shmq.store.fastjson import dumps, dumps_rows, loads
 
 # As a running 4.9.8 prints it: one line per map entry, integer maps on one line, the brace on the next.
 STOCK = '{\n\t"offsetTable":{\n\t\t"TopicTest@CG":{0:4,1:2,2:2,3:2\n\t\t},\n\t\t"%RETRY%CG@CG":{0:0\n\t\t}\n\t}\n}'
@@ -32,3 +32,10 @@ def test_we_write_standard_json_in_their_shape() -> None:
     text = dumps({"offsetTable": {"T@g": {"0": 4}}})
     assert text == '{\n\t"offsetTable":{\n\t\t"T@g":{\n\t\t\t"0":4\n\t\t}\n\t}\n}'
     assert json.loads(text) == loads(text)
+
+
+def test_rows_are_json_one_entry_a_line() -> None:
+    value = {"dataVersion": {}, "offsetTable": {"T@g": {0: 12, 1: 3}, "%RETRY%g@g": {0: 1}}, "other": 5}
+    text = dumps_rows(value)
+    assert json.loads(text)["offsetTable"] == {"T@g": {"0": 12, "1": 3}, "%RETRY%g@g": {"0": 1}}
+    assert b'\n\t\t"T@g":{"0":12,"1":3},\n' in text

@@ -95,11 +95,17 @@ class RemoteGroup(Group):
         """
         session = _session(self._connection)
         position = parse_position(to)
-        queues = session.read_queues(topic)
+        wanted = {queue.queue_id: session.place_in(topic, queue, position) for queue in session.read_queues(topic)}
+        return self._move(topic, wanted, dry_run=dry_run)
+
+    def _sibling(self, name: str) -> Group:
+        return RemoteGroup(self._connection, name)
+
+    def _move(self, topic: str, wanted: Mapping[int, int], *, dry_run: bool) -> list[ResetStep]:
+        session = _session(self._connection)
         committed = session.committed(self.name, topic)
         steps = [
-            ResetStep(queue.queue_id, committed.get(queue.queue_id, -1), session.place_in(topic, queue, position))
-            for queue in queues
+            ResetStep(queue_id, committed.get(queue_id, -1), offset) for queue_id, offset in sorted(wanted.items())
         ]
         if dry_run:
             return steps
@@ -110,7 +116,7 @@ class RemoteGroup(Group):
                 "undo the reset",
                 hint="stop its members, reset, and start them again",
             )
-        session.commit(self.name, topic, {step.queue_id: step.new for step in steps})
+        session.commit(self.name, topic, dict(wanted))
         return steps
 
     def delete(self) -> None:

@@ -17,7 +17,6 @@ from shmq.client.handing import reads_retries
 from shmq.client.transport import QueueSlot
 from shmq.errors import BrokerNotRunning, ShmqError
 from shmq.message import retry_topic
-from shmq.protocol.allocation import strategy_of
 from shmq.protocol.dialect import MessageQueue
 
 if TYPE_CHECKING:
@@ -45,9 +44,8 @@ async def assignment(
         raise BrokerNotRunning(
             f'the brokers do not list this client in group "{spec.group}" yet', hint="it is asked again"
         )
-    allocate = strategy_of(session.place.options.allocation)
-    wanted = [session.slot(queue) for queue in allocate(members, client_id, queues)]
-    wanted += [session.slot(queue, retry=True) for queue in allocate(members, client_id, retries)]
+    wanted = [session.slot(queue) for queue in session.allocate(members, client_id, queues)]
+    wanted += [session.slot(queue, retry=True) for queue in session.allocate(members, client_id, retries)]
     return wanted, [session.slot(queue) for queue in queues]
 
 

@@ -46,6 +46,7 @@ from shmq.client.transport import MessageReader, QueueShare, QueueSlot
 from shmq.client.wanted import Wanted
 from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
 from shmq.message import TRACE_TOPIC
+from shmq.protocol.allocation import strategy_of
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.trace import TRACE_GROUP
 
@@ -69,6 +70,7 @@ class RemoteSession:
         self.place = place
         self.client_id = client_id
         self.timeout = timeout
+        self.allocate = strategy_of(place.options.allocation)
         self.numbers = QueueNumbers()
         self.selector = QueueSelector(FaultTable() if place.options.avoid_slow else None)
         self.registration = Registration(self)

@@ -45,7 +45,7 @@ class UniqueIds:
         if not self._month_ms <= now_ms < self._month_ends_ms:
             self._month_ms = month_start_ms(now_ms)
             self._month_ends_ms = month_start_ms(self._month_ms + 32 * 86_400_000)
-        return self._prefix + _TAIL.pack(now_ms - self._month_ms, next(self._counter) & 0xFFFF).hex().upper()
+        return f"{self._prefix}{now_ms - self._month_ms:08X}{next(self._counter) & 0xFFFF:04X}"
 
 
 def id_time_ms(message_id: str, now_ms: int) -> int | None:

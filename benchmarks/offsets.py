@@ -1,0 +1,82 @@
+"""Owns the workload of consumer offsets: how long the keeper takes to write down the progress of many groups.
+
+It does not know how samples become lines (workload.py). The store is a real one with the tables of a broker; what is
+timed is what the keeper does every five seconds: reading the offsets out of shared memory, and replacing the file, with
+the disk's word that it is there. Every group has moved on every queue since the time before.
+
+    offsets_persist    10,000 groups x 8 queues
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.workload import Figure, Workload
+from shmq.daemon.keeper.attach import Attached, attach
+from shmq.daemon.options import Options
+from shmq.shm.place import prepare_runtime
+from shmq.shm.segment import unlink_segments
+
+GROUPS, QUEUES = 10_000, 8
+TOPIC = "progress"
+ROUNDS = 5
+LIMIT_MS = 100.0
+
+
+def _options(folder: Path, groups: int) -> Options:
+    return Options(
+        broker_name=f"bench-{secrets.token_hex(4)}",
+        runtime_dir=str(folder / "run"),
+        store=str(folder / "store"),
+        group_max=2 * groups,
+        offset_max=2 * groups * QUEUES,
+        file_bytes=1 << 20,
+        populate_bytes=64 << 10,
+    )
+
+
+def _quiet(_event: str, **_values: object) -> None:
+    """An event log that nobody reads."""
+
+
+def _move(attached: Attached, slots: list[int], offset: int) -> None:
+    for slot in slots:
+        attached.store.offset_set(slot, offset)
+
+
+def _seconds(attached: Attached, groups: int) -> float:
+    """Seconds of the median round."""
+    store = attached.store
+    topic = store.topic_put(TOPIC, read_queues=QUEUES, write_queues=QUEUES)
+    queues = [store.queue_index(topic, queue_id) for queue_id in range(QUEUES)]
+    indexes = [store.group_put(f"group-{number}") for number in range(groups)]
+    slots = [store.offset_put(group, queue) for group in indexes for queue in queues]
+    seconds: list[float] = []
+    for number in range(ROUNDS):
+        _move(attached, slots, number + 1)
+        begin = time.perf_counter()
+        attached.files.config.save_offsets(attached.tables.collect_offsets(store))
+        seconds.append(time.perf_counter() - begin)
+    return sorted(seconds)[ROUNDS // 2]
+
+
+def offsets_persist(effort: float) -> dict[str, float]:
+    """Milliseconds until the progress of all groups is on disk."""
+    groups = max(100, int(GROUPS * effort))
+    with tempfile.TemporaryDirectory(prefix="shmq-bench-") as folder:
+        options = _options(Path(folder), groups)
+        prepare_runtime(options.place, mode=0o700, gid=-1)
+        attached = attach(options, _quiet)  # type: ignore[arg-type]
+        try:
+            return {"ms": _seconds(attached, groups) * 1000 * GROUPS / groups}
+        finally:
+            unlink_segments(attached.instance)
+
+
+def workloads() -> list[Workload]:
+    """Return what is measured here."""
+    figure = Figure("offsets_10k_groups_x_8", "ms", "ms", limits={"limit": LIMIT_MS})
+    return [Workload("offsets_persist", offsets_persist, [figure])]

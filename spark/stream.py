@@ -1,0 +1,228 @@
+"""Owns a streaming query: what a micro-batch holds, and telling a group how far the query is.
+
+    initialOffset ─▶ latestOffset(start, limit) ─▶ partitions(start, end) ─▶ read(partition) … in executors
+                          │ start is done: publish it to commitGroup
+                          └ end = what is visible now, or what the limits admit; it carries its own start
+
+It does not know how ranges are read. Rules: (1) a batch is `end.start` to `end.end`; the start Spark gives is not
+looked at, it is not the same after a crash in batch 0;
+(2) nothing new is the start itself, returned as it came;
+(3) publishing never fails a query.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from shmq import connect
+from shmq.shm.lease import release_lease
+from shmq.spark.admission import admit_bytes, admit_rows
+from shmq.spark.attach import Attachment, Queue, attach, full_url
+from shmq.spark.batches import column_numbers, import_batch
+from shmq.spark.messages import Reading, read_ranges
+from shmq.spark.options import Options
+from shmq.spark.progress import Key, Progress, progress_of
+from shmq.spark.ranges import Range, bounds_of, check_named, chosen_queues, data_loss, start_of
+from shmq.spark.reader import RangesPartition, planned
+
+_SIZE_ROWS = 65_536
+_SIZES = column_numbers(["store_size"])
+_log = logging.getLogger("shmq.spark")
+
+
+class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One streaming query's source, in the driver's process for it; a copy reads in executors."""
+
+    def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
+        self._reading = Reading(options, columns)
+        self._initial: dict[str, Any] | None = None
+        self._target: dict[Key, int] | None = None
+        self._waiting_since: float | None = None
+        self._published: dict[Key, int] = {}
+        self._lease: str | None = None
+
+    # -- what Spark asks, in this order
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where a new query begins; the same however often it is asked for.
+
+        Raises:
+            ShmqError: no broker, no such topic, offsets that are gone.
+        """
+        if self._initial is None:
+            attachment = attach(self._options.store)
+            queues = self._queues(attachment)
+            if isinstance(self._options.start, dict):
+                check_named(self._options.start, list(queues.values()))
+            end = {key: start_of(attachment, self._options, queue) for key, queue in queues.items()}
+            born = {queue.topic: queue.born_position for queue in queues.values()}
+            self._initial = Progress(end, {}, born).to_json(attachment.broker)
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return a token: with it, latestOffset applies the options' limits."""
+        limited = self._options.offsets_per_trigger or self._options.bytes_per_trigger or self._options.offsets_min
+        return ReadMaxRows(self._options.offsets_per_trigger or 1) if limited else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix what the run reads: what is visible now."""
+        attachment = attach(self._options.store)
+        self._target = self._visible(attachment, self._queues(attachment))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return the end of the next batch, or the start itself when there is nothing new.
+
+        Raises:
+            ShmqError: messages the query has not read are gone, or a topic was made anew.
+        """
+        attachment = attach(self._options.store)
+        before = progress_of(start, attachment.broker)
+        self._publish(before.end)
+        queues = self._queues(attachment)
+        begin = self._begin(attachment, before, queues)
+        visible = self._visible(attachment, queues)
+        top = visible if self._target is None else {key: self._target.get(key, begin[key]) for key in queues}
+        top = {key: max(begin[key], min(visible[key], offset)) for key, offset in top.items()}
+        if not isinstance(limit, ReadAllAvailable):
+            top = self._limited(attachment, queues, begin, top)
+        moved = any(top[key] > begin[key] for key in top) or any(begin[key] != before.end.get(key) for key in begin)
+        if not moved:
+            return start
+        born = {**before.born, **{queue.topic: queue.born_position for queue in queues.values()}}
+        return Progress({**before.end, **top}, begin, born).to_json(attachment.broker)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Return what is visible now, for the progress report."""
+        attachment = attach(self._options.store)
+        return Progress(self._visible(attachment, self._queues(attachment))).to_json(attachment.broker)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Divide a batch.
+
+        Raises:
+            ShmqError: the batch cannot be read any more.
+        """
+        attachment = attach(self._options.store)
+        batch = progress_of(end, attachment.broker)
+        ranges = [
+            Range(*key, batch.born.get(key[0], 0), first, batch.end[key])
+            for key, first in sorted(batch.start.items())
+            if batch.end.get(key, first) > first
+        ]
+        if start == end or not ranges:
+            return []
+        parts = list(planned(attachment, self._options, ranges))
+        done, self._lease = self._lease, parts[0].lease if parts else None
+        if done is not None:
+            release_lease(done)  # its batch was read before this one is planned
+        return list(parts)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield record batches of one partition.
+
+        Raises:
+            ShmqError: what was planned cannot be read any more.
+        """
+        if not isinstance(partition, RangesPartition):
+            return iter(())
+        return read_ranges(self._reading, partition.ranges, partition.lease)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Publish a batch that is done."""
+        attachment = attach(self._options.store)
+        self._publish(progress_of(end, attachment.broker).end)
+
+    def stop(self) -> None:
+        """Give the lease back."""
+        if self._lease is not None:
+            release_lease(self._lease)
+
+    # -- the parts of it
+    @property
+    def _options(self) -> Options:
+        return self._reading.options
+
+    def _queues(self, attachment: Attachment) -> dict[Key, Queue]:
+        return {(queue.topic, queue.queue_id): queue for queue in chosen_queues(attachment, self._options)}
+
+    def _visible(self, attachment: Attachment, queues: dict[Key, Queue]) -> dict[Key, int]:
+        return {key: bounds_of(attachment, queue)[1] for key, queue in queues.items()}
+
+    def _begin(self, attachment: Attachment, before: Progress, queues: dict[Key, Queue]) -> dict[Key, int]:
+        """Where the next batch begins: where the last one ended, or at the first message of a queue that is new."""
+        begin = {}
+        for key, queue in queues.items():
+            low, high = bounds_of(attachment, queue)
+            place = f"topic {queue.topic}, queue {queue.queue_id}"
+            wanted = before.end.get(key, low)
+            if before.born.get(queue.topic, queue.born_position) != queue.born_position:
+                data_loss(self._options, f"{place}: the topic was deleted and made anew since offset {wanted}")
+                wanted = low
+            elif wanted > high:
+                data_loss(self._options, f"{place} ends at offset {high}, the query was at {wanted}", wanted - high)
+            elif wanted < low:
+                data_loss(self._options, f"{place} begins at offset {low} now, the query is at {wanted}", low - wanted)
+                wanted = low
+            begin[key] = wanted
+        for key in before.end.keys() - queues.keys():
+            data_loss(self._options, f"topic {key[0]}, queue {key[1]} is not there any more")
+        return begin
+
+    def _limited(
+        self, attachment: Attachment, queues: dict[Key, Queue], begin: dict[Key, int], top: dict[Key, int]
+    ) -> dict[Key, int]:
+        options = self._options
+        if options.offsets_min and self._target is None and self._waits(sum(top[key] - begin[key] for key in top)):
+            return begin
+        if options.offsets_per_trigger:
+            top = admit_rows(begin, top, options.offsets_per_trigger)
+        if options.bytes_per_trigger:
+            top = admit_bytes(begin, top, options.bytes_per_trigger, _sizes(attachment, queues))
+        return top
+
+    def _waits(self, count: int) -> bool:
+        """Whether so few messages are to wait for others."""
+        now = time.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if count >= self._options.offsets_min or now - self._waiting_since >= self._options.trigger_delay_seconds:
+            self._waiting_since = None
+            return False
+        return True
+
+    def _publish(self, done: Any) -> None:
+        group = self._options.commit_group
+        fresh = {key: offset for key, offset in done.items() if self._published.get(key) != offset}
+        if group is None or not fresh:
+            return
+        topics = {topic for topic, _ in fresh}
+        try:
+            with connect(full_url(self._options.store)) as mq:
+                for topic in topics:
+                    offsets = {queue_id: offset for (name, queue_id), offset in fresh.items() if name == topic}
+                    with contextlib.closing(mq.pull_consumer(topic)) as consumer:
+                        consumer.commit(group, offsets=offsets)
+            self._published.update(fresh)
+        except Exception as error:  # whatever it is, the query goes on; the next batch tries again
+            _log.warning("the offsets of group %s could not be published: %s", group, error)
+
+
+def _sizes(attachment: Attachment, queues: dict[Key, Queue]) -> Any:
+    """Record sizes out of ConsumeQueue units."""
+
+    def sizes(key: Key, first: int, end: int) -> list[int]:
+        queue = queues[key]
+        answer = attachment.store.columns(
+            queue.index, queue.queue_id, first, end, _SIZES, queue.topic, attachment.broker, rows_max=_SIZE_ROWS,
+            bytes_max=256 << 20,
+        )  # fmt: skip
+        found: list[int] = import_batch(_SIZES, answer[4]).column(0).to_pylist()
+        return found
+
+    return sizes

@@ -1,0 +1,11 @@
+"""The benchmark of requests measures round trips that really happened."""
+
+from benchmarks import features, requests
+
+
+def test_a_rough_run_measures_a_round_trip() -> None:
+    (workload,) = requests.workloads()
+    sample = workload.ours(0.0)
+    (figure,) = workload.figures
+    assert sample[figure.metric] > 0 and figure.limits == {"limit": 60}
+    assert workload.name in {each.name for each in features.workloads()}

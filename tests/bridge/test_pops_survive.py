@@ -1,0 +1,96 @@
+"""Popped messages through kills of the bridge and of all processes: receipts count, what is late comes again once."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import shmq
+from shmq.client.remote.pop_reader import PopReader
+from shmq.message import pop_retry_topic
+from shmq.testing import Broker
+from tests.bridge.live_bridge import DEADLINE, wait_until
+from tests.bridge.test_delays_survive import is_served, kill_bridge, kill_everything
+
+Kill = Callable[[Broker], Any]
+COUNT = 200
+HELD = 60.0  # seconds; longer than a test
+
+
+def url_of(broker: Broker) -> str:
+    return f"rocketmq://{broker.name_server}"
+
+
+def take(consumer: Any, count: int) -> list[Any]:
+    found: list[Any] = []
+    until = time.monotonic() + DEADLINE
+    while len(found) < count and time.monotonic() < until:
+        found += consumer.receive(max=count - len(found), wait=1.0)
+    assert len(found) == count, f"{len(found)} messages came"
+    return found
+
+
+def stored(broker: Broker, topic: str) -> Counter[bytes]:
+    """What is in a topic, and how often; nothing while it does not exist."""
+    found: Counter[bytes] = Counter()
+    with broker.connect() as mq:
+        if topic in mq.admin.topics:
+            with mq.pull_consumer(topic) as consumer:
+                while messages := consumer.poll(64, 0.2):
+                    found.update(bytes(message.body) for message in messages)
+    return found
+
+
+def test_killed_between_pop_and_ack_the_receipt_still_counts() -> None:
+    with Broker(tcp=True) as broker, shmq.connect(url_of(broker), timeout=10.0) as mq:
+        mq.send_batch("orders", [b"%d" % number for number in range(10)])
+        with mq.simple_consumer("orders", group="g", invisible=HELD) as consumer:
+            messages = take(consumer, 10)
+            kill_bridge(broker)
+            wait_until(lambda: is_served(broker), "the bridge is back")
+            for message in messages[1:]:
+                message.ack()
+            # Given back with a receipt from before the kill; were it not known, nothing would come.
+            messages[0].nack(after=0)
+            (again,) = take(consumer, 1)
+            assert (again.body, again.attempt) == (messages[0].body, 2)
+            again.ack()
+            assert consumer.receive(wait=1.0) == []
+        assert stored(broker, pop_retry_topic("g", "orders")) == {messages[0].body: 1}
+
+
+@pytest.mark.parametrize("kill", [kill_bridge, kill_everything])
+def test_killed_after_the_ack_a_message_never_comes_again(kill: Kill) -> None:
+    with Broker(tcp=True) as broker:
+        with shmq.connect(url_of(broker)) as mq, mq.simple_consumer("orders", group="g", invisible=2) as consumer:
+            mq.send_batch("orders", [b"%d" % number for number in range(10)])
+            for message in take(consumer, 10):
+                message.ack()
+        kill(broker)
+        wait_until(lambda: is_served(broker), "the bridge is back")
+        with shmq.connect(url_of(broker)) as mq, mq.simple_consumer("orders", group="g") as consumer:
+            assert consumer.receive(wait=3.0) == []
+
+
+@pytest.mark.parametrize("kill", [kill_bridge, kill_everything])
+def test_killed_while_messages_come_again_every_one_comes_once(kill: Kill) -> None:
+    with Broker(tcp=True) as broker:
+        with broker.connect() as mq:
+            mq.admin.create_topic("orders", queues=4)
+            for start in range(0, COUNT, 50):
+                mq.send_batch("orders", [b"%d" % number for number in range(start, start + 50)])
+        with shmq.connect(url_of(broker), timeout=10.0) as mq:
+            consumer = mq.simple_consumer("orders", group="g", invisible=3)
+            due = time.monotonic() + 3.0
+            take(consumer, COUNT)
+            assert isinstance(consumer._reader, PopReader)
+            consumer._reader._leases.clear()  # this process has forgotten them, as one that was killed
+        for turn in range(3):
+            wait_until(lambda turn=turn: time.monotonic() > due + 0.3 * turn)  # type: ignore[misc]
+            kill(broker)
+        wait_until(lambda: is_served(broker), "the bridge is back")
+        retry = pop_retry_topic("g", "orders")
+        wait_until(lambda: len(stored(broker, retry)) == COUNT, "all came again")
+        assert set(stored(broker, retry).values()) == {1}
