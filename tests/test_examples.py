@@ -76,6 +76,9 @@ def test_workers_of_a_group_share_the_messages_and_end_in_order(start: Start, sh
             assert all(worker.poll() is None for worker in workers)
         for body in (b"", b"too early", *(b"%d" % number for number in range(100))):
             mq.send("orders", body)
+        retried = "%RETRY%billing"
+        while not (retried in mq.admin.topics and mq.admin.topics[retried].messages):
+            assert all(worker.poll() is None for worker in workers)
         while mq.admin.groups["billing"].lag.total:
             assert all(worker.poll() is None for worker in workers)
     for worker in workers:
@@ -124,3 +127,18 @@ def test_reminders_come_when_they_are_due(start: Start) -> None:
     assert sorted(said[:2]) == ["b'as RocketMQ 4 does'", "b'in a second'"]
     assert said[2] == "b'in two'"
     assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("browse.py", ["fruit of the last hour: b'apples'", "by id: b'beets'"]),
+        ("dead_letters.py", ["dead: b'one without a price' because of no price", "again: b'one without a price'"]),
+        ("simple_consumer.py", ["packed b'apples'", "packed at attempt 2 b'beets'"]),
+        ("ordered.py", ["o-42 b'created'", "o-42 b'paid'", "o-42 b'shipped'"]),
+    ],
+)
+def test_an_example_of_one_feature_says_what_it_did(start: Start, name: str, wanted: list[str]) -> None:
+    said, _ = start(name).communicate(timeout=60)
+    lines = said.splitlines()
+    assert [line for line in lines if line in wanted] == wanted

@@ -40,6 +40,8 @@ COMMANDS = {
     "offset": Lazy("shmq.tools.offset_command:offset", "Show, reset, skip, clone a group's progress.", _ADMIN),
     "timer": Lazy("shmq.tools.timer_command:timer", "List and cancel messages that wait for their time.", _ADMIN),
     "tx": Lazy("shmq.tools.tx_command:tx", "List, check, commit, roll back open transactions.", _ADMIN),
+    "message": Lazy("shmq.tools.message_command:message", "Show, find, trace, resend, verify single messages.", _ADMIN),
+    "dlq": Lazy("shmq.tools.dlq_command:dlq", "List, show, resend, export, purge dead letters.", _ADMIN),
     "version": Lazy("shmq.tools.version_command:version", "Print versions.", _HELP),
     "completion": Lazy("shmq.tools.completion_command:completion", "Shell completion: install, show.", _HELP),
 }

@@ -72,7 +72,8 @@ class DeadLetters:
     def _caught_up(self, topic: Topic) -> _Buried:
         queue = topic.queues[QUEUE_ID]
         known = self._known.get(topic.name)
-        if known is None or known.born != queue:
+        if known is None or known.born != queue or known.next_offset > self._tables.queue_bounds(queue).offset_max:
+            # The first one, or one that was purged and is made anew: what was in it before does not count.
             known = self._known[topic.name] = _Buried(queue, self._look_back(queue))
         while True:
             pulled = self._log.read(queue, known.next_offset, count_max=_READ_COUNT, bytes_max=_READ_BYTES)

@@ -25,8 +25,9 @@ from shmq.client import options
 from shmq.client.transport import QueueSlot
 from shmq.errors import ConsumeError, ShmqError
 from shmq.message import TOPIC_BYTES_MAX, retry_topic
-from shmq.protocol.allocation import allocate
+from shmq.protocol.allocation import Strategy
 from shmq.protocol.codes import Request
+from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import RETRY_QUEUE_BASE
 
 if TYPE_CHECKING:
@@ -109,13 +110,17 @@ def _send_back(session: Session, spec: ConsumerSpec, message: Message, level: in
     session.control.request(Request.CONSUMER_SEND_MSG_BACK, send_back_ext(spec, message, level, reason))
 
 
-def retry_share(session: Session, group: str, members: Sequence[str], client_id: str) -> list[QueueSlot]:
+def retry_share(
+    session: Session, group: str, members: Sequence[str], client_id: str, allocate: Strategy
+) -> list[QueueSlot]:
     """Return the queues of the group's retry topic that a member is to read; [] while there is no such topic."""
     topic = retry_topic(group)
     if len(topic.encode()) > TOPIC_BYTES_MAX or session.store.topic_find(topic) < 0:
         return []
-    slots = sorted(
-        QueueSlot(RETRY_QUEUE_BASE + queue_id, queue_index, slot)
-        for queue_id, queue_index, slot in session.control.offset_slots(group, topic)
-    )
-    return allocate(members, client_id, slots)
+    named = {
+        MessageQueue(session.instance.broker_name, queue_id, topic): QueueSlot(
+            RETRY_QUEUE_BASE + queue_id, queue_index, slot
+        )
+        for queue_id, queue_index, slot in sorted(session.control.offset_slots(group, topic))
+    }
+    return [named[queue] for queue in allocate(members, client_id, list(named))]

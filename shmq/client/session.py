@@ -287,7 +287,7 @@ class Session:
         members = self.control.members(spec.group, spec.topic)
         wanted = [named[queue] for queue in self._allocate(members, client_id, list(named))]  # as TCP members do
         if handing.reads_retries(spec, self._specs):
-            wanted += handing.retry_share(self, spec.group, members, client_id)
+            wanted += handing.retry_share(self, spec.group, members, client_id, self._allocate)
         return wanted, slots
 
     def why_unassigned(self, spec: ConsumerSpec, share: Any, client_id: str) -> str:

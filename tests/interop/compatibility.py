@@ -17,7 +17,10 @@ from tests.interop.differences import DELIBERATE, PENDING
 from tests.interop.mqadmin_commands import DIFFERENT, FIELDS, SAME
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
-TESTS = [str(Path(__file__).with_name(name)) for name in ("test_clients.py", "test_java.py", "test_filters.py")]
+TESTS = [
+    str(Path(__file__).with_name(name))
+    for name in ("test_clients.py", "test_java.py", "test_filters.py", "test_transactions.py")
+]
 NOT_TRIED = "–"
 _INTRODUCTION = """# Compatibility
 
