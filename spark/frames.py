@@ -19,6 +19,7 @@ from shmq.shm.core import columns_decode
 from shmq.spark.attach import Attachment
 from shmq.spark.batches import column_numbers, import_batch
 from shmq.spark.messages import Reading
+from shmq.spark.ranges import data_loss
 
 _HEADER = ("commitlog_offset", "store_size", "topic", "queue_id", "queue_offset", "sys_flag", "store_timestamp")
 _NUMBERS = column_numbers(_HEADER)
@@ -42,10 +43,15 @@ def read_files(reading: Reading, paths: Sequence[str]) -> Iterator[Any]:
 
     Raises:
         CorruptionError: a file holds something else than records, and where.
+        OffsetOutOfRange: retention has deleted a file since it was planned, and that may not be.
     """
     for path in paths:
-        with open(path, "rb") as file:
-            mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        try:
+            with open(path, "rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        except FileNotFoundError:
+            data_loss(reading.options, f"retention has deleted {path}")
+            continue
         # Unmapped with the last batch that points into it, and not before.
         yield from _read_file(reading, path, pyarrow.py_buffer(mapped))
 

@@ -174,6 +174,22 @@ def test_retention_between_planning_and_reading_is_an_error_or_a_counted_gap(cap
         assert "150 messages are missing" in caplog.text
 
 
+def test_a_log_file_that_went_after_planning_is_an_error_or_a_counted_gap(caplog: pytest.LogCaptureFixture) -> None:
+    with Broker(file_bytes=1 << 20) as broker, broker.connect() as mq:
+        mq.admin.create_topic("old", queues=1)
+        for _ in range(300):
+            mq.send("old", bytes(9000))
+        given = {"store": broker.url, "view": "frames"}
+        strict = ShmqReader(parse_options(given), ("topic",))
+        lenient = ShmqReader(parse_options({**given, "failOnDataLoss": "false"}), ("topic",))
+        planned = strict.partitions()
+        whole = len(read_planned(strict, planned))
+        (broker.store / "commitlog" / f"{0:020d}").unlink()
+        with pytest.raises(OffsetOutOfRange, match="retention has deleted"):
+            read_planned(strict, planned)
+        assert 0 < len(read_planned(lenient, planned)) < whole and "retention has deleted" in caplog.text
+
+
 def test_a_topic_made_anew_is_not_taken_for_the_old_one(broker: Broker, mq: Any) -> None:
     mq.admin.create_topic("reborn", queues=1)
     mq.send("reborn", b"old")
