@@ -16,6 +16,7 @@ from shmq.daemon.broker.tables import Tables, Topic
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
 from shmq.message import QUEUES_MAX, RETRY_PREFIX, SYSTEM_TOPICS, TRACE_TOPIC, check_topic
+from shmq.protocol import transaction
 from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
 
 AUTO_CREATE_TOPIC = "TBW102"
@@ -40,6 +41,8 @@ def _system_topics(settings: BrokerSettings) -> Iterator[_SystemTopic]:
     yield _SystemTopic(settings.broker_name, 1, _PERM_READ_WRITE | PERM_INHERIT)
     yield _SystemTopic("OFFSET_MOVED_EVENT", 1, _PERM_READ_WRITE)
     yield _SystemTopic(SCHEDULE_TOPIC, DelayLevels(settings.delay_levels).count, _PERM_READ_WRITE)
+    # A stock broker makes it when it first looks for open transactions.
+    yield _SystemTopic(transaction.HALF_TOPIC, transaction.QUEUES, _PERM_READ_WRITE)
     if not settings.auto_create:  # else who traces makes it, as at a stock broker
         yield _SystemTopic(TRACE_TOPIC, 1, _PERM_READ_WRITE)
     yield _SystemTopic(reply_topic(settings.cluster), REPLY_QUEUES, _PERM_READ_WRITE)

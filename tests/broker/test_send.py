@@ -113,6 +113,7 @@ def test_the_topics_a_rocketmq_broker_has_are_there_from_its_start(producer: Pro
         "default": (1, 7),
         "OFFSET_MOVED_EVENT": (1, 6),
         "SCHEDULE_TOPIC_XXXX": (18, 6),
+        "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
         "DefaultCluster_REPLY_TOPIC": (REPLY_QUEUES, 6),
     }
 

@@ -516,7 +516,7 @@ def test_what_retention_deleted_is_not_open(world: World) -> None:
 # -- local producers, as the broker sees them
 def local_half(world: World, body: bytes = b"local") -> Prepared:
     """A half that a process of this host stored by itself."""
-    if world.tables.topic(transaction.HALF_TOPIC) is None:
+    if world.tables.topic(transaction.OP_TOPIC) is None:
         world.prepare().end(transaction.ROLLBACK)
     text = encode_properties({**PROPERTIES, "REAL_TOPIC": "orders", "REAL_QID": "2"}).encode()
     stored = world.log.append(world.tables.topic(transaction.HALF_TOPIC), 0, NewRecord(body, text))

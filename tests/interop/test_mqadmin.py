@@ -46,6 +46,7 @@ class Prepared:
         self.run(f"updateTopic -c DefaultCluster -t {TOPIC} -r 4 -w 4")
         self.run("updateTopic -c DefaultCluster -t MadeTopic -r 4 -w 4")
         eventually(lambda: pair.has_route(TOPIC), "the topic has a route")
+        eventually(lambda: pair.has_route("RMQ_SYS_TRANS_HALF_TOPIC"), "a stock broker has looked for transactions")
         producer, consumer = self._names
         pair.do("producer", name=producer, group=PRODUCER)
         sent = [
