@@ -136,6 +136,10 @@ def test_reminders_come_when_they_are_due(start: Start) -> None:
         ("dead_letters.py", ["dead: b'one without a price' because of no price", "again: b'one without a price'"]),
         ("simple_consumer.py", ["packed b'apples'", "packed at attempt 2 b'beets'"]),
         ("ordered.py", ["o-42 b'created'", "o-42 b'paid'", "o-42 b'shipped'"]),
+        ("transaction.py", ["rolled back: o-2 cannot be delivered", "placed: o-1 b'3'"]),
+        ("request_reply.py", ["b'apple' costs b'42'", "b'pear' costs b'37'"]),
+        ("broadcast.py", ["shop 1: b'apples cost 42'", "shop 2: b'apples cost 42'"]),
+        ("trace.py", ["billed o-42"]),
     ],
 )
 def test_an_example_of_one_feature_says_what_it_did(start: Start, name: str, wanted: list[str]) -> None:

@@ -1,0 +1,19 @@
+"""Ask and be answered: a replier is a function, a request waits for what it returns.
+
+shmq serve
+python examples/request_reply.py
+"""
+
+import shmq
+
+PRICES = {b"apple": b"42", b"pear": b"37"}
+
+with shmq.connect() as mq:
+
+    @mq.replier("prices", group="pricing")
+    def price(message: shmq.Message) -> bytes:
+        return PRICES[message.body]
+
+    mq.start()
+    for article in PRICES:
+        print(article, "costs", mq.request("prices", article, timeout=5).body)
