@@ -266,11 +266,11 @@ def test_a_cancelled_poll_moves_no_position(shmq_shared_broker: SharedBroker) ->
     run(main())
 
 
-def test_giving_back_extending_and_rejecting(shmq_shared_broker: SharedBroker) -> None:
-    topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("billing")
+def test_giving_back_extending_and_rejecting(shmq_broker: Broker) -> None:
+    topic, group = "orders", "billing"  # a broker of its own: its clock is moved
 
     async def main() -> None:
-        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+        async with shmq.aio.connect(shmq_broker.url) as mq:
             await mq.send(topic, b"x")
             async with mq.simple_consumer(topic, group=group, invisible=30) as consumer:
                 (message,) = await consumer.receive(wait=20)
@@ -278,7 +278,7 @@ def test_giving_back_extending_and_rejecting(shmq_shared_broker: SharedBroker) -
                 await message.nack(after=0)
                 (message,) = await consumer.receive(wait=20)
                 assert message.attempt == 2
-                shmq_shared_broker.broker.advance(30)
+                shmq_broker.advance(30)
                 (message,) = await consumer.receive(wait=20)
                 assert message.attempt == 3
                 await consumer.reject(message, "enough")
@@ -296,12 +296,12 @@ def test_giving_back_extending_and_rejecting(shmq_shared_broker: SharedBroker) -
 
 
 def test_listeners_are_coroutines_with_the_same_outcomes(
-    shmq_shared_broker: SharedBroker, caplog: pytest.LogCaptureFixture
+    shmq_broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("billing")
+    topic, group = "orders", "billing"  # a broker of its own: its clock is moved
 
     async def main() -> None:
-        async with shmq.aio.connect(shmq_shared_broker.url) as mq:
+        async with shmq.aio.connect(shmq_broker.url) as mq:
             seen: list[tuple[bytes, int]] = []
 
             @mq.listener(topic, group=group, threads=3)
@@ -319,7 +319,7 @@ def test_listeners_are_coroutines_with_the_same_outcomes(
                 await mq.send(topic, body)
             await eventually(lambda: len(seen) == 5)
             await eventually(lambda: "on purpose" in caplog.text)
-            shmq_shared_broker.broker.advance(options.retry_delay(1))
+            shmq_broker.advance(options.retry_delay(1))
             await eventually(lambda: (b"fail", 2) in seen)
             await eventually(lambda: mq.admin.groups[group].lag.total == 0)
             await mq.stop()

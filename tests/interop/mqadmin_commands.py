@@ -100,6 +100,7 @@ _VARYING = (
     (r"\bV4_9_[78]\b", "<version>"),
     (r"\b\d+\.\d+\.\d+\.\d+@\d+#\d+", "<client id>"),
     (r"\brt=\d+ms", "rt=<ms>"),
+    (r"\b(CLUSTERING|BROADCASTING) +\d+ ", r"\1 <rate> "),  # messages a second, of the last minute's samples
     (r"\b\d+\.\d+\b(?!\.)", "<figure>"),
     (r"(?m) +(true|false)$", ""),  # the last column of clusterList 5.3.3, which a 4.9 broker has no figure for
     (r"\|N,Nms", "|0,0ms"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,7 +48,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     path = tmp_path_factory.mktemp("discovery")
     root = Path(__file__).resolve().parents[2]
     (path / "pyspark_shmq").symlink_to(root / "pyspark_shmq")  # an editable install hides it from pkgutil
-    before = dict(os.environ)
+    before, interrupt = dict(os.environ), signal.getsignal(signal.SIGINT)
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(path), "SPARK_LOCAL_IP": "127.0.0.1"}
     session = (
         SparkSession.builder.master("local[2]")
@@ -64,6 +65,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .config("spark.python.worker.faulthandler.enabled", "true")
         .getOrCreate()
     )
+    signal.signal(signal.SIGINT, interrupt)  # Spark takes Ctrl-C for itself, for all tests that follow
     yield session
     session.stop()
     os.environ.clear()
