@@ -58,7 +58,9 @@ class RangeRequests(Part):
             "broker": self._settings.broker_name,
             "identity": self._settings.store_identity,
             "born": self._tables.born_position(topic.name),
-            "queues": [(self._tables.queue_bounds(queue).offset_min, self._log.visible(queue)) for queue in topic.queues],
+            "queues": [
+                (self._tables.queue_bounds(queue).offset_min, self._log.visible(queue)) for queue in topic.queues
+            ],
         }
         return Answer(body=msgspec.json.encode(body))
 

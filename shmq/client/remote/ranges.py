@@ -17,11 +17,12 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from shmq.client.position import Position
+from shmq.client.position import Kind, Position
 from shmq.client.remote.name_service import NameService
 from shmq.client.remote.network import Network
 from shmq.client.remote.place import RemotePlace
@@ -29,7 +30,7 @@ from shmq.client.remote.pull_reader import ANONYMOUS_GROUP
 from shmq.client.remote.pulling import COUNT_MAX, PullQuestion, pull_command, read_pulled
 from shmq.client.remote.queue_service import QueueService
 from shmq.client.remote.route import Route
-from shmq.errors import OffsetOutOfRange, ProtocolError, RemoteError, TopicNotFound, UsageError
+from shmq.errors import OffsetOutOfRange, ProtocolError, TopicNotFound, UsageError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.failure import error_of
@@ -44,13 +45,13 @@ _UNIT = struct.Struct(">QIq")
 class Described(msgspec.Struct, frozen=True):
     """A topic on one broker: `queues` are pairs, the first offset left and the first that may not be read yet.
 
-    `identity` and `born` are "" and 0 where a broker does not tell them, which RocketMQ does not.
+    `identity` and `born` are "" and -1 where a broker does not tell them, which RocketMQ does not.
     """
 
     broker: str
     queues: list[tuple[int, int]]
     identity: str = ""
-    born: int = 0
+    born: int = -1
 
 
 class Piece(NamedTuple):
@@ -84,9 +85,7 @@ class RangeClient:
         self.place = place
         self._broker = broker
         self._timeout = timeout
-        self._network = Network(
-            place.options, connect_timeout=timeout, on_request=_not_asked, on_reconnect=_not_asked
-        )
+        self._network = Network(place.options, connect_timeout=timeout, on_request=_not_asked, on_reconnect=_not_asked)
         self._names = NameService(self._network, place.name_servers, _not_asked)
         self._queues = QueueService(self._network, self._names)
         self._stock: dict[str, bool] = {}
@@ -111,7 +110,7 @@ class RangeClient:
 
     def search_time(self, queue: MessageQueue, time_ms: int) -> int:
         """Return the first offset stored at or after a time; that behind the last one when all are older."""
-        return self._call(self._queues.place_in(queue, Position.at_time(time_ms), self._timeout))  # type: ignore[no-any-return]
+        return self._call(self._queues.place_in(queue, Position(Kind.TIME_MS, time_ms), self._timeout))  # type: ignore[no-any-return]
 
     def committed(self, group: str, queues: Sequence[MessageQueue]) -> Mapping[MessageQueue, int]:
         """Return what a group committed on queues; those it never committed on are left out."""
@@ -121,31 +120,50 @@ class RangeClient:
         """Write a group's offsets down."""
         self._call(self._commit(group, offsets))
 
+    def broker_name(self) -> str:
+        """Return the name of the one broker that is read from.
+
+        Raises:
+            UsageError: there are several, and none was chosen.
+        """
+        names = [self._broker] if self._broker else self._call(self._names.broker_names(timeout=self._timeout))
+        if len(names) != 1:
+            raise UsageError(f"there are the brokers {', '.join(sorted(names))}", hint="say which: broker=NAME")
+        return str(names[0])
+
     def units(self, queue: MessageQueue, begin: int, end: int, born: int) -> list[StoredUnit]:
-        """Return where the records of [begin, end) lie; may be cut short behind the first.
+        """Return where the records of [begin, end) lie; may be cut short, and is empty where they are gone.
 
         RocketMQ does not tell that, so there records are pulled and looked at.
         """
         return self._call(self._units(queue, begin, end, born))  # type: ignore[no-any-return]
 
-    def read(self, queue: MessageQueue, begin: int, end: int, *, born: int = 0, tags: Sequence[str] = ()) -> Piece:
-        """Return records of [begin, end), at least one where something is there and wanted.
+    def read(
+        self, queue: MessageQueue, begin: int, end: int, *, born: int = -1, tags: Sequence[str] = ()
+    ) -> Future[Piece]:
+        """Ask for records of [begin, end), at least one where something is there and wanted.
 
         Args:
-            born: which topic of the name is meant; 0 takes any.
+            born: which topic of the name is meant; -1 takes any.
             tags: records that have none of them are left out, if the broker can tell; look again.
 
         Raises:
-            TopicNotFound: the topic was deleted, or made anew.
+            TopicNotFound: the topic was deleted, or made anew; as the rest, when the answer is taken.
             OffsetOutOfRange: nothing is stored at `begin`.
         """
-        return self._call(self._read(queue, begin, end, born, tags))  # type: ignore[no-any-return]
+        return self._network.submit(self._read(queue, begin, end, born, tags))
+
+    def wait(self, answer: Future[Piece]) -> Piece:
+        """Return an answer that was asked for."""
+        return answer.result(4 * self._timeout)
 
     # -- on the I/O thread
     def _call(self, work: Any) -> Any:
         return self._network.call(work, 4 * self._timeout)
 
     async def _route(self, topic: str) -> tuple[Route, str]:
+        if await self._names.route(topic, timeout=self._timeout) is None:
+            await self._names.refresh(topic, timeout=self._timeout)  # one made a moment ago is not missing
         route = await self._names.readable_route(topic, timeout=self._timeout)
         names = sorted({queue.brokerName for queue in route.readable} or route.brokers)
         if self._broker is not None:
@@ -186,7 +204,7 @@ class RangeClient:
         if await self._is_stock(queue):
             piece = await self._pull(queue, begin, end, ())
             messages = records_read(piece.body)
-            return [StoredUnit(each.position, each.size, 0) for each in messages if each.offset < end]
+            return [StoredUnit(each.log_position, each.record_bytes, 0) for each in messages if each.offset < end]
         piece = await self._range(queue, begin, end, {"born": str(born), "units": "true"})
         if len(piece.body) != (piece.next_offset - begin) * UNIT_BYTES:
             raise ProtocolError(f"{len(piece.body)} bytes are no units of {piece.next_offset - begin} messages")
@@ -196,7 +214,7 @@ class RangeClient:
         if await self._is_stock(queue):
             return await self._pull(queue, begin, end, tags)
         hashes = ",".join(str(tag_hash(tag)) for tag in tags)
-        ext = {"born": str(born or -1), "bytesMax": str(PIECE_BYTES), **({"tags": hashes} if tags else {})}
+        ext = {"born": str(born), "bytesMax": str(PIECE_BYTES), **({"tags": hashes} if tags else {})}
         return await self._range(queue, begin, end, ext)
 
     async def _range(self, queue: MessageQueue, begin: int, end: int, ext: Mapping[str, str]) -> Piece:
