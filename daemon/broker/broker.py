@@ -140,7 +140,7 @@ class Broker:
             Locks(tables),
             DelayService(tables, log, levels, arrived=self.arrived),
             self._timers,
-            SendBack(tables, log, groups, registry, levels, statistics, arrived=self.arrived),
+            SendBack(tables, log, groups, registry, levels, statistics, settings, arrived=self.arrived),
         ]
 
     def connected(
