@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeVar
 
 from shmq.errors import BrokerNotRunning, PermissionDenied, ShmqError
@@ -162,7 +161,7 @@ class Look:
         from shmq.tools.observe.residency import log_paths, residency
 
         cached = self.part("residency", lambda: residency(log_paths(path)))
-        return log if cached is None else replace(log, resident_bytes=cached[0], examined_bytes=cached[1])
+        return log if cached is None else log._replace(resident_bytes=cached[0], examined_bytes=cached[1])
 
     def disk(self) -> Disk | None:
         """The store's disk."""
