@@ -160,4 +160,8 @@ _NEEDS: Mapping[int, Callable[[Command], list[Need]]] = {
     Request.NOTIFICATION: _GROUP_AND_TOPIC,
     Request.POLLING_INFO: _GROUP_AND_TOPIC,
     Request.BATCH_ACK_MESSAGE: _any(_SUB),
+    Request.STAGE_ROWS: _SEND,
+    Request.COMMIT_ROWS: _any(_PUB),
+    Request.DROP_ROWS: _any(_PUB),
+    Request.STAGED_STATE: _any(_PUB),
 }

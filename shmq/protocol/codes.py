@@ -2,7 +2,8 @@
 
 Owns which number means what. It does not know who serves a code or what its fields are.
 
-Codes from 30001 on are shmq's own and exist on the local control socket only; RocketMQ uses none of them.
+Codes from 30001 on are shmq's own and exist on the local control socket only, those from 30101 on over TCP, too;
+RocketMQ uses none of them.
 """
 
 from __future__ import annotations
@@ -210,6 +211,10 @@ class Request(IntEnum):
     WATCH_GROUPS = 30011
     GROUP_CHANGED = 30012
     SETTINGS_CHANGED = 30013
+    STAGE_ROWS = 30101
+    COMMIT_ROWS = 30102
+    DROP_ROWS = 30103
+    STAGED_STATE = 30104
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052
