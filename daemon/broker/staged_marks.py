@@ -87,6 +87,7 @@ def encode_mark(mark: Mark) -> bytes:
 def decode_mark(body: bytes) -> Mark | None:
     """Return the mark a body holds, None for what cannot be one."""
     try:
-        return _decoder.decode(body)
+        mark: Mark = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+    return mark
