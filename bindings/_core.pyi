@@ -140,10 +140,12 @@ def columns_decode(
     ms_begin: int = 0,
     ms_end: int = ...,
     verify: bool = False,
+    range: tuple[int, int, int] = ...,
 ) -> tuple[int, int, int, list[tuple[int, int]], object]:
     """(bytes used, next queue offset, rows, packed bodies, capsule) of records back to back in memory; see
     `Store.columns`. tags_code is the hash of the tag, as units have it; without a topic each row has its record's. The
-    BLANK at the end of a log file ends the walk."""
+    BLANK at the end of a log file ends the walk. `range` (queue id, first offset, end) holds records of a topic to it:
+    another one is damage, as is one that goes back."""
 
 def body_inflate(data: Any, sys_flag: int, log_position: int = 0, /) -> bytes:
     """A compressed body as it was sent; CoreError CORRUPT or TOO_LARGE when it is not one of ours to have."""

@@ -164,4 +164,6 @@ _NEEDS: Mapping[int, Callable[[Command], list[Need]]] = {
     Request.COMMIT_ROWS: _any(_PUB),
     Request.DROP_ROWS: _any(_PUB),
     Request.STAGED_STATE: _any(_PUB),
+    Request.READ_RANGE: _fields(("topic", _SUB)),
+    Request.DESCRIBE_QUEUES: _fields(("topic", _SUB)),
 }

@@ -35,6 +35,7 @@ from shmq.daemon.broker.pop import Popping, pop_parts
 from shmq.daemon.broker.pull import Pulling
 from shmq.daemon.broker.query import QueryRequests
 from shmq.daemon.broker.queue_index import QueueIndex
+from shmq.daemon.broker.range_requests import RangeRequests
 from shmq.daemon.broker.relays import Relays
 from shmq.daemon.broker.replies import Replies
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer, of_all
@@ -134,6 +135,7 @@ class Broker:
             self._sending,
             Replies(tables, registry, self._sending),
             self._pulling,
+            RangeRequests(tables, log, settings),
             self._popping,
             *settling,
             Locks(tables),
