@@ -1,0 +1,19 @@
+"""`shmq spark`: the jobs over the PySpark source, by name; each is imported when it is called.
+
+It imports no job, so that help, completion and every other command work without PySpark.
+"""
+
+from __future__ import annotations
+
+from shmq.tools.command import Lazy, LazyGroup
+
+_JOBS = "Jobs"
+
+spark = LazyGroup(
+    "spark",
+    table={
+        "archive": Lazy("shmq.spark.jobs.archive_command:archive", "Topics to Parquet or Delta, exactly once.", _JOBS),
+    },
+    help="Jobs on Spark: on this host's processors, or with --master on a cluster.\n\n"
+    "They need: pip install 'shmq[spark]', and Java 17",
+)
