@@ -45,6 +45,7 @@ COLUMNS: Final = (
 FORMATS: Final = ("parquet", "delta")
 COMPRESSIONS: Final = ("zstd", "snappy", "lz4", "gzip", "none")
 _BATCH_BYTES: Final = "4g"
+_STARTS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestampstrategy")
 _LIMITS: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
 _BACKOFF_SECONDS: Final = 0.5
 _BACKOFF_SECONDS_MAX: Final = 30.0
@@ -215,9 +216,10 @@ def _query(
 ) -> None:
     """Run one streaming query until it ends, fails or is stopped."""
     checkpoint = Path(settings.checkpoint or local_root(settings.path) / "_checkpoint")
-    given = settings.given()
-    if not (checkpoint / "offsets").exists():
-        given |= _start(settings.options(), run.table)
+    start = _start(settings, run.table)
+    given = {
+        name: value for name, value in settings.given().items() if not start or name.lower() not in _STARTS
+    } | start
     reader = spark.readStream.format("shmq_archive").options(**given)
     frame = reader.option("layout", json.dumps(asdict(settings.layout()))).load()
     writer = frame.writeStream.foreachBatch(run.take).option("checkpointLocation", str(checkpoint))
@@ -237,17 +239,22 @@ def _query(
         raise
 
 
-def _start(options: Options, table: Table) -> dict[str, str]:
-    """Where a query without a checkpoint begins: where the archive ends, else at the first message there is."""
+def _start(settings: ArchiveSettings, table: Table) -> dict[str, str]:
+    """Where a query begins whose checkpoint holds no batch: where the archive ends, else at the first message.
+
+    It is said always, because a directory does not tell whether the query that made it got as far as a batch.
+    """
+    options = settings.options()
     attachment = attach(options.store)
     offsets: dict[str, dict[str, int]] = {}
     for queue in chosen_queues(attachment, options):
         end = table.end_of(QueueKey(queue.topic, attachment.broker, queue.queue_id, queue.born_position))
         if end is not None:
             offsets.setdefault(queue.topic, {})[str(queue.queue_id)] = end
-    if offsets:
+    if offsets:  # a queue that is not named begins at its first message
         return {"startingOffsets": json.dumps(offsets)}
-    return {} if options.start != "latest" or options.start_ms is not None else {"startingOffsets": "earliest"}
+    said = {name.lower() for name in settings.source} & set(_STARTS)
+    return {} if said else {"startingOffsets": "earliest"}
 
 
 def _report(settings: ArchiveSettings, attachment: Attachment, run: _Run) -> dict[str, Any]:

@@ -108,11 +108,21 @@ def ended_by_signal() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def finish(call: Call, report: Mapping[str, Any], path: str | None, lines: Callable[[], None]) -> None:
-    """Write the report to its file, and to stdout: as JSON, or as `lines` prints it for people."""
+plot_option = click.option("--plot", type=click.Path(dir_okay=False), metavar="FILE", help="Draw the report as PNG.")
+
+
+def finish(
+    call: Call, report: Mapping[str, Any], path: str | None, lines: Callable[[], None], *, plot: str | None = None
+) -> None:
+    """Write the report to its file, its picture, and to stdout: as JSON, or as `lines` prints it for people."""
     if path is not None:
         write_report(Path(path), report)
         call.terminal.say(f"report: {path}")
+    if plot is not None:
+        from shmq.spark.jobs.plots import draw
+
+        draw(report, plot)
+        call.terminal.say(f"picture: {plot}")
     if call.terminal.structured:
         call.terminal.document(report)
     else:
