@@ -95,10 +95,11 @@ class ArchiveSettings:
             found["maxBytesPerTrigger"] = _BATCH_BYTES
         return found
 
-    def layout(self) -> Layout:
-        """Return how executors write."""
+    def layout(self, broker: str) -> Layout:
+        """Return how executors write what is of a broker."""
         return Layout(
             root=str(local_root(self.path)),
+            broker=broker,
             columns=self.columns,
             partition_by=self.partition_by,
             file_bytes=self.file_bytes,
@@ -221,7 +222,7 @@ def _query(
         name: value for name, value in settings.given().items() if not start or name.lower() not in _STARTS
     } | start
     reader = spark.readStream.format("shmq_archive").options(**given)
-    frame = reader.option("layout", json.dumps(asdict(settings.layout()))).load()
+    frame = reader.option("layout", json.dumps(asdict(settings.layout(attach(settings.options().store).broker)))).load()
     writer = frame.writeStream.foreachBatch(run.take).option("checkpointLocation", str(checkpoint))
     if settings.every_seconds is None:
         writer = writer.trigger(availableNow=True)

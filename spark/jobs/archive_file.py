@@ -42,6 +42,7 @@ class Layout:
     """How files are written; plain data. Sizes are bytes."""
 
     root: str
+    broker: str
     columns: tuple[str, ...]  # of the source, in the order of the file
     partition_by: tuple[str, ...] = ("topic", "date")
     file_bytes: int = 256 << 20  # of bodies and columns before compression
@@ -69,9 +70,7 @@ def layout_of(text: str) -> Layout:
     return Layout(**fields)
 
 
-def write_ranges(
-    reading: Reading, ranges: Sequence[Range], lease: str | None, layout: Layout, broker: str
-) -> Iterator[Entry]:
+def write_ranges(reading: Reading, ranges: Sequence[Range], lease: str | None, layout: Layout) -> Iterator[Entry]:
     """Write all messages of the ranges and yield the entries of the files.
 
     Raises:
@@ -79,7 +78,9 @@ def write_ranges(
         OSError: the archive cannot be written.
     """
     for each in ranges:
-        stretch = _Stretch(layout, Entry(each.topic, broker, each.queue_id, each.born_position, each.start, each.end))
+        stretch = _Stretch(
+            layout, Entry(each.topic, layout.broker, each.queue_id, each.born_position, each.start, each.end)
+        )
         try:
             for batch in read_ranges(reading, (each,), lease):
                 for values, part in _parts(layout, batch):

@@ -14,7 +14,6 @@ import pyarrow
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from shmq.spark.attach import attach
 from shmq.spark.jobs.archive_file import Layout, layout_of, write_ranges
 from shmq.spark.messages import Reading
 from shmq.spark.options import parse_options
@@ -63,6 +62,5 @@ class ArchiveStreamReader(ShmqStreamReader):
         """
         if not isinstance(partition, RangesPartition):
             return
-        broker = attach(self._reading.options.store).broker
-        for entry in write_ranges(self._reading, partition.ranges, partition.lease, self._layout, broker):
+        for entry in write_ranges(self._reading, partition.ranges, partition.lease, self._layout):
             yield pyarrow.record_batch([pyarrow.array([json.dumps(entry.to_json())])], schema=_SCHEMA)

@@ -39,6 +39,7 @@ def read_archive(spark: SparkSession, path: str) -> DataFrame:
     spark.conf.set(_INFERENCE, "false")  # a topic named 2026 is a name
     try:
         frame: Any = spark.read.option("basePath", str(root)).parquet(*files)
-        return frame.withColumn("queue_id", frame["queue_id"].cast("int"))
+        typed: DataFrame = frame.withColumn("queue_id", frame["queue_id"].cast("int"))
+        return typed
     finally:
         spark.conf.set(_INFERENCE, str(before))

@@ -12,7 +12,7 @@ import click
 from shmq.errors import UsageError
 from shmq.spark.jobs.job_command import finish, job_session, plot_option, run_options, source_of
 from shmq.tools.command import Call, Command, pass_call, yes_option
-from shmq.tools.quantity import count_text, age_text
+from shmq.tools.quantity import age_text, count_text
 from shmq.tools.terminal import Column
 
 

@@ -5,7 +5,8 @@
 It does not know which rows are meant. Rules: (1) the log is the only record of what was sent: every message carries
 the run's name and where it came from (SHMQ_RUN, SHMQ_FROM), and a task that begins reads them back, so a killed task
 neither loses nor repeats a message; (2) one task at a time sends from a source queue: a file lock sees to it, and
-a task that outlived its driver cannot send beside its successor; (3) a message that came from the target does not go back.
+a task that outlived its driver cannot send beside its successor; (3) a message that came from the target does not go
+back.
 """
 
 from __future__ import annotations

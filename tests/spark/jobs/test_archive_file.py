@@ -39,9 +39,9 @@ def bodies(mq: Any) -> list[bytes]:
 def written(broker: Any, root: Path, start: int = 0, end: int = COUNT, **changes: Any) -> list[Entry]:
     source = {"store": broker.url, "topic": "files", "batchRows": "32"}
     settings = ArchiveSettings(str(root), source, **changes)
-    layout = settings.layout()
+    layout = settings.layout("b")
     reading = Reading(settings.options(), layout.read_columns)
-    return list(write_ranges(reading, [Range("files", 0, 0, start, end)], None, layout, "b"))
+    return list(write_ranges(reading, [Range("files", 0, 0, start, end)], None, layout))
 
 
 def rows(root: Path, entries: list[Entry]) -> list[dict[str, Any]]:
@@ -70,9 +70,9 @@ def test_full_files_are_followed_by_others_without_a_gap(broker: Any, bodies: li
 
 def test_a_selection_leaves_messages_out_but_no_offsets(broker: Any, bodies: list[bytes], tmp_path: Path) -> None:
     settings = ArchiveSettings(str(tmp_path), {"store": broker.url, "topic": "files", "tags": "other"})
-    layout = settings.layout()
+    layout = settings.layout("b")
     reading = Reading(settings.options(), layout.read_columns)
-    (entry,) = write_ranges(reading, [Range("files", 0, 0, 0, COUNT)], None, layout, "b")
+    (entry,) = write_ranges(reading, [Range("files", 0, 0, 0, COUNT)], None, layout)
     assert (entry.start, entry.end, entry.rows, entry.path) == (0, COUNT, 0, "")
 
 
