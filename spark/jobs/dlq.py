@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmq.message import DEAD_LETTER_PREFIX, DEAD_LETTER_REASON
 from shmq.spark.jobs.replay import in_queue_order
-from shmq.spark.jobs.sending import COLUMNS, RESULT, Sending, sent_report
+from shmq.spark.jobs.sending import COLUMNS, Sending, sent_report
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -89,7 +89,7 @@ def run_dlq(spark: SparkSession, settings: DlqSettings, *, redrive: bool = False
         sending = Sending(
             settings.source.get("store"), settings.run, settings.target, settings.rate / tasks, same_queue=False
         )
-        rows = in_queue_order(known.select(*COLUMNS), tasks).mapInArrow(sending, RESULT).collect()
+        rows = in_queue_order(known.select(*COLUMNS), tasks).rdd.mapPartitions(sending).collect()
         report |= {"run": settings.run, **sent_report(rows)}
     return {**report, "seconds": round(time.monotonic() - began, 3)}
 

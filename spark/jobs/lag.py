@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow
-
 from shmq.spark.attach import attach
 from shmq.spark.options import parse_options
 from shmq.spark.ranges import chosen_queues
@@ -33,16 +31,6 @@ PERCENTILES: Final = (0.5, 0.9, 0.99, 0.999)
 NAMES: Final = ("p50", "p90", "p99", "p999")
 _TRACES: Final = (
     "message_id string, consumer_group string, request_id string, began_ms bigint, ended_ms bigint, ok boolean"
-)
-_TRACE_SCHEMA = pyarrow.schema(
-    [
-        ("message_id", pyarrow.string()),
-        ("consumer_group", pyarrow.string()),
-        ("request_id", pyarrow.string()),
-        ("began_ms", pyarrow.int64()),
-        ("ended_ms", pyarrow.int64()),
-        ("ok", pyarrow.bool_()),
-    ]
 )
 
 
@@ -210,12 +198,11 @@ def stored_to_consumed(spark: SparkSession, settings: LagSettings) -> list[dict[
 
     if TRACE_TOPIC not in attach(settings.source.get("store")).topics():
         return []
+    stored_traces = (
+        spark.read.format("shmq").options(**_store(settings), topic=TRACE_TOPIC).schema("body binary").load()
+    )
     traces = (
-        spark.read.format("shmq")
-        .options(**_store(settings), topic=TRACE_TOPIC)
-        .schema("body binary")
-        .load()
-        .mapInArrow(decoded, _TRACES)
+        spark.createDataFrame(stored_traces.rdd.flatMap(decoded), _TRACES)
         .groupBy("message_id", "consumer_group", "request_id")
         .agg(f.max("began_ms").alias("began_ms"), f.max("ended_ms").alias("ended_ms"), f.max("ok").alias("ok"))
     )
@@ -235,25 +222,15 @@ def stored_to_consumed(spark: SparkSession, settings: LagSettings) -> list[dict[
     return sorted(found, key=lambda each: (each["group"], each["topic"], each["step"]))
 
 
-def decoded(batches: Iterator[Any]) -> Iterator[Any]:
-    """Make rows of trace messages, in an executor."""
+def decoded(row: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield what a trace message says about listeners' calls, in an executor; columns as in _TRACES."""
     from shmq.protocol.trace import SUB_AFTER, SUB_BEFORE, decode_traces
 
-    for batch in batches:
-        rows = [
-            {
-                "message_id": trace.message_id,
-                "consumer_group": trace.group or None,
-                "request_id": trace.request_id,
-                "began_ms": trace.time_ms if trace.kind == SUB_BEFORE else None,
-                "ended_ms": trace.time_ms if trace.kind == SUB_AFTER and trace.time_ms else None,
-                "ok": trace.succeeded if trace.kind == SUB_AFTER else None,
-            }
-            for body in batch.column("body").to_pylist()
-            for trace in decode_traces(body.decode("utf-8", "replace"))
-            if trace.kind in (SUB_BEFORE, SUB_AFTER)
-        ]
-        yield pyarrow.RecordBatch.from_pylist(rows, schema=_TRACE_SCHEMA)
+    for trace in decode_traces(bytes(row.body).decode("utf-8", "replace")):
+        if trace.kind == SUB_BEFORE:
+            yield trace.message_id, trace.group or None, trace.request_id, trace.time_ms, None, None
+        elif trace.kind == SUB_AFTER:
+            yield trace.message_id, trace.group or None, trace.request_id, None, trace.time_ms or None, trace.succeeded
 
 
 def _statistics() -> list[Any]:

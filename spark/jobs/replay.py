@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmq.spark.attach import attach
 from shmq.spark.jobs.archived import read_archive
-from shmq.spark.jobs.sending import COLUMNS, RESULT, Sending, check_target, sent_report
+from shmq.spark.jobs.sending import COLUMNS, Sending, check_target, sent_report
 from shmq.spark.moment import moment_ms
 from shmq.spark.options import parse_options
 from shmq.spark.ranges import chosen_queues
@@ -97,7 +97,7 @@ def run_replay(spark: SparkSession, settings: ReplaySettings) -> dict[str, Any]:
     check_target(store, settings.target, queues=highest + 1, same_queue=settings.same_queue)
     tasks = max(1, min(len(queues), spark.sparkContext.defaultParallelism))
     sending = Sending(store, settings.run, settings.target, settings.rate / tasks, settings.same_queue)
-    rows = in_queue_order(frame, tasks).mapInArrow(sending, RESULT).collect()
+    rows = in_queue_order(frame, tasks).rdd.mapPartitions(sending).collect()
     return {**_head(settings, False), **sent_report(rows), "seconds": round(time.monotonic() - began, 3)}
 
 

@@ -12,17 +12,14 @@ back.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-import pyarrow
 
 from shmq import connect
 from shmq.errors import TopicNotFound, UsageError
@@ -33,18 +30,7 @@ from shmq.spark.reader import ShmqReader
 
 RUN: Final = "SHMQ_RUN"
 FROM: Final = "SHMQ_FROM"
-RESULT: Final = "topic string, queue_id int, sent bigint, in_already bigint, loops bigint, seconds double"
 COLUMNS: Final = ("topic", "queue_id", "queue_offset", "body", "tags", "keys", "properties", "flag")
-_RESULT = pyarrow.schema(
-    [
-        ("topic", pyarrow.string()),
-        ("queue_id", pyarrow.int32()),
-        ("sent", pyarrow.int64()),
-        ("in_already", pyarrow.int64()),
-        ("loops", pyarrow.int64()),
-        ("seconds", pyarrow.float64()),
-    ]
-)
 _BURST_SECONDS: Final = 0.05
 
 
@@ -58,15 +44,14 @@ class Sending:
     rate: float = 0.0
     same_queue: bool = True
 
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Send what `mapInArrow` gives, and yield one row for each source queue."""
+    def __call__(self, rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
+        """Send the rows of one partition, and yield the counts of each source queue."""
         with connect(_url(self.store)) as mq:
             sender = _Sender(self, mq)
-            for batch in batches:
-                for row in batch.to_pylist():
-                    sender.take(row)
+            for row in rows:
+                sender.take(row)
             sender.end()
-        yield pyarrow.RecordBatch.from_pylist(sender.results, schema=_RESULT)
+        yield from sender.results
 
 
 class _Sender:
@@ -82,7 +67,7 @@ class _Sender:
         self._began = self._at = time.monotonic()
         self.results: list[dict[str, Any]] = []
 
-    def take(self, row: dict[str, Any]) -> None:
+    def take(self, row: Any) -> None:
         """Send one row, unless it was sent."""
         queue = (row["topic"], row["queue_id"])
         if queue != self._queue:
@@ -133,14 +118,14 @@ class _Sender:
         if self._at > now:
             time.sleep(self._at - now)
 
-    def _send(self, target: str, row: dict[str, Any], stamped: dict[str, str], properties: dict[str, str]) -> None:
+    def _send(self, target: str, row: Any, stamped: dict[str, str], properties: dict[str, str]) -> None:
         group = properties.get("__SHARDINGKEY")
         place: dict[str, Any] = {"queue_id": row["queue_id"]} if self._sending.same_queue else {}
         if not self._sending.same_queue:
             place["message_group"] = group or row["keys"] or f"{row['topic']}/{row['queue_id']}"
         self._mq.send(
             target,
-            row["body"],
+            bytes(row["body"]),
             tag=row["tags"] or None,
             keys=(row["keys"] or "").split() or None,
             properties=stamped,
@@ -206,10 +191,9 @@ def _url(store: str | None) -> str | None:
     return store if store is None or "://" in store else f"shmq://{store}"
 
 
-def sent_report(rows: list[Any]) -> dict[str, Any]:
+def sent_report(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """Return the counts of all tasks."""
-    queues: list[dict[str, Any]] = [json.loads(json.dumps(row.asDict())) for row in rows]
-    queues.sort(key=lambda each: (each["topic"], each["queue_id"]))
+    queues = sorted(rows, key=lambda each: (each["topic"], each["queue_id"]))
     return {
         **{name: sum(each[name] for each in queues) for name in ("sent", "in_already", "loops")},
         "queues": [each for each in queues if each["sent"] or each["in_already"] or each["loops"]],

@@ -14,6 +14,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet
 
+from shmq.spark.attach import attach
 from shmq.spark.jobs.archive import ArchiveSettings
 from shmq.spark.jobs.archive_file import write_ranges
 from shmq.spark.jobs.entry import Entry
@@ -41,7 +42,12 @@ def written(broker: Any, root: Path, start: int = 0, end: int = COUNT, **changes
     settings = ArchiveSettings(str(root), source, **changes)
     layout = settings.layout("b")
     reading = Reading(settings.options(), layout.read_columns)
-    return list(write_ranges(reading, [Range("files", 0, 0, start, end)], None, layout))
+    return list(write_ranges(reading, [whole_range(broker, start, end)], None, layout))
+
+
+def whole_range(broker: Any, start: int, end: int) -> Range:
+    (queue,) = attach(broker.url).queues("files")
+    return Range("files", 0, queue.born_position, start, end)
 
 
 def rows(root: Path, entries: list[Entry]) -> list[dict[str, Any]]:
@@ -72,7 +78,7 @@ def test_a_selection_leaves_messages_out_but_no_offsets(broker: Any, bodies: lis
     settings = ArchiveSettings(str(tmp_path), {"store": broker.url, "topic": "files", "tags": "other"})
     layout = settings.layout("b")
     reading = Reading(settings.options(), layout.read_columns)
-    (entry,) = write_ranges(reading, [Range("files", 0, 0, 0, COUNT)], None, layout)
+    (entry,) = write_ranges(reading, [whole_range(broker, 0, COUNT)], None, layout)
     assert (entry.start, entry.end, entry.rows, entry.path) == (0, COUNT, 0, "")
 
 

@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from shmq.errors import UsageError
+from shmq.errors import Reject, UsageError
 from shmq.spark.jobs.archive import ArchiveSettings, run_archive
 from shmq.spark.jobs.dlq import DlqSettings, run_dlq
-from shmq.spark.jobs.lag import LagSettings, run_lag
+from shmq.spark.jobs.lag import LagSettings, run_lag, summary
 from shmq.spark.jobs.ledger import ledger_line
 from shmq.spark.jobs.plots import draw
 from shmq.spark.jobs.reconcile import ReconcileSettings, run_reconcile
@@ -49,7 +49,7 @@ def shop(spark: Any, broker: Any, mq: Any, tmp_path_factory: pytest.TempPathFact
 
 def bodies(mq: Any, topic: str) -> dict[int, list[bytes]]:
     found: dict[int, list[bytes]] = {}
-    for message in mq.browse(topic):
+    for message in sorted(mq.browse(topic, limit=10_000), key=lambda each: each.offset):
         found.setdefault(message.queue_id, []).append(bytes(message.body))
     return found
 
@@ -128,15 +128,26 @@ def test_lag_and_latency_are_told_by_group_and_topic(
 ) -> None:
     with mq.pull_consumer("shop") as consumer:
         consumer.commit("slow", offsets={0: 50, 1: COUNT // 2})
-    settings = LagSettings(shop.source, group="slow", run_seconds=0.1, every_seconds=0.1)
+    settings = LagSettings(shop.source, group="slow")
     report = run_lag(spark, settings)
     groups = {row["queue_id"]: row for row in report["groups"]}
     assert (groups[0]["lag"], groups[1]["lag"]) == (COUNT // 2 - 50, 0)
-    assert groups[0]["is_stuck"] and groups[0]["age_ms"] > 0 and not groups[1]["is_stuck"]
+    assert groups[0]["age_ms"] > 0 and groups[1]["age_ms"] == 0
     (whole,) = (row for row in report["born_to_stored"] if row["from_ms"] is None)
     assert whole["messages"] == COUNT and 0 <= whole["p50_ms"] <= whole["p999_ms"] <= whole["max_ms"]
     draw(report, str(tmp_path / "lag.png"))
     assert (tmp_path / "lag.png").stat().st_size > 1000
+
+
+def test_a_group_that_does_not_move_while_messages_wait_is_stuck() -> None:
+    def look(at_ms: int, committed: int, lag: int) -> dict[str, Any]:
+        row = {"group": "g", "topic": "t", "queue_id": 0, "age_ms": 5}
+        return {**row, "at_ms": at_ms, "committed": committed, "lag": lag}
+
+    (still,) = summary([look(0, 10, 5), look(2000, 10, 9)])
+    assert still["is_stuck"] and still["drained_per_second"] == -2.0 and still["empty_in_seconds"] is None
+    (moving,) = summary([look(0, 10, 90), look(2000, 60, 50)])
+    assert not moving["is_stuck"] and moving["drained_per_second"] == 20.0 and moving["empty_in_seconds"] == 2.5
 
 
 # ---- dead letters ----------------------------------------------------------------------------------------------------
@@ -150,11 +161,11 @@ def test_dead_letters_are_sorted_and_driven_again_once(spark: Any, broker: Any, 
     def letters() -> int:
         return len(mq.admin.dlq("grump"))
 
-    listener = mq.listener("orders-dead", group="grump", max_attempts=1)
+    listener = mq.listener("orders-dead", group="grump", attempts_max=1)
 
     @listener
     def refuse(message: Any) -> None:
-        raise ValueError(f"order {message.body.decode()} is no order")
+        raise Reject(f"order {message.body.decode()} is no order")
 
     mq.start()
     until = time.monotonic() + 60
