@@ -69,7 +69,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.version",
         "shmq.client",
     },
-    "shmq.spark": {"shmq", "shmq.errors", "shmq.message", "shmq.shm"},
+    "shmq.spark": {"shmq", "shmq.errors", "shmq.message", "shmq.shm", "shmq.protocol", "shmq.client"},
     "shmq.spark.jobs": {"shmq", "shmq.errors", "shmq.message", "shmq.protocol", "shmq.shm", "shmq.spark", "shmq.tools"},
     "pyspark_shmq": {"shmq.spark"},
 }

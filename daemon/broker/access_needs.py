@@ -160,4 +160,6 @@ _NEEDS: Mapping[int, Callable[[Command], list[Need]]] = {
     Request.NOTIFICATION: _GROUP_AND_TOPIC,
     Request.POLLING_INFO: _GROUP_AND_TOPIC,
     Request.BATCH_ACK_MESSAGE: _any(_SUB),
+    Request.READ_RANGE: _fields(("topic", _SUB)),
+    Request.DESCRIBE_QUEUES: _fields(("topic", _SUB)),
 }

@@ -2,7 +2,8 @@
 
 Owns which number means what. It does not know who serves a code or what its fields are.
 
-Codes from 30001 on are shmq's own and exist on the local control socket only; RocketMQ uses none of them.
+Codes from 30001 on are shmq's own; RocketMQ uses none of them. They exist on the local control socket only, except
+READ_RANGE and DESCRIBE_QUEUES, which whoever reads a whole topic over TCP asks for.
 """
 
 from __future__ import annotations
@@ -210,6 +211,8 @@ class Request(IntEnum):
     WATCH_GROUPS = 30011
     GROUP_CHANGED = 30012
     SETTINGS_CHANGED = 30013
+    READ_RANGE = 30014
+    DESCRIBE_QUEUES = 30015
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

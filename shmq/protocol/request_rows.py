@@ -65,6 +65,8 @@ CLIENT_ROWS = f"""
 {_PULL}
 370 client>broker client producerGroup topic! recallHandle!
 400 client>broker client
+30014 client>broker client topic! queueId!:int queueOffset!:long queueEnd!:long born:long bytesMax:int tags units:bool
+30015 client>broker client topic!
 200050 client>broker client consumerGroup! topic! queueId!:int maxMsgNums!:int invisibleTime!:long pollTime!:long
  bornTime!:long initMode!:int expType exp order:bool attemptId
 200051 client>broker client consumerGroup! topic! queueId!:int extraInfo! offset!:long
