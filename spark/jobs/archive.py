@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from shmq.errors import ShmqError
-from shmq.spark.attach import Attachment, attach, full_url
+from shmq.spark.access import Access, open_access
 from shmq.spark.jobs.archive_file import PARTITION_COLUMNS, Layout
 from shmq.spark.jobs.entry import QueueKey, entries_of
 from shmq.spark.jobs.failure import failure_of
@@ -176,7 +176,7 @@ def run_archive(
     from shmq.spark.jobs.archive_source import ArchiveDataSource
 
     options = settings.options()
-    attachment = attach(options.store)
+    access = open_access(options)
     spark.dataSource.register(ArchiveDataSource)
     ended = stop or threading.Event()
     with open_table(settings.path, settings.format, settings.columns, settings.partition_by) as table:
@@ -194,7 +194,7 @@ def run_archive(
                 run.restarts += 1
                 if ended.wait(wait):
                     break
-        return _report(settings, attachment, run)
+        return _report(settings, access, run)
 
 
 def _next_attempt(settings: ArchiveSettings, run: _Run, error: Exception, failures: int) -> float:
@@ -222,7 +222,7 @@ def _query(
         name: value for name, value in settings.given().items() if not start or name.lower() not in _STARTS
     } | start
     reader = spark.readStream.format("shmq_archive").options(**given)
-    frame = reader.option("layout", json.dumps(asdict(settings.layout(attach(settings.options().store).broker)))).load()
+    frame = reader.option("layout", json.dumps(asdict(settings.layout(open_access(settings.options()).broker)))).load()
     writer = frame.writeStream.foreachBatch(run.take).option("checkpointLocation", str(checkpoint))
     if settings.every_seconds is None:
         writer = writer.trigger(availableNow=True)
@@ -246,10 +246,10 @@ def _start(settings: ArchiveSettings, table: Table) -> dict[str, str]:
     It is said always, because a directory does not tell whether the query that made it got as far as a batch.
     """
     options = settings.options()
-    attachment = attach(options.store)
+    access = open_access(options)
     offsets: dict[str, dict[str, int]] = {}
-    for queue in chosen_queues(attachment, options):
-        end = table.end_of(QueueKey(queue.topic, attachment.broker, queue.queue_id, queue.born_position))
+    for queue in chosen_queues(access, options):
+        end = table.end_of(QueueKey(queue.topic, access.broker, queue.queue_id, queue.born_position))
         if end is not None:
             offsets.setdefault(queue.topic, {})[str(queue.queue_id)] = end
     if offsets:  # a queue that is not named begins at its first message
@@ -258,7 +258,7 @@ def _start(settings: ArchiveSettings, table: Table) -> dict[str, str]:
     return {} if said else {"startingOffsets": "earliest"}
 
 
-def _report(settings: ArchiveSettings, attachment: Attachment, run: _Run) -> dict[str, Any]:
+def _report(settings: ArchiveSettings, access: Access, run: _Run) -> dict[str, Any]:
     seconds = time.monotonic() - run.started
     return {
         "job": "archive",
@@ -273,16 +273,16 @@ def _report(settings: ArchiveSettings, attachment: Attachment, run: _Run) -> dic
         "restarts": run.restarts,
         "gaps": run.gaps,
         "seconds": round(seconds, 3),
-        "queues": queue_rows(attachment, settings.options(), run.table),
+        "queues": queue_rows(access, settings.options(), run.table),
     }
 
 
-def queue_rows(attachment: Attachment, options: Options, table: Table) -> list[dict[str, Any]]:
+def queue_rows(access: Access, options: Options, table: Table) -> list[dict[str, Any]]:
     """Return how far each queue is in the archive, and how many messages it is behind."""
     rows = []
-    for queue in chosen_queues(attachment, options):
-        low, high = bounds_of(attachment, queue)
-        end = table.end_of(QueueKey(queue.topic, attachment.broker, queue.queue_id, queue.born_position))
+    for queue in chosen_queues(access, options):
+        low, high = bounds_of(access, queue)
+        end = table.end_of(QueueKey(queue.topic, access.broker, queue.queue_id, queue.born_position))
         rows.append(
             {
                 "topic": queue.topic,
@@ -302,9 +302,9 @@ def plan_archive(settings: ArchiveSettings) -> dict[str, Any]:
         UsageError: settings that cannot be.
     """
     options = settings.options()
-    attachment = attach(full_url(options.store))
+    access = open_access(options)
     with open_table(settings.path, settings.format, settings.columns, settings.partition_by) as table:
-        rows = queue_rows(attachment, options, table)
+        rows = queue_rows(access, options, table)
     messages = sum(row["behind"] for row in rows)
     root = str(local_root(settings.path))
     return {

@@ -26,6 +26,7 @@ import numpy
 import pyarrow
 import pyarrow.parquet
 
+from shmq.spark.access import Where
 from shmq.spark.jobs.entry import Entry
 from shmq.spark.messages import Reading, read_ranges
 from shmq.spark.ranges import Range
@@ -70,7 +71,9 @@ def layout_of(text: str) -> Layout:
     return Layout(**fields)
 
 
-def write_ranges(reading: Reading, ranges: Sequence[Range], lease: str | None, layout: Layout) -> Iterator[Entry]:
+def write_ranges(
+    reading: Reading, ranges: Sequence[Range], lease: str | None, where: Where | None, layout: Layout
+) -> Iterator[Entry]:
     """Write all messages of the ranges and yield the entries of the files.
 
     Raises:
@@ -82,7 +85,7 @@ def write_ranges(reading: Reading, ranges: Sequence[Range], lease: str | None, l
             layout, Entry(each.topic, layout.broker, each.queue_id, each.born_position, each.start, each.end)
         )
         try:
-            for batch in read_ranges(reading, (each,), lease):
+            for batch in read_ranges(reading, (each,), lease, where):
                 for values, part in _parts(layout, batch):
                     yield from stretch.add(values, part)
             yield from stretch.finish()

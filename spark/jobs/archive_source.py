@@ -62,5 +62,5 @@ class ArchiveStreamReader(ShmqStreamReader):
         """
         if not isinstance(partition, RangesPartition):
             return
-        for entry in write_ranges(self._reading, partition.ranges, partition.lease, self._layout):
+        for entry in write_ranges(self._reading, partition.ranges, partition.lease, partition.where, self._layout):
             yield pyarrow.record_batch([pyarrow.array([json.dumps(entry.to_json())])], schema=_SCHEMA)

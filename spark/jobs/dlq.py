@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from shmq.message import DEAD_LETTER_PREFIX, DEAD_LETTER_REASON
+from shmq.spark.jobs.place import open_place, place_options
 from shmq.spark.jobs.replay import in_queue_order
 from shmq.spark.jobs.sending import COLUMNS, Sending, sent_report
 
@@ -87,7 +88,7 @@ def run_dlq(spark: SparkSession, settings: DlqSettings, *, redrive: bool = False
         report["homeless"] = report["letters"] - known.count() if settings.target is None else 0
         tasks = max(1, min(spark.sparkContext.defaultParallelism, len(_topics(settings))))
         sending = Sending(
-            settings.source.get("store"), settings.run, settings.target, settings.rate / tasks, same_queue=False
+            place_options(settings.source), settings.run, settings.target, settings.rate / tasks, same_queue=False
         )
         rows = in_queue_order(known.select(*COLUMNS), tasks).rdd.mapPartitions(sending).collect()
         report |= {"run": settings.run, **sent_report(rows)}
@@ -153,9 +154,7 @@ def _sample(row: Any) -> dict[str, Any]:
 
 
 def _topics(settings: DlqSettings) -> list[str]:
-    from shmq.spark.attach import attach
-
-    there = [name for name in attach(settings.source.get("store")).topics() if name.startswith(DEAD_LETTER_PREFIX)]
+    there = [name for name in open_place(settings.source).topics() if name.startswith(DEAD_LETTER_PREFIX)]
     if not settings.groups:
         return there
     return [name for name in there if name.removeprefix(DEAD_LETTER_PREFIX) in settings.groups]

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from shmq.spark.attach import attach
+from shmq.spark.access import open_access
+from shmq.spark.jobs.place import open_place, place_options
 from shmq.spark.options import parse_options
 from shmq.spark.ranges import chosen_queues
 
@@ -85,7 +86,7 @@ def plan_lag(settings: LagSettings) -> dict[str, Any]:
         UsageError: no such topic.
     """
     options = parse_options(settings.source)
-    topics = sorted({queue.topic for queue in chosen_queues(attach(options.store), options)})
+    topics = sorted({queue.topic for queue in chosen_queues(open_access(options), options)})
     return {"job": "lag", "topics": topics, "group": settings.group, "run_seconds": settings.run_seconds}
 
 
@@ -127,7 +128,7 @@ def _stored(
         }
         rows = (
             spark.read.format("shmq")
-            .options(**_store(settings), topics=",".join(start), failOnDataLoss="false")
+            .options(**place_options(settings.source), topics=",".join(start), failOnDataLoss="false")
             .options(startingOffsets=json.dumps(start), endingOffsets=json.dumps(end))
             .schema("topic string, queue_id int, queue_offset bigint, store_timestamp timestamp")
             .load()
@@ -139,9 +140,9 @@ def _stored(
 
 
 def _queues(settings: LagSettings, topics: set[str]) -> Iterator[tuple[str, int]]:
-    attachment = attach(settings.source.get("store"))
+    access = open_place(settings.source)
     for topic in sorted(topics):
-        for queue in attachment.queues(topic):
+        for queue in access.queues(topic):
             yield topic, queue.queue_id
 
 
@@ -196,10 +197,13 @@ def stored_to_consumed(spark: SparkSession, settings: LagSettings) -> list[dict[
     """Return percentiles of the time from the log to the listener, and to its end, of messages that were traced."""
     from pyspark.sql import functions as f
 
-    if TRACE_TOPIC not in attach(settings.source.get("store")).topics():
+    if TRACE_TOPIC not in open_place(settings.source).topics():
         return []
     stored_traces = (
-        spark.read.format("shmq").options(**_store(settings), topic=TRACE_TOPIC).schema("body binary").load()
+        spark.read.format("shmq")
+        .options(**place_options(settings.source), topic=TRACE_TOPIC)
+        .schema("body binary")
+        .load()
     )
     traces = (
         spark.createDataFrame(stored_traces.rdd.flatMap(decoded), _TRACES)
@@ -259,10 +263,6 @@ def _figures(row: Any) -> dict[str, Any]:
 
 def _messages(spark: SparkSession, settings: LagSettings, schema: str) -> DataFrame:
     return spark.read.format("shmq").options(**settings.source).schema(schema).load()
-
-
-def _store(settings: LagSettings) -> dict[str, str]:
-    return {name: value for name, value in settings.source.items() if name.lower() in ("store", "access")}
 
 
 def main() -> int:

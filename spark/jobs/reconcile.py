@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from shmq.spark.attach import attach
+from shmq.spark.access import open_access
 from shmq.spark.jobs.archived import read_archive
 from shmq.spark.jobs.ledger import read_ledger
 from shmq.spark.options import parse_options
@@ -84,7 +84,7 @@ def plan_reconcile(settings: ReconcileSettings) -> dict[str, Any]:
         UsageError: no such topic.
     """
     options = parse_options(settings.source)
-    ranges = resolve(attach(options.store), options)
+    ranges = resolve(open_access(options), options)
     queues = [
         {"topic": each.topic, "queue_id": each.queue_id, "from": each.start, "until": each.end} for each in ranges
     ]

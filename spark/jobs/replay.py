@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shmq.spark.attach import attach
+from shmq.spark.access import open_access
 from shmq.spark.jobs.archived import read_archive
+from shmq.spark.jobs.place import place_options
 from shmq.spark.jobs.sending import COLUMNS, Sending, check_target, sent_report
 from shmq.spark.moment import moment_ms
 from shmq.spark.options import parse_options
@@ -88,15 +89,16 @@ def run_replay(spark: SparkSession, settings: ReplaySettings) -> dict[str, Any]:
     """
     began = time.monotonic()
     frame = selected(spark, settings).select(*COLUMNS)
-    store = settings.source.get("store")
+    place = place_options(settings.source)
     if settings.archive is None:  # the tables know; the source would read every body
-        queues = {(each.topic, each.queue_id) for each in chosen_queues(attach(store), parse_options(settings.source))}
+        options = parse_options(settings.source)
+        queues = {(each.topic, each.queue_id) for each in chosen_queues(open_access(options), options)}
     else:
         queues = {(row.topic, row.queue_id) for row in frame.select("topic", "queue_id").distinct().collect()}
     highest = max((queue_id for _, queue_id in queues), default=0)
-    check_target(store, settings.target, queues=highest + 1, same_queue=settings.same_queue)
+    check_target(place, settings.target, queues=highest + 1, same_queue=settings.same_queue)
     tasks = max(1, min(len(queues), spark.sparkContext.defaultParallelism))
-    sending = Sending(store, settings.run, settings.target, settings.rate / tasks, settings.same_queue)
+    sending = Sending(place, settings.run, settings.target, settings.rate / tasks, settings.same_queue)
     rows = in_queue_order(frame, tasks).rdd.mapPartitions(sending).collect()
     return {**_head(settings, False), **sent_report(rows), "seconds": round(time.monotonic() - began, 3)}
 

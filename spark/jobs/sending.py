@@ -24,7 +24,8 @@ from typing import Any, Final
 from shmq import connect
 from shmq.errors import TopicNotFound, UsageError
 from shmq.message import DEAD_LETTER_REASON, RESERVED_PROPERTIES
-from shmq.spark.attach import attach
+from shmq.spark.attach import full_url
+from shmq.spark.jobs.place import open_place
 from shmq.spark.options import parse_options
 from shmq.spark.reader import ShmqReader
 
@@ -38,7 +39,7 @@ _BURST_SECONDS: Final = 0.05
 class Sending:
     """How rows are sent; plain data. Rates are messages a second, of one task."""
 
-    store: str | None
+    place: dict[str, str]  # options of the source that say which broker
     run: str
     target: str | None  # None: each row to its origin, a dead letter's topic
     rate: float = 0.0
@@ -46,7 +47,7 @@ class Sending:
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
         """Send the rows of one partition, and yield the counts of each source queue."""
-        with connect(_url(self.store)) as mq:
+        with connect(full_url(self.place.get("store"))) as mq:
             sender = _Sender(self, mq)
             for row in rows:
                 sender.take(row)
@@ -104,10 +105,10 @@ class _Sender:
 
     def _sent_before(self, source: str) -> set[tuple[str, str]]:
         """What this run sent before, by all its targets."""
-        store, run = self._sending.store, self._sending.run
+        place, run = self._sending.place, self._sending.run
         if self._sending.target is not None:
-            return stamps_in(store, run, topic=self._sending.target)
-        return stamps_in(store, run, topicPattern=r"(?!%DLQ%|%RETRY%|rmq_|RMQ_|SCHEDULE_).*")
+            return stamps_in(place, run, topic=self._sending.target)
+        return stamps_in(place, run, topicPattern=r"(?!%DLQ%|%RETRY%|rmq_|RMQ_|SCHEDULE_).*")
 
     def _pace(self) -> None:
         """Wait for the next place; what was not used for more than a moment is lost."""
@@ -134,10 +135,9 @@ class _Sender:
         )
 
 
-def stamps_in(store: str | None, run: str, **where: str) -> set[tuple[str, str]]:
+def stamps_in(place: dict[str, str], run: str, **where: str) -> set[tuple[str, str]]:
     """Return (topic, SHMQ_FROM) of the messages a run has sent."""
-    given = {**where, **({} if store is None else {"store": store})}
-    reader = ShmqReader(parse_options(given), ("topic", "properties"))
+    reader = ShmqReader(parse_options({**place, **where}), ("topic", "properties"))
     found: set[tuple[str, str]] = set()
     try:
         parts = reader.partitions()
@@ -167,13 +167,13 @@ def alone(name: str) -> Iterator[None]:
         yield
 
 
-def check_target(store: str | None, target: str, *, queues: int, same_queue: bool) -> None:
+def check_target(place: dict[str, str], target: str, *, queues: int, same_queue: bool) -> None:
     """Check that a target can take what is meant for it.
 
     Raises:
         UsageError: it does not exist, or has too few queues to keep each message in its own.
     """
-    there = len(attach(store).queues(target))
+    there = len(open_place(place).queues(target))
     if same_queue and there < queues:
         raise UsageError(
             f"topic {target} has {there} queues, the messages come from {queues}",
@@ -185,10 +185,6 @@ def _kept(properties: dict[str, str]) -> dict[str, str]:
     """What the sender chose, without what RocketMQ, the burial or an earlier run added."""
     dropped = {RUN, FROM, DEAD_LETTER_REASON}
     return {k: v for k, v in properties.items() if v and k not in RESERVED_PROPERTIES and k not in dropped}
-
-
-def _url(store: str | None) -> str | None:
-    return store if store is None or "://" in store else f"shmq://{store}"
 
 
 def sent_report(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:

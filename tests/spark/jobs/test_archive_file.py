@@ -42,7 +42,7 @@ def written(broker: Any, root: Path, start: int = 0, end: int = COUNT, **changes
     settings = ArchiveSettings(str(root), source, **changes)
     layout = settings.layout("b")
     reading = Reading(settings.options(), layout.read_columns)
-    return list(write_ranges(reading, [whole_range(broker, start, end)], None, layout))
+    return list(write_ranges(reading, [whole_range(broker, start, end)], None, None, layout))
 
 
 def whole_range(broker: Any, start: int, end: int) -> Range:
@@ -78,7 +78,7 @@ def test_a_selection_leaves_messages_out_but_no_offsets(broker: Any, bodies: lis
     settings = ArchiveSettings(str(tmp_path), {"store": broker.url, "topic": "files", "tags": "other"})
     layout = settings.layout("b")
     reading = Reading(settings.options(), layout.read_columns)
-    (entry,) = write_ranges(reading, [whole_range(broker, 0, COUNT)], None, layout)
+    (entry,) = write_ranges(reading, [whole_range(broker, 0, COUNT)], None, None, layout)
     assert (entry.start, entry.end, entry.rows, entry.path) == (0, COUNT, 0, "")
 
 
