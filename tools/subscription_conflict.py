@@ -1,6 +1,6 @@
 """Owns what is said of a group whose members subscribe differently: where, since when, and who wants what.
 
-It does not know who asks: `shmq group show` and `shmq health` do. The source is the broker's STATUS, which has local and
+It does not know who asks (`shmq group show`, `shmq health`). The source is the broker's STATUS, which has local and
 stock members alike; over TCP RocketMQ's brokers tell one subscription for a whole group, so nobody can know there.
 
 Members that want other tags or another expression of one topic lose messages to each other, because a topic's queues

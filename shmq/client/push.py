@@ -46,11 +46,11 @@ class PushConsumer(Consumer):
         self._on_queue_left(queue_id)
 
     def _spans(self) -> dict[int, int]:
-        """Return by queue how far the next message is ahead of the oldest one not settled."""
+        """Return by queue how far the newest message taken is ahead of the oldest one not settled."""
         reader = self._reader
         if reader is None or self._connection.is_remote:
             return {}
-        return {entry[2]: entry[3] - entry[4] for entry in reader.assigned()}
+        return {entry[2]: max(0, entry[3] - 1 - entry[4]) for entry in reader.assigned()}
 
 
 class Listener:

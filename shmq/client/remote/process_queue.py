@@ -76,8 +76,8 @@ class ProcessQueue:
 
     @property
     def span(self) -> int:
-        """How far the next pull is ahead of the oldest message not settled, which may hold up all that came after it."""
-        return self.next_offset - self.committed
+        """How far what was pulled last is ahead of the oldest message not settled, which holds the offset up."""
+        return max(0, self.next_offset - 1 - self.committed)
 
     def is_full(self) -> bool:
         """Whether pulling has to pause."""
