@@ -6,12 +6,15 @@ It does not open anything. The text comes from a file or a socket, so every fiel
      "segments": ["/shmq.default.00c0….control", "….units", "….readers"]      or three SysV ids,
      "segment_bytes": [control, units, readers], "presence_key": 12648430, "store_path": "/var/lib/shmq/default",
      "uid": 0, "mode": 432, "boot_id": "…", "pid_namespace": 4026531836,
-     "processes": {"supervisor": [4711, 883201], "keeper": [4712, 883207], "bridge": [4713, 883260]}}
+     "processes": {"supervisor": [4711, 883201], "keeper": [4712, 883207], "bridge": [4713, 883260]},
+     "settings": {"disk_warn_percent": 75, …}, "recovery": {"at_ms": …, "records": 1204113, …}}      whole numbers
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +22,7 @@ from typing import Any
 
 from shmq.errors import SegmentError
 from shmq.shm.core import ABI
-from shmq.shm.liveness import ProcessMark
+from shmq.shm.liveness import ProcessMark, boot_id
 from shmq.shm.replacing import replace_text
 from shmq.version import __version__
 
@@ -45,6 +48,8 @@ class Instance:
     version: str = __version__
     abi: int = ABI
     processes: Mapping[str, ProcessMark] = field(default_factory=dict)
+    settings: Mapping[str, int] = field(default_factory=dict)  # of the broker, for whoever judges it from outside
+    recovery: Mapping[str, int] = field(default_factory=dict)  # what filled the segments: when, what was found
 
     @property
     def semaphore_prefix(self) -> str:
@@ -73,6 +78,8 @@ class Instance:
             "boot_id": self.boot_id,
             "pid_namespace": self.pid_namespace,
             "processes": {name: [mark.pid, mark.start] for name, mark in self.processes.items()},
+            "settings": dict(self.settings),
+            "recovery": dict(self.recovery),
         }
 
     def to_json(self) -> str:
@@ -156,7 +163,13 @@ def _checked(data: dict[str, Any]) -> Instance:
         version=_text(data["version"], "version"),
         abi=_natural(data["abi"], "abi"),
         processes=processes,
+        settings=_numbers(data.get("settings", {})),
+        recovery=_numbers(data.get("recovery", {})),
     )
+
+
+def _numbers(table: Any) -> dict[str, int]:
+    return {str(name): _natural(value, str(name)) for name, value in dict(table).items()}
 
 
 def segment_names(broker_name: str, generation: int) -> tuple[str, ...]:
@@ -176,6 +189,19 @@ def read_instance(path: Path) -> Instance | None:
     except FileNotFoundError:
         return None
     return Instance.from_json(content)
+
+
+def store_identity(instance: Instance) -> str:
+    """Return a text that is equal for two processes that see the same store directory, and differs for all others.
+
+    It is made of the boot and the directory's inode, so that the same path on another host, or in another container,
+    is another store; "" where this process does not see the directory.
+    """
+    try:
+        status = os.stat(instance.store_path)
+    except OSError:
+        return ""
+    return hashlib.sha256(f"{boot_id()} {status.st_dev} {status.st_ino}".encode()).hexdigest()[:32]
 
 
 def write_instance(path: Path, instance: Instance, *, mode: int, gid: int) -> None:
