@@ -48,6 +48,8 @@ enum shmq_status shmq_columns_init(struct shmq_columns *columns, const uint8_t *
         }
         seen[order[i]] = true;
         columns->order[i] = order[i];
+        columns->needs_properties = columns->needs_properties || order[i] == SHMQ_COLUMN_UNIQ_KEY ||
+                                    order[i] == SHMQ_COLUMN_KEYS || order[i] == SHMQ_COLUMN_TAGS;
         columns->needs_record = columns->needs_record || shmq_column_types[order[i]].needs_record;
     }
     columns->order_count = count;
@@ -86,11 +88,34 @@ static bool put_time(struct shmq_array *array, uint64_t ms)
     return ms <= TIME_MS_MAX ? shmq_array_long(array, ms * 1000) : shmq_array_null(array, sizeof ms);
 }
 
-static bool put_property(struct shmq_array *array, const struct shmq_view *view, const char *name)
+static bool put_property(struct shmq_array *array, const struct shmq_slice *value)
 {
-    size_t bytes;
-    const char *text = shmq_property_find(view->properties, view->properties_bytes, name, strlen(name), &bytes);
-    return text && bytes ? shmq_array_text(array, text, bytes) : shmq_array_null(array, 0);
+    return value->data ? shmq_array_text(array, value->data, value->bytes) : shmq_array_null(array, 0);
+}
+
+/* Whether `pair` is the name, a separator and at least one byte; the value then. */
+static bool value_of(const char *pair, size_t bytes, const char *name, size_t name_bytes, struct shmq_slice *out)
+{
+    if (bytes <= name_bytes + 1 || pair[name_bytes] != NAME_END || memcmp(pair, name, name_bytes) != 0) {
+        return false;
+    }
+    *out = (struct shmq_slice){.data = pair + name_bytes + 1, .bytes = bytes - name_bytes - 1};
+    return true;
+}
+
+/* The three that have columns of their own, in one pass; a later pair replaces an earlier one. */
+static void properties_look(struct shmq_columns *columns, const struct shmq_view *view)
+{
+    const char *at = view->properties, *end = at + view->properties_bytes;
+    columns->uniq_key = columns->keys = columns->tags = (struct shmq_slice){0};
+    while (at < end) {
+        const char *stop = memchr(at, VALUE_END, (size_t)(end - at));
+        stop = stop ? stop : end;
+        size_t bytes = (size_t)(stop - at);
+        (void)(value_of(at, bytes, "UNIQ_KEY", 8, &columns->uniq_key) ||
+               value_of(at, bytes, "KEYS", 4, &columns->keys) || value_of(at, bytes, "TAGS", 4, &columns->tags));
+        at = stop + 1;
+    }
 }
 
 static bool put_host(struct shmq_array *array, const uint8_t *host, uint32_t host_bytes)
@@ -235,9 +260,9 @@ static bool put_record_field(struct shmq_columns *columns, enum shmq_column colu
     struct shmq_array *array = &columns->arrays[column];
     switch (column) {
     case SHMQ_COLUMN_MSG_ID: return put_message_id(array, view);
-    case SHMQ_COLUMN_UNIQ_KEY: return put_property(array, view, "UNIQ_KEY");
-    case SHMQ_COLUMN_KEYS: return put_property(array, view, "KEYS");
-    case SHMQ_COLUMN_TAGS: return put_property(array, view, "TAGS");
+    case SHMQ_COLUMN_UNIQ_KEY: return put_property(array, &columns->uniq_key);
+    case SHMQ_COLUMN_KEYS: return put_property(array, &columns->keys);
+    case SHMQ_COLUMN_TAGS: return put_property(array, &columns->tags);
     case SHMQ_COLUMN_BODY: return put_body(columns, view);
     case SHMQ_COLUMN_BODY_CRC: return shmq_array_int(array, view->body_crc);
     case SHMQ_COLUMN_PROPERTIES: return put_properties(columns, view);
@@ -258,6 +283,9 @@ enum shmq_status shmq_columns_add(struct shmq_columns *columns, const struct shm
 {
     bool ok = true;
     errno = ENOMEM;
+    if (columns->needs_properties && view) {
+        properties_look(columns, view);
+    }
     for (uint32_t i = 0; ok && i < columns->order_count; i++) {
         enum shmq_column column = columns->order[i];
         struct shmq_array *array = &columns->arrays[column];

@@ -50,6 +50,8 @@ struct shmq_columns {
     uint32_t order_count;
     bool needs_record;
     struct shmq_slice topic, broker; /* borrowed; without a topic, the record's own */
+    bool needs_properties;
+    struct shmq_slice uniq_key, keys, tags; /* of the row that is being added; no data where it has none */
     uint32_t rows;
     struct shmq_array arrays[SHMQ_COLUMN_COUNT]; /* by enum shmq_column */
     struct shmq_array map_names, map_values;
