@@ -268,6 +268,7 @@ class Supervisor:
                 store.repair(_LOCK_SECONDS)
                 store.close()
         unlink_segments(instance)
-        for path in (self._place.instance_path, self._place.socket_path, self._place.addresses_path):
+        place = self._place
+        for path in (place.instance_path, place.socket_path, place.addresses_path, place.roster_path):
             path.unlink(missing_ok=True)
         remove_unfinished(self._place.runtime_dir)

@@ -38,6 +38,7 @@ from shmq.daemon.broker.queue_index import QueueIndex
 from shmq.daemon.broker.relays import Relays
 from shmq.daemon.broker.replies import Replies
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer, of_all
+from shmq.daemon.broker.roster import RosterKeeper
 from shmq.daemon.broker.send import Sending
 from shmq.daemon.broker.send_back import SendBack
 from shmq.daemon.broker.settings import BrokerSettings
@@ -53,6 +54,7 @@ from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
+from shmq.protocol.roster import Roster
 
 
 class Broker:
@@ -72,6 +74,7 @@ class Broker:
         self._connections: dict[int, Connection] = {}
         self._registry = GroupRegistry(settings)
         self._desk = AttachmentDesk(tables, settings)
+        self._roster = RosterKeeper(self._registry, self._connections, settings)
         self._admission = admission or Admission()
         self._asking = Asking()
         self._groups = groups = GroupSettings(tables)
@@ -251,11 +254,16 @@ class Broker:
         connection = self._connections.pop(connection_id, None)
         if connection is None:
             return []
+        self._roster.ending(connection, now_ms)
         self._desk.release(connection)
         change = self._registry.leave(connection_id, now_ms)
         effects: list[Effect] = [*self._notices(change.groups), *map(Report, change.reports)]
         effects += [*self._asking.disconnected(connection_id), *self._relays.changes()]
         return effects + of_all(self._parts, lambda part: part.disconnected(connection, now_ms))
+
+    def roster(self, now_ms: int) -> Roster | None:
+        """Return who is connected and who belongs to which group, if that has changed since it was asked for last."""
+        return self._roster.news(now_ms)
 
     def tick(self, now_ms: int) -> list[Effect]:
         """End what time has ended: silent TCP clients, and connections and slots of dead processes."""

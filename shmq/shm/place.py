@@ -68,6 +68,11 @@ class Place:
         """Where the broker listens on TCP."""
         return self.runtime_dir / "tcp.json"
 
+    @property
+    def roster_path(self) -> Path:
+        """Who is connected to the broker, and who belongs to which group."""
+        return self.runtime_dir / "roster.json"
+
 
 def check_broker_name(name: str) -> str:
     """Return `name` when it may name a broker.
