@@ -22,7 +22,7 @@ from shmq.tools.command import Call, Lazy, LazyGroup
 from shmq.tools.exit_code import ExitCode
 from shmq.tools.terminal import ReaderGone
 
-_RUN, _MESSAGES, _ADMIN, _HELP = "Run", "Messages", "Administration", "Help"
+_RUN, _MESSAGES, _ADMIN, _WATCH, _HELP = "Run", "Messages", "Administration", "Watch", "Help"
 
 COMMANDS = {
     "serve": Lazy("shmq.tools.serve_command:serve", "Run a broker on this host.", _RUN),
@@ -42,6 +42,8 @@ COMMANDS = {
     "tx": Lazy("shmq.tools.tx_command:tx", "List, check, commit, roll back open transactions.", _ADMIN),
     "message": Lazy("shmq.tools.message_command:message", "Show, find, trace, resend, verify single messages.", _ADMIN),
     "dlq": Lazy("shmq.tools.dlq_command:dlq", "List, show, resend, export, purge dead letters.", _ADMIN),
+    "top": Lazy("shmq.tools.top_command:top", "Watch processes, topics and groups.", _WATCH),
+    "doctor": Lazy("shmq.tools.doctor_command:doctor", "Examine host, store and broker; say the cure.", _WATCH),
     "version": Lazy("shmq.tools.version_command:version", "Print versions.", _HELP),
     "completion": Lazy("shmq.tools.completion_command:completion", "Shell completion: install, show.", _HELP),
 }

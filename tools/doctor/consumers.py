@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from shmq.errors import ShmqError
 from shmq.message import RETRY_PREFIX
 from shmq.protocol.pop import FIRST_POP_PROPERTY
-from shmq.shm.core import Store
-from shmq.store.consumequeue import UNIT_BYTES, unpack_unit
+from shmq.shm.core import UNIT_BYTES, Store
+from shmq.store.consumequeue import unpack_unit
 from shmq.tools.doctor.case import Case
 from shmq.tools.doctor.finding import Finding, ok, warn
 from shmq.tools.observe.snapshot import Group

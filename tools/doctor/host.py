@@ -56,13 +56,13 @@ class Host:
         for path in sorted((self.root / directory.lstrip("/")).glob(pattern)):
             yield self.text(str(path.relative_to(self.root)))
 
-    def limits(self, pid: int | str = "self") -> dict[str, int]:
-        """Return the soft limits of a process by the kernel's names ("Max open files"); UNLIMITED is -1."""
+    def limits(self, pid: int | str = "self", *, hard: bool = False) -> dict[str, int]:
+        """Return the soft or hard limits of a process by the kernel's names ("Max open files"); UNLIMITED is -1."""
         found = {}
         for line in self.text(f"/proc/{pid}/limits").splitlines()[1:]:
             name, *values = re.split(r"\s{2,}", line.strip())
-            if values:
-                found[name] = UNLIMITED if values[0] == "unlimited" else int(values[0])
+            if len(values) > 1:
+                found[name] = UNLIMITED if values[hard] == "unlimited" else int(values[hard])
         return found
 
     def mount_of(self, path: str) -> Mount | None:

@@ -23,7 +23,7 @@ _OPTIONAL = {
     "pyarrow": ("Spark", "pip install 'shmq[spark]'"),
     "pyspark": ("Spark", "pip install 'shmq[spark]'"),
 }
-_CORE = re.compile(r"\s(?P<path>/\S.*/_core\.[^/]*\.so)(?P<gone> \(deleted\))?$", re.M)
+_CORE = re.compile(r"\s(?P<path>/\S.*/bindings/_core\.[^/]*\.so)(?P<gone> \(deleted\))?$", re.M)
 
 
 def check_core(case: Case) -> Iterator[Finding]:
@@ -41,7 +41,9 @@ def check_versions(case: Case) -> Iterator[Finding]:
     broker = case.snapshot.broker
     if case.instance is None:
         return
-    clients = Counter(client.version for client in case.snapshot.clients if client.transport == "shm" and client.alive)
+    own = {process.pid for process in case.own_processes}
+    local = [client for client in case.snapshot.clients if client.pid is not None and client.pid not in own]
+    clients = Counter(client.version for client in local if client.alive)
     shown = ", ".join(f"{version or 'version unknown'} ({count})" for version, count in sorted(clients.items()))
     text = f"versions: broker {broker.version} layout {broker.abi}, this library {__version__} layout {ABI}"
     text += f", clients {shown}" if shown else ""

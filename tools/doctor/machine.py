@@ -22,6 +22,10 @@ SHM_FULL_PERCENT = 2
 GROUP_WARN_PERCENT = 90
 USED_WARN_PERCENT = 80
 FILES_LEAST = 2048
+DEFAULT_FILE_BYTES = 1 << 30
+_MAPPED_FILES = 8
+_FILES, _LOCKED = "Max open files", "Max locked memory"
+_FILE_SIZE, _ADDRESS_SPACE = "Max file size", "Max address space"
 _FUTEX2 = (5, 16)
 _PIDFD = (5, 3)
 
@@ -105,42 +109,40 @@ def check_swap(case: Case) -> Iterator[Finding]:
 def check_limits(case: Case) -> Iterator[Finding]:
     """Resource limits of the broker's processes; ours while none runs."""
     processes = [(process.role, str(process.pid), process.fds) for process in case.own_processes]
-    for role, pid, used in processes or [("this shell", "self", None)]:
-        yield from _limits_of(case, role, pid, used)
+    processes = processes or [("this shell", "self", None)]
+    troubled, shown, figures = False, [], {}
+    for role, pid, used in processes:
+        limits = case.host.limits(pid)
+        figures[role] = {"used_files": used, **limits}
+        for text, fix in _troubles(case, role, pid, used, limits):
+            troubled = True
+            yield warn("machine.limits", f"{role} (pid {pid}) {text}", fix, role=role, used_files=used, **limits)
+        files = limits.get(_FILES, UNLIMITED)
+        shown.append(f"{role} {'' if used is None else f'{used} of '}{'any' if files < 0 else count_text(files)}")
+    if not troubled:
+        locked = case.host.limits(processes[0][1]).get(_LOCKED, UNLIMITED)
+        lock = "unlimited" if locked < 0 else size_text(locked)
+        text = f"open files: {', '.join(shown)}; ulimit -l {lock}, shmq locks none"
+        yield ok("machine.limits", text, roles=figures)
 
 
-def _limits_of(case: Case, role: str, pid: str, used: int | None) -> Iterator[Finding]:
-    limits = case.host.limits(pid)
+def _troubles(case: Case, role: str, pid: str, used: int | None, limits: dict[str, int]) -> Iterator[tuple[str, str]]:
+    """What a process is kept from, and the cure."""
     if not limits:
-        yield warn("machine.limits", f"the limits of {role} (pid {pid}) cannot be read", "run doctor as the same user")
-        return
-    files, locked = limits.get("Max open files", UNLIMITED), limits.get("Max locked memory", UNLIMITED)
-    figures = {"role": role, "open_files": files, "used_files": used, "locked_bytes": locked}
-    troubles = []
+        yield "does not show its limits", "run doctor as the same user"
     log = case.snapshot.log
-    file_bytes = log.file_bytes if log else 1 << 30
-    largest, space = limits.get("Max file size", UNLIMITED), limits.get("Max address space", UNLIMITED)
+    file_bytes = log.file_bytes if log else DEFAULT_FILE_BYTES
+    largest, space = limits.get(_FILE_SIZE, UNLIMITED), limits.get(_ADDRESS_SPACE, UNLIMITED)
     if 0 <= largest < file_bytes:
-        troubles.append(
-            (f"files of {size_text(largest)}, a log file has {size_text(file_bytes)}", "ulimit -f unlimited")
-        )
-    if 0 <= space < 8 * file_bytes:
-        troubles.append((f"{size_text(space)} of address space, the log is mapped", "ulimit -v unlimited"))
+        yield f"may write files of {size_text(largest)}, a log file has {size_text(file_bytes)}", "ulimit -f unlimited"
+    if 0 <= space < _MAPPED_FILES * file_bytes:
+        yield f"may have {size_text(space)} of address space, and the log is mapped", "ulimit -v unlimited"
+    files = limits.get(_FILES, UNLIMITED)
     if used is not None and files >= 0 and used * 100 >= files * USED_WARN_PERCENT:
-        troubles.append((f"{files} open files, {used} are in use", "LimitNOFILE=65536 in its unit, or ulimit -n 65536"))
-    elif 0 <= files < FILES_LEAST and role in ("bridge", "this shell"):
-        hint = "ulimit -n 4096" if role == "this shell" else "LimitNOFILE=65536 in its unit"
-        hard = case.host.text(f"/proc/{pid}/limits")
-        raised = re.search(r"Max open files\s+\S+\s+(\d+|unlimited)", hard)
-        if raised and raised[1] != "unlimited" and int(raised[1]) < FILES_LEAST:
-            troubles.append((f"{files} open files, and no way to raise them", hint))
-    for text, fix in troubles:
-        yield warn("machine.limits", f"{role} may have {text}", fix, **figures)
-    if not troubles:
-        text = "no limit on open files" if files == UNLIMITED else f"up to {count_text(files)} open files"
-        text += f", {used} in use" if used is not None else ""
-        lock = "unlimited" if locked == UNLIMITED else size_text(locked)
-        yield ok("machine.limits", f"limits of {role}: {text}; ulimit -l {lock}, shmq locks none", **figures)
+        yield f"has {used} of {files} files open", "LimitNOFILE=65536 in its unit, or ulimit -n 65536"
+    hard = case.host.limits(pid, hard=True).get(_FILES, UNLIMITED)
+    if 0 <= hard < FILES_LEAST and role in ("bridge", "this shell"):
+        yield f"may have {hard} files open, too few for its connections", "LimitNOFILE=65536 in its unit, ulimit -Hn"
 
 
 def check_mappings(case: Case) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from shmq.tools.doctor.finding import Finding, ok, warn
 from shmq.tools.quantity import plural, size_text
 
 FIX = "shmq doctor --fix"
+NAMED_MAX = 3
 
 
 def check_leftovers(case: Case) -> Iterator[Finding]:
@@ -22,15 +23,19 @@ def check_leftovers(case: Case) -> Iterator[Finding]:
     if dead:
         text = f"{plural(len(dead), 'stale generation')} of dead brokers: {_named(dead)} ({_size(dead)})"
         yield replace(warn("memory.stale", text, FIX, **_figures(dead)), is_removable=True)
-    own = f"{case.instance.generation:016x}" if case.instance else ""
-    for leftover in by_state.get("waiting", []):
-        command = (
-            case.serve_command if f"{leftover.generation:016x}" == own else f"shmq serve --name {leftover.broker_name}"
-        )
+    own = case.instance.generation if case.instance else None
+    waiting = by_state.get("waiting", [])
+    others = [entry for entry in waiting if entry.generation != own]
+    for leftover in (entry for entry in waiting if entry.generation == own):
+        text = f"this broker ended without stopping, its memory ({_size([leftover])}) waits: {leftover.reason}"
+        yield warn("memory.waiting", text, case.serve_command, **_figures([leftover]))
+    if others:
         text = (
-            f"{_named([leftover])} ({_size([leftover])}) is of a broker that ended without stopping: {leftover.reason}"
+            f"{plural(len(others), 'generation')} of brokers that ended without stopping wait for their next start "
+            f"({_size(others)}): {_named(others)}"
         )
-        yield warn("memory.waiting", text, f"{command}, and shmq stop if it is not to go on", **_figures([leftover]))
+        fix = f"shmq serve --name {others[0].broker_name} and shmq stop; or remove its store, then: {FIX}"
+        yield warn("memory.waiting", text, fix, **_figures(others))
     for state in ("mapped", "unjudged"):
         for leftover in by_state.get(state, []):
             pids = ", ".join(str(mark.pid) for mark in leftover.holders)
@@ -43,13 +48,14 @@ def check_leftovers(case: Case) -> Iterator[Finding]:
             yield warn(f"memory.{state}", text, fix, **_figures([leftover]))
     living, foreign = by_state.get("living", []), by_state.get("foreign", [])
     if not dead:
-        others = f", {len(foreign)} of other users" if foreign else ""
-        text = f"no stale segments; {plural(len(living), 'generation')} in use ({_size(living)}){others}"
+        strangers = f", {len(foreign)} of other users" if foreign else ""
+        text = f"no stale segments; {plural(len(living), 'generation')} in use ({_size(living)}){strangers}"
         yield ok("memory.stale", text, **_figures(living))
 
 
 def _named(leftovers: Sequence[Leftover]) -> str:
-    return ", ".join(f"shmq.{entry.broker_name}.{entry.generation:016x}" for entry in leftovers)
+    names = [f"shmq.{entry.broker_name}.{entry.generation:016x}" for entry in leftovers[:NAMED_MAX]]
+    return ", ".join(names) + (f" and {len(leftovers) - NAMED_MAX} more" if len(leftovers) > NAMED_MAX else "")
 
 
 def _size(leftovers: Sequence[Leftover]) -> str:
