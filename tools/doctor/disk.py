@@ -43,7 +43,7 @@ def check_file_system(case: Case) -> Iterator[Finding]:
 
 
 def _existing(path: str) -> str:
-    while path != "/" and not os.path.exists(path):
+    while not os.path.exists(path) and os.path.dirname(path) not in ("", path):
         path = os.path.dirname(path)
     return path
 
