@@ -45,6 +45,7 @@ class Screen:
         self._stdin = sys.stdin.fileno()
         self._before = termios.tcgetattr(self._stdin)
         self._wake_read, self._wake_write = os.pipe()
+        self._typed = b""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -76,18 +77,28 @@ class Screen:
     def key(self, until: float) -> str | None:
         """Return a key that was pressed, "resize" after a resize, or None when the monotonic time has come."""
         while True:
+            if self._typed:
+                return self._next_typed()
             ready, _, _ = select.select([self._stdin, self._wake_read], [], [], max(0.0, until - time.monotonic()))
             if self._stdin in ready:
-                data = os.read(self._stdin, 16)
-                if not data:
+                self._typed = os.read(self._stdin, 64)
+                if not self._typed:
                     raise EOFError
-                return _ESCAPES.get(data) or data[:1].decode("latin-1")
-            if self._wake_read in ready:
+            elif self._wake_read in ready:
                 numbers = os.read(self._wake_read, 64)
                 if signal.SIGWINCH in numbers or signal.SIGTSTP in numbers:
                     return "resize"
             elif time.monotonic() >= until:
                 return None
+
+    def _next_typed(self) -> str:
+        """Take one key off what was typed since the last look; keys may come faster than pages."""
+        for sequence, name in _ESCAPES.items():
+            if self._typed.startswith(sequence):
+                self._typed = self._typed[len(sequence) :]
+                return name
+        key, self._typed = self._typed[:1].decode("latin-1"), self._typed[1:]
+        return key
 
     def _take(self) -> None:
         tty.setcbreak(self._stdin)

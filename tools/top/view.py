@@ -53,22 +53,29 @@ class Choice:
 
 def page(picture: Picture, choice: Choice, *, width: int, height: int | None = None) -> Group:
     """Return what is shown; `height` None shows everything, as a pipe wants it."""
-    head = [_headline(picture, choice, width), *_troubles(picture), _bars(picture, width)]
+    head = [_headline(picture, choice, width), *_troubles(picture), _bars(picture)]
     panes = PANES if choice.pane == "all" else (choice.pane,)
     tables = {pane: _table(picture, choice, pane) for pane in panes}
     lines: list[Text] = list(head)
     if choice.help:
-        return Group(*lines, *_help(width))
-    room = None if height is None else height - len(head) - 1
+        return _cut([*lines, *_help()], width, height)
+    room = None if height is None else max(0, height - len(head) - 1)
     for pane, share in _shares({pane: len(rows) + 1 for pane, (_, rows) in tables.items()}, room).items():
         columns, rows = tables[pane]
         title = _SORT_TITLES.get(choice.sort_of(pane), choice.sort_of(pane))
         offset = min(choice.offset, max(0, len(rows) - 1)) if len(panes) == 1 else 0
         lines += layout(columns, rows, width=width, height=share, offset=offset, sorted_by=title)
         lines += [Text("")] if len(panes) > 1 and pane != panes[-1] else []
+    return _cut(lines, width, height)
+
+
+def _cut(lines: list[Text], width: int, height: int | None) -> Group:
+    """Exactly as many lines as there are, the keys in the last one, none longer than the terminal is wide."""
     if height is not None:
         lines = lines[: height - 1] + [Text("")] * (height - 1 - len(lines))
-        lines.append(Text(KEYS[:width], "dim"))
+        lines.append(Text(KEYS, "dim"))
+    for line in lines:
+        line.truncate(width)
     return Group(*lines)
 
 
@@ -76,7 +83,7 @@ def _shares(wanted: dict[str, int], room: int | None) -> dict[str, int]:
     """Lines of each table: what it needs, and at least its part of what there is."""
     if room is None:
         return wanted
-    left, shares, open_panes = room - (len(wanted) - 1), {}, dict(wanted)
+    left, shares, open_panes = max(0, room - (len(wanted) - 1)), {}, dict(wanted)
     while open_panes:
         part = left // len(open_panes)
         small = {pane: need for pane, need in open_panes.items() if need <= part}
@@ -111,7 +118,7 @@ def _troubles(picture: Picture) -> list[Text]:
     return [Text("! " + text, _BAD) for text in troubles_of(picture.snapshot)]
 
 
-def _bars(picture: Picture, width: int) -> Text:
+def _bars(picture: Picture) -> Text:
     snapshot = picture.snapshot
     parts: list[tuple[str, float, str]] = []
     own = [segment for segment in snapshot.segments if segment.state == "own" and segment.size_bytes]
@@ -131,7 +138,6 @@ def _bars(picture: Picture, width: int) -> Text:
     if log is not None:
         text.append(f"flush behind {size_text(log.flush_behind_bytes)}   spare files {log.spare_files}   ")
         text.append(f"lock waits given up {count_text(log.busy)}")
-    text.truncate(width)
     return text
 
 
@@ -243,7 +249,7 @@ def _group(row: GroupRow) -> Row:
     return Row((*cells, _age(row.oldest), note), "yellow" if note else "")
 
 
-def _help(width: int) -> list[Text]:
+def _help() -> list[Text]:
     lines = [
         "",
         "s r      next sort key; turn the order around",
@@ -258,7 +264,7 @@ def _help(width: int) -> list[Text]:
         "per client. OUT/s of topics and groups is the progress of groups. LAG counts stored messages that a group has",
         "not consumed, READY those that its subscription selects. – is: not known from here.",
     ]
-    return [Text(line[:width]) for line in lines]
+    return [Text(line) for line in lines]
 
 
 def _rate(value: float | None) -> str:

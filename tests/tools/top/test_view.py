@@ -1,0 +1,133 @@
+"""Rates are differences of two looks, and a page fits whatever terminal it is shown on."""
+
+from dataclasses import replace
+
+import pytest
+
+from shmq.tools.observe.snapshot import Broker, Client, Group, Log, Presence, Process, QueueProgress, Snapshot, Topic
+from shmq.tools.rendering import text_of
+from shmq.tools.top.live import choice_of, other_interval, pressed
+from shmq.tools.top.rates import picture_of
+from shmq.tools.top.table import Column, Row, layout
+from shmq.tools.top.view import PANES, SORTS, Choice, page
+
+BROKER = Broker("default", "shmq://default", "/run", "/store", "00", "posix", "1", 4, 0, 0o600, True, False, False, 0, "", 0.1, "127.0.0.1:10911", "")  # fmt: skip  # noqa: E501
+LOG = Log(0, 10_000, 9_000, 20_000, 20_000, 1, 1, 1_000, 0, 0, 0, 100, 10_000, 0, 0, 1)
+
+
+def client(pid: int, *, sent: int, received: int) -> Client:
+    return Client(
+        f"c{pid}", pid, pid, 1, True, "shm", "", "python", "1", "both", received, sent, 0.5, False, ("g",), ()
+    )
+
+
+def look(at: float, scale: int, *, count: int = 2) -> Snapshot:
+    pids = range(100, 100 + count)
+    own = [Process(1, 1, "supervisor", "sleeping", True, age=90.0, cpu_seconds=0.0, user="root", name="python")]
+    members = [
+        Process(
+            pid, 1, "client", "running", True, user="ada", name="python", cpu_seconds=scale * 0.5, rss_bytes=pid << 20
+        )
+        for pid in pids
+    ]
+    queue = QueueProgress("orders", 0, 0, 50 * scale, 10 * scale, 40 * scale, 4, 100, 0.1)
+    return Snapshot(
+        at=at,
+        broker=BROKER,
+        processes=(*own, *members),
+        presence=Presence(1, 1),
+        segments=(),
+        memory=None,
+        log=replace(LOG, appended=100 * scale, end=1024 * scale),
+        lock=None,
+        claim=None,
+        disk=None,
+        clients=tuple(client(pid, sent=pid * scale, received=2 * pid * scale) for pid in pids),
+        topics=(Topic("orders", "normal", 6, 8, 40, 50 * scale, 1000), Topic("TBW102", "system", 6, 8, 0, 0, 0)),
+        groups=(Group("g", "clustering", 40, 4, True, 3.0, (), (queue,), None, 0, ()),),
+        recovery=None,
+        faults=(),
+    )
+
+
+def test_rates_are_differences_over_the_time_between() -> None:
+    picture = picture_of(look(10.0, 1), look(12.0, 3))
+    assert (picture.seconds, picture.in_rate, picture.in_bytes_rate, picture.out_rate) == (2.0, 100.0, 1024.0, 10.0)
+    [row] = [row for row in picture.processes if row.pid == 101]
+    assert (row.cpu_percent, row.in_rate, row.out_rate, row.role, row.name) == (50.0, 101.0, 202.0, "both", "python")
+    [reader] = [row for row in picture.processes if row.pid == 100]
+    assert (reader.lag, row.lag, reader.groups) == (120, None, ("g",))
+    assert (picture.topics[0].in_rate, picture.topics[0].out_rate, picture.topics[0].groups) == (50.0, 10.0, 1)
+    assert (picture.groups[0].out_rate, picture.groups[0].lag) == (10.0, 40)
+
+
+def test_what_has_no_predecessor_has_no_rate() -> None:
+    first = picture_of(None, look(10.0, 1))
+    assert first.in_rate is None and all(row.cpu_percent is None for row in first.processes)
+    after = look(11.0, 2)
+    other = replace(after, broker=replace(after.broker, generation="01"))
+    assert picture_of(look(10.0, 1), other).in_rate is None
+    reused = replace(after, processes=tuple(replace(p, start=2) for p in after.processes))
+    assert all(row.cpu_percent is None for row in picture_of(look(10.0, 1), reused).processes)
+
+
+@pytest.mark.parametrize("pane", ["all", *PANES])
+@pytest.mark.parametrize(("width", "height"), [(200, 60), (80, 24), (40, 12), (20, 5), (3, 3)])
+def test_a_page_fits_the_terminal(width: int, height: int, pane: str) -> None:
+    picture = picture_of(look(10.0, 1, count=40), look(11.0, 2, count=40))
+    for choice in (Choice(pane=pane), Choice(pane=pane, deep=True, help=True), Choice(pane=pane, offset=7)):
+        lines = text_of(page(picture, choice, width=width, height=height), width=width).splitlines()
+        assert len(lines) <= height and max(map(len, lines)) <= width
+
+
+def test_a_pipe_gets_every_row() -> None:
+    picture = picture_of(look(10.0, 1, count=40), look(11.0, 2, count=40))
+    text = text_of(page(picture, Choice(), width=100_000))
+    assert len([line for line in text.splitlines() if " ada " in line]) == 40 and "more" not in text
+    assert "orders" in text and "TBW102" not in text
+    assert "TBW102" in text_of(page(picture, Choice(system=True), width=100_000))
+
+
+def test_rows_come_in_the_order_that_was_asked_for() -> None:
+    picture = picture_of(look(10.0, 1, count=9), look(11.0, 2, count=9))
+    for sort, first in (("out", "108"), ("pid", "1"), ("memory", "108")):
+        choice = choice_of(pane="processes", sort=sort, deep=False, system=False)
+        lines = text_of(page(picture, choice, width=100_000)).splitlines()
+        at = next(index for index, line in enumerate(lines) if line.split()[:1] == ["PID"])
+        assert lines[at + 1].split()[0] == first
+        backwards = text_of(page(picture, replace(choice, reverse=True), width=100_000)).splitlines()
+        assert backwards[at + 1].split()[0] != first
+
+
+def test_what_keeps_messages_from_flowing_is_on_top() -> None:
+    now = look(11.0, 2)
+    dead = replace(now.processes[0], state="dead", alive=False)
+    stopped = replace(now.processes[1], state="stopped")
+    broken = replace(
+        now, processes=(dead, stopped), broker=replace(BROKER, read_only=4, read_only_text="the disk is full")
+    )
+    lines = text_of(page(picture_of(look(10.0, 1), broken), Choice(), width=120, height=30), width=120).splitlines()
+    assert lines[1] == "! the supervisor (pid 1) is dead"
+    assert "is stopped" in lines[2] and lines[3] == "! nothing is stored: the disk is full"
+
+
+def test_columns_go_by_importance_and_long_names_are_cut() -> None:
+    columns = (Column("pid"), Column("name", right=False, flexible=True), Column("groups", importance=5))
+    rows = [Row(("1", "a-very-long-name-indeed", "g")), Row(("2", "b", "h")), Row(("3", "c", "i"))]
+    wide = [line.plain for line in layout(columns, rows, width=80, height=4)]
+    assert wide[0].split() == ["PID", "NAME", "GROUPS"] and len(wide) == 4
+    narrow = [line.plain for line in layout(columns, rows, width=14, height=3)]
+    assert "GROUPS" not in narrow[0] and "…" in narrow[1] and narrow[2] == "… 2 more"
+    assert [line.plain.split()[0] for line in layout(columns, rows, width=80, height=3, offset=1)] == ["PID", "2", "…"]
+    assert layout(columns, rows, width=80, height=0) == []
+
+
+def test_keys_change_what_is_shown() -> None:
+    choice = Choice()
+    assert pressed(choice, "t").pane == "topics" and pressed(choice, "a").pane == "all"
+    assert pressed(pressed(choice, "t"), "s").sort_of("topics") == SORTS["topics"][1]
+    assert pressed(pressed(choice, "t"), "s").sort_of("groups") == SORTS["groups"][0]
+    assert pressed(choice, " ").paused and pressed(choice, "?").help and pressed(choice, "d").deep
+    assert pressed(pressed(choice, "down"), "page up").offset == 0 and pressed(choice, "page down").offset == 10
+    assert pressed(choice, "x") == choice
+    assert (other_interval(1.0, "+"), other_interval(1.0, "-"), other_interval(1.0, "x")) == (0.5, 2.0, 1.0)
