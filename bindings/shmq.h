@@ -245,7 +245,8 @@ struct shmq_client {           /* one attached process connection */
     _Atomic uint64_t received;     /* statistics, written by the client itself */
     _Atomic uint64_t sent;
     _Atomic uint64_t beat_ns;      /* last poll or send, CLOCK_MONOTONIC */
-    uint64_t padding[2];
+    _Atomic uint64_t settled;      /* of received: acknowledged or given back; the rest is in its hands */
+    uint64_t padding;
 };
 static_assert(sizeof(struct shmq_client) == 64, "one cache line a client");
 
@@ -326,6 +327,7 @@ int32_t shmq_tag_hash(const char *utf8, size_t bytes);                    /* Jav
  * time passes SHMQ_UNIT_DELAY_BASE + delay; the append writes store time + delay. */
 #define SHMQ_UNIT_DELAY_BASE INT64_MIN
 #define SHMQ_UNIT_DELAY_MS_MAX (INT64_C(1) << 40)
+#define SHMQ_STAMP_AGE_MS 1 /* an append is stamped with the wall clock of when it begins, or at most this much before */
 #define SHMQ_HOLE_TOPIC "RMQ_SYS_SHMQ_HOLE" /* filler left by an evicted claim, sysFlag rollback: no reader dispatches it */
 
 struct shmq_spec {             /* what to store; pointers are borrowed for the call */

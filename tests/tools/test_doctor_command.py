@@ -44,7 +44,7 @@ def test_a_well_broker_has_no_failures_and_every_part_is_looked_at(shell: Shell,
     document = shell.json("doctor", "doctor")
     assert document["verdict"] != "fail" and document["served"] and document["broker"] == broker.name
     parts = {entry["check"].split(".")[0] for entry in document["findings"]}
-    assert parts == {"machine", "access", "memory", "installation", "store", "network", "consumers"}
+    assert parts == {"machine", "access", "memory", "installation", "broker", "store", "network", "consumers"}
     assert all(entry["fix"] for entry in document["findings"] if entry["verdict"] != "ok")
     content = finding(document, "store.content")["figures"]
     assert (content["records"], content["faults"], content["complete"]) == (200, 0, True)
@@ -138,7 +138,9 @@ def test_a_broker_that_died_is_told_with_the_command_that_brings_it_back() -> No
     with Broker() as broker:
         for mark in broker.processes.values():
             os.kill(mark.pid, 9)
-        document = Shell(broker.url).json("doctor", "doctor", "--fix")
+        document = Shell(broker.url).json("doctor", "doctor", "--fix", status=1)
+        dead = [entry for entry in document["findings"] if entry["check"] == "broker.daemon"]
+        assert dead and all("is dead" in entry["text"] and entry["verdict"] == "fail" for entry in dead)
         [waiting] = [entry for entry in document["findings"] if entry["text"].startswith("this broker ended without")]
         assert waiting["fix"] == f"shmq serve --name {broker.name}" and not document["served"]
         assert not [entry for entry in document["removals"] if broker.name in entry["generation"]]

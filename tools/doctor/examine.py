@@ -8,7 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from shmq.errors import ShmqError
-from shmq.tools.doctor import access, clock, consumers, disk, installation, machine, memory_left, namespaces, network
+from shmq.tools.doctor import (
+    access,
+    clock,
+    consumers,
+    disk,
+    health,
+    installation,
+    machine,
+    memory_left,
+    namespaces,
+    network,
+)
 from shmq.tools.doctor.case import Case
 from shmq.tools.doctor.finding import Finding, warn
 
@@ -35,6 +46,7 @@ CHECKS: tuple[Check, ...] = (
     installation.check_versions,
     installation.check_libraries,
     installation.check_packages,
+    health.check_health,
     disk.check_file_system,
     disk.check_room,
     disk.check_content,

@@ -108,7 +108,11 @@ def test_what_keeps_messages_from_flowing_is_on_top() -> None:
     )
     lines = text_of(page(picture_of(look(10.0, 1), broken), Choice(), width=120, height=30), width=120).splitlines()
     assert lines[1] == "! the supervisor (pid 1) is dead"
-    assert "is stopped" in lines[2] and lines[3] == "! nothing is stored: the disk is full"
+    assert lines[2:5] == [
+        "! there is no bridge and no keeper",
+        "! the store takes no messages: the disk is full",
+        "! the client python (pid 100) is stopped",
+    ]
 
 
 def test_columns_go_by_importance_and_long_names_are_cut() -> None:
