@@ -20,7 +20,9 @@ _TOLD_ELSEWHERE = frozenset({"memory", "disk", "segments", "versions", "group"})
 def check_health(case: Case) -> Iterator[Finding]:
     """Daemons, lock, claim, store, log, processes, the last recovery."""
     if case.instance is None:
-        yield ok("broker.health", f'no broker "{case.place.broker_name}" runs here; start one with: {case.serve_command}')
+        yield ok(
+            "broker.health", f'no broker "{case.place.broker_name}" runs here; start one with: {case.serve_command}'
+        )
         return
     judged = list(all_findings(case.snapshot, Thresholds(), "quick"))
     wrong = [entry for entry in judged if entry.verdict is not Verdict.OK and entry.check not in _TOLD_ELSEWHERE]

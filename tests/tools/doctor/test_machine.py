@@ -9,7 +9,6 @@ from shmq.tools.doctor import clock, machine, namespaces
 from shmq.tools.doctor.case import Case
 from shmq.tools.doctor.finding import Finding, worst
 from shmq.tools.doctor.host import Host, Mount
-from shmq.tools.observe.snapshot import Memory
 
 MiB = 1 << 20
 LIMITS = """Limit                     Soft Limit           Hard Limit           Units
@@ -104,7 +103,8 @@ def test_the_control_group_must_hold_the_segments(
     case_on: Callable[..., Case], limit: int | None, used: int | None, verdict: str
 ) -> None:
     case = case_on({})
-    memory = Memory(10**9, 10**9, "/x", limit, used)
+    assert case.snapshot.memory is not None
+    memory = replace(case.snapshot.memory, cgroup_limit_bytes=limit, cgroup_used_bytes=used)
     found = only(machine.check_control_group(replace(case, snapshot=replace(case.snapshot, memory=memory))))
     assert found.verdict == verdict
     assert verdict == "ok" or found.figures["segment_bytes"] > 0

@@ -1,6 +1,7 @@
 """Rates are differences of two looks, and a page fits whatever terminal it is shown on."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
@@ -11,13 +12,31 @@ from shmq.tools.top.rates import picture_of
 from shmq.tools.top.table import Column, Row, layout
 from shmq.tools.top.view import PANES, SORTS, Choice, page
 
-BROKER = Broker("default", "shmq://default", "/run", "/store", "00", "posix", "1", 4, 0, 0o600, True, False, False, 0, "", 0.1, "127.0.0.1:10911", "")  # fmt: skip  # noqa: E501
-LOG = Log(0, 10_000, 9_000, 20_000, 20_000, 1, 1, 1_000, 0, 0, 0, 100, 10_000, 0, 0, 1)
+
+def made(kind: Any, **known: Any) -> Any:
+    """An object with these figures, and nothing known of the rest."""
+    return kind(**{**{field.name: None for field in fields(kind)}, **known})
 
 
-def client(pid: int, *, sent: int, received: int) -> Client:
-    return Client(
-        f"c{pid}", pid, pid, 1, True, "shm", "", "python", "1", "both", received, sent, 0.5, False, ("g",), ()
+BROKER = made(
+    Broker,
+    name="default",
+    url="shmq://default",
+    generation="00",
+    served=True,
+    read_only=0,
+    read_only_text="",
+    retired=False,
+    tcp="127.0.0.1:10911",
+)
+LOG = made(Log, begin=0, end=10_000, flush_behind_bytes=1_000, spare_files=1, appended=100, busy=0, files=1)
+
+
+def client(pid: int, *, sent: int, received: int) -> Any:
+    return made(
+        Client,
+        **{"client_id": f"c{pid}", "slot": pid, "pid": pid, "start": 1, "alive": True, "transport": "shm"},
+        **{"role": "both", "received": received, "sent": sent, "idle": 0.5, "consumer_groups": ("g",)},
     )
 
 
@@ -30,24 +49,26 @@ def look(at: float, scale: int, *, count: int = 2) -> Snapshot:
         )
         for pid in pids
     ]
-    queue = QueueProgress("orders", 0, 0, 50 * scale, 10 * scale, 40 * scale, 4, 100, 0.1)
-    return Snapshot(
+    queue = made(QueueProgress, topic="orders", committed=10 * scale, lag=40 * scale, owner_pid=100)
+    group = made(Group, name="g", lag=40, ready=4, oldest=3.0, members=(), queues=(queue,), departed=())
+    whole: Snapshot = made(
+        Snapshot,
         at=at,
         broker=BROKER,
         processes=(*own, *members),
         presence=Presence(1, 1),
         segments=(),
-        memory=None,
         log=replace(LOG, appended=100 * scale, end=1024 * scale),
-        lock=None,
-        claim=None,
-        disk=None,
         clients=tuple(client(pid, sent=pid * scale, received=2 * pid * scale) for pid in pids),
-        topics=(Topic("orders", "normal", 6, 8, 40, 50 * scale, 1000), Topic("TBW102", "system", 6, 8, 0, 0, 0)),
-        groups=(Group("g", "clustering", 40, 4, True, 3.0, (), (queue,), None, 0, ()),),
-        recovery=None,
+        topics=(_topic("orders", "normal", 50 * scale), _topic("TBW102", "system", 0)),
+        groups=(group,),
         faults=(),
     )
+    return whole
+
+
+def _topic(name: str, role: str, stored: int) -> Any:
+    return made(Topic, name=name, role=role, perm=6, queues=8, messages=40, stored=stored, size_bytes=1000)
 
 
 def test_rates_are_differences_over_the_time_between() -> None:
