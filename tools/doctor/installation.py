@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from shmq.shm.core import ABI
+from shmq.shm.core import ABI, Store
 from shmq.tools.doctor.case import Case
 from shmq.tools.doctor.finding import Finding, fail, ok, warn
 from shmq.version import __version__
@@ -28,9 +28,7 @@ _CORE = re.compile(r"\s(?P<path>/\S.*/bindings/_core\.[^/]*\.so)(?P<gone> \(dele
 
 def check_core(case: Case) -> Iterator[Finding]:
     """The C core: which file, built for which Python."""
-    from shmq.bindings import _core  # what is asked for is the file itself
-
-    path = Path(str(_core.__file__))
+    path = Path(str(sys.modules[Store.__module__].__file__))
     built = "the stable ABI" if ".abi3." in path.name else f"{sys.implementation.name} {platform.python_version()}"
     text = f"shmq {__version__}, layout {ABI}, C core for {built}"
     yield ok("installation.core", text, version=__version__, abi=ABI, core=str(path), python=platform.python_version())
