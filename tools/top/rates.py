@@ -98,7 +98,7 @@ class Picture:
             "processes": [asdict(row) for row in self.processes],
             "topics": [asdict(row) for row in self.topics],
             "groups": [asdict(row) for row in self.groups],
-            "faults": [asdict(fault) for fault in self.snapshot.faults],
+            "faults": [fault._asdict() for fault in self.snapshot.faults],
         }
 
 

@@ -40,8 +40,8 @@ def test_the_file_system_of_the_store_is_judged(
 @pytest.mark.parametrize(("used", "verdict"), [(74, "ok"), (75, "warn"), (85, "fail"), (91, "fail")])
 def test_a_full_disk_is_told_at_the_brokers_own_marks(real: Case, used: int, verdict: str) -> None:
     assert real.snapshot.disk is not None
-    marked = replace(real.snapshot.disk, used_percent=used, warn_percent=75, force_percent=85, refuse_percent=90)
-    found = [f for f in disk.check_room(replace(real, snapshot=replace(real.snapshot, disk=marked)))]
+    marked = real.snapshot.disk._replace(used_percent=used, warn_percent=75, force_percent=85, refuse_percent=90)
+    found = [f for f in disk.check_room(replace(real, snapshot=real.snapshot._replace(disk=marked)))]
     assert found[-1].verdict == verdict and f"{used} % used" in found[-1].text
 
 
@@ -50,8 +50,8 @@ def test_a_port_that_takes_no_connection_is_a_failure(real: Case) -> None:
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))  # and never listens
         port = unheard.getsockname()[1]
-        broker = replace(real.snapshot.broker, tcp=f"127.0.0.1:{port}")
-        deaf = replace(real, snapshot=replace(real.snapshot, broker=broker))
+        broker = real.snapshot.broker._replace(tcp=f"127.0.0.1:{port}")
+        deaf = replace(real, snapshot=real.snapshot._replace(broker=broker))
         [found] = [f for f in network.check_ports(deaf) if f.verdict != "ok"]
         assert found.verdict == "fail" and found.figures["port"] == port
         [found] = network.check_advertised(replace(real, options={"advertise": f"127.0.0.1:{port}"}))
@@ -77,7 +77,7 @@ def test_members_that_subscribe_differently_are_told(real: Case) -> None:
         Member(name, "tcp", "java", None, True, {"orders": tags}) for name, tags in (("a", "x"), ("b", "y"))
     )
     group = Group("billing", "clustering", 0, 0, True, None, members, (), 12.0, 1, ())
-    [found] = consumers.check_subscriptions(replace(real, snapshot=replace(real.snapshot, groups=(group,))))
+    [found] = consumers.check_subscriptions(replace(real, snapshot=real.snapshot._replace(groups=(group,))))
     assert (fine.verdict, found.verdict) == ("ok", "warn")
     assert "orders: x  |  orders: y" in found.text and found.figures["members"] == ["a", "b"]
 

@@ -32,8 +32,8 @@ def only(findings: object) -> Finding:
 
 def shm(case: Case, *, size: int, free: int, kind: str = "tmpfs", options: str = "", swap: int = 0) -> Finding:
     assert case.snapshot.memory is not None
-    memory = replace(case.snapshot.memory, shm_bytes=size, shm_free_bytes=free)
-    return only(machine.check_shm(replace(case, snapshot=replace(case.snapshot, memory=memory))))
+    memory = case.snapshot.memory._replace(shm_bytes=size, shm_free_bytes=free)
+    return only(machine.check_shm(replace(case, snapshot=case.snapshot._replace(memory=memory))))
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_the_control_group_must_hold_the_segments(
 ) -> None:
     case = case_on({})
     assert case.snapshot.memory is not None
-    memory = replace(case.snapshot.memory, cgroup_limit_bytes=limit, cgroup_used_bytes=used)
-    found = only(machine.check_control_group(replace(case, snapshot=replace(case.snapshot, memory=memory))))
+    memory = case.snapshot.memory._replace(cgroup_limit_bytes=limit, cgroup_used_bytes=used)
+    found = only(machine.check_control_group(replace(case, snapshot=case.snapshot._replace(memory=memory))))
     assert found.verdict == verdict
     assert verdict == "ok" or found.figures["segment_bytes"] > 0
 

@@ -1,6 +1,6 @@
 """Rates are differences of two looks, and a page fits whatever terminal it is shown on."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from shmq.tools.top.view import PANES, SORTS, Choice, page
 
 def made(kind: Any, **known: Any) -> Any:
     """An object with these figures, and nothing known of the rest."""
-    return kind(**{**{field.name: None for field in fields(kind)}, **known})
+    return kind(**{**dict.fromkeys(kind._fields), **known})
 
 
 BROKER = made(
@@ -58,7 +58,7 @@ def look(at: float, scale: int, *, count: int = 2) -> Snapshot:
         processes=(*own, *members),
         presence=Presence(1, 1),
         segments=(),
-        log=replace(LOG, appended=100 * scale, end=1024 * scale),
+        log=LOG._replace(appended=100 * scale, end=1024 * scale),
         clients=tuple(client(pid, sent=pid * scale, received=2 * pid * scale) for pid in pids),
         topics=(_topic("orders", "normal", 50 * scale), _topic("TBW102", "system", 0)),
         groups=(group,),
@@ -86,9 +86,9 @@ def test_what_has_no_predecessor_has_no_rate() -> None:
     first = picture_of(None, look(10.0, 1))
     assert first.in_rate is None and all(row.cpu_percent is None for row in first.processes)
     after = look(11.0, 2)
-    other = replace(after, broker=replace(after.broker, generation="01"))
+    other = after._replace(broker=after.broker._replace(generation="01"))
     assert picture_of(look(10.0, 1), other).in_rate is None
-    reused = replace(after, processes=tuple(replace(p, start=2) for p in after.processes))
+    reused = after._replace(processes=tuple(p._replace(start=2) for p in after.processes))
     assert all(row.cpu_percent is None for row in picture_of(look(10.0, 1), reused).processes)
 
 
@@ -122,10 +122,10 @@ def test_rows_come_in_the_order_that_was_asked_for() -> None:
 
 def test_what_keeps_messages_from_flowing_is_on_top() -> None:
     now = look(11.0, 2)
-    dead = replace(now.processes[0], state="dead", alive=False)
-    stopped = replace(now.processes[1], state="stopped")
-    broken = replace(
-        now, processes=(dead, stopped), broker=replace(BROKER, read_only=4, read_only_text="the disk is full")
+    dead = now.processes[0]._replace(state="dead", alive=False)
+    stopped = now.processes[1]._replace(state="stopped")
+    broken = now._replace(
+        processes=(dead, stopped), broker=BROKER._replace(read_only=4, read_only_text="the disk is full")
     )
     lines = text_of(page(picture_of(look(10.0, 1), broken), Choice(), width=120, height=30), width=120).splitlines()
     assert lines[1] == "! the supervisor (pid 1) is dead"
