@@ -42,7 +42,8 @@ from shmq.tools.top.view import Choice, page
 
 WIDTH, LINES = 122, 26
 BROKERS = ("default", "old")
-SETTLE_SECONDS = 6.0
+SETTLE_SECONDS = 3.0
+START_SECONDS_MAX = 60.0
 FONT_FACE = re.compile(r"@font-face \{.*?\}\s*", re.S)  # would be fetched from elsewhere
 _COMMAND = [sys.executable, "-m", "shmq"]
 _PRODUCER = """
@@ -86,8 +87,18 @@ def _world() -> Iterator[Path]:
             process = subprocess.Popen([sys.executable, "-c", program, *words], stderr=subprocess.DEVNULL)
             processes.callback(process.wait)
             processes.callback(process.terminate)
-        time.sleep(SETTLE_SECONDS)
+        _wait_until_all_work()
         yield Path(folder)
+
+
+def _wait_until_all_work() -> None:
+    until = time.monotonic() + START_SECONDS_MAX
+    with Observer() as observer:
+        while sum(bool(each.sent or each.received) for each in observer.snapshot().clients) < len(_LOAD):
+            if time.monotonic() > until:
+                raise RuntimeError("the clients of the pictures have not all begun")
+            time.sleep(0.2)
+    time.sleep(SETTLE_SECONDS)
 
 
 def _serve(name: str, folder: Path) -> None:
