@@ -74,6 +74,6 @@ def test_the_program_in_the_readme_works_as_it_is_printed(spark: Any, broker: An
         [sys.executable, "-P", str(program)], capture_output=True, text=True, timeout=300, env=environment, check=False
     )
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert "|package" in finished.stdout
+    assert "package|lines|" in finished.stdout
     with mq.pull_consumer("licences") as consumer:
         assert b"opyright" in bytes(consumer.poll(1, 5.0)[0].body)
