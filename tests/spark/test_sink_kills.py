@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -23,7 +22,7 @@ from tests.spark.writing_job import GUARANTEES
 
 JOB = Path(__file__).with_name("writing_job.py")
 DRIVERS_KILLED = int(os.environ.get("SHMQ_SINK_KILLS", "1"))
-ROWS = 1500 * DRIVERS_KILLED
+ROWS = 900 * DRIVERS_KILLED
 DEADLINE_SECONDS = 300.0 * (1 + DRIVERS_KILLED)
 
 
@@ -70,18 +69,23 @@ def written(broker: Any, source: str) -> int:
 
 
 def disturb(driver: Driver, rng: random.Random, until: float) -> int:
-    """Kill a few of its workers, then the driver, at random moments; return how many workers died."""
+    """Kill a few of its workers, then the driver, at random moments; return how many workers died before it, 0 when
+    the driver had ended by itself."""
     killed = 0
-    for _ in range(3):
-        time.sleep(rng.uniform(0.05, 0.6))
-        workers = driver.workers()
-        if workers and driver.process.poll() is None and time.monotonic() < until:
-            with contextlib.suppress(psutil.Error):
-                rng.choice(workers).send_signal(signal.SIGKILL)
-                killed += 1
-    time.sleep(rng.uniform(0.0, 1.0))
+    for _ in range(2):
+        while not (workers := driver.workers()) and driver.process.poll() is None and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0.0, 0.3))
+        for worker in rng.sample(workers, len(workers)):
+            if worker.is_running():
+                with contextlib.suppress(psutil.Error):
+                    worker.kill()
+                    killed += 1
+                break
+    time.sleep(rng.uniform(0.0, 0.5))
+    alive = driver.process.poll() is None
     driver.kill()
-    return killed
+    return killed if alive else 0
 
 
 def test_kills_lose_nothing_and_double_nothing_that_is_written_once(
@@ -104,8 +108,8 @@ def test_kills_lose_nothing_and_double_nothing_that_is_written_once(
                 before = written(broker, source)
                 while written(broker, source) <= before and driver.process.poll() is None and time.monotonic() < until:
                     time.sleep(0.05)
-                workers += disturb(driver, rng, until)
-                drivers += 1
+                killed = disturb(driver, rng, until)
+                drivers, workers = drivers + bool(killed), workers + killed
             else:
                 while driver.process.poll() is None and time.monotonic() < until:
                     time.sleep(0.05)
