@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--json", action="store_true", help="say that the broker is ready, or why not, as JSON")
     serve.add_argument("--ready-fd", type=int, default=-1, help="say it as JSON on this descriptor")
     _add_nameserver(roles.add_parser("nameserver", help="run a name server in the foreground"))
-    for role in ("keeper", "bridge"):
+    for role in ("keeper", "bridge", "exporter"):
         child = roles.add_parser(role)
         child.add_argument("--options", dest="options_json", required=True)
         child.add_argument("--alive-fd", type=int, default=-1)
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_network(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--no-tcp", dest="tcp", action="store_false", default=None)
-    for name in ("listen", "nameserver-listen", "advertise"):
+    for name in ("listen", "nameserver-listen", "advertise", "metrics"):
         serve.add_argument(f"--{name}", metavar="HOST:PORT")
     serve.add_argument("--nameserver", dest="nameservers", metavar="HOST:PORT;HOST:PORT")
     serve.add_argument("--nameserver-ca", metavar="FILE")
@@ -120,6 +120,10 @@ def _run_child(role: str, number: int, options: Options, tether: Tether) -> int:
 
         return run_keeper(options, tether, EventLog(role, options.log_format))
     tether.call_on_orphaned(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    if role == "exporter":
+        from shmq.daemon.exporter import run_exporter
+
+        return run_exporter(options.place, options, tether=tether, log=EventLog(role, options.log_format))
     if number:
         from shmq.daemon.bridge.worker_server import run_worker
 

@@ -62,13 +62,15 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._children: dict[str, Child] = {}
         self._workers = [f"bridge-{number}" for number in range(1, options.bridges)] if options.tcp else []
-        self._deaths = dict.fromkeys(("keeper", "bridge", *self._workers), 0)
+        self._exporters = ["exporter"] if options.metrics else []
+        self._deaths = dict.fromkeys(("keeper", "bridge", *self._workers, *self._exporters), 0)
         self._ready_roles: set[str] = set()
         self._due: dict[str, float] = {}  # role -> monotonic time of its next start
         self._instance: Instance | None = None
         self._keeper_report: dict[str, Any] = {}
         self._began = time.monotonic()
         self._served = False
+        self._metrics = ""
         self._signals = 0
         self._failure: dict[str, Any] | None = None
         self._guard: Guard | None = None
@@ -159,13 +161,17 @@ class Supervisor:
 
     def _on_ready(self, child: Child, report: dict[str, Any]) -> None:
         if child.role != "keeper":
-            self._on_bridge_ready(child.role)
+            self._metrics = report.get("metrics", self._metrics)
+            self._on_server_ready(child.role)
             return
         before, self._instance = self._instance, Instance.from_object(report["instance"])
         self._keeper_report = report
         attach_presence(self._instance)
         self._record()
         bridge = self._children.get("bridge")
+        for exporter in self._exporters:
+            if exporter not in self._children:
+                self._due.setdefault(exporter, 0.0)
         if bridge is None:
             self._due.setdefault("bridge", 0.0)
         elif before is None or before.generation != self._instance.generation:
@@ -174,14 +180,14 @@ class Supervisor:
                 if role in self._children:
                     self._children[role].ask_to_stop()
 
-    def _on_bridge_ready(self, role: str) -> None:
+    def _on_server_ready(self, role: str) -> None:
         assert self._instance is not None
         self._ready_roles.add(role)
         if role == "bridge":  # the others follow it, because it knows the ports
             for worker in self._workers:
                 if worker not in self._children:
                     self._due.setdefault(worker, 0.0)
-        if self._ready_roles >= {"bridge", *self._workers}:
+        if self._ready_roles >= {"bridge", *self._workers, *self._exporters}:
             self._served = True
             tcp = tcp_facts(
                 read_addresses(self._place.addresses_path),
@@ -189,7 +195,9 @@ class Supervisor:
                 advertise=self._options.advertise,
             )
             seconds = time.monotonic() - self._began
-            self._announcer.ready(self._place, self._instance, self._keeper_report, seconds, tcp=tcp)
+            self._announcer.ready(
+                self._place, self._instance, self._keeper_report, seconds, tcp=tcp, metrics=self._metrics
+            )
 
     def _on_exit(self, child: Child) -> None:
         status = child.wait(0.0)
@@ -235,10 +243,11 @@ class Supervisor:
         """Stop the children in order and remove what they leave; False when something was not saved."""
         self._log("broker.stopping")
         retired = saved = True
-        for role in (*self._workers, "bridge"):
+        servers = (*self._exporters, *self._workers, "bridge")
+        for role in servers:
             if role in self._children:
                 self._children[role].ask_to_stop()
-        for role in (*self._workers, "bridge", "keeper"):
+        for role in (*servers, "keeper"):
             child = self._children.get(role)
             if child is None:
                 saved = retired = role != "keeper" or self._instance is None
@@ -268,6 +277,7 @@ class Supervisor:
                 store.repair(_LOCK_SECONDS)
                 store.close()
         unlink_segments(instance)
-        for path in (self._place.instance_path, self._place.socket_path, self._place.addresses_path):
+        place = self._place
+        for path in (place.instance_path, place.socket_path, place.addresses_path, place.metrics_path):
             path.unlink(missing_ok=True)
         remove_unfinished(self._place.runtime_dir)

@@ -89,13 +89,21 @@ def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: E
             log=around.store_log,
             index=index,
             admission=around.security.admission,
+            figures=around.figures,
         )
         return run_loop(_serve(around, broker, before.get("nameserver", ""), tether), log)
 
 
 async def _serve(around: Surroundings, broker: Broker, nameserver_before: str, tether: Tether) -> int:
     stop = stop_event()
-    bridge = Bridge(broker, around.log, limits=around.limits, security=around.security, sends=around.sends)
+    bridge = Bridge(
+        broker,
+        around.log,
+        limits=around.limits,
+        security=around.security,
+        sends=around.sends,
+        figures=around.figures,
+    )
     bridge.tick()  # slots of processes that died while no bridge ran are free before the first client asks
     with contextlib.ExitStack() as open_things:
         open_things.callback(bridge.close)

@@ -54,7 +54,7 @@ def run_worker(
         raise_descriptor_limit(2 * limits.connections_max + DESCRIPTORS_SPARE)  # one to the client, one to the primary
         with contextlib.ExitStack() as open_things:
             around = open_surroundings(
-                place, options, limits, log, open_things, listen=lambda: _tcp_listeners(place, options)
+                place, options, limits, log, open_things, listen=lambda: _tcp_listeners(place, options), number=number
             )
             return run_loop(_serve(around, tether), log)
     except ShmqError as error:
@@ -69,7 +69,13 @@ async def _serve(around: Surroundings, tether: Tether) -> int:
     logic = WorkerLogic(around.tables, around.store_log, around.settings, groups, admission=around.security.admission)
     upstreams = Upstreams(around.place.socket_path)
     bridge = Bridge(
-        logic, around.log, limits=around.limits, security=around.security, sends=around.sends, upstreams=upstreams
+        logic,
+        around.log,
+        limits=around.limits,
+        security=around.security,
+        sends=around.sends,
+        upstreams=upstreams,
+        figures=around.figures,
     )
     link = GroupLink(around.place.socket_path, groups, around.settings, renewed=upstreams.tell_again)
     with contextlib.ExitStack() as open_things:

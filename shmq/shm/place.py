@@ -68,6 +68,11 @@ class Place:
         """Where the broker listens on TCP."""
         return self.runtime_dir / "tcp.json"
 
+    @property
+    def metrics_path(self) -> Path:
+        """Where its exporter listens, if it has one."""
+        return self.runtime_dir / "metrics.json"
+
 
 def check_broker_name(name: str) -> str:
     """Return `name` when it may name a broker.
