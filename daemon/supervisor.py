@@ -29,8 +29,10 @@ from shmq.daemon.announcement import Announcer, tcp_facts
 from shmq.daemon.child import Child
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, UNEXPECTED, exit_code_of
+from shmq.daemon.feeder import Feeder
 from shmq.daemon.guard import Guard
 from shmq.daemon.options import Options
+from shmq.daemon.service_manager import ServiceManager
 from shmq.errors import ShmqError
 from shmq.shm.access import access_rights
 from shmq.shm.addresses import read_addresses
@@ -54,14 +56,19 @@ class Supervisor:
         announcer: told once that the broker is ready, or why it is not.
     """
 
-    def __init__(self, options: Options, announcer: Announcer, log: EventLog) -> None:
+    def __init__(
+        self, options: Options, announcer: Announcer, log: EventLog, manager: ServiceManager | None = None
+    ) -> None:
         self._options = options
         self._place = options.place
         self._announcer = announcer
         self._log = log
+        self._manager = manager or ServiceManager({})
+        self._feeder = Feeder(self._manager, log)
         self._selector = selectors.DefaultSelector()
         self._children: dict[str, Child] = {}
         self._workers = [f"bridge-{number}" for number in range(1, options.bridges)] if options.tcp else []
+        self._servers = ("keeper", "bridge", *self._workers)  # whose work is looked at
         self._exporters = ["exporter"] if options.metrics else []
         self._deaths = dict.fromkeys(("keeper", "bridge", *self._workers, *self._exporters), 0)
         self._ready_roles: set[str] = set()
@@ -105,7 +112,11 @@ class Supervisor:
         for role in [role for role, due in self._due.items() if due <= now]:
             del self._due[role]
             self._spawn(role)
-        pause = max(0.0, min(self._due.values()) - now) if self._due else None
+        wake_ups = list(self._due.values())
+        if self._served and self._instance is not None and self._manager.feed_seconds:
+            wake_ups.append(self._feeder.turn(now, self._instance, self._servers))
+        pause = max(0.0, min(wake_ups) - now) if wake_ups else None
+        self._log.tick()
         for key, _ in self._selector.select(pause):
             key.data()
 
@@ -189,6 +200,7 @@ class Supervisor:
                     self._due.setdefault(worker, 0.0)
         if self._ready_roles >= {"bridge", *self._workers, *self._exporters}:
             self._served = True
+            self._manager.ready(f"serving as {self._place.broker_name}")
             tcp = tcp_facts(
                 read_addresses(self._place.addresses_path),
                 nameservers=self._options.nameserver_addresses,
@@ -242,6 +254,7 @@ class Supervisor:
     def _stop(self) -> bool:
         """Stop the children in order and remove what they leave; False when something was not saved."""
         self._log("broker.stopping")
+        self._manager.stopping()
         retired = saved = True
         servers = (*self._exporters, *self._workers, "bridge")
         for role in servers:

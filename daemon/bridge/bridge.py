@@ -341,6 +341,7 @@ class Bridge:
     def tick(self) -> None:
         """Look at the clock for everybody."""
         self.log.tick()
+        self._figures.beat()
         self.security.tick(self.log)
         now = self.now()
         for connection in list(self._connections.values()):

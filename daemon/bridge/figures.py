@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 
 from shmq.daemon.broker.effects import Effect, Forward, Reply
 from shmq.daemon.broker.figures import Labels
-from shmq.metrics.family import FAST_BOUNDS, RPC_BOUNDS
+from shmq.metrics.family import BEAT, FAST_BOUNDS, RPC_BOUNDS
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.request_table import REQUESTS
@@ -66,8 +66,13 @@ class BridgeFigures:
         self._by_class: dict[str, tuple[Histogram, Counter]] = {}
         self._totals: dict[tuple[str, Labels], Counter] = {}
         self._shown: dict[str, dict[Labels, Counter]] = {}
+        self._beat = counters.counter(BEAT)
         self._held: dict[int, dict[int, tuple[int, int, bool]]] = {}  # connection -> opaque -> code, when, is local
         self._held_count = 0
+
+    def beat(self) -> None:
+        """Give a sign of life."""
+        self._beat.set(time.monotonic_ns())
 
     # -- requests
 

@@ -45,7 +45,12 @@ from shmq.shm.place import Place
 
 
 def run_bridge(
-    place: Place, options: Options, *, limits: BridgeLimits | None = None, tether: Tether | None = None
+    place: Place,
+    options: Options,
+    *,
+    limits: BridgeLimits | None = None,
+    tether: Tether | None = None,
+    log: EventLog | None = None,
 ) -> int:
     """Serve the control socket and the TCP ports of a broker until SIGTERM; return the exit status.
 
@@ -55,7 +60,7 @@ def run_bridge(
         tether: told that the bridge serves, or why it cannot.
     """
     tether = tether or Tether()
-    log = EventLog("bridge", options.log_format)
+    log = log or EventLog("bridge", options.log_format)
     limits = limits or BridgeLimits()
     if options.bridges > 1:  # every connection of the others may need one here
         limits = replace(limits, connections_max=limits.connections_max * options.bridges)

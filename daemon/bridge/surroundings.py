@@ -200,6 +200,7 @@ async def serve_until_stopped(around: Surroundings, tick: Callable[[], None], st
     store, log = around.store, around.log
     while not stop.is_set():
         tick()
+        log.tick()
         store.forget_pages()
         if store.retired:
             log("bridge.retired", generation=f"{store.head['generation']:016x}")

@@ -38,7 +38,13 @@ from shmq.shm.place import Place
 
 
 def run_worker(
-    place: Place, options: Options, number: int, *, limits: BridgeLimits | None = None, tether: Tether | None = None
+    place: Place,
+    options: Options,
+    number: int,
+    *,
+    limits: BridgeLimits | None = None,
+    tether: Tether | None = None,
+    log: EventLog | None = None,
 ) -> int:
     """Serve the TCP ports of a broker, beside its primary bridge, until SIGTERM; return the exit status.
 
@@ -47,7 +53,7 @@ def run_worker(
         tether: told that the bridge serves, or why it cannot.
     """
     tether = tether or Tether()
-    log = EventLog(f"bridge-{number}", options.log_format)
+    log = log or EventLog(f"bridge-{number}", options.log_format)
     limits = limits or BridgeLimits()
     try:
         os.umask(UMASK)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 
 from shmq.daemon.options import Options
-from shmq.metrics.family import CLUSTER, DISK_BOUNDS, DISPATCHED
+from shmq.metrics.family import BEAT, CLUSTER, DISK_BOUNDS, DISPATCHED
 from shmq.shm.counters import Counters
 from shmq.store.recovery import RecoveryReport
 
@@ -21,6 +21,7 @@ class KeeperFigures:
     def __init__(self, counters: Counters, options: Options, report: RecoveryReport | None) -> None:
         self._latency = counters.histogram("shmq_dispatch_latency_seconds", DISK_BOUNDS)
         self._position = counters.counter(DISPATCHED)
+        self._beat = counters.counter(BEAT)
         counters.counter(CLUSTER, cluster=options.cluster).set(1)
         self._dispatched = 0
         self._seen_end: int | None = None
@@ -29,6 +30,10 @@ class KeeperFigures:
             counters.counter("shmq_recovery_time_seconds").set(int(time.time()))
             counters.counter("shmq_recovery_messages").set(report.records)
             counters.counter("shmq_recovery_damages").set(len(report.damages))
+
+    def beat(self) -> None:
+        """Give a sign of life."""
+        self._beat.set(time.monotonic_ns())
 
     def dispatched(self, began: float, log_end: int, *, is_complete: bool) -> None:
         """Note a round that began at that monotonic time and saw that log end; complete: all units are in files."""

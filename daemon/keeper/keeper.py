@@ -98,6 +98,7 @@ class Keeper:
     def round(self, now: float) -> bool:
         """Do what is due; True when there is more to do soon."""
         self.rounds += 1
+        self._figures.beat()
         log_end = self._store.log_end
         busy = log_end != self._seen_end
         self._seen_end = log_end
@@ -116,6 +117,7 @@ class Keeper:
         if now >= self._watch_at:
             self._watch_at = now + _WATCH_SECONDS
             self._watchdog.round(now)
+            self._log.tick()
             self._tell_read_only()
         return busy or self._marks.is_syncing
 

@@ -190,6 +190,14 @@ _OWN = (
         unit="seconds",
     ),
     Family(
+        "shmq_beat_age_seconds",
+        GAUGE,
+        "Time since a process did its regular work: it may live and be stuck.",
+        "a word each writes about once a second; what feeds systemd's watchdog",
+        ("role",),
+        "seconds",
+    ),
+    Family(
         "shmq_recovery_time_seconds",
         GAUGE,
         "When the last recovery ended, seconds since the epoch.",

@@ -13,6 +13,8 @@ COUNTER, GAUGE, HISTOGRAM, INFO = "counter", "gauge", "histogram", "info"
 CLUSTER = "shmq_cluster"  # its label says the name
 DISPATCHED = "shmq_dispatched_position"  # units and keys below this log position are in their files
 
+BEAT = "shmq_beat"  # monotonic time of a process' last sign of life, ns
+
 MICROSECOND, MILLISECOND, SECOND = 1000, 1_000_000, 1_000_000_000
 
 # RocketMQ's own bounds of rpc latency.

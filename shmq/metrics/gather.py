@@ -26,6 +26,7 @@ from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
 from shmq.metrics.catalogue import FAMILIES
 from shmq.metrics.exposition import Samples, label_text
 from shmq.metrics.family import CLUSTER, COUNTER, DISPATCHED, HISTOGRAM
+from shmq.metrics.vital_signs import beats_of
 from shmq.protocol.codes import TopicKind
 from shmq.protocol.transaction import OP_TOPIC
 from shmq.shm.core import READ_ONLY_REASONS, Store
@@ -234,7 +235,10 @@ class Gatherer:
         groups = set(self._groups.values())
         refused = 0
         samples.put("shmq_start_time_seconds", self._counters.made_ms / 1000)
-        for block in self._counters.blocks():
+        blocks, now_ns = self._counters.blocks(), time.monotonic_ns()
+        for role, beat_ns in beats_of(blocks).items():
+            samples.put("shmq_beat_age_seconds", max(0, now_ns - beat_ns) / 1e9, label_text((("role", role),)))
+        for block in blocks:
             refused += block.refused
             alive = is_alive(block.mark)
             for entry in block.entries:
