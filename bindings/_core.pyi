@@ -38,6 +38,8 @@ INDEX_DAMAGE: Final[int]
 UNIT_BYTES: Final[int]
 RETRY_QUEUE_BASE: Final[int]
 """Queue ids from here on are a retry topic's, as `Reader.assign` takes and messages show them."""
+STAMP_AGE_MS: Final[int]
+"""How far the clock that an append is stamped with may be behind `wall_ms` of when it begins."""
 UNIT_DELAY_BASE: Final[int]
 """A tag code of UNIT_DELAY_BASE + n becomes store time + n milliseconds in the unit."""
 FRAME_UNITS: Final[int]
@@ -413,7 +415,7 @@ class Producer:
         resolve: Callable[[str], int],
         timeout: float = 3.0,
         wait_durable: bool = False,
-        special: Callable[[str, Any, dict[str, Any]], Any] | None = None,
+        special: Callable[[str, Any, dict[str, Any], bool], Any] | None = None,
     ) -> None: ...
     def send(
         self,

@@ -19,7 +19,8 @@
 #define KEEPER_SILENT_NS UINT64_C(2000000000)
 #define SPACE_POLL_NS UINT64_C(200000)
 
-/* A quarter of a millisecond at 2 GHz, less on faster clocks: how old a cached wall clock may be. */
+/* A quarter of a millisecond at 2 GHz, less on faster clocks: how old a cached wall clock may be. SHMQ_STAMP_AGE_MS holds
+ * as long as a counter makes 500 million ticks a second. */
 #define CLOCK_TICKS_MAX UINT64_C(500000)
 
 /* Milliseconds since the epoch. Reading the clock costs as much as copying a record, so it is read again only when the

@@ -45,6 +45,7 @@ static int add_constants(PyObject *module)
         {"INDEX_DAMAGE", SHMQ_INDEX_DAMAGE},
         {"UNIT_BYTES", SHMQ_UNIT_BYTES},
         {"UNIT_DELAY_BASE", SHMQ_UNIT_DELAY_BASE},
+        {"STAMP_AGE_MS", SHMQ_STAMP_AGE_MS},
         {"RETRY_QUEUE_BASE", SHMQ_RETRY_QUEUE_BASE},
         {"FRAME_UNITS", SHMQ_FRAME_UNITS},
         {"FRAME_BYTES", SHMQ_FRAME_BYTES},

@@ -286,7 +286,7 @@ static PyObject *producer_new(PyTypeObject *type, PyObject *args, PyObject *kwar
         return NULL;
     }
     if (special && special != Py_None && !PyCallable_Check(special)) {
-        PyErr_SetString(PyExc_TypeError, "special= is a callable of topic, body and a dict of keywords, or None");
+        PyErr_SetString(PyExc_TypeError, "special= is a callable of topic, body, a dict of keywords and whether it is one-way, or None");
         return NULL;
     }
     PyProducer *self = (PyProducer *)type->tp_alloc(type, 0);

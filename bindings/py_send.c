@@ -240,9 +240,10 @@ static bool send_parse(PyProducer *self, const char *method, PyObject *const *ar
                       call->values, self->special ? unknown : NULL);
 }
 
-/* A send with a keyword that is none of ours: special(topic, body, {keyword: value}) takes it, or refuses the keyword. */
+/* A send with a keyword that is none of ours: special(topic, body, {keyword: value}, is one-way) takes it, or refuses the
+ * keyword. */
 static PyObject *send_special(PyProducer *self, const char *method, PyObject *const *args, Py_ssize_t nargs,
-                              PyObject *kwnames)
+                              PyObject *kwnames, bool oneway)
 {
     PyObject *call[2] = {NULL, NULL}, *answer = NULL;
     PyObject *named = PyDict_New();
@@ -265,7 +266,8 @@ static PyObject *send_special(PyProducer *self, const char *method, PyObject *co
         }
     }
     if (named && call[0] && call[1]) {
-        answer = PyObject_CallFunctionObjArgs(self->special, call[0], call[1], named, NULL);
+        answer = PyObject_CallFunctionObjArgs(self->special, call[0], call[1], named, oneway ? Py_True : Py_False,
+                                              NULL);
     } else if (named) {
         PyErr_Format(PyExc_TypeError, "%s() missing required argument '%U'", method,
                      self->state->call_names[call[0] ? CALL_SECOND : CALL_TOPIC]);
@@ -283,7 +285,7 @@ PyObject *producer_send(PyProducer *self, PyObject *const *args, Py_ssize_t narg
     struct shmq_appended appended;
     bool unknown;
     if (!send_parse(self, "send", args, nargs, kwnames, &call, &unknown)) {
-        return unknown ? send_special(self, "send", args, nargs, kwnames) : NULL;
+        return unknown ? send_special(self, "send", args, nargs, kwnames, false) : NULL;
     }
     if (!send_one(self, &call, self->wait_durable, &appended)) {
         return NULL;
@@ -297,7 +299,7 @@ PyObject *producer_send_oneway(PyProducer *self, PyObject *const *args, Py_ssize
     struct shmq_appended appended;
     bool unknown;
     if (!send_parse(self, "send_oneway", args, nargs, kwnames, &call, &unknown)) {
-        PyObject *answer = unknown ? send_special(self, "send_oneway", args, nargs, kwnames) : NULL;
+        PyObject *answer = unknown ? send_special(self, "send_oneway", args, nargs, kwnames, true) : NULL;
         if (!answer) {
             return NULL;
         }

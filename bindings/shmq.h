@@ -326,6 +326,7 @@ int32_t shmq_tag_hash(const char *utf8, size_t bytes);                    /* Jav
  * time passes SHMQ_UNIT_DELAY_BASE + delay; the append writes store time + delay. */
 #define SHMQ_UNIT_DELAY_BASE INT64_MIN
 #define SHMQ_UNIT_DELAY_MS_MAX (INT64_C(1) << 40)
+#define SHMQ_STAMP_AGE_MS 1 /* an append is stamped with the wall clock of when it begins, or at most this much before */
 #define SHMQ_HOLE_TOPIC "RMQ_SYS_SHMQ_HOLE" /* filler left by an evicted claim, sysFlag rollback: no reader dispatches it */
 
 struct shmq_spec {             /* what to store; pointers are borrowed for the call */

@@ -73,7 +73,8 @@ def asked_ms(properties: Mapping[str, str], now_ms: int) -> int | None:
             if name == DELIVER_MS:
                 return value
             delay_ms = value * (1000 if name == DELAY_SEC else 1)
-            return now_ms + delay_ms + (delay_ms > 0)  # the millisecond that has begun does not count
+            # The millisecond that has begun does not count; no delay is over already.
+            return now_ms + delay_ms + (1 if delay_ms > 0 else -1)
     return None
 
 

@@ -18,21 +18,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shmq.errors import ShmqError, UsageError
 from shmq.message import check_group, check_topic, nearest
 from shmq.shm.core import COLUMN_BATCH_BYTES_MAX, COLUMN_ROWS_MAX
 from shmq.spark.moment import moment_ms
+from shmq.spark.option_values import checked, known, number, seconds, size, split, truth, wrong
 from shmq.spark.schema import VIEWS, refused
 
 EARLIEST: Final = -2
 LATEST: Final = -1
 Offsets = dict[str, dict[int, int]]  # topic -> queue id -> offset, EARLIEST or LATEST
 
-_NAMES: Final = (
+NAMES: Final = (
     "store", "access", "topic", "topics", "topicPattern", "view", "queueIds", "tags", "startingOffsets",
     "startingTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp", "group",
     "minPartitions", "maxBytesPerPartition", "parallelism", "batchRows", "batchBytes", "includeProperties", "verifyCrc",
@@ -49,10 +49,6 @@ _FOREIGN: Final = {
     "topic.pattern": "topicPattern",
 }
 _QUEUE_VIEWS: Final = frozenset(("messages", "index"))
-_SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
-_DURATION = re.compile(r"(\d+)\s*(ms|s|m|h)")
-_DURATION_FACTORS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
-_SIZE_FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 @dataclass(frozen=True)
@@ -102,57 +98,40 @@ def parse_options(given: Mapping[str, str], *, stream: bool = False) -> Options:
     Raises:
         UsageError: an unknown option, a value it cannot have, or two that exclude each other.
     """
-    values = _known(given)
+    values = known(given, NAMES, _FOREIGN)
     if stream:
         _check_stream(values)
     view = values.get("view", "messages")
     if view not in VIEWS:
-        raise _wrong("view", view, f"one of {', '.join(VIEWS)}", near=nearest(view, VIEWS))
+        raise wrong("view", view, f"one of {', '.join(VIEWS)}", near=nearest(view, VIEWS))
     if values.get("access", "auto") not in ("auto", "shm"):
-        raise _wrong("access", values["access"], "auto or shm: this source reads the segments of its own host")
+        raise wrong("access", values["access"], "auto or shm: this source reads the segments of its own host")
     options = Options(
         store=values.get("store"),
         view=view,
         **_topics(values, view),
-        queue_ids=tuple(_number("queueIds", part.strip(), 0) for part in _split(values.get("queueIds", ""))),
+        queue_ids=tuple(number("queueIds", part.strip(), 0) for part in split(values.get("queueIds", ""))),
         tags=_tags(values.get("tags")),
         **_places(values, "latest" if stream else "earliest"),
         group=_group(values, "group"),
-        partition_min=_number("minPartitions", values.get("minPartitions", "0"), 0),
-        partition_bytes_max=_size(values, "maxBytesPerPartition", 256 << 20, 1 << 20, 1 << 50),
-        parallelism=_number("parallelism", values.get("parallelism", "0"), 0),
-        batch_rows=_number("batchRows", values.get("batchRows", "8192"), 1, COLUMN_ROWS_MAX),
-        batch_bytes=_size(values, "batchBytes", 4 << 20, 1, COLUMN_BATCH_BYTES_MAX),
-        include_properties=_truth(values, "includeProperties", False),
-        verify_crc=_truth(values, "verifyCrc", False),
-        fail_on_data_loss=_truth(values, "failOnDataLoss", True),
-        lease_seconds=float(_number("leaseSeconds", values.get("leaseSeconds", "600"), 0, 86_400)),
-        offsets_per_trigger=_number("maxOffsetsPerTrigger", values.get("maxOffsetsPerTrigger", "0"), 0),
-        bytes_per_trigger=_size(values, "maxBytesPerTrigger", 0, 0, 1 << 50),
-        offsets_min=_number("minOffsetsPerTrigger", values.get("minOffsetsPerTrigger", "0"), 0),
-        trigger_delay_seconds=_seconds(values, "maxTriggerDelay", 900.0),
+        partition_min=number("minPartitions", values.get("minPartitions", "0"), 0),
+        partition_bytes_max=size(values, "maxBytesPerPartition", 256 << 20, 1 << 20, 1 << 50),
+        parallelism=number("parallelism", values.get("parallelism", "0"), 0),
+        batch_rows=number("batchRows", values.get("batchRows", "8192"), 1, COLUMN_ROWS_MAX),
+        batch_bytes=size(values, "batchBytes", 4 << 20, 1, COLUMN_BATCH_BYTES_MAX),
+        include_properties=truth(values, "includeProperties", False),
+        verify_crc=truth(values, "verifyCrc", False),
+        fail_on_data_loss=truth(values, "failOnDataLoss", True),
+        lease_seconds=float(number("leaseSeconds", values.get("leaseSeconds", "600"), 0, 86_400)),
+        offsets_per_trigger=number("maxOffsetsPerTrigger", values.get("maxOffsetsPerTrigger", "0"), 0),
+        bytes_per_trigger=size(values, "maxBytesPerTrigger", 0, 0, 1 << 50),
+        offsets_min=number("minOffsetsPerTrigger", values.get("minOffsetsPerTrigger", "0"), 0),
+        trigger_delay_seconds=seconds(values, "maxTriggerDelay", 900.0),
         commit_group=_group(values, "commitGroup"),
     )
     if options.start == "committed" and options.group is None:
         raise refused("startingOffsets=committed needs the group whose offsets are meant", "add option group=…")
     return options
-
-
-def _known(given: Mapping[str, str]) -> dict[str, str]:
-    """The options by their proper names."""
-    proper = {name.lower(): name for name in _NAMES}
-    values: dict[str, str] = {}
-    for name, value in given.items():
-        if (known := proper.get(name.lower())) is None:
-            if instead := _FOREIGN.get(name.lower()):
-                raise refused(f"there is no option {name}", f"use {instead}")
-            near = nearest(name, _NAMES)
-            raise refused(
-                f"there is no option {name}",
-                f"did you mean {' or '.join(near)}?" if near else f"options are {', '.join(_NAMES)}",
-            )
-        values[known] = str(value)
-    return values
 
 
 def _topics(values: Mapping[str, str], view: str) -> dict[str, Any]:
@@ -165,13 +144,13 @@ def _topics(values: Mapping[str, str], view: str) -> dict[str, Any]:
         try:
             re.compile(values["topicPattern"])
         except re.error as error:
-            raise _wrong("topicPattern", values["topicPattern"], f"a regular expression ({error})") from None
+            raise wrong("topicPattern", values["topicPattern"], f"a regular expression ({error})") from None
         return {"topic_pattern": values["topicPattern"]}
-    names = _split(values.get("topics", "")) if "topics" in values else [values["topic"]] if given else []
+    names = split(values.get("topics", "")) if "topics" in values else [values["topic"]] if given else []
     if given and not names:
-        raise _wrong("topics", values["topics"], "names divided by commas")
+        raise wrong("topics", values["topics"], "names divided by commas")
     for name in names:
-        _checked(check_topic, name, given[0])
+        checked(check_topic, name, given[0])
     return {"topics": tuple(dict.fromkeys(names))}
 
 
@@ -181,7 +160,7 @@ def _places(values: Mapping[str, str], start: str) -> dict[str, Any]:
             raise refused(f"{first} and {second} exclude each other", "give one of them")
     strategy = values.get("startingOffsetsByTimestampStrategy", "error")
     if strategy not in ("error", "latest"):
-        raise _wrong("startingOffsetsByTimestampStrategy", strategy, "error or latest")
+        raise wrong("startingOffsetsByTimestampStrategy", strategy, "error or latest")
     start_ms, end_ms = (moment_ms(name, values.get(name)) for name in ("startingTimestamp", "endingTimestamp"))
     if start_ms is not None and end_ms is not None and start_ms > end_ms:
         raise refused("startingTimestamp is later than endingTimestamp", "swap them")
@@ -203,7 +182,7 @@ def _offsets(values: Mapping[str, str], name: str, default: str, words: tuple[st
         parsed = json.loads(text)
         return {topic: _queue_offsets(queues) for topic, queues in parsed.items()}
     except (ValueError, TypeError, AttributeError, RecursionError):
-        raise _wrong(name, text, form) from None
+        raise wrong(name, text, form) from None
 
 
 def _queue_offsets(queues: dict[str, Any]) -> dict[int, int]:
@@ -223,14 +202,14 @@ def _tags(text: str | None) -> tuple[str, ...]:
     if "*" in parts:
         return ()
     if not all(parts) or any("|" in part for part in parts):
-        raise _wrong("tags", str(text), 'tags like "paid || sent"')
+        raise wrong("tags", str(text), 'tags like "paid || sent"')
     return tuple(dict.fromkeys(parts))
 
 
 def _group(values: Mapping[str, str], name: str) -> str | None:
     group = values.get(name)
     if group is not None:
-        _checked(check_group, group, name)
+        checked(check_group, group, name)
     return group
 
 
@@ -243,53 +222,3 @@ def _check_stream(values: Mapping[str, str]) -> None:
             )
     if values.get("view", "messages") not in _QUEUE_VIEWS:
         raise refused(f"view {values['view']} does not stream", "stream messages or index, or use read")
-
-
-def _seconds(values: Mapping[str, str], name: str, default: float) -> float:
-    found = _DURATION.fullmatch(values.get(name, f"{default:g}s").strip())
-    if found is None:
-        raise _wrong(name, values[name], "a time like 30s, 15m or 2h")
-    return float(found[1]) * _DURATION_FACTORS[found[2]]
-
-
-def _checked(check: Callable[[str], object], name: str, option: str) -> None:
-    try:
-        check(name)
-    except ShmqError as error:
-        raise refused(f"option {option}: {error}", error.hint or "see the rules for names") from None
-
-
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _number(name: str, text: str, least: int, most: int = 1 << 62) -> int:
-    form = f"a whole number from {least}" + (f" to {most}" if most < 1 << 62 else "")
-    try:
-        number = int(text)
-    except ValueError:
-        raise _wrong(name, text, form) from None
-    if not least <= number <= most:
-        raise _wrong(name, text, form)
-    return number
-
-
-def _size(values: Mapping[str, str], name: str, default: int, least: int, most: int) -> int:
-    text = values.get(name, str(default))
-    form = f"a size from {least} to {most} bytes, like 64m"
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        raise _wrong(name, text, form)
-    return _number(name, str(int(found[1]) * _SIZE_FACTORS[found[2].lower()]), least, most)
-
-
-def _truth(values: Mapping[str, str], name: str, default: bool) -> bool:
-    text = values.get(name, str(default)).strip().lower()
-    if text not in ("true", "false"):
-        raise _wrong(name, values[name], "true or false")
-    return text == "true"
-
-
-def _wrong(name: str, value: str, form: str, *, near: list[str] | None = None) -> UsageError:
-    meant = f"did you mean {' or '.join(near)}? " if near else ""
-    return refused(f"option {name}={value!r} is not possible", f"{meant}give {form}")

@@ -39,9 +39,11 @@ from shmq.daemon.nameserver.service import NameService, start_name_service
 from shmq.daemon.options import Options, parse_address
 from shmq.daemon.tether import Tether
 from shmq.errors import ShmqError
+from shmq.protocol.roster import roster_text
 from shmq.shm.access import access_rights
 from shmq.shm.addresses import read_addresses, write_addresses
 from shmq.shm.place import Place
+from shmq.shm.replacing import replace_text
 
 
 def run_bridge(
@@ -121,6 +123,7 @@ async def _serve(around: Surroundings, broker: Broker, nameserver_before: str, t
 
         def tick() -> None:
             bridge.tick()
+            _publish_roster(around, broker)
             if name_service is not None:
                 name_service.tick()
 
@@ -157,6 +160,17 @@ def _listen_for_processes(around: Surroundings, bridge: Bridge, open_things: con
     open_things.callback(control.close)
     bridge.listen(control.socket)
     around.log("bridge.ready", socket=path, generation=f"{around.settings.generation:016x}")
+
+
+def _publish_roster(around: Surroundings, broker: Broker) -> None:
+    """Say who is connected where it can be read while we are stopped, hung or dead."""
+    roster = broker.roster(time.monotonic_ns() // 1_000_000)
+    if roster is not None:
+        access = access_rights()
+        try:
+            replace_text(around.place.roster_path, roster_text(roster), mode=access.read_mode, gid=access.gid)
+        except OSError as error:
+            around.log("roster.not_written", reason=str(error.strerror))
 
 
 def _tcp_listeners(options: Options, address_before: str) -> list[TcpListener]:

@@ -18,11 +18,12 @@ from shmq.daemon.bridge.semaphore import prepare_semaphore
 from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic, Unit
 from shmq.errors import ShmqError, StoreError
 from shmq.shm.access import Access
-from shmq.shm.core import Store, process_start, wall_advance, wall_ms
+from shmq.shm.core import STAMP_AGE_MS, Store, process_start, wall_advance, wall_ms
 from shmq.shm.instance import Instance
 
 _CLIENT_FREE = 0  # enum shmq_client_state
 _UNIT = struct.Struct(">QIq")
+_TAG_CODE = struct.Struct(">12xq")
 _END = "\0"  # ends a name in the segment, so no name that exists holds it
 
 
@@ -48,6 +49,10 @@ class StoreTables:
     @property
     def clock_ms(self) -> int:
         return wall_ms()
+
+    @property
+    def stamp_ms(self) -> int:
+        return wall_ms() - STAMP_AGE_MS
 
     def advance_clock(self, milliseconds: int) -> None:
         wall_advance(milliseconds)
@@ -161,6 +166,12 @@ class StoreTables:
         if not offset_min <= queue_offset < offset_max:
             return []
         return [Unit(*fields) for fields in _UNIT.iter_unpack(self._store.units_stored(queue, queue_offset, count))]
+
+    def tag_codes(self, queue: int, queue_offset: int, count: int) -> list[int]:
+        offset_min, offset_max = self.queue_bounds(queue)
+        if not offset_min <= queue_offset < offset_max:
+            return []
+        return [code for (code,) in _TAG_CODE.iter_unpack(self._store.units_stored(queue, queue_offset, count))]
 
     def store_ms(self, queue: int, queue_offset: int) -> int:
         for unit in self.units(queue, queue_offset, 1):

@@ -39,6 +39,7 @@ from shmq.daemon.broker.queue_index import QueueIndex
 from shmq.daemon.broker.relays import Relays
 from shmq.daemon.broker.replies import Replies
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer, of_all
+from shmq.daemon.broker.roster import RosterKeeper
 from shmq.daemon.broker.send import Sending
 from shmq.daemon.broker.send_back import SendBack
 from shmq.daemon.broker.settings import BrokerSettings
@@ -55,6 +56,7 @@ from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
+from shmq.protocol.roster import Roster
 
 
 class Broker:
@@ -75,6 +77,7 @@ class Broker:
         self._connections: dict[int, Connection] = {}
         self._registry = GroupRegistry(settings)
         self._desk = AttachmentDesk(tables, settings)
+        self._roster = RosterKeeper(self._registry, self._connections, settings)
         self._admission = admission or Admission()
         self._asking = Asking()
         self._groups = groups = GroupSettings(tables)
@@ -142,7 +145,7 @@ class Broker:
             Locks(tables),
             DelayService(tables, log, levels, arrived=self.arrived),
             self._timers,
-            SendBack(tables, log, groups, registry, levels, statistics, arrived=self.arrived),
+            SendBack(tables, log, groups, registry, levels, statistics, settings, arrived=self.arrived),
         ]
 
     def _count_log_parts(
@@ -268,11 +271,16 @@ class Broker:
         connection = self._connections.pop(connection_id, None)
         if connection is None:
             return []
+        self._roster.ending(connection, now_ms)
         self._desk.release(connection)
         change = self._registry.leave(connection_id, now_ms)
         effects: list[Effect] = [*self._notices(change.groups), *map(Report, change.reports)]
         effects += [*self._asking.disconnected(connection_id), *self._relays.changes()]
         return effects + of_all(self._parts, lambda part: part.disconnected(connection, now_ms))
+
+    def roster(self, now_ms: int) -> Roster | None:
+        """Return who is connected and who belongs to which group, if that has changed since it was asked for last."""
+        return self._roster.news(now_ms)
 
     def tick(self, now_ms: int) -> list[Effect]:
         """End what time has ended: silent TCP clients, and connections and slots of dead processes."""

@@ -15,6 +15,7 @@ back is not looked at: two burials of one message are as far apart as a delivery
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 from shmq.daemon.broker.log import Log, NewRecord, Stored
 from shmq.daemon.broker.property_text import property_of
@@ -53,8 +54,13 @@ class DeadLetters:
         self._log = log
         self._known: dict[str, _Buried] = {}
 
-    def bury(self, topic: Topic, copy: NewRecord) -> Stored:
+    def bury(
+        self, topic: Topic, copy: NewRecord, *, append: Callable[[Topic, int, NewRecord], Stored] | None = None
+    ) -> Stored:
         """Store the copy of a message that a group gave up on, and return where it is; where it is already, if it is.
+
+        Args:
+            append: stores it in place of the log's own, with what else belongs to this step.
 
         Raises:
             BrokerBusy, LogFull and the other errors of a send; nothing is stored then.
@@ -63,7 +69,7 @@ class DeadLetters:
         known = self._caught_up(topic)
         if origin[0] and origin in known.origins:
             return known.origins[origin]
-        stored = self._log.append(topic, QUEUE_ID, copy)
+        stored = (append or self._log.append)(topic, QUEUE_ID, copy)
         if stored.queue_offset == known.next_offset:
             known.next_offset += 1
             known.add(origin, stored)

@@ -8,8 +8,9 @@ shared memory and which the keeper writes as RocketMQ's delayOffset.json.
                                    ^ committed offset, moved behind each copy
 
 Invariants:
- 1. Nothing is delivered before its due time on the clock that stamps records. If that clock was set back, a message
-    goes out when its delay has passed since we saw it, on a clock that is never set: no message waits for years.
+ 1. Nothing is delivered before its due time on the clock that stamps records: no copy is stamped earlier. If that
+    clock was set back, a message goes out when its delay has passed since we saw it, on a clock that is never set: no
+    message waits for years.
  2. A level's messages are delivered in their order; one that cannot be stored now stops its level only, for a second.
  3. Killed anywhere: what was copied is delivered once, but for the one copy whose offset was not moved yet.
 """
@@ -184,7 +185,7 @@ class DelayService(Part):
         return 0
 
     def _wait_ms(self, level: _Level, offset: int, due_ms: int, now_ms: int) -> int:
-        wait_ms = max(0, due_ms - self._tables.clock_ms)
+        wait_ms = max(0, due_ms - self._tables.stamp_ms)
         seen_ms = level.seen_ms(offset)
         if wait_ms and seen_ms is not None:
             patience_ms = seen_ms + self._delays.delay_ms(level.level) + _SET_BACK_MS - now_ms

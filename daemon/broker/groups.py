@@ -304,6 +304,12 @@ class GroupRegistry:
         held = sorted(self._by_connection.get(connection_id, ()))
         return [name for consumes, name, _ in held if consumes], [name for consumes, name, _ in held if not consumes]
 
+    def member_of(self, connection_id: int) -> Member | None:
+        """Return a member that is registered over a connection, None when there is none."""
+        for consumes, name, client_id in sorted(self._by_connection.get(connection_id, ())):
+            return self._consumers[name].members[client_id] if consumes else self._producers[name][client_id]
+        return None
+
     def consumer_group(self, name: str) -> ConsumerGroup | None:
         """Return a consumer group that has members; the caller reads and changes nothing."""
         return self._consumers.get(name)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from shmq.daemon.broker.log import Log, NewRecord
+from shmq.daemon.broker.log import Entry, Log, NewRecord, Stored
 from shmq.daemon.broker.pop_records import (
     REVIVE_GROUP,
     REVIVE_QUEUES,
@@ -66,13 +66,24 @@ class PopLog:
             BrokerBusy, LogFull and the other errors of a send: nothing is stored.
         """
         topic = ensure_topic(self._tables, self._name, queues=REVIVE_QUEUES)
-        new = [NewRecord(encode_record(record), f"TAGS\x01{record.tag}\x02".encode()) for record in records]
-        written: list[Written] = []
-        for record, stored in zip(records, self._log.append_batch(topic, _OWN_QUEUE, new), strict=True):
-            written.append(Written(Place(_OWN_QUEUE, stored.queue_offset), record))
-            if self._read.get(_OWN_QUEUE) == stored.queue_offset:
-                self._read[_OWN_QUEUE] += 1  # nobody else wrote in between
-        return written
+        new = list(map(_new, records))
+        stored = self._log.append_batch(topic, _OWN_QUEUE, new)
+        return [self._written(record, each) for record, each in zip(records, stored, strict=True)]
+
+    def append_with(self, entry: Entry, record: Record) -> tuple[Stored, Written]:
+        """Store a message and a record about it, both or neither; a power cut may keep the message alone.
+
+        Raises:
+            BrokerBusy, LogFull and the other errors of a send: nothing is stored.
+        """
+        topic = ensure_topic(self._tables, self._name, queues=REVIVE_QUEUES)
+        message, stored = self._log.append_together([entry, Entry(topic, _OWN_QUEUE, _new(record))])
+        return message, self._written(record, stored)
+
+    def _written(self, record: Record, stored: Stored) -> Written:
+        if self._read.get(_OWN_QUEUE) == stored.queue_offset:
+            self._read[_OWN_QUEUE] += 1  # nobody else wrote in between
+        return Written(Place(_OWN_QUEUE, stored.queue_offset), record)
 
     @property
     def has_news(self) -> bool:
@@ -125,3 +136,7 @@ class PopLog:
             slot = self._tables.offset_put(self._tables.group_put(REVIVE_GROUP), topic.queues[queue_id])
             if self._tables.committed(slot) < done:
                 self._tables.set_committed(slot, done)
+
+
+def _new(record: Record) -> NewRecord:
+    return NewRecord(encode_record(record), f"TAGS\x01{record.tag}\x02".encode())

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from shmq.daemon.broker.checkpoints import Checkpoint, Checkpoints
+from shmq.daemon.broker.log import Entry, Stored
 from shmq.daemon.broker.ordered_pops import OrderedPop, OrderedPops
 from shmq.daemon.broker.pop_log import Place, PopLog, Written
 from shmq.daemon.broker.pop_records import (
@@ -124,6 +125,12 @@ class PopState:
             return False
         self.write([ack_record(found.key, settled)], now_ms)
         return True
+
+    def settle_with(self, found: Checkpoint, offset: int, entry: Entry, now_ms: int) -> Stored:
+        """Store the copy of a message and that its checkpoint is settled, both or neither."""
+        stored, written = self._log.append_with(entry, ack_record(found.key, [offset]))
+        self._take(written, now_ms)
+        return stored
 
     def _take(self, written: Written, now_ms: int) -> None:
         place, record = written

@@ -11,8 +11,8 @@ popped them, nor how they are handed out again.
 The copy keeps body, flags, birth and properties, and says where it was popped first (RETRY_TOPIC, ORIGIN_MESSAGE_ID,
 1ST_POP_TIME). RocketMQ 5.3 lets the client drop a message after its last try; here it is kept, as in the other retries.
 
-A copy is stored before its checkpoint is settled, so nothing is lost by a kill in between; the successor looks for
-copies of the checkpoints that were due by their mark POP_COPY, so that nothing is stored twice either.
+A copy and the record that settles its checkpoint are one append: a kill leaves both or neither. After a power cut the
+very last copy may be there alone; the successor looks for copies of what was due by their mark POP_COPY.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shmq.daemon.broker.checkpoints import Checkpoint
 from shmq.daemon.broker.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.group_settings import GroupSettings
-from shmq.daemon.broker.log import Log, NewRecord
+from shmq.daemon.broker.log import Entry, Log, NewRecord, Stored
 from shmq.daemon.broker.pop_state import PopState
 from shmq.daemon.broker.property_text import property_of, with_properties
 from shmq.daemon.broker.send_back import RETRY_TOPIC
@@ -102,9 +102,9 @@ class Revival:
                 if record is None:
                     effects.append(Report(f"{name}, queue {queue_id}: message {offset} is gone, and stays so"))
                     continue
-                queues[self._store(found, record)] = None
+                queues[self._store(found, record, now_ms)] = None
                 size += len(record.body)
-        self._state.settle(found, offsets, now_ms)
+        self._state.settle(found, offsets, now_ms)  # what is gone, or was copied already
         return len(offsets), size
 
     def _record(self, queue: int, offset: int) -> StoredRecord | None:
@@ -116,8 +116,12 @@ class Revival:
             return record if record.queue_offset == offset else None
         return None
 
-    def _store(self, found: Checkpoint, record: StoredRecord) -> int:
-        """Append the copy of one message; return the queue it is in."""
+    def _store(self, found: Checkpoint, record: StoredRecord, now_ms: int) -> int:
+        """Append the copy of one message and that it is settled; return the queue the copy is in."""
+
+        def append(topic: Topic, queue_id: int, copy: NewRecord) -> Stored:
+            return self._state.settle_with(found, record.queue_offset, Entry(topic, queue_id, copy), now_ms)
+
         group, name = found.key.group, found.key.topic
         is_dead = record.reconsume_times >= self._groups.of(group).retryMaxTimes
         if is_dead:
@@ -128,9 +132,9 @@ class Revival:
         queue = topic.queues[0]
         mark = f"{pop_retry_flag(name)} {record.queue_id} {record.queue_offset} {found.key.pop_ms}"
         if is_dead:
-            self._dead_letters.bury(topic, _copy_of(record, found, mark))
+            self._dead_letters.bury(topic, _copy_of(record, found, mark), append=append)
         elif not found.is_inherited or mark not in self._copies_in(topic):
-            self._log.append(topic, 0, _copy_of(record, found, mark))
+            append(topic, 0, _copy_of(record, found, mark))
         return queue
 
     def _copies_in(self, topic: Topic) -> set[str]:

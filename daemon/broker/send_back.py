@@ -5,7 +5,7 @@ failed, nor when a retry is due.
 
     tries of the message (reconsumeTimes)   delayLevel      stored as
     below the group's maximum               0               %RETRY%group, DELAY 3 + tries: through the schedule topic
-    below the group's maximum               n > 0           %RETRY%group, DELAY n
+    below the group's maximum               n > 0           %RETRY%group, DELAY n; with `delayMs` that long exactly
     the maximum, or more                    any             %DLQ%group, queue 0, DELAY 0
     any                                     below 0         %DLQ%group, queue 0, DELAY 0
 
@@ -13,15 +13,16 @@ The copy keeps body, flag, sysFlag, birth and properties; it has one try more, r
 and its first id (ORIGIN_MESSAGE_ID), and nobody waits for the disk for it (WAIT=false). As in RocketMQ 4.9.
 What is stored is counted as SNDBCK_PUT_NUMS[first topic@group].
 
-Our own clients say two things more: `attempt`, when they delivered a message several times before they gave it back,
-so that its tries go on from there; and `reason`, which a dead letter keeps as SHMQ_REASON. Local members of a group may
+Our own clients say three things more: `attempt`, when they delivered a message several times before they gave it back,
+so that its tries go on from there; `delayMs`, when they want it back at a time that is no level, which makes it a timed
+message; and `reason`, which a dead letter keeps as SHMQ_REASON. Local members of a group may
 read different topics; a retry topic belongs to all of them, so while they do, they keep what they would give back.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from shmq.daemon.broker.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.effects import Effect
@@ -31,15 +32,18 @@ from shmq.daemon.broker.groups import GroupRegistry
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.property_text import property_of, with_properties
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
-from shmq.daemon.broker.schedule import route_of
+from shmq.daemon.broker.schedule import Route, route_of
+from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics import Statistics
 from shmq.daemon.broker.stored_record import StoredRecord, stored_record
 from shmq.daemon.broker.tables import Tables, Topic
-from shmq.delay_levels import DELAY, DelayLevels
+from shmq.daemon.broker.timer_route import timed_route
+from shmq.delay_levels import DELAY, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ConsumeError, InvalidName, ShmqError
 from shmq.message import DEAD_LETTER_REASON, check_group, dead_letter_topic, retry_topic
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.message_id import message_id_text
+from shmq.timing import ASKED_BY, DELAY_MS, OUT_MS
 
 RETRY_TOPIC = "RETRY_TOPIC"
 SENT_BACK = "SNDBCK_PUT_NUMS"
@@ -78,6 +82,7 @@ class SendBack(Part):
         registry: GroupRegistry,
         levels: DelayLevels,
         statistics: Statistics,
+        settings: BrokerSettings,
         *,
         arrived: Callable[[Sequence[int], int], Sequence[Effect]],
     ) -> None:
@@ -88,6 +93,7 @@ class SendBack(Part):
         self._dead_letters = DeadLetters(tables, log)
         self._levels = levels
         self._statistics = statistics
+        self._settings = settings
         self._arrived = arrived
         self._random = random.Random()
 
@@ -124,9 +130,8 @@ class SendBack(Part):
         else:
             if call.connection.is_local:
                 self._refuse_different_topics(group)
-            copy = _copy_of(record, delay_level or _FIRST_RETRY_LEVEL + tries, tries)
             queue_id = self._random.randrange(min(settings.retryQueueNums, len(topic.queues)))
-            answer = self._store(call, copy, topic, queue_id)
+            answer = self._store(call, self._route(call, record, delay_level, tries, topic, queue_id))
         if is_new:
             answer.changed_groups = [group]  # its members share the queues of this topic, too
         first_topic = property_of(record.properties, RETRY_TOPIC) or record.topic
@@ -174,7 +179,7 @@ class SendBack(Part):
 
     def _bury(self, call: Call, group: str, record: StoredRecord, tries: int) -> Answer:
         topic = self._topic(dead_letter_topic(group), _DEAD_LETTER_QUEUES, 0)
-        copy = _copy_of(record, 0, tries)
+        copy = _copy_of(record, {DELAY: "0"}, tries)
         if "reason" in call.ext:
             reason = call.ext["reason"].translate(_SEPARATORS)[:_REASON_CHARACTERS_MAX]
             reason = reason or f"not consumed in {tries + 1} attempts"
@@ -185,10 +190,20 @@ class SendBack(Part):
             raise _Refusal(Response.SYSTEM_ERROR, str(error)) from error
         return Answer(effects=self._arrived((topic.queues[0],), call.now_ms))
 
-    def _store(self, call: Call, copy: NewRecord, topic: Topic, queue_id: int) -> Answer:
-        route = route_of(copy, topic.name, queue_id, self._levels)
-        if route.is_delayed:
-            topic = self._topic(route.topic, self._levels.count, 0)
+    def _route(
+        self, call: Call, record: StoredRecord, delay_level: int, tries: int, topic: Topic, queue_id: int
+    ) -> Route:
+        level = delay_level or _FIRST_RETRY_LEVEL + tries
+        delay_ms = number_of(call.ext, "delayMs", least=1, default=0)
+        if not delay_ms or delay_ms == self._levels.delay_ms(self._levels.level_of(level)):
+            return route_of(_copy_of(record, {DELAY: str(level)}, tries), topic.name, queue_id, self._levels)
+        copy = _copy_of(record, {DELAY: None, **dict.fromkeys((*ASKED_BY, OUT_MS)), DELAY_MS: str(delay_ms)}, tries)
+        max_delay_ms = self._settings.timer_max_delay_ms
+        return timed_route(copy, topic.name, queue_id, now_ms=self._tables.clock_ms, max_delay_ms=max_delay_ms)
+
+    def _store(self, call: Call, route: Route) -> Answer:
+        queues = self._levels.count if route.topic == SCHEDULE_TOPIC else 1
+        topic = self._topic(route.topic, queues, 0)
         try:
             self._log.append(topic, route.queue_id, route.record)
         except ShmqError as error:
@@ -196,13 +211,13 @@ class SendBack(Part):
         return Answer(effects=self._arrived((topic.queues[route.queue_id],), call.now_ms))
 
 
-def _copy_of(record: StoredRecord, level: int, tries: int) -> NewRecord:
+def _copy_of(record: StoredRecord, delay: Mapping[str, str | None], tries: int) -> NewRecord:
     properties = record.properties
     message_id = message_id_text(record.store_host, record.log_position)
     changes = {
         RETRY_TOPIC: property_of(properties, RETRY_TOPIC) or record.topic,
         "WAIT": "false",
-        DELAY: str(level),
+        **delay,
         ORIGIN_MESSAGE_ID: property_of(properties, ORIGIN_MESSAGE_ID) or message_id,
     }
     return NewRecord(

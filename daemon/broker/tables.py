@@ -11,7 +11,7 @@ Invariants every implementation keeps:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -71,6 +71,13 @@ class Tables(Protocol):
     @property
     def clock_ms(self) -> int:
         """The time on the clock that stamps records, in milliseconds since the epoch."""
+
+    @property
+    def stamp_ms(self) -> int:
+        """The least an append that begins now is stamped with: what is due by then is not delivered early.
+
+        It is a little behind `clock_ms`, because appends do not look at the clock each time.
+        """
 
     def advance_clock(self, milliseconds: int) -> None:
         """Move that clock ahead, for this process."""
@@ -143,6 +150,9 @@ class Tables(Protocol):
 
     def units(self, queue: int, queue_offset: int, count: int) -> list[Unit]:
         """Return where the records from a queue offset on lie; may be shorter."""
+
+    def tag_codes(self, queue: int, queue_offset: int, count: int) -> Sequence[int]:
+        """Return what `units` says last of each record, without the rest: timers read millions of them."""
 
     def store_ms(self, queue: int, queue_offset: int) -> int:
         """Return when the record at a queue offset was stored; -1 when there is none."""

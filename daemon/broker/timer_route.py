@@ -4,8 +4,8 @@ Owns the properties TIMER_DELAY_SEC, TIMER_DELAY_MS and TIMER_DELIVER_MS on the 
 
     DELAY above 0              the level counts, and the properties are taken away, as in RocketMQ
     TIMER_OUT_MS there         unchanged: it comes out of a delay
-    not later than now         unchanged: delivered at once
-    later                      rmq_sys_wheel_timer, queue 0; TIMER_OUT_MS, REAL_TOPIC, REAL_QID
+    before now                 unchanged: delivered at once
+    now or later               rmq_sys_wheel_timer, queue 0; TIMER_OUT_MS, REAL_TOPIC, REAL_QID
     later than is allowed      refused
 """
 
@@ -57,9 +57,9 @@ def timed_route(record: NewRecord, topic: str, queue_id: int, *, now_ms: int, ma
     cancels = CANCELLED_KEY in properties
     if cancels and not properties[CANCELLED_KEY].startswith(f"{topic}+"):
         raise _illegal(max_delay_ms)  # who may send to one topic may not take back messages of another
-    if deliver_ms <= now_ms and not cancels:
+    if deliver_ms < now_ms and not cancels:  # the millisecond that has begun may not be over for the store's stamp
         return Route(topic, queue_id, record)
-    if deliver_ms <= now_ms or deliver_ms - now_ms > max_delay_ms + 1:
+    if (cancels and deliver_ms <= now_ms) or deliver_ms - now_ms > max_delay_ms + 1:
         raise _illegal(max_delay_ms)
     text = with_properties(
         record.properties, {OUT_MS: str(out_ms(deliver_ms)), REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}

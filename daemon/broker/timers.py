@@ -16,8 +16,9 @@ stored: what is due later is delivered once, what was delivered already within t
 Our start in a stock store knows no progress either, and does the same.
 
 Invariants:
- 1. Nothing is delivered before its due time on the clock that stamps records, which a delay ends at too. Where that
-    clock is set back, timers wait for it; set forward, what it says is due is delivered.
+ 1. Nothing is delivered before its due time on the clock that stamps records, which a delay ends at too: the copy is
+    not stamped before it. Where that clock is set back, timers wait for it; set forward, what it says is due is
+    delivered.
  2. Messages are delivered in the order of due time and queue offset. One that cannot be stored now stops all for a
     second, and is not lost.
  3. Killed anywhere, nothing is lost; see `timer_progress.py` for what may come twice.
@@ -36,7 +37,7 @@ from shmq.daemon.broker.property_text import property_of, with_properties
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.stored_record import StoredRecord, stored_record
-from shmq.daemon.broker.tables import Tables, Unit
+from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.timer_list import timers_body, wanted_count
 from shmq.daemon.broker.timer_progress import TimerProgress
 from shmq.daemon.broker.timer_queue import TimerQueue
@@ -231,26 +232,25 @@ class TimerService(Part):
         clock_ms, add = self._tables.clock_ms, self._timers.add
         least, most = max(clock_ms, self._progress.due), clock_ms + self._young_ms
         is_new = self._next >= self._known_at_start
-        units = self._tables.units(self._queue, self._next, _UNITS_PER_READ)
-        if not units:
+        codes = self._tables.tag_codes(self._queue, self._next, _UNITS_PER_READ)
+        if not codes:
             effects.append(Report(f"the timer queue has no units at {self._next}; they are tried again"))
             return False
-        for offset, unit in enumerate(units, self._next):
-            due = unit.tag_code
+        for offset, code in enumerate(codes, self._next):
             # The plain case: new, and due within the time records are kept for certain.
-            if is_new and least < due < most:
-                add(due, offset)
+            if is_new and least < code < most:
+                add(code, offset)
             else:
-                self._take(offset, unit, clock_ms)
-        self._next += len(units)
+                self._take(offset, code, clock_ms)
+        self._next += len(codes)
         self._note_known()
         self._is_caught_up = self._is_caught_up or self._next >= bounds.offset_max
         return self._next < bounds.offset_max
 
-    def _take(self, offset: int, unit: Unit, clock_ms: int) -> None:
+    def _take(self, offset: int, code: int, clock_ms: int) -> None:
         """Take a unit that needs a closer look."""
-        due = code_time(unit.tag_code)
-        is_cancel = due is not None and unit.tag_code & CANCEL_BIT != 0
+        due = code_time(code)
+        is_cancel = due is not None and code & CANCEL_BIT != 0
         is_known = offset < self._known_at_start
         if is_cancel and is_known and due is not None and due + CANCEL_SLACK_MS < min(clock_ms, self._progress.due):
             return  # what it took back is long over
@@ -298,12 +298,12 @@ class TimerService(Part):
 
     def _deliver(self, queues: dict[int, None], effects: list[Effect]) -> int:
         """Deliver what is due; return in how many ms there is more to do."""
-        clock_ms = self._tables.clock_ms
+        clock_ms, stamp_ms = self._tables.clock_ms, self._tables.stamp_ms
         copies = copied_bytes = 0
         while (first := self._timers.first()) is not None:
             due, offset = first
-            if due > clock_ms:
-                return min(due - clock_ms, _TICK_MS)
+            if due > stamp_ms:
+                return min(due - stamp_ms, _TICK_MS)
             if copies >= _COPIES_PER_RUN or copied_bytes >= _BYTES_PER_RUN:
                 return 1
             record = self._record(offset)

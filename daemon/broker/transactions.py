@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 from shmq.daemon.broker.effects import Effect, Report, Wake
 from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
+from shmq.daemon.broker.given_up import GivenUp
 from shmq.daemon.broker.half import (
     checked_of,
     given_up_of,
@@ -104,6 +105,7 @@ class Transactions(Part):
         self._arrived = arrived
         self._ask = ask
         self.halves = Halves(tables, log)
+        self._given_up = GivenUp(tables, log)
         self._known: dict[int, OpenHalf] = {}
         self._now_at: dict[int, int] = {}  # queue offset of a replaced half -> of the copy in its place
         self._due: list[tuple[int, int]] = []  # heap of (due_ms, offset)
@@ -350,7 +352,7 @@ class Transactions(Part):
         else:
             self.halves.make()
             assert self.halves.half_topic is not None
-            self._log.append(self.halves.half_topic, transaction.QUEUE_ID, resumed_of(record))
+            self._given_up.resume(record, Entry(self.halves.half_topic, transaction.QUEUE_ID, resumed_of(record)))
         return Answer()
 
     # -- the start

@@ -16,7 +16,8 @@ read; (2) clients of living segments go on undisturbed when only broker processe
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, dataclass, replace
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.options import Options
@@ -102,7 +103,7 @@ def _try_warm(previous: Instance, options: Options, files: OpenFiles, log: Event
     files.mark.load()
     tables = LiveTables(files.config.load())
     tables.find_unplaced(store)
-    return Attached(previous, store, files, tables, None)
+    return Attached(replace(previous, settings=_told_settings(options)), store, files, tables, None)
 
 
 def _why_not(store: Store, options: Options) -> str:
@@ -185,4 +186,23 @@ def _cold(options: Options, files: OpenFiles, log: EventLog) -> Attached:
         raise
     numbers = {name: value for name, value in asdict(report).items() if name != "damages"}
     log("recovery.done", **numbers, damages=len(report.damages))
-    return Attached(instance, store, files, tables, report)
+    described = replace(instance, settings=_told_settings(options), recovery=_told_recovery(report))
+    return Attached(described, store, files, tables, report)
+
+
+def _told_settings(options: Options) -> dict[str, int]:
+    """What `shmq health` has to know of our settings when nobody is left to ask."""
+    names = ("disk_warn_percent", "disk_force_percent", "disk_refuse_percent", "lease_ms", "flush_interval_ms")
+    return {name: getattr(options, name) for name in (*names, "retention_hours")}
+
+
+def _told_recovery(report: RecoveryReport) -> dict[str, int]:
+    return {
+        "at_ms": int(time.time() * 1000),
+        "took_ms": int(report.seconds * 1000),
+        "clean": int(report.clean),
+        "records": report.records,
+        "queues": report.queues,
+        "zeroed_bytes": report.zeroed_bytes,
+        "damages": len(report.damages),
+    }

@@ -363,9 +363,9 @@ class Consumer:
         """Let the broker bury a message; True when it settles it, too, once that is done."""
         return self._connection._live().bury(self._spec, message, reason, failed=self._returns.keep)
 
-    def _hand_back(self, message: Message, after: float | None) -> bool:
+    def _hand_back(self, message: Message, after: float | None, failed: Callable[[Message], None]) -> bool:
         """Let the broker deliver a message again, where that is its work."""
-        return self._connection._live().hand_back(self._spec, message, after, failed=self._returns.keep)
+        return self._connection._live().hand_back(self._spec, message, after, failed=failed)
 
 
 def _cut_off(owner: _Owner | None, reader: MessageReader | None) -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,10 +32,15 @@ from shmq.timing import DELAY_MS, DELIVER_MS, OUT_MS, TIMER_TOPIC, UNIQUE_KEY, R
 
 if TYPE_CHECKING:
     from shmq.client.session import Session
-    from shmq.shm.core import Producer, Receipt
+    from shmq.shm.core import Receipt
+
+    PlainSend = Callable[..., Receipt | None]
 
 _PERM_WRITE: Final = 2
 _EPOCH_MOST: Final = 1e11  # the year 5138: what is more counts milliseconds
+_KEY_IS: Final = f"{UNIQUE_KEY}\x01"
+_DUE_IS: Final = f"\x02{DELIVER_MS}\x01"
+_OUT_IS: Final = f"\x02{OUT_MS}\x01"
 _ROUNDING_MS: Final = 0.0005  # what a float of seconds may be off
 
 
@@ -109,13 +114,16 @@ def check_one(found: Mapping[str, str]) -> None:
         raise UsageError("a message has one delay", hint="delay_level=, delay= or deliver_at=")
 
 
+_handle: Final[Callable[..., RecallHandle]] = tuple.__new__  # half the time of the call with names
+
+
 # ---- storing, over shared memory -------------------------------------------------------------------------------------
 
 
 class DelayedSend:
     """Stores the delayed messages of one session; any thread may use it."""
 
-    __slots__ = ("_broker", "_ids", "_levels", "_max_delay_ms", "_queues", "_session", "_turn", "_version")
+    __slots__ = ("_broker", "_ids", "_levels", "_max_delay_ms", "_places", "_session", "_turn", "_version")
 
     def __init__(self, session: Session) -> None:
         attachment = session.control.attachment
@@ -126,74 +134,80 @@ class DelayedSend:
         self._ids = UniqueIds("127.0.0.1")
         self._turn = itertools.count()
         self._version = -1  # of the tables that is known here:
-        self._queues: dict[str, int] = {}  # topic -> write queues; of those where messages wait, 0
+        self._places: dict[str, tuple[str, ...]] = {}  # topic -> text for each write queue; where messages wait, ()
 
     def send(
-        self, producer: Producer, topic: str, body: Any, found: Mapping[str, str], arguments: dict[str, Any]
-    ) -> Receipt:
-        """Store one message where it waits, and return a receipt of the topic it is for.
+        self, send: PlainSend, topic: str, body: Any, found: Mapping[str, str], arguments: dict[str, Any]
+    ) -> Receipt | None:
+        """Store one message where it waits, and return a receipt of the topic it is for; None if `send` gives none.
 
         Raises:
             UsageError: a queue the topic does not have, a property that is not the application's, a time that is
                 farther away than the broker allows.
         """
         if DELAY in found:
-            return self._send_by_level(producer, topic, body, found, arguments)
+            return self._send_by_level(send, topic, body, found, arguments)
         now_ms = time.time_ns() // 1_000_000
         if DELAY_MS in found:
             deliver_ms = now_ms + 1 + int(found[DELAY_MS])  # the millisecond that has begun does not count
         else:
             deliver_ms = int(found[DELIVER_MS])
-            if deliver_ms <= now_ms:
-                return producer.send(topic, body, **arguments)
+            if deliver_ms < now_ms:  # the store's stamp may be from before the millisecond that has begun
+                return send(topic, body, **arguments)
         if deliver_ms - now_ms > self._max_delay_ms + 1:
             raise UsageError(
                 f"the message would wait {(deliver_ms - now_ms) / 1000:.0f} s, the broker allows "
                 f"{self._max_delay_ms // 1000} s",
                 hint="shmq serve --timer-max-delay SECONDS",
             )
-        queue_id = self._queue_id(topic, arguments)
+        queue_id, place = self._place(topic, arguments)
         unique_key = self._ids.next(now_ms)
-        text = (
-            f"{UNIQUE_KEY}\x01{unique_key}\x02{DELIVER_MS}\x01{deliver_ms}\x02{OUT_MS}\x01{out_ms(deliver_ms)}\x02"
-            f"{REAL_TOPIC}\x01{topic}\x02{REAL_QUEUE_ID}\x01{queue_id}\x02"
-            f"{_own_text(arguments) if 'properties' in arguments else ''}"
+        text = f"{_KEY_IS}{unique_key}{_DUE_IS}{deliver_ms}{_OUT_IS}{out_ms(deliver_ms)}{place}"
+        if TIMER_TOPIC not in self._places:
+            self._ensure(TIMER_TOPIC)
+        if arguments:
+            text += _own_text(arguments)
+            stored = send(TIMER_TOPIC, body, properties=text.encode(), queue_id=0, tag_code=deliver_ms, **arguments)
+        else:
+            stored = send(TIMER_TOPIC, body, properties=text.encode(), queue_id=0, tag_code=deliver_ms)
+        if stored is None:
+            return None
+        return receipt_moved(
+            stored, topic, queue_id, _handle(RecallHandle, (topic, self._broker, deliver_ms, unique_key))
         )
-        self._ensure(TIMER_TOPIC)
-        stored = producer.send(
-            TIMER_TOPIC, body, properties=text.encode(), queue_id=0, tag_code=deliver_ms, **arguments
-        )
-        return receipt_moved(stored, topic, queue_id, RecallHandle(topic, self._broker, deliver_ms, unique_key))
 
     def _send_by_level(
-        self, producer: Producer, topic: str, body: Any, found: Mapping[str, str], arguments: dict[str, Any]
-    ) -> Receipt:
-        queue_id = self._queue_id(topic, arguments)
+        self, send: PlainSend, topic: str, body: Any, found: Mapping[str, str], arguments: dict[str, Any]
+    ) -> Receipt | None:
+        queue_id, place = self._place(topic, arguments)
         level = self._levels.level_of(int(found[DELAY]))
-        text = (
-            f"{DELAY}\x01{level}\x02{REAL_TOPIC}\x01{topic}\x02{REAL_QUEUE_ID}\x01{queue_id}\x02{_own_text(arguments)}"
-        )
+        text = f"{DELAY}\x01{level}{place}{_own_text(arguments)}"
         self._ensure(SCHEDULE_TOPIC)
         code = UNIT_DELAY_BASE + self._levels.delay_ms(level)
-        stored = producer.send(
-            SCHEDULE_TOPIC, body, properties=text.encode(), queue_id=level - 1, tag_code=code, **arguments
-        )
-        return receipt_moved(stored, topic, queue_id, None)
+        stored = send(SCHEDULE_TOPIC, body, properties=text.encode(), queue_id=level - 1, tag_code=code, **arguments)
+        return None if stored is None else receipt_moved(stored, topic, queue_id, None)
 
     def _ensure(self, topic: str) -> None:
-        """A broker that never had a delayed message may not have the topic yet; how many queues it has, it knows."""
-        if topic not in self._queues:
+        """Have a topic where messages wait.
+
+        A broker that never had a delayed message may not have it yet; how many queues it has, it knows.
+        """
+        if topic not in self._places:
             if self._session.store.topic_find(topic) < 0:
                 self._session.put_topic(topic, queues=1, only_if_missing=True)
-            self._queues[topic] = 0
+            self._places[topic] = ()
 
-    def _queue_id(self, topic: str, arguments: dict[str, Any]) -> int:
-        """Return the queue the message is for, chosen as the core chooses."""
+    def _place(self, topic: str, arguments: dict[str, Any]) -> tuple[int, str]:
+        """Return the queue the message is for, chosen as the core chooses, and the text that says so."""
         version = self._session.store.table_version
         if version != self._version:
-            self._queues.clear()
+            self._places.clear()
             self._version = version
-        queues = self._queues.get(topic) or self._write_queues(topic)
+        places = self._places.get(topic) or self._find_places(topic)
+        queue_id = self._queue_id(topic, len(places), arguments) if arguments else next(self._turn) % len(places)
+        return queue_id, places[queue_id]
+
+    def _queue_id(self, topic: str, queues: int, arguments: dict[str, Any]) -> int:
         queue_id = arguments.pop("queue_id", None)
         if queue_id is not None:
             if type(queue_id) is not int or not 0 <= queue_id < queues:
@@ -206,13 +220,16 @@ class DelayedSend:
             return (tag_hash(message_group) & 0x7FFFFFFF) % queues
         return next(self._turn) % queues
 
-    def _write_queues(self, topic: str) -> int:
+    def _find_places(self, topic: str) -> tuple[str, ...]:
         entry = self._session.store.topic(self._session.resolve(topic))
         queues: int = entry["write_queues"] if entry["perm"] & _PERM_WRITE else 0
         if not queues:
             raise UsageError(f"topic '{topic}' takes no messages: permission {entry['perm']}")
-        self._queues[topic] = queues
-        return queues
+        places = tuple(
+            f"\x02{REAL_TOPIC}\x01{topic}\x02{REAL_QUEUE_ID}\x01{queue_id}\x02" for queue_id in range(queues)
+        )
+        self._places[topic] = places
+        return places
 
 
 def _own_text(arguments: dict[str, Any]) -> str:

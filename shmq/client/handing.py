@@ -6,6 +6,7 @@ for members over TCP.
 
     after (seconds)   1  5  10  30  60  120 ... 7200     the next level that is not shorter; longer ones take the last
     level             1  2   3   4   5    6 ...   18     0: the broker takes 3 + reconsume times, -1: dead letter
+    delayMs           the time itself, which our brokers keep to; RocketMQ's know levels only
 
 Rules:
     (1) the original is settled only after the broker has confirmed the copy: nothing is lost, and the broker makes sure
@@ -18,6 +19,7 @@ Rules:
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -66,8 +68,16 @@ def reads_retries(spec: ConsumerSpec, specs: Iterable[ConsumerSpec]) -> bool:
     return first.topic == spec.topic
 
 
+def retry_ext(spec: ConsumerSpec, message: Message, after: float | None) -> dict[str, str]:
+    """Return the fields of CONSUMER_SEND_MSG_BACK for a message that is to come again in `after` seconds."""
+    ext = send_back_ext(spec, message, delay_level(after), "")
+    if after is not None:
+        ext["delayMs"] = str(math.ceil(after * 1000))
+    return ext
+
+
 def send_back_ext(spec: ConsumerSpec, message: Message, level: int, reason: str) -> dict[str, str]:
-    """Return the fields of CONSUMER_SEND_MSG_BACK; a broker of RocketMQ passes over `attempt` and `reason`."""
+    """Return the fields of CONSUMER_SEND_MSG_BACK; RocketMQ passes over `attempt`, `reason` and `delayMs`."""
     ext = {
         "offset": str(message.log_position),
         "group": spec.group or "",
@@ -88,7 +98,7 @@ def hand_back(session: Session, spec: ConsumerSpec, message: Message, after: flo
     if is_members_own(spec, after):
         return False
     try:
-        _send_back(session, spec, message, delay_level(after), "")
+        session.control.request(Request.CONSUMER_SEND_MSG_BACK, retry_ext(spec, message, after))
     except ShmqError:
         return False  # the broker is away, or does not take it
     message.ack()
@@ -103,11 +113,7 @@ def bury(session: Session, spec: ConsumerSpec, message: Message, reason: str) ->
     """
     if spec.group is None:
         raise ConsumeError(f"a consumer without a group has no dead-letter topic: {reason}")
-    _send_back(session, spec, message, DEAD_LETTER, reason)
-
-
-def _send_back(session: Session, spec: ConsumerSpec, message: Message, level: int, reason: str) -> None:
-    session.control.request(Request.CONSUMER_SEND_MSG_BACK, send_back_ext(spec, message, level, reason))
+    session.control.request(Request.CONSUMER_SEND_MSG_BACK, send_back_ext(spec, message, DEAD_LETTER, reason))
 
 
 def retry_share(

@@ -39,7 +39,7 @@ class Returns:
         attempts_max: int,
         deliver: Callable[[Message], None],
         bury: Callable[[Message, str], bool],
-        hand_back: Callable[[Message, float | None], bool],
+        hand_back: Callable[[Message, float | None, Callable[[Message], None]], bool],
     ) -> None:
         self._coordinator = coordinator
         self._attempts_max = attempts_max
@@ -58,7 +58,8 @@ class Returns:
             UsageError: `after` is negative.
         """
         due = self._due(options.retry_delay(message.attempt) if after is None else after)
-        if self._hand_back(message, after):
+        refused_due = 0.0 if after is None else due
+        if self._hand_back(message, after, lambda refused: self.keep(refused, refused_due)):
             return True
         if message.attempt >= self._attempts_max:
             return self.reject(message, f"not consumed in {message.attempt} attempts")
@@ -67,10 +68,10 @@ class Returns:
         self._schedule()
         return True
 
-    def keep(self, message: Message) -> None:
-        """Deliver a message again that the broker did not take back after all."""
+    def keep(self, message: Message, due: float = 0.0) -> None:
+        """Deliver a message again that the broker did not take back after all: when it is due, and not at once."""
         with self._lock:
-            self._redelivery.give_back(message, self._due(options.HAND_BACK_RETRY))
+            self._redelivery.give_back(message, max(due, self._due(options.HAND_BACK_RETRY)))
         self._schedule()
 
     def hold(self, message: Message) -> None:

@@ -37,7 +37,7 @@ class SpecialArguments(TypedDict, total=False):
     deliver_at: datetime | str | float | None
 
 
-Meaning = Callable[[Any], Mapping[str, str]]
+Meaning = Callable[[Any], dict[str, str]]
 
 MEANINGS: Final[dict[str, Meaning]] = {**delayed.MEANINGS}
 _OWN: Final = frozenset(
@@ -52,6 +52,11 @@ def take_special(arguments: dict[str, Any]) -> dict[str, str]:
         TypeError: a keyword that no send has.
         UsageError: a value that means nothing, or two keywords that contradict each other.
     """
+    if len(arguments) == 1:  # nearly always
+        name, value = arguments.popitem()
+        if name in MEANINGS:
+            return MEANINGS[name](value) if value is not None else {}
+        arguments[name] = value
     found: dict[str, str] = {}
     for name in [name for name in arguments if name not in _OWN]:
         meaning = MEANINGS.get(name)
@@ -68,26 +73,25 @@ def take_special(arguments: dict[str, Any]) -> dict[str, str]:
 class SpecialSend:
     """Takes the special sends of one local producer."""
 
-    __slots__ = ("_delayed", "_producer")
+    __slots__ = ("_delayed", "_send", "_send_oneway")
 
     def __init__(self, session: Session) -> None:
         self._delayed = delayed.DelayedSend(session)
-        self._producer: Producer | None = None
 
     def bind(self, producer: Producer) -> Producer:
         """Say whose sends these are; return it."""
-        self._producer = producer
+        self._send, self._send_oneway = producer.send, producer.send_oneway
         return producer
 
-    def __call__(self, topic: str, body: Any, arguments: dict[str, Any]) -> Receipt:
-        """Store one message and return where."""
-        assert self._producer is not None
+    def __call__(self, topic: str, body: Any, arguments: dict[str, Any], is_oneway: bool) -> Receipt | None:
+        """Store one message and return where; a one-way message returns nothing and does not wait for the disk."""
+        send = self._send_oneway if is_oneway else self._send
         found = take_special(arguments)
         if delayed.is_delayed(found):
-            return self._delayed.send(self._producer, topic, body, found, arguments)
+            return self._delayed.send(send, topic, body, found, arguments)
         if found:
             arguments["properties"] = property_text(found, arguments.get("properties"))
-        return self._producer.send(topic, body, **arguments)
+        return send(topic, body, **arguments)
 
 
 def property_text(reserved: Mapping[str, str], properties: Mapping[str, str] | None) -> bytes:

@@ -6,7 +6,8 @@ It does not open anything. The text comes from a file or a socket, so every fiel
      "segments": ["/shmq.default.00c0….control", "….units", "….readers"]      or three SysV ids,
      "segment_bytes": [control, units, readers], "presence_key": 12648430, "store_path": "/var/lib/shmq/default",
      "uid": 0, "mode": 432, "boot_id": "…", "pid_namespace": 4026531836,
-     "processes": {"supervisor": [4711, 883201], "keeper": [4712, 883207], "bridge": [4713, 883260]}}
+     "processes": {"supervisor": [4711, 883201], "keeper": [4712, 883207], "bridge": [4713, 883260]},
+     "settings": {"disk_warn_percent": 75, …}, "recovery": {"at_ms": …, "records": 1204113, …}}      whole numbers
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Instance:
     version: str = __version__
     abi: int = ABI
     processes: Mapping[str, ProcessMark] = field(default_factory=dict)
+    settings: Mapping[str, int] = field(default_factory=dict)  # of the broker, for whoever judges it from outside
+    recovery: Mapping[str, int] = field(default_factory=dict)  # what filled the segments: when, what was found
 
     @property
     def semaphore_prefix(self) -> str:
@@ -73,6 +76,8 @@ class Instance:
             "boot_id": self.boot_id,
             "pid_namespace": self.pid_namespace,
             "processes": {name: [mark.pid, mark.start] for name, mark in self.processes.items()},
+            "settings": dict(self.settings),
+            "recovery": dict(self.recovery),
         }
 
     def to_json(self) -> str:
@@ -156,7 +161,13 @@ def _checked(data: dict[str, Any]) -> Instance:
         version=_text(data["version"], "version"),
         abi=_natural(data["abi"], "abi"),
         processes=processes,
+        settings=_numbers(data.get("settings", {})),
+        recovery=_numbers(data.get("recovery", {})),
     )
+
+
+def _numbers(table: Any) -> dict[str, int]:
+    return {str(name): _natural(value, str(name)) for name, value in dict(table).items()}
 
 
 def segment_names(broker_name: str, generation: int) -> tuple[str, ...]:

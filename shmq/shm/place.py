@@ -73,6 +73,11 @@ class Place:
         """Where its exporter listens, if it has one."""
         return self.runtime_dir / "metrics.json"
 
+    @property
+    def roster_path(self) -> Path:
+        """Who is connected to the broker, and who belongs to which group."""
+        return self.runtime_dir / "roster.json"
+
 
 def check_broker_name(name: str) -> str:
     """Return `name` when it may name a broker.

@@ -2,16 +2,20 @@
 
 import contextlib
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from shmq.daemon.bridge.store_log import APPEND_TIMEOUT, STUCK_TIMEOUT, StoreLog
+from shmq.daemon.bridge.store_tables import StoreTables
 from shmq.daemon.broker.log import Log, NewRecord, Pulled, Stored
 from shmq.daemon.broker.tables import Topic
 from shmq.errors import BrokerBusy, MessageTooLarge, SegmentFull, TopicNotFound, UsageError
+from shmq.shm.access import Access
 from shmq.shm.core import Store, record_decode, record_verify, tag_hash
+from shmq.shm.instance import Instance
 from shmq.shm.segment import create_segments, unlink_segments
 from tests.bridge.live_bridge import SIZES
 
@@ -20,14 +24,19 @@ IPV6 = bytes(range(16)) + struct.pack(">I", 40_000)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def segments(tmp_path: Path) -> Iterator[tuple[Instance, Store]]:
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "commitlog" / f"{0:020d}").write_bytes(bytes(SIZES.file_bytes))
     instance, store = create_segments("test", store_path=tmp_path, sizes=SIZES)
     store.set_allocated_end(SIZES.file_bytes)
-    yield store
+    yield instance, store
     store.close()
     unlink_segments(instance)
+
+
+@pytest.fixture
+def store(segments: tuple[Instance, Store]) -> Store:
+    return segments[1]
 
 
 @pytest.fixture
@@ -75,6 +84,20 @@ def test_a_record_is_stored_with_every_field(log: StoreLog, topic: Topic) -> Non
     )
     assert b"__CRC32#" not in data, "RocketMQ's clients would take it for a property of the sender's"
     assert contract.record_at(stored.log_position + 1) is None
+
+
+def test_no_append_is_stamped_before_the_least_stamp_that_was_told(
+    segments: tuple[Instance, Store], log: StoreLog, topic: Topic
+) -> None:
+    tables = StoreTables(segments[1], segments[0], Access(-1))
+    for _ in range(50):
+        while time.time_ns() % 1_000_000 < 900_000:
+            pass
+        log.append(topic, 0, NewRecord(b"the clock is looked at now, and not for a while", b""))
+        while time.time_ns() % 1_000_000 >= 900_000:
+            pass
+        least = tables.stamp_ms
+        assert log.append(topic, 0, NewRecord(b"in the next millisecond", b"")).store_ms >= least
 
 
 def test_the_durable_end_passes_a_record_when_it_is_on_disk(log: StoreLog, topic: Topic, store: Store) -> None:

@@ -37,6 +37,7 @@ class MemoryTables:
         self.queue_count = 0
         self.freed: list[int] = []
         self.clock = 1_700_000_000_000
+        self.stamp_age_ms = 0  # how old the clock of an append may be
         self._groups = itertools.count()
         self._version = 0
 
@@ -134,6 +135,10 @@ class MemoryTables:
     def clock_ms(self) -> int:
         return self.clock
 
+    @property
+    def stamp_ms(self) -> int:
+        return self.clock - self.stamp_age_ms
+
     def advance_clock(self, milliseconds: int) -> None:
         self.clock += milliseconds
 
@@ -141,6 +146,9 @@ class MemoryTables:
         bounds = self.queue_bounds(queue)
         first, end = max(queue_offset, bounds.offset_min), min(queue_offset + count, bounds.offset_max)
         return [Unit(1000 * offset, 100, 65) for offset in range(first, end)]
+
+    def tag_codes(self, queue: int, queue_offset: int, count: int) -> list[int]:
+        return [unit.tag_code for unit in self.units(queue, queue_offset, count)]
 
     def store_ms(self, queue: int, queue_offset: int) -> int:
         times = self.times.get(queue, ())

@@ -13,7 +13,7 @@ STORE_HOST = bytes((10, 0, 0, 1, 0, 0, 0x2A, 0x9F))
 
 
 class RecordLog(MemoryLog):
-    """As its base; records are stored at `tables.clock`. `hidden` are log positions that are not visible."""
+    """As its base; records get the oldest stamp that may be. `hidden` are log positions that are not visible."""
 
     def append(self, topic: Topic, queue_id: int, record: NewRecord) -> Stored:
         if self.error is not None:
@@ -30,7 +30,7 @@ class RecordLog(MemoryLog):
             flag=record.flag,
             sys_flag=record.sys_flag,
             born_ms=record.born_ms,
-            store_ms=self.tables.clock,
+            store_ms=self.tables.stamp_ms,
             reconsume_times=record.reconsume_times,
             prepared_position=record.prepared_position,
             born_host=record.born_host,
@@ -40,7 +40,7 @@ class RecordLog(MemoryLog):
         held.append((data, record, tag_hash(tag) if tag else 0))
         position, self.end = self.end, self.end + len(data)
         self.tables.bounds[queue] = QueueBounds(self.tables.queue_bounds(queue).offset_min, len(held))
-        return Stored(len(held) - 1, position, self.tables.clock, self.end)
+        return Stored(len(held) - 1, position, self.tables.stamp_ms, self.end)
 
     def record_at(self, log_position: int) -> bytes | None:
         for held in self.records.values():

@@ -77,6 +77,10 @@ class Delaying:
     def delivered(self, queue_id: int = 1) -> list[bytes]:
         return self.log.bodies(self.topic("orders"), queue_id)
 
+    def stamps(self, queue_id: int = 1) -> list[int]:
+        held = self.log.records.get(self.topic("orders").queues[queue_id], [])
+        return [int.from_bytes(data[56:64], "big") for data, _, _ in held]
+
 
 @pytest.fixture
 def delaying(tables: Any) -> Delaying:
@@ -91,6 +95,21 @@ def test_a_message_is_delivered_at_its_due_time_and_not_before(delaying: Delayin
     delaying.send(b"x", level)
     due = begin + 137 + LEVELS.delay_ms(level)
     assert delaying.run(due + 3000) == {due: [b"x"]}
+
+
+@pytest.mark.parametrize("age_ms", [0, 1, 5])
+@pytest.mark.parametrize("level", [1, 3])
+def test_no_copy_is_stamped_before_it_is_due_however_old_the_clock_of_an_append_is(
+    delaying: Delaying, level: int, age_ms: int
+) -> None:
+    delaying.tables.stamp_age_ms = age_ms
+    due = []
+    for number in range(50):
+        delaying.at(delaying.now_ms + 3)
+        due.append(delaying.tables.stamp_ms + LEVELS.delay_ms(level))
+        delaying.send(b"%d" % number, level)
+    delaying.run(delaying.now_ms + 15_000)
+    assert delaying.stamps() == due
 
 
 def test_what_is_delivered_is_the_message_as_it_was_sent(delaying: Delaying) -> None:

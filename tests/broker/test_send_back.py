@@ -13,8 +13,9 @@ from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.errors import SegmentFull
 from shmq.message import parse_properties
-from shmq.protocol.codes import Request
+from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
+from shmq.timing import TIMER_TOPIC
 from tests.broker.record_log import RecordLog
 
 HOST = bytes((10, 9, 8, 7, 0, 0, 0, 5))
@@ -95,6 +96,36 @@ def test_each_try_waits_longer_unless_the_consumer_says_how_long(
     assert consumer.send_back(consumer.receive(reconsume_times=tries), level).code == 0
     (copy,) = consumer.stored("SCHEDULE_TOPIC_XXXX", queue_id)
     assert copy.reconsume_times == tries + 1
+
+
+@pytest.mark.parametrize("delay_ms", [1_700, 9_999, 10_001, 7_200_001])
+def test_a_message_comes_again_when_its_consumer_says_though_no_level_is_that_long(
+    consumer: Consumer, delay_ms: int
+) -> None:
+    position = consumer.receive(b"KEYS\x01k\x02DELAY\x012\x02TIMER_DELIVER_MS\x015\x02TIMER_OUT_MS\x014\x02")
+    assert consumer.send_back(position, 3, delayMs=str(delay_ms)).code == 0
+    (copy,) = consumer.stored(TIMER_TOPIC, 0)
+    properties = parse_properties(copy.properties.decode())
+    assert copy.tag_code == consumer.tables.clock + delay_ms + 1, "the millisecond that has begun does not count"
+    assert (properties["REAL_TOPIC"], properties["KEYS"], copy.reconsume_times) == ("%RETRY%g", "k", 1)
+    assert {"DELAY", "TIMER_DELIVER_MS"}.isdisjoint(properties), "what it was delayed by before is over"
+    consumer.tables.clock += delay_ms
+    consumer.broker.tick(1)
+    assert consumer.stored("%RETRY%g", 0) == []
+    consumer.tables.clock += 1
+    consumer.broker.tick(2000)
+    assert [record.reconsume_times for record in consumer.stored("%RETRY%g", 0)] == [1]
+
+
+def test_a_time_that_is_a_level_is_that_level(consumer: Consumer) -> None:
+    assert consumer.send_back(consumer.receive(), 3, delayMs="10000").code == 0
+    assert len(consumer.stored("SCHEDULE_TOPIC_XXXX", 2)) == 1
+
+
+def test_a_time_farther_away_than_the_broker_allows_is_refused_and_stores_nothing(consumer: Consumer) -> None:
+    reply = consumer.send_back(consumer.receive(), 18, delayMs=str(4 * 86_400_000))
+    assert reply.code == Response.MESSAGE_ILLEGAL
+    assert consumer.stored(TIMER_TOPIC, 0) == consumer.stored("SCHEDULE_TOPIC_XXXX", 17) == []
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,17 @@ def test_a_message_is_delivered_at_its_due_time_and_not_before(timing: Timing, d
     assert due <= when <= due + 10  # 10 ms pass between two looks at what others store
 
 
+@pytest.mark.parametrize("age_ms", [0, 1, 5])
+def test_no_copy_is_stamped_before_it_is_due_however_old_the_clock_of_an_append_is(timing: Timing, age_ms: int) -> None:
+    timing.tables.stamp_age_ms = age_ms
+    due = {b"%d" % number: timing.clock() + 100 + 7 * number for number in range(50)}
+    for body, deliver_ms in due.items():
+        timing.send(body, deliver_ms)
+    timing.run(timing.now_ms + 2000)
+    stamps = {record.body: stamp for stamp, record in timing.records(timing.topic("orders").queues[1])}
+    assert stamps == due
+
+
 def test_messages_leave_in_the_order_of_their_times_whatever_order_they_came_in(timing: Timing) -> None:
     begin = timing.clock()
     times = [begin + 1 + step for step in random.Random(1).sample(range(3 * HOUR), 700)]
@@ -554,10 +565,11 @@ def test_what_is_asked_for_becomes_the_units_time(text: str, expected_ms: int) -
         "TIMER_DELIVER_MS\x011699999999999\x02",
         "TIMER_DELIVER_MS\x010\x02",
         "TIMER_DELAY_MS\x01-5\x02",
+        "TIMER_DELAY_MS\x010\x02",
         "TIMER_OUT_MS\x011\x02TIMER_DELAY_MS\x0150\x02",
     ],
 )
-def test_what_is_not_later_than_now_does_not_wait(text: str) -> None:
+def test_what_is_due_before_now_does_not_wait(text: str) -> None:
     record = NewRecord(b"x", text.encode())
     route = timed_route(record, "orders", 2, now_ms=1_700_000_000_000, max_delay_ms=DAY)
     assert (route.topic, route.queue_id, route.record) == ("orders", 2, record)

@@ -373,6 +373,27 @@ def test_one_given_up_can_be_asked_about_again(world: World) -> None:
     assert world.real == [b"42 apples"]
 
 
+@pytest.mark.parametrize("steps", ["twice", "twice after a restart", "again after its commit"])
+def test_one_given_up_is_resumed_once_however_often_that_is_asked_for(world: World, steps: str) -> None:
+    world.settings.member_expiry_ms = 1 << 40
+    world.member(1)
+    world.prepare()
+    world.pass_time(60 * 60_000)
+    (given_up,) = world.records(transaction.GIVEN_UP_TOPIC)
+    message_id = {"msgId": f"7F00000100002A9F{given_up.log_position:016X}"}
+    assert world.ask(Request.RESUME_CHECK_HALF_MESSAGE, message_id).code == Response.SUCCESS
+    if "commit" in steps:
+        (asked,) = world.checks(8_000)
+        assert asked_of(world, asked).end(transaction.COMMIT).code == Response.SUCCESS
+    if "restart" in steps:
+        world.start()
+        world.member(1)
+    assert world.ask(Request.RESUME_CHECK_HALF_MESSAGE, message_id).code == Response.SUCCESS
+    for asked in world.checks(8_000):
+        asked_of(world, asked).end(transaction.COMMIT)
+    assert world.real == [b"42 apples"], "exactly one visible copy"
+
+
 def test_resuming_an_open_one_begins_its_checks_anew(world: World) -> None:
     world.settings.member_expiry_ms = 1 << 40
     world.member(1)

@@ -156,8 +156,8 @@ def test_a_broker_without_the_schedule_topic_makes_it_for_a_local_producer() -> 
 def test_only_a_keyword_that_is_not_the_cores_calls_the_special_callable() -> None:
     calls: list[Any] = []
 
-    def special(topic: str, body: Any, arguments: dict[str, Any]) -> str:
-        calls.append((topic, body, arguments))
+    def special(topic: str, body: Any, arguments: dict[str, Any], is_oneway: bool) -> str:
+        calls.append((topic, body, arguments, is_oneway))
         return "taken"
 
     with LiveStore() as live:
@@ -169,14 +169,14 @@ def test_only_a_keyword_that_is_not_the_cores_calls_the_special_callable() -> No
         assert producer.send(body=b"y", later=8, topic="other") == "taken"  # type: ignore[comparison-overlap]
         assert producer.send_oneway("orders", b"x", later=9) is None  # type: ignore[func-returns-value]
         assert calls == [
-            ("orders", b"x", {"tag": "t", "later": 7}),
-            ("other", b"y", {"later": 8}),
-            ("orders", b"x", {"later": 9}),
+            ("orders", b"x", {"tag": "t", "later": 7}, False),
+            ("other", b"y", {"later": 8}, False),
+            ("orders", b"x", {"later": 9}, True),
         ]
 
 
 def test_the_hook_keeps_the_words_of_python_for_wrong_calls() -> None:
-    def special(topic: str, body: Any, arguments: dict[str, Any]) -> None:
+    def special(topic: str, body: Any, arguments: dict[str, Any], is_oneway: bool) -> None:
         raise LookupError(topic)
 
     with LiveStore() as live:

@@ -40,6 +40,12 @@ def waiting(broker: Broker) -> list[shmq.Message]:
         return observer.browse("SCHEDULE_TOPIC_XXXX")
 
 
+def timed(broker: Broker) -> list[shmq.Message]:
+    """What waits for a time of its own."""
+    with broker.connect() as observer:
+        return observer.browse("rmq_sys_wheel_timer")
+
+
 def letters(broker: Broker, group: str) -> list[shmq.Message]:
     with broker.connect() as observer:
         return [letter.message for letter in observer.admin.dlq(group)]
@@ -139,6 +145,23 @@ def test_a_retry_outlives_the_member_and_the_broker(
         again = take(subscription, eventually)
         assert (again.body, again.attempt) == (b"x", 2)
         again.ack()
+
+
+def test_nack_comes_again_when_it_was_asked_to_though_no_level_is_that_long(
+    broker: Broker, mq: shmq.Connection, eventually: Eventually
+) -> None:
+    mq.send("orders", b"x")
+    with mq.subscribe("orders", group="billing") as subscription:
+        take(subscription, eventually).nack(after=700)  # levels: 600 s and 1200 s
+        eventually(lambda: timed(broker))
+        broker.advance(690)
+        assert subscription.receive(1, 0.05) == [], "it is early"
+        broker.advance(10)
+        again = take(subscription, eventually)
+        assert (again.topic, again.body, again.attempt) == ("orders", b"x", 2)
+        again.ack()
+        eventually(lambda: subscription.lag() == 0)
+    assert waiting(broker) == []
 
 
 def test_what_waits_for_its_retry_blocks_neither_offset_nor_messages(

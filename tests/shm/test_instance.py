@@ -67,7 +67,7 @@ def test_a_field_that_cannot_be_right_is_refused(field: str, value: object) -> N
         Instance.from_json(json.dumps(data))
 
 
-@pytest.mark.parametrize("field", sorted(INSTANCE.to_object().keys() - {"processes"}))
+@pytest.mark.parametrize("field", sorted(INSTANCE.to_object().keys() - {"processes", "settings", "recovery"}))
 def test_a_missing_field_is_refused(field: str) -> None:
     data = INSTANCE.to_object()
     del data[field]
@@ -79,3 +79,12 @@ def test_a_missing_field_is_refused(field: str) -> None:
 def test_text_that_is_no_instance_is_refused(text: str) -> None:
     with pytest.raises(SegmentError):
         Instance.from_json(text)
+
+
+def test_settings_and_recovery_are_whole_numbers() -> None:
+    data = INSTANCE.to_object()
+    for field in ("settings", "recovery"):
+        for value in ({"at_ms": -1}, {"at_ms": "1"}, {"at_ms": 1.5}, {"at_ms": True}, 3):
+            with pytest.raises(SegmentError):
+                Instance.from_object(data | {field: value})
+        assert getattr(Instance.from_object(data | {field: {"at_ms": 7}}), field) == {"at_ms": 7}

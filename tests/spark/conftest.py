@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.interop.peers.cache import is_required
+from tests.spark.cluster import WORKERS, Cluster, Driver, discovery_path
 
 Load = Callable[..., Any]
 
@@ -45,9 +46,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session whose discovery path holds pyspark_shmq, as an installed wheel would have it."""
     from pyspark.sql import SparkSession
 
-    path = tmp_path_factory.mktemp("discovery")
-    root = Path(__file__).resolve().parents[2]
-    (path / "pyspark_shmq").symlink_to(root / "pyspark_shmq")  # an editable install hides it from pkgutil
+    path = discovery_path(tmp_path_factory.mktemp("discovery"))
     before, interrupt = dict(os.environ), signal.getsignal(signal.SIGINT)
     os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(path), "SPARK_LOCAL_IP": "127.0.0.1"}
     session = (
@@ -77,8 +76,25 @@ def broker() -> Iterator[Any]:
     """A broker with small log files, so that a few hundred messages fill one."""
     from shmq.testing import Broker
 
-    with Broker(file_bytes=1 << 20) as running:
+    with Broker(file_bytes=1 << 20, tcp=True) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def cluster(broker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A standalone cluster; `shmq://<name of the broker>` leads nowhere on its last worker, as on another host."""
+    directory = tmp_path_factory.mktemp("cluster")
+    here, elsewhere = ({"SHMQ_RUNTIME_DIR": str(path)} for path in (broker.directory, directory / "elsewhere"))
+    with Cluster(directory, [here] * (WORKERS - 1) + [elsewhere]) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def driver(cluster: Cluster, broker: Any) -> Iterator[Driver]:
+    """A driver on the cluster that all tests share: `driver.call("tests.spark.calls:read", …)`."""
+    running = Driver(cluster.directory, cluster.url, {"SHMQ_RUNTIME_DIR": str(broker.directory)})
+    yield running
+    running.end()
 
 
 @pytest.fixture(scope="session")

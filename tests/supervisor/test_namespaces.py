@@ -116,9 +116,8 @@ def test_the_dockerfile_runs_what_there_is() -> None:
     assert re.search(r"^USER shmq$", text, re.M) and "root" not in text
     assert text.index("groupadd") < text.index("USER shmq") < text.index("ENTRYPOINT")
     [serve] = re.findall(r"^CMD (\[.*\])$", text, re.M)
-    assert json.loads(serve)[0] == "serve" and json.loads(re.findall(r"^ENTRYPOINT (\[.*\])$", text, re.M)[0]) == [
-        "shmq"
-    ]
+    [program] = re.findall(r"^ENTRYPOINT (\[.*\])$", text, re.M)
+    assert (json.loads(program), json.loads(serve)[0]) == (["shmq"], "serve")
 
 
 def test_the_compose_file_shares_what_the_document_says() -> None:

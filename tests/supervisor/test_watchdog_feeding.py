@@ -1,4 +1,4 @@
-"""A service manager hears when the broker is ready, stops, and really works: a real datagram socket plays the manager."""
+"""A service manager hears when the broker is ready, stops, and really works; a real socket plays the manager."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from shmq.client.handing import DEAD_LETTER, delay_level, is_members_own, send_back_ext
+from shmq.client.handing import DEAD_LETTER, is_members_own, retry_ext, send_back_ext
 from shmq.client.remote.admin_service import AdminService
 from shmq.errors import ConsumeError, RemoteError, ShmqError
 from shmq.protocol.codes import Request, Response
@@ -38,7 +38,7 @@ def hand_back(
     """Begin to hand a message to the broker; False when the client has to keep it. Never waits."""
     if is_members_own(spec, after):
         return False
-    return _begin(session, spec, message, send_back_ext(spec, message, delay_level(after), ""), failed)
+    return _begin(session, spec, message, retry_ext(spec, message, after), failed)
 
 
 def bury(

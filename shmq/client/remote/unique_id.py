@@ -39,13 +39,21 @@ class UniqueIds:
         self._counter = itertools.count(random.getrandbits(16))
         self._month_ms = 0
         self._month_ends_ms = 0
+        self._head = (-1, "")  # all but the counter, of ids made in that millisecond
 
     def next(self, now_ms: int) -> str:
         """Return a new id."""
+        made_ms, head = self._head
+        if made_ms != now_ms:
+            head = self._head_of(now_ms)
+            self._head = now_ms, head
+        return f"{head}{next(self._counter) & 0xFFFF:04X}"
+
+    def _head_of(self, now_ms: int) -> str:
         if not self._month_ms <= now_ms < self._month_ends_ms:
             self._month_ms = month_start_ms(now_ms)
             self._month_ends_ms = month_start_ms(self._month_ms + 32 * 86_400_000)
-        return f"{self._prefix}{now_ms - self._month_ms:08X}{next(self._counter) & 0xFFFF:04X}"
+        return f"{self._prefix}{now_ms - self._month_ms:08X}"
 
 
 def id_time_ms(message_id: str, now_ms: int) -> int | None:

@@ -1,0 +1,91 @@
+"""roster.json: who is connected to a broker and who belongs to which group, for who looks without asking.
+
+Owns the types and the text. It does not know who writes the file (the primary bridge, within a second of a change)
+nor where it lies (`Place.roster_path`).
+
+    {"generation": "00c0…", "written_ms": …, "connections": [{…}], "groups": {name: {…}}, "departed": [{…}]}
+
+Times are milliseconds of CLOCK_MONOTONIC, which all processes of a host share and setting a clock does not move.
+
+Rules: (1) the text comes from a file, so it is checked when it is read; (2) fields are only added.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shmq.errors import CorruptionError
+
+ROSTER_BYTES_MAX = 64 << 20
+
+
+class RosterConnection(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One client: a process of this host (`slot` is its client slot, -1 without) or a client over TCP (`pid` 0)."""
+
+    client_id: str
+    transport: str  # "shm" or "tcp"
+    since_ms: int
+    pid: int = 0
+    slot: int = -1
+    role: int = 0
+    address: str = ""
+    language: str = ""
+    version: str = ""
+    consumer_groups: tuple[str, ...] = ()
+    producer_groups: tuple[str, ...] = ()
+
+
+class RosterMember(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One member of a consumer group; `subscription` is topic -> (language of the expression, its terms)."""
+
+    client_id: str
+    transport: str
+    pid: int = 0
+    language: str = ""
+    subscription: dict[str, tuple[str, tuple[str, ...]]] = {}
+
+
+class RosterGroup(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A consumer group with members."""
+
+    model: str
+    members: tuple[RosterMember, ...]
+    differs_since_ms: int | None = None
+    conflicts: int = 0
+
+
+class RosterDeparture(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A member whose connection ended before it had left its group: it died, or was cut off."""
+
+    group: str
+    at_ms: int
+    member: RosterMember
+
+
+class Roster(msgspec.Struct, frozen=True):
+    """Everything about members and connections at one moment."""
+
+    generation: str
+    written_ms: int
+    connections: tuple[RosterConnection, ...] = ()
+    groups: dict[str, RosterGroup] = {}
+    departed: tuple[RosterDeparture, ...] = ()
+
+
+def roster_text(roster: Roster) -> str:
+    """Return the text of roster.json."""
+    return msgspec.json.encode(roster).decode()
+
+
+def parse_roster(content: bytes) -> Roster:
+    """Read the text of roster.json.
+
+    Raises:
+        CorruptionError: it is no roster.
+    """
+    if len(content) > ROSTER_BYTES_MAX:
+        raise CorruptionError("roster.json", 0, f"it has more than {ROSTER_BYTES_MAX} bytes")
+    try:
+        return msgspec.json.decode(content, type=Roster)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise CorruptionError("roster.json", 0, str(error)) from error

@@ -1,0 +1,189 @@
+"""The parts of one snapshot, each on its own: one that fails leaves a fault and takes no other with it.
+
+It does not know the types' meaning nor keeps anything between two snapshots (`observer.py` does).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from shmq.errors import BrokerNotRunning, PermissionDenied, ShmqError
+from shmq.shm.addresses import read_addresses
+from shmq.shm.core import READ_ONLY_REASONS, Store
+from shmq.shm.instance import Instance, read_instance
+from shmq.shm.liveness import ProcessMark, boot_id, is_alive
+from shmq.shm.place import Place
+from shmq.shm.presence import presence_of_key
+from shmq.tools.observe.limits import DEFAULT_MARKS, collect_disk, collect_memory
+from shmq.tools.observe.log_state import collect_log
+from shmq.tools.observe.processes import collect_processes
+from shmq.tools.observe.segments import collect_segments
+from shmq.tools.observe.snapshot import (
+    Broker,
+    Client,
+    Disk,
+    Fault,
+    Group,
+    Log,
+    Memory,
+    Presence,
+    Process,
+    Recovery,
+    Segment,
+    Topic,
+)
+
+Part = TypeVar("Part")
+
+_MARK_NAMES = ("disk_warn_percent", "disk_force_percent", "disk_refuse_percent")
+_NO_MEMBERS: tuple[tuple[Client, ...], tuple[Topic, ...], tuple[Group, ...]] = ((), (), ())
+
+
+class Look:
+    """One look at one place; `faults` grows as parts fail."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.faults: list[Fault] = []
+        self.instance = self.part("instance", self._read_instance)
+
+    def part(self, what: str, read: Callable[[], Part]) -> Part | None:
+        """Return what `read` returns, or None and a fault."""
+        try:
+            return read()
+        except (ShmqError, OSError) as error:
+            hint = error.hint if isinstance(error, ShmqError) else ""
+            self.faults.append(Fault(what, type(error).__name__, str(error), hint))
+            return None
+
+    def _read_instance(self) -> Instance:
+        path = self.place.instance_path
+        try:
+            instance = read_instance(path)
+        except PermissionError as error:
+            raise PermissionDenied(
+                f"{path} may not be read by uid {os.geteuid()}", hint="run as the broker's user or join its group"
+            ) from error
+        except NotADirectoryError:
+            instance = None
+        if instance is None:
+            name = "" if self.place.broker_name == "default" else f" --name {self.place.broker_name}"
+            raise BrokerNotRunning(
+                f'no broker "{self.place.broker_name}" runs on this host ({self.place.runtime_dir} has none)',
+                hint=f"shmq serve{name}",
+            )
+        return instance
+
+    def broker(self, store: Store | None) -> Broker:
+        """Who it is; of a broker that left nothing only the name."""
+        instance, place = self.instance, self.place
+        addresses = read_addresses(place.addresses_path)
+        reason = None if store is None else store.read_only
+        beat_ns = 0 if store is None else store.keeper_beat_ns
+        return Broker(
+            name=place.broker_name if instance is None else instance.broker_name,
+            url=place.url,
+            runtime_dir=str(place.runtime_dir),
+            store_path=instance.store_path if instance else "",
+            generation=f"{instance.generation:016x}" if instance else "",
+            kind=instance.kind if instance else "",
+            version=instance.version if instance else "",
+            abi=instance.abi if instance else 0,
+            uid=instance.uid if instance else -1,
+            mode=instance.mode if instance else 0,
+            served=instance is not None and is_alive(instance.processes.get("supervisor")),
+            flush_sync=None if store is None else bool(store.head["flush_sync"]),
+            retired=None if store is None else store.retired,
+            read_only=reason,
+            read_only_text=READ_ONLY_REASONS.get(reason, f"reason {reason}") if reason else "",
+            keeper_beat_age=max(0, time.monotonic_ns() - beat_ns) / 1e9 if beat_ns else None,
+            tcp=addresses.get("broker", ""),
+            nameserver=addresses.get("nameserver", ""),
+        )
+
+    def members(
+        self, store: Store | None, depth: str
+    ) -> tuple[tuple[Client, ...], tuple[Topic, ...], tuple[Group, ...]]:
+        """Clients, topics and groups; of a quick look clients without names."""
+        if store is None:
+            return _NO_MEMBERS
+        from shmq.tools.observe.progress import collect_clients, collect_groups, collect_topics, read_roster
+
+        assert self.instance is not None
+        if depth == "quick":
+            return (self.part("clients", lambda: collect_clients(store, None)) or (), (), ())
+        generation = f"{self.instance.generation:016x}"
+        roster = self.part("roster", lambda: read_roster(self.place.roster_path, generation))
+        clients = self.part("clients", lambda: collect_clients(store, roster)) or ()
+        topics, queues = self.part("topics", lambda: collect_topics(store)) or ((), {})
+        groups = self.part("groups", lambda: collect_groups(store, queues, clients, roster, oldest=True)) or ()
+        return clients, topics, groups
+
+    def processes(self, clients: tuple[Client, ...], depth: str) -> tuple[Process, ...]:
+        """The broker's processes and those of its clients."""
+        marks = self.instance.processes if self.instance and self._is_of_this_boot() else {}
+        attached = [(ProcessMark(client.pid, client.start), client.client_id) for client in clients if client.pid]
+        return self.part("processes", lambda: collect_processes(marks, attached, depth=depth)) or ()
+
+    def _is_of_this_boot(self) -> bool:
+        return self.instance is not None and self.instance.boot_id == boot_id()
+
+    def presence(self, clients: tuple[Client, ...]) -> Presence:
+        """The kernel's count beside ours: every process that maps the segments to write has raised the semaphore."""
+        instance = self.instance
+        if instance is None or not self._is_of_this_boot():
+            return Presence(None, 0)
+        marks = {mark for mark in instance.processes.values() if is_alive(mark)}
+        marks |= {ProcessMark(client.pid, client.start) for client in clients if client.pid and client.alive}
+        return Presence(presence_of_key(instance.presence_key, uid=instance.uid), len(marks))
+
+    def segments(self) -> tuple[Segment, ...]:
+        """Segments of this and of other brokers."""
+        return self.part("segments", lambda: collect_segments(self.place, self.instance)) or ()
+
+    def memory(self) -> Memory | None:
+        """Limits of the broker's control group, of ours while no broker lives."""
+        keeper = self.instance.processes.get("keeper") if self.instance else None
+        return self.part("memory", lambda: collect_memory(keeper.pid if keeper and is_alive(keeper) else "self"))
+
+    def log(self, store: Store | None, depth: str) -> Log | None:
+        """The log; how much of it is in the page cache in a deep look only."""
+        if store is None or self.instance is None:
+            return None
+        path = self.instance.store_path
+        log = self.part("log", lambda: collect_log(store, path))
+        if log is None or depth != "deep":
+            return log
+        from shmq.tools.observe.residency import log_paths, residency
+
+        cached = self.part("residency", lambda: residency(log_paths(path)))
+        return log if cached is None else replace(log, resident_bytes=cached[0], examined_bytes=cached[1])
+
+    def disk(self) -> Disk | None:
+        """The store's disk."""
+        instance = self.instance
+        if instance is None:
+            return None
+        warn, force, refuse = (
+            instance.settings.get(name, default) for name, default in zip(_MARK_NAMES, DEFAULT_MARKS, strict=True)
+        )
+        return self.part("disk", lambda: collect_disk(instance.store_path, (warn, force, refuse)))
+
+    def recovery(self) -> Recovery | None:
+        """What filled the segments; None where the broker did not say."""
+        told = self.instance.recovery if self.instance else {}
+        if "at_ms" not in told:
+            return None
+        return Recovery(
+            age=max(0.0, time.time() - told["at_ms"] / 1000),
+            seconds=told.get("took_ms", 0) / 1000,
+            clean=bool(told.get("clean", 0)),
+            records=told.get("records", 0),
+            queues=told.get("queues", 0),
+            zeroed_bytes=told.get("zeroed_bytes", 0),
+            damages=told.get("damages", 0),
+        )

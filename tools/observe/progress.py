@@ -1,0 +1,299 @@
+"""Topics, groups and clients: what shared memory counts, beside who the broker last said belongs to which group.
+
+It judges nothing. Lag counts stored messages that the group has not consumed; ready counts those among them that the
+group's subscription selects, by the tag hashes in the units. An expression (SQL92) is not evaluated: all its lag
+counts as ready, and `ready_exact` is false.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shmq.errors import ShmqError
+from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_broker_topic
+from shmq.protocol.codes import Role, TopicKind
+from shmq.protocol.roster import Roster, RosterMember, parse_roster
+from shmq.shm.core import UNIT_BYTES, Store, tag_hash
+from shmq.shm.liveness import ProcessMark, is_alive
+from shmq.tools.observe.snapshot import Client, Departure, Group, Member, QueueProgress, Topic
+
+_TAG = "TAG"
+_EVERYTHING = "*"
+_UNIT = struct.Struct(">QIq")
+_UNITS_A_READ = 4096
+SCAN_MAX = 200_000  # units looked at for the ready messages of all groups in one snapshot
+_KINDS = tuple(kind.name.lower() for kind in TopicKind)
+_ROLES = {int(role): role.name.lower() for role in Role}
+_ASLEEP = 2  # enum shmq_client_state
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOf:
+    """A queue and the topic it belongs to."""
+
+    topic: str
+    queue_id: int
+    index: int
+
+
+def read_roster(path: Path, generation: str) -> Roster | None:
+    """Return what the broker last said about its members; None when it is of other segments, or nothing was said.
+
+    Raises:
+        CorruptionError, OSError: the file is there but cannot be read.
+    """
+    try:
+        roster = parse_roster(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    return roster if roster.generation == generation else None
+
+
+def collect_topics(store: Store) -> tuple[tuple[Topic, ...], dict[int, QueueOf]]:
+    """Return every topic by name, and where each queue index belongs."""
+    topics, queues = [], {}
+    for entry in store.topics():
+        name, messages, stored, size = entry["name"], 0, 0, 0
+        for index in entry["queues"]:
+            offset_min, offset_max, _, _, queue_id, size_bytes = store.queue(index)
+            messages += max(0, offset_max - offset_min)
+            stored, size = stored + offset_max, size + size_bytes
+            queues[index] = QueueOf(name, queue_id, index)
+        role = _role(name, entry["perm"], entry["kind"])
+        topics.append(Topic(name, role, entry["perm"], len(entry["queues"]), messages, stored, size))
+    return tuple(sorted(topics, key=lambda topic: topic.name)), queues
+
+
+def _role(name: str, perm: int, kind: int) -> str:
+    if is_broker_topic(name, perm):
+        return "system"
+    if name.startswith(RETRY_PREFIX):
+        return "retry"
+    if name.startswith(DEAD_LETTER_PREFIX):
+        return "dlq"
+    return _KINDS[kind] if kind < len(_KINDS) else f"kind {kind}"
+
+
+def collect_clients(store: Store, roster: Roster | None) -> tuple[Client, ...]:
+    """Return the attached processes by slot, then the clients over TCP by address."""
+    told = {entry.slot: entry for entry in roster.connections if entry.slot >= 0} if roster else {}
+    clients = []
+    now_ns = time.monotonic_ns()
+    for slot, state, pid, start, role, received, sent, beat_ns in store.clients():
+        if not state:
+            continue
+        said = told.get(slot)
+        said = said if said is not None and said.pid == pid else None
+        clients.append(
+            Client(
+                client_id=said.client_id if said else "",
+                slot=slot,
+                pid=pid,
+                start=start,
+                alive=is_alive(ProcessMark(pid, start)),
+                transport="shm",
+                address="",
+                language=said.language.lower() if said else "",
+                version=said.version if said else "",
+                role=_ROLES.get(role, f"role {role}"),
+                received=received,
+                sent=sent,
+                idle=max(0, now_ns - beat_ns) / 1e9,
+                asleep=state == _ASLEEP,
+                consumer_groups=said.consumer_groups if said else (),
+                producer_groups=said.producer_groups if said else (),
+            )
+        )
+    return (*clients, *_remote_clients(roster))
+
+
+def _remote_clients(roster: Roster | None) -> list[Client]:
+    return [
+        Client(
+            client_id=entry.client_id,
+            slot=None,
+            pid=None,
+            start=0,
+            alive=True,
+            transport="tcp",
+            address=entry.address,
+            language=entry.language.lower(),
+            version=entry.version,
+            role="both" if entry.producer_groups and entry.consumer_groups else _remote_role(entry.producer_groups),
+            received=None,
+            sent=None,
+            idle=None,
+            asleep=None,
+            consumer_groups=entry.consumer_groups,
+            producer_groups=entry.producer_groups,
+        )
+        for entry in sorted(roster.connections if roster else (), key=lambda entry: entry.address)
+        if entry.transport == "tcp"
+    ]
+
+
+def _remote_role(producer_groups: Sequence[str]) -> str:
+    return "producer" if producer_groups else "consumer"
+
+
+def collect_groups(
+    store: Store, queues: Mapping[int, QueueOf], clients: Iterable[Client], roster: Roster | None, *, oldest: bool
+) -> tuple[Group, ...]:
+    """Return every group by name.
+
+    Args:
+        oldest: whether to look up how old the oldest waiting messages are, which reads records.
+    """
+    return _GroupCollector(store, queues, clients, roster, oldest=oldest).groups()
+
+
+class _Wanted:
+    """What the members of a group subscribe to, all together: topic -> tag hashes, None for everything."""
+
+    def __init__(self, members: Sequence[RosterMember]) -> None:
+        self.is_known = bool(members)
+        self.is_exact = True
+        self._topics: dict[str, frozenset[int] | None] = {}
+        for member in members:
+            for topic, (language, terms) in member.subscription.items():
+                self.is_exact &= language == _TAG
+                before = self._topics.get(topic, frozenset())
+                everything = language != _TAG or not terms or _EVERYTHING in terms or before is None
+                self._topics[topic] = None if everything else (before or frozenset()) | set(map(tag_hash, terms))
+
+    def hashes(self, topic: str) -> frozenset[int] | None:
+        """A group takes its own redeliveries whatever it subscribes to."""
+        return None if topic.startswith(RETRY_PREFIX) else self._topics.get(topic, frozenset())
+
+
+class _GroupCollector:
+    """Makes the groups of one snapshot; `left` bounds how many units are looked at for all of them."""
+
+    def __init__(
+        self,
+        store: Store,
+        queues: Mapping[int, QueueOf],
+        clients: Iterable[Client],
+        roster: Roster | None,
+        *,
+        oldest: bool,
+    ) -> None:
+        self._store = store
+        self._queues = queues
+        self._oldest = oldest
+        self._roster = roster
+        clients = list(clients)
+        self._pids = {client.slot: client.pid for client in clients if client.slot is not None}
+        self._alive = {client.client_id for client in clients if client.alive}
+        self._left = SCAN_MAX
+        self._now_ms = time.time() * 1000
+
+    def groups(self) -> tuple[Group, ...]:
+        entries: dict[int, list[tuple[QueueOf, int, int, int]]] = {}
+        for _, group, queue, committed, owner, updated_ms in self._store.offsets():
+            if queue in self._queues:  # a deleted topic leaves offsets behind
+                entries.setdefault(group, []).append((self._queues[queue], committed, owner, updated_ms))
+        found = [self._group(name, entries.get(index, ())) for index, name in self._store.groups()]
+        return tuple(sorted(found, key=lambda group: group.name))
+
+    def _group(self, name: str, entries: Iterable[tuple[QueueOf, int, int, int]]) -> Group:
+        said = self._roster.groups.get(name) if self._roster else None
+        gone = [entry for entry in self._roster.departed if entry.group == name] if self._roster else []
+        # While nobody is there, what the last members wanted is what waits for them.
+        wanted = _Wanted(said.members if said else [entry.member for entry in gone])
+        rows, exact, born = [], wanted.is_exact, []
+        for queue, committed, owner, updated_ms in entries:
+            row, is_exact = self._progress(queue, committed, owner, updated_ms, wanted)
+            exact &= is_exact
+            rows.append(row)
+            if row.lag and self._oldest:
+                born.append(self._stored_ms(queue, max(committed, row.offset_min)))
+        times = [time_ms for time_ms in born if time_ms is not None]
+        now_ms = time.monotonic_ns() // 1_000_000
+        since = said.differs_since_ms if said else None
+        ready = [row.ready for row in rows if row.ready is not None]
+        return Group(
+            name=name,
+            model=said.model.lower() if said else "",
+            lag=sum(row.lag for row in rows),
+            ready=sum(ready) if len(ready) == len(rows) else None,
+            ready_exact=exact,
+            oldest=max(0.0, self._now_ms - min(times)) / 1000 if times else None,
+            members=tuple(self._member(member) for member in (said.members if said else ())),
+            queues=tuple(sorted(rows, key=lambda row: (row.topic, row.queue_id))),
+            differs=None if since is None else max(0, now_ms - since) / 1000,
+            conflicts=said.conflicts if said else 0,
+            departed=tuple(
+                Departure(
+                    entry.member.client_id,
+                    entry.member.pid or None,
+                    entry.member.transport,
+                    max(0, now_ms - entry.at_ms) / 1000,
+                )
+                for entry in gone
+            ),
+        )
+
+    def _progress(
+        self, queue: QueueOf, committed: int, owner: int, updated_ms: int, wanted: _Wanted
+    ) -> tuple[QueueProgress, bool]:
+        offset_min, offset_max, *_ = self._store.queue(queue.index)
+        begin = max(committed, offset_min)
+        ready, exact = (
+            self._ready(queue, begin, offset_max, wanted.hashes(queue.topic)) if wanted.is_known else (None, True)
+        )
+        return QueueProgress(
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            offset_min=offset_min,
+            offset_max=offset_max,
+            committed=None if committed < 0 else committed,
+            lag=max(0, offset_max - begin),
+            ready=ready,
+            owner_pid=self._pids.get(owner),
+            idle=max(0.0, self._now_ms - updated_ms) / 1000 if updated_ms else None,
+        ), exact
+
+    def _ready(self, queue: QueueOf, begin: int, end: int, hashes: frozenset[int] | None) -> tuple[int, bool]:
+        """How many messages match, and whether all of them were looked at."""
+        if hashes is None or begin >= end:
+            return max(0, end - begin), True
+        ready = 0
+        while hashes and begin < end and self._left > 0:
+            units = self._store.units_stored(queue.index, begin, min(_UNITS_A_READ, end - begin, self._left))
+            count = len(units) // UNIT_BYTES
+            if not count:
+                break
+            ready += sum(code in hashes for _, _, code in _UNIT.iter_unpack(units))
+            begin, self._left = begin + count, self._left - count
+        if not hashes:
+            return 0, True  # nobody reads the topic any more
+        return ready + end - begin, begin == end
+
+    def _stored_ms(self, queue: QueueOf, offset: int) -> int | None:
+        try:
+            for position, size, _ in _UNIT.iter_unpack(self._store.units_stored(queue.index, offset, 1)):
+                return self._store.message_at(position, size).store_ms
+        except ShmqError:
+            pass
+        return None
+
+    def _member(self, member: RosterMember) -> Member:
+        return Member(
+            client_id=member.client_id,
+            transport=member.transport,
+            language=member.language.lower(),
+            pid=member.pid or None,
+            alive=member.transport == "tcp" or member.client_id in self._alive,
+            subscription={topic: shown(*interest) for topic, interest in sorted(member.subscription.items())},
+        )
+
+
+def shown(language: str, terms: Sequence[str]) -> str:
+    """Return a subscription as its owner wrote it: `fruit || veg`, `*`, `SQL92 a > 1`."""
+    text = " || ".join(terms)
+    return text if language == _TAG else f"{language} {text}"

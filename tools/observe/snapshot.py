@@ -1,0 +1,330 @@
+"""The types of one look at a broker: plain figures, none of them judged.
+
+It does not know where a figure comes from; the collectors beside it do.
+
+    Snapshot
+      broker      who it is, whether it serves, why it takes no appends       from instance.json and the control segment
+      processes   every process that takes part, by pid and start time        instance.json, client slots, psutil
+      presence    the kernel's own count of attached processes                SEM_UNDO semaphore
+      segments    of this broker and of others, stale ones marked             /dev/shm, SysV
+      memory      /dev/shm and control group limits                           statvfs, cgroup
+      log         ends, spare files, how far flush and dispatch are behind    control segment, mark files
+      lock, claim who holds them, since when                                  control segment
+      disk        room, and the marks of this broker                          statvfs, instance.json
+      clients     attached connections                                        readers segment, roster.json
+      topics, groups                                                          control and readers segments, roster.json
+      recovery    what the last one found                                     instance.json
+      faults      what could not be read, and why
+
+Rules: (1) `None` is "cannot be known from here", never zero; (2) sizes in bytes, times in seconds, ages count back from
+`at`; (3) a part that cannot be read is a fault, and takes no other part with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that could not be read; `kind` is the error's class name."""
+
+    what: str
+    kind: str
+    error: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Which broker this is, and whether it is served."""
+
+    name: str
+    url: str
+    runtime_dir: str
+    store_path: str
+    generation: str  # 16 hexadecimal digits
+    kind: str  # "posix" or "sysv"
+    version: str
+    abi: int
+    uid: int
+    mode: int
+    served: bool  # the supervisor lives
+    flush_sync: bool | None
+    retired: bool | None
+    read_only: int | None  # enum shmq_read_only_reason
+    read_only_text: str
+    keeper_beat_age: float | None
+    tcp: str  # HOST:PORT, "" without
+    nameserver: str
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process that takes part.
+
+    `role` is supervisor, keeper, bridge, bridge-N or client; `state` running, sleeping, disk, stopped, frozen, zombie
+    or dead. USS, PSS and mappings only in a deep look; None where /proc is closed to us.
+    """
+
+    pid: int
+    start: int  # field 22 of /proc/<pid>/stat
+    role: str
+    state: str
+    alive: bool
+    name: str = ""
+    user: str = ""
+    uid: int | None = None
+    age: float | None = None
+    cpu_seconds: float | None = None
+    rss_bytes: int | None = None
+    uss_bytes: int | None = None
+    pss_bytes: int | None = None
+    fds: int | None = None
+    threads: int | None = None
+    mappings: int | None = None
+    client_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """The kernel's count of attached processes, and ours; None where the semaphore is not there or not readable."""
+
+    counted: int | None
+    registered: int  # living processes that instance.json and the client slots name
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One shared memory segment; `used_bytes` is what it really takes."""
+
+    name: str
+    path: str  # "" for SysV
+    part: str  # control, units, readers, or "semaphores" for all of a generation
+    broker: str
+    generation: str
+    size_bytes: int
+    used_bytes: int
+    uid: int
+    mode: int
+    state: str  # "own", "other" (of another living broker), "stale" (of a dead one), "unknown"
+    reason: str = ""  # of a stale one: how that is known
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Limits on shared memory; a limit of None is none."""
+
+    shm_bytes: int
+    shm_free_bytes: int
+    cgroup: str
+    cgroup_limit_bytes: int | None
+    cgroup_used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The log: positions are bytes since the log began."""
+
+    begin: int
+    end: int
+    durable_end: int
+    allocated_end: int
+    file_bytes: int
+    files: int
+    spare_files: int
+    flush_behind_bytes: int
+    dispatch_behind_bytes: int | None  # log end minus what the ConsumeQueue files are known to hold
+    index_behind_bytes: int | None
+    units_behind: int  # units in memory that no file has yet
+    appended: int
+    appended_bytes: int
+    busy: int  # callers that gave up at their deadline
+    deaths: int  # lock holders that died
+    frames_used: int
+    resident_bytes: int | None = None  # in the page cache, of examined_bytes; only in a deep look
+    examined_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """The append lock, held at this moment. `held` is how long we have seen it so: it may be longer, never shorter."""
+
+    tid: int
+    pid: int | None
+    start: int
+    name: str
+    state: str
+    held: float
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The open claim: a region of the log that one process fills outside the lock."""
+
+    pid: int
+    start: int
+    alive: bool
+    state: str
+    size_bytes: int
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """The disk that holds the store, and at how much of it what happens."""
+
+    path: str
+    size_bytes: int
+    used_bytes: int
+    free_bytes: int
+    used_percent: int
+    warn_percent: int
+    force_percent: int
+    refuse_percent: int
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One attached connection of a local process, or one client over TCP (slot None)."""
+
+    client_id: str
+    slot: int | None
+    pid: int | None
+    start: int
+    alive: bool
+    transport: str  # "shm" or "tcp"
+    address: str
+    language: str
+    version: str
+    role: str
+    received: int | None
+    sent: int | None
+    idle: float | None  # since its last poll or send
+    asleep: bool | None
+    consumer_groups: tuple[str, ...]
+    producer_groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic; `size_bytes` of all records ever stored in its queues, `messages` of what can still be read."""
+
+    name: str
+    role: str
+    perm: int
+    queues: int
+    messages: int
+    stored: int  # messages ever stored since the topic was made
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """How far a group is in one queue; `committed` None: never set."""
+
+    topic: str
+    queue_id: int
+    offset_min: int
+    offset_max: int
+    committed: int | None
+    lag: int
+    ready: int | None
+    owner_pid: int | None
+    idle: float | None  # since the offset moved
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of a group, as it subscribed."""
+
+    client_id: str
+    transport: str
+    language: str
+    pid: int | None
+    alive: bool
+    subscription: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A member that ended without leaving its group."""
+
+    client_id: str
+    pid: int | None
+    transport: str
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One consumer group.
+
+    `ready` counts the messages of the lag that its subscription selects; None when nobody says what it subscribes to.
+    It is exact unless `ready_exact` says otherwise: behind the scan bound every message is taken for a match.
+    """
+
+    name: str
+    model: str
+    lag: int
+    ready: int | None
+    ready_exact: bool
+    oldest: float | None  # age of the oldest message not consumed
+    members: tuple[Member, ...]
+    queues: tuple[QueueProgress, ...]
+    differs: float | None  # seconds since its members subscribe differently, None while they agree
+    conflicts: int
+    departed: tuple[Departure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What filled these segments."""
+
+    age: float
+    seconds: float
+    clean: bool
+    records: int
+    queues: int
+    zeroed_bytes: int
+    damages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One look at one broker."""
+
+    at: float  # seconds since the epoch
+    broker: Broker
+    processes: tuple[Process, ...]
+    presence: Presence
+    segments: tuple[Segment, ...]
+    memory: Memory | None
+    log: Log | None
+    lock: Lock | None
+    claim: Claim | None
+    disk: Disk | None
+    clients: tuple[Client, ...]
+    topics: tuple[Topic, ...]
+    groups: tuple[Group, ...]
+    recovery: Recovery | None
+    faults: tuple[Fault, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Return the same as plain dicts and lists, as JSON carries it."""
+        return asdict(self)
+
+    def process(self, role: str) -> Process | None:
+        """Return the process of a role, None when none is recorded."""
+        return next((process for process in self.processes if process.role == role), None)
+
+    def group(self, name: str) -> Group | None:
+        """Return a group by name."""
+        return next((group for group in self.groups if group.name == name), None)
+
+    def topic(self, name: str) -> Topic | None:
+        """Return a topic by name."""
+        return next((topic for topic in self.topics if topic.name == name), None)
