@@ -291,10 +291,7 @@ class Supervisor:
                 store.close()
         unlink_segments(instance)
         place = self._place
-<<<<<<< HEAD
-        for path in (place.instance_path, place.socket_path, place.addresses_path, place.metrics_path):
-=======
-        for path in (place.instance_path, place.socket_path, place.addresses_path, place.roster_path):
->>>>>>> main
+        files = (place.instance_path, place.socket_path, place.addresses_path, place.roster_path, place.metrics_path)
+        for path in files:
             path.unlink(missing_ok=True)
         remove_unfinished(self._place.runtime_dir)
