@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.client import options
 from shmq.client.consumer import Model
+from shmq.client.observing import asked_of
 from shmq.client.position import PositionLike, parse_position
 from shmq.client.producer import Producer
 from shmq.client.pull import PullConsumer
@@ -30,6 +31,7 @@ from shmq.message import check_group, check_topic
 if TYPE_CHECKING:
     from shmq.client.admin import Admin
     from shmq.client.codec import Codec
+    from shmq.client.observing import Spans
     from shmq.client.push import Listeners
     from shmq.client.topic import Topic
     from shmq.shm.core import Message
@@ -39,7 +41,9 @@ ValueT = TypeVar("ValueT")
 Decode = Callable[[bytes], Any]
 
 
-def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False) -> Connection:
+def connect(
+    url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False, spans: Spans = False
+) -> Connection:
     """Connect to a broker on this host, or to any RocketMQ cluster.
 
     Args:
@@ -48,6 +52,8 @@ def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT,
             else the broker "default".
         timeout: seconds to wait for the broker, and the default timeout of every send.
         trace: note every send, and every call of a listener, in RocketMQ's trace topic, in the background.
+        spans: make OpenTelemetry spans of sends, receives and calls of listeners (extra `otel`): True for the global
+            tracer provider, or a provider.
 
     Raises:
         BrokerNotRunning: nobody listens there; `shmq serve` starts one.
@@ -57,7 +63,7 @@ def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT,
         >>> with connect() as mq:                                          # doctest: +SKIP
         ...     mq.send("orders", b"42 apples", tag="fruit", key="order-42")
     """
-    return Connection(locate(url), timeout=timeout, trace=trace)
+    return Connection(locate(url), timeout=timeout, trace=trace, spans=spans)
 
 
 class Connection(Requester):
@@ -345,8 +351,8 @@ class Connection(Requester):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Handed to a spawned process it opens anew there, as a forked child does.
-        return _reconnect, (self.place.secret_url, self._timeout, self._tracer is not None)
+        return _reconnect, (self.place.secret_url, self._timeout, *asked_of(self._tracer))
 
 
-def _reconnect(url: str, timeout: float, trace: bool) -> Connection:
-    return connect(url, timeout=timeout, trace=trace)
+def _reconnect(url: str, timeout: float, trace: bool, spans: bool) -> Connection:
+    return connect(url, timeout=timeout, trace=trace, spans=spans)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from shmq.client import options
 from shmq.client.assignment import AssignmentWatch
+from shmq.client.observing import noted, polled
 from shmq.client.position import BEGIN, Position
 from shmq.client.returns import Returns
 from shmq.client.wanted import Wanted
@@ -186,7 +187,8 @@ class Consumer:
             if reader is done:
                 self._wait_renewed(options.ITERATION_SLICE)
                 continue
-            yield reader
+            tracer = self._connection._tracer
+            yield reader if tracer is None else noted(reader, tracer, self)
             done = reader
 
     def _poll(self, count_max: int, wait: float) -> list[Message]:
@@ -202,8 +204,11 @@ class Consumer:
     def _poll_once(self, count_max: int, wait: float) -> list[Message]:
         """As `_poll`, but `_wake()` ends the wait."""
         reader = self._live_reader()
+        tracer = self._connection._tracer
         try:
-            return reader.poll(count_max, wait)
+            if tracer is None:
+                return reader.poll(count_max, wait)
+            return polled(reader, count_max, wait, tracer, self)
         except UsageError:
             if reader is self._reader:
                 raise

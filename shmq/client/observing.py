@@ -6,6 +6,7 @@ senders and readers are those of the core, without a Python frame around them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from shmq.client.link import Link
-    from shmq.client.transport import MessageSender
+    from shmq.client.transport import MessageReader, MessageSender
     from shmq.shm.core import Message, Receipt
 
     Spans = bool | TracerProvider
@@ -37,6 +38,34 @@ class Observer(Protocol):
 
     def close(self, timeout: float) -> None:
         """Bring out what was noted, for at most `timeout` seconds."""
+
+
+class Receiver(Protocol):
+    """A consumer, as far as an observer is told of it."""
+
+    @property
+    def topic(self) -> str:
+        """The topic it reads."""
+
+    @property
+    def group(self) -> str | None:
+        """Its group."""
+
+
+def polled(reader: MessageReader, count_max: int, wait: float, observer: Observer, owner: Receiver) -> list[Message]:
+    """Poll a reader, and let the observer note what came."""
+    began_ns = time.time_ns()
+    messages = reader.poll(count_max, wait)
+    if messages:
+        observer.received(owner.topic, owner.group, messages, began_ns)
+    return messages
+
+
+def noted(reader: MessageReader, observer: Observer, owner: Receiver) -> Iterator[Message]:
+    """Yield what a reader yields, each noted by the observer."""
+    for message in reader:
+        observer.received(owner.topic, owner.group, (message,), time.time_ns())
+        yield message
 
 
 class Asked(NamedTuple):
@@ -86,8 +115,8 @@ class Observers:
             observer.close(timeout)
 
 
-def observer_of(link: Link, *, trace: bool, spans: Spans) -> Observer:
-    """Return what a connection was asked for; one of the two at least.
+def observer_of(link: Link, *, trace: bool, spans: Spans) -> Observer | None:
+    """Return what a connection was asked for, None for nothing.
 
     Raises:
         UsageError: spans are wanted, and OpenTelemetry is not installed.
@@ -101,7 +130,9 @@ def observer_of(link: Link, *, trace: bool, spans: Spans) -> Observer:
         from shmq.client.spans import spans_of
 
         observers.append(spans_of(link, None if spans is True else spans))
-    return observers[0] if len(observers) == 1 else Observers(observers)
+    if len(observers) > 1:
+        return Observers(observers)
+    return observers[0] if observers else None
 
 
 def asked_of(observer: Any) -> Asked:

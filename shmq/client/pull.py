@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from shmq.client import options
+from shmq.client.observing import polled
 from shmq.client.position import Position, PositionLike, parse_position, parse_time
 from shmq.client.transport import QueueSlot
 from shmq.client.wanted import Wanted
@@ -116,7 +117,7 @@ class PullConsumer:
         deadline = time.monotonic() + wait
         while True:
             remaining = deadline - time.monotonic()
-            messages = self._live_reader().poll(max, min(remaining, options.ITERATION_SLICE) if remaining > 0 else 0.0)
+            messages = self._poll_once(max, min(remaining, options.ITERATION_SLICE) if remaining > 0 else 0.0)
             if messages or remaining <= 0:
                 return messages
 
@@ -218,7 +219,10 @@ class PullConsumer:
 
     def _poll_once(self, count_max: int, wait: float) -> list[Message]:
         """As `poll`, but `_wake()` ends the wait."""
-        return self._live_reader().poll(count_max, wait)
+        tracer = self._connection._tracer
+        if tracer is None:
+            return self._live_reader().poll(count_max, wait)
+        return polled(self._live_reader(), count_max, wait, tracer, self)
 
     def _wake(self) -> None:
         reader = self._reader

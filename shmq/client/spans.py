@@ -166,10 +166,7 @@ class SpannedSender:
 
 def spans_of(link: Link, provider: trace.TracerProvider | None) -> Spans:
     """Return what makes the spans of a connection; without a provider the global one gets them."""
-    place = link.place
-    about: Attributes = {"messaging.rocketmq.client_group": ""} if False else {}
-    about["server.address"] = getattr(place, "host", None) or place.broker_name
-    about["network.transport"] = "tcp" if link.is_remote else "unix"
+    about = {"server.address": link.place.broker_name, "network.transport": "tcp" if link.is_remote else "unix"}
     return Spans(provider, about)
 
 

@@ -88,6 +88,9 @@ class Tracer:
         """Return a sender whose sends are traced."""
         return TracedSender(inner, self, group, host_of)
 
+    def received(self, topic: str, group: str | None, messages: Sequence[Message], began_ns: int) -> None:
+        """RocketMQ's trace says nothing of it."""
+
     @contextlib.contextmanager
     def consuming(self, group: str | None, message: Message) -> Iterator[list[bool]]:
         """Trace a listener's call; the block appends whether the message was consumed."""
