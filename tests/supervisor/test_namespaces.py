@@ -59,9 +59,11 @@ class Box:
         [pid] = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return int(pid)
 
-    def inside(self, *words: str, namespaces: tuple[str, ...] = ("--mount", "--ipc", "--pid")) -> Any:
-        """Run `shmq` in namespaces of the box."""
-        command = ["nsenter", "--target", str(self.init), *namespaces, sys.executable, "-m", "shmq", *words]
+    def inside(self, *words: str, own_pids: bool = False) -> Any:
+        """Run `shmq` in the namespaces of the box, or in all but that of the processes."""
+        enter = ["nsenter", "--target", str(self.init), "--mount", "--ipc"]
+        enter += ["unshare", "--pid", "--fork", "--mount-proc"] if own_pids else ["--pid"]
+        command = [*enter, sys.executable, "-m", "shmq", *words]
         environment = {**os.environ, "SHMQ_URL": f"shmq://{self.directory}/run/box"}
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False
@@ -97,7 +99,7 @@ def test_nothing_of_it_is_seen_outside(box: Box) -> None:
 @needs_namespaces
 def test_who_shares_the_memory_and_not_the_process_numbers_is_told_what_is_missing(box: Box) -> None:
     box.wait()
-    refused = box.inside("produce", "orders", "x", "--json", namespaces=("--mount", "--ipc"))
+    refused = box.inside("produce", "orders", "x", "--json", own_pids=True)
     document = json.loads(refused.stderr)
     assert refused.returncode != 0 and re.search("namespace", document["error"]), document
     assert "pid" in document["hint"]
