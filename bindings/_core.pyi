@@ -140,10 +140,12 @@ def columns_decode(
     ms_begin: int = 0,
     ms_end: int = ...,
     verify: bool = False,
+    range: tuple[int, int, int] = ...,
 ) -> tuple[int, int, int, list[tuple[int, int]], object]:
     """(bytes used, next queue offset, rows, packed bodies, capsule) of records back to back in memory; see
     `Store.columns`. tags_code is the hash of the tag, as units have it; without a topic each row has its record's. The
-    BLANK at the end of a log file ends the walk."""
+    BLANK at the end of a log file ends the walk. `range` (queue id, first offset, end) holds records of a topic to it:
+    another one is damage, as is one that goes back."""
 
 def body_inflate(data: Any, sys_flag: int, log_position: int = 0, /) -> bytes:
     """A compressed body as it was sent; CoreError CORRUPT or TOO_LARGE when it is not one of ours to have."""
@@ -180,8 +182,10 @@ class Store:
         writable: bool,
         sysv: bool = False,
         format: Mapping[str, Any] | None = None,
+        observing: bool = False,
     ) -> None:
-        """Attach; with `format` (keys of struct shmq_format_options and shmq_sizes) initialise first."""
+        """Attach; with `format` (keys of struct shmq_format_options and shmq_sizes) initialise first. `observing` maps
+        all three read-only; who is not writable otherwise still writes its waiter bits and offsets."""
 
     head: dict[str, Any]  # copy of struct shmq_head; the fields of its sizes stand beside the others
     writable: bool
@@ -314,8 +318,8 @@ class Store:
         group's index << 32 | the queue's."""
     def client_put(self, pid: int, start: int, role: int, /) -> int: ...
     def client_drop(self, slot: int, /) -> None: ...
-    def clients(self) -> list[tuple[int, int, int, int, int, int, int, int]]:
-        """(slot, state, pid, start, role, received, sent, beat_ns)."""
+    def clients(self) -> list[tuple[int, int, int, int, int, int, int, int, int]]:
+        """(slot, state, pid, start, role, received, sent, beat_ns, settled)."""
     def use_client(self, slot: int, /) -> None:
         """This process' own slot; needed before waiting or owning offsets."""
     # -- reading outside a Reader

@@ -252,6 +252,15 @@ enum shmq_status shmq_gather(struct shmq_store *store, struct shmq_gather *gathe
 }
 
 /* ---- records in memory --------------------------------------------------------------------------------------- */
+/* Records that somebody sent are of the queue, the topic and the offsets that were asked for, in order. */
+static bool in_range(const struct shmq_gather *gather, const struct shmq_columns *columns, const struct shmq_view *view)
+{
+    const struct shmq_slice *topic = &columns->topic;
+    return view->queue_id == gather->queue_id && view->queue_offset >= gather->next &&
+           view->queue_offset < gather->end && view->topic_bytes == topic->bytes &&
+           !memcmp(view->topic, topic->data, topic->bytes);
+}
+
 enum shmq_status shmq_gather_bytes(const uint8_t *data, size_t bytes, struct shmq_gather *gather,
                                    struct shmq_columns *columns, size_t *consumed)
 {
@@ -264,6 +273,9 @@ enum shmq_status shmq_gather_bytes(const uint8_t *data, size_t bytes, struct shm
             return status == SHMQ_EMPTY ? SHMQ_OK : status; /* the BLANK at the end of a file */
         }
         gather->log_position = view.log_position;
+        if (gather->end && !in_range(gather, columns, &view)) {
+            return SHMQ_CORRUPT;
+        }
         if (!has_room(gather, columns, view.record_bytes)) {
             return SHMQ_OK;
         }

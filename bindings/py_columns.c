@@ -218,12 +218,12 @@ PyMethodDef columns_methods[] = {
 /* ---- from bytes ------------------------------------------------------------------------------------------------ */
 static PyObject *core_columns_decode(PyObject *module, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"data",      "columns", "topic",    "broker", "rows_max",
-                            "bytes_max", "tags",    "ms_begin", "ms_end", "verify", NULL};
+    static char *names[] = {"data", "columns",  "topic",  "broker", "rows_max", "bytes_max",
+                            "tags", "ms_begin", "ms_end", "verify", "range",    NULL};
     struct core_state *state = PyModule_GetState(module);
     struct wish wish = {.gather = {.ms_end = UINT64_MAX}};
     struct shmq_gather *gather = &wish.gather;
-    u64 bytes_max = 16u << 20, ms_begin = 0, ms_end = UINT64_MAX;
+    u64 bytes_max = 16u << 20, ms_begin = 0, ms_end = UINT64_MAX, first = 0, end = 0;
     Py_ssize_t topic_bytes, broker_bytes;
     const char *topic, *broker;
     PyObject *tags = Py_None, *result = NULL;
@@ -231,11 +231,13 @@ static PyObject *core_columns_decode(PyObject *module, PyObject *args, PyObject 
     int verify = 0;
     gather->rows_max = 8192;
     shmq_reader_init(&wish.tags, NULL);
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*y*z#s#|$IKOKKp:columns_decode", names, &data, &order, &topic,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*y*z#s#|$IKOKKp(IKK):columns_decode", names, &data, &order, &topic,
                                      &topic_bytes, &broker, &broker_bytes, &gather->rows_max, &bytes_max, &tags,
-                                     &ms_begin, &ms_end, &verify)) {
+                                     &ms_begin, &ms_end, &verify, &gather->queue_id, &first, &end)) {
         return NULL;
     }
+    gather->next = first;
+    gather->end = topic ? end : 0;
     gather->bytes_max = bytes_max;
     gather->ms_begin = ms_begin;
     gather->ms_end = ms_end;
@@ -249,8 +251,9 @@ static PyObject *core_columns_decode(PyObject *module, PyObject *args, PyObject 
         status = shmq_gather_bytes(data.buf, (size_t)data.len, gather, &wish.columns, &consumed);
         Py_END_ALLOW_THREADS
         result = status == SHMQ_OK        ? answer(&wish, consumed, true)
-                 : status == SHMQ_CORRUPT ? core_raise(state, status, "the record at byte %zd of %zd is damaged",
-                                                       (Py_ssize_t)consumed, data.len)
+                 : status == SHMQ_CORRUPT ? core_raise(state, status, "the record at byte %zd of %zd is damaged%s",
+                                                       (Py_ssize_t)consumed, data.len,
+                                                       gather->end ? ", or not one of those asked for" : "")
                                           : core_raise_status(state, status, "decoding records");
     }
     PyBuffer_Release(&order);

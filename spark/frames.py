@@ -18,8 +18,8 @@ from shmq.errors import CorruptionError
 from shmq.shm.core import columns_decode
 from shmq.spark.attach import Attachment
 from shmq.spark.batches import column_numbers, import_batch
-from shmq.spark.messages import Reading
 from shmq.spark.ranges import data_loss
+from shmq.spark.reading import Reading
 
 _HEADER = ("commitlog_offset", "store_size", "topic", "queue_id", "queue_offset", "sys_flag", "store_timestamp")
 _NUMBERS = column_numbers(_HEADER)

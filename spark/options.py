@@ -1,6 +1,7 @@
 """Owns the options of the source: their names, defaults and what may stand together. Case does not matter in names.
 
     where   store = shmq://NAME, a name, or a runtime directory        $SHMQ_URL, else the broker "default"
+            store = rocketmq://HOST:9876, or nameserver HOST:9876      over TCP; broker, where there are several
     what    topic | topics "a,b" | topicPattern (regular expression)   view, queueIds "0,1", tags "A || B"
     from    startingOffsets earliest | latest | committed | JSON       or startingTimestamp
     until   endingOffsets latest | JSON                                or endingTimestamp
@@ -22,18 +23,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shmq.client.remote.place import remote_place
 from shmq.message import check_group, check_topic, nearest
 from shmq.shm.core import COLUMN_BATCH_BYTES_MAX, COLUMN_ROWS_MAX
 from shmq.spark.moment import moment_ms
 from shmq.spark.option_values import checked, known, number, seconds, size, split, truth, wrong
 from shmq.spark.schema import VIEWS, refused
 
+AUTO: Final = "auto"
+SHM: Final = "shm"
+REMOTE: Final = "remote"
+REMOTE_SCHEME: Final = "rocketmq://"
 EARLIEST: Final = -2
 LATEST: Final = -1
 Offsets = dict[str, dict[int, int]]  # topic -> queue id -> offset, EARLIEST or LATEST
 
 NAMES: Final = (
-    "store", "access", "topic", "topics", "topicPattern", "view", "queueIds", "tags", "startingOffsets",
+    "store", "access", "nameserver", "broker",
+    "topic", "topics", "topicPattern", "view", "queueIds", "tags", "startingOffsets",
     "startingTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp", "group",
     "minPartitions", "maxBytesPerPartition", "parallelism", "batchRows", "batchBytes", "includeProperties", "verifyCrc",
     "failOnDataLoss", "leaseSeconds", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger",
@@ -51,11 +58,19 @@ _FOREIGN: Final = {
 _QUEUE_VIEWS: Final = frozenset(("messages", "index"))
 
 
+def is_remote(store: str | None) -> bool:
+    """Say whether option `store` leads over TCP."""
+    return store is not None and store.startswith(REMOTE_SCHEME)
+
+
 @dataclass(frozen=True)
 class Options:
     """What one `load()` asks for. Offsets are counts of messages, times milliseconds, sizes bytes."""
 
     store: str | None = None
+    access: str = "auto"
+    nameserver: str | None = None
+    broker: str | None = None
     topics: tuple[str, ...] = ()
     topic_pattern: str | None = None
     view: str = "messages"
@@ -104,10 +119,9 @@ def parse_options(given: Mapping[str, str], *, stream: bool = False) -> Options:
     view = values.get("view", "messages")
     if view not in VIEWS:
         raise wrong("view", view, f"one of {', '.join(VIEWS)}", near=nearest(view, VIEWS))
-    if values.get("access", "auto") not in ("auto", "shm"):
-        raise wrong("access", values["access"], "auto or shm: this source reads the segments of its own host")
     options = Options(
         store=values.get("store"),
+        **_way(values),
         view=view,
         **_topics(values, view),
         queue_ids=tuple(number("queueIds", part.strip(), 0) for part in split(values.get("queueIds", ""))),
@@ -132,6 +146,23 @@ def parse_options(given: Mapping[str, str], *, stream: bool = False) -> Options:
     if options.start == "committed" and options.group is None:
         raise refused("startingOffsets=committed needs the group whose offsets are meant", "add option group=…")
     return options
+
+
+def _way(values: Mapping[str, str]) -> dict[str, Any]:
+    """How the broker is reached; addresses are checked, not tried."""
+    access = values.get("access", AUTO).strip().lower()
+    if access not in (AUTO, SHM, REMOTE):
+        raise wrong("access", access, f"{AUTO}, {SHM} or {REMOTE}")
+    for name in ("store", "nameserver"):
+        text = values.get(name, "")
+        if name == "nameserver" and text and not is_remote(text):
+            text = REMOTE_SCHEME + text
+        if is_remote(text):
+            checked(remote_place, text, name)
+    if is_remote(values.get("store")) and (access == SHM or "nameserver" in values):
+        other = f"access={SHM}" if access == SHM else "nameserver"
+        raise refused(f"store={values['store'].partition('?')[0]!r} and {other} exclude each other", "give one of them")
+    return {"access": access, "nameserver": values.get("nameserver"), "broker": values.get("broker")}
 
 
 def _topics(values: Mapping[str, str], view: str) -> dict[str, Any]:

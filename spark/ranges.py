@@ -9,11 +9,13 @@ message, because the log has become shorter than somebody knew it to be.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shmq.errors import OffsetOutOfRange, ShmqError
-from shmq.spark.attach import Attachment, Queue
+from shmq.errors import OffsetOutOfRange, TopicNotFound, UsageError
+from shmq.spark.access import Access, Queue
 from shmq.spark.options import EARLIEST, LATEST, Offsets, Options
+from shmq.spark.progress import Key
 from shmq.spark.schema import refused
 
 _log = logging.getLogger("shmq.spark")
@@ -51,7 +53,7 @@ def data_loss(options: Options, what: str, count: int | None = None) -> None:
     _log.warning("%s: %s and passed over", what, missing)
 
 
-def chosen_queues(attachment: Attachment, options: Options) -> list[Queue]:
+def chosen_queues(access: Access, options: Options) -> list[Queue]:
     """Return the queues an options object asks for, by topic and queue id.
 
     Raises:
@@ -59,15 +61,20 @@ def chosen_queues(attachment: Attachment, options: Options) -> list[Queue]:
     """
     names = list(options.topics)
     if options.topic_pattern is not None or not names:
-        names = [name for name in attachment.topics() if options.matches(name)]
+        names = [name for name in access.topics() if options.matches(name)]
     if not names and options.topic_pattern is not None:
         raise refused(
-            f"option topicPattern={options.topic_pattern!r} matches no topic of broker {attachment.broker}",
+            f"option topicPattern={options.topic_pattern!r} matches no topic of broker {access.broker}",
             "see shmq topic list",
         )
     found: list[Queue] = []
     for name in names:
-        queues = attachment.queues(name)
+        try:
+            queues = access.queues(name)
+        except TopicNotFound:
+            if name in options.topics:
+                raise
+            continue  # deleted since it was listed, or on another broker
         missing = set(options.queue_ids) - {queue.queue_id for queue in queues}
         if missing:
             raise refused(
@@ -77,53 +84,51 @@ def chosen_queues(attachment: Attachment, options: Options) -> list[Queue]:
     return found
 
 
-def resolve(attachment: Attachment, options: Options) -> list[Range]:
+def resolve(access: Access, options: Options) -> list[Range]:
     """Return what is to be read; queues with nothing in it are left out.
 
     Raises:
         OffsetOutOfRange: messages between start and end are gone, and that may not be.
         UsageError: offsets for a topic or queue that is not read.
     """
-    queues = chosen_queues(attachment, options)
+    queues = chosen_queues(access, options)
     for place in (options.start, options.end):
         if isinstance(place, dict):
             check_named(place, queues)
-    committed = _committed(attachment, options.group) if options.start == "committed" else {}
+    committed = _committed(access, options.group, queues) if options.start == "committed" else {}
     found = []
     for queue in queues:
-        bounds = bounds_of(attachment, queue)
-        end = min(_end(attachment, options, queue, bounds), bounds[1])
-        start = min(_start(attachment, options, queue, bounds, committed), end)
+        bounds = bounds_of(access, queue)
+        end = min(_end(access, options, queue, bounds), bounds[1])
+        start = min(_start(access, options, queue, bounds, committed), end)
         if end > start:
             found.append(Range(queue.topic, queue.queue_id, queue.born_position, start, end))
     return found
 
 
-def start_of(attachment: Attachment, options: Options, queue: Queue) -> int:
+def start_of(access: Access, options: Options, queue: Queue) -> int:
     """Return where options say that a queue begins.
 
     Raises:
         OffsetOutOfRange: that is gone, and may not be.
         UsageError: offsets for a topic or queue that is not read, or a group nobody knows.
     """
-    committed = _committed(attachment, options.group) if options.start == "committed" else {}
-    return _start(attachment, options, queue, bounds_of(attachment, queue), committed)
+    committed = _committed(access, options.group, [queue]) if options.start == "committed" else {}
+    return _start(access, options, queue, bounds_of(access, queue), committed)
 
 
-def bounds_of(attachment: Attachment, queue: Queue) -> tuple[int, int]:
+def bounds_of(access: Access, queue: Queue) -> tuple[int, int]:
     """Return the first offset a queue still has, and the first that is not visible yet."""
-    return attachment.store.queue(queue.index)[0], attachment.store.queue_visible(queue.index)
+    return access.bounds(queue)
 
 
-def _start(
-    attachment: Attachment, options: Options, queue: Queue, bounds: tuple[int, int], committed: dict[int, int]
-) -> int:
+def _start(access: Access, options: Options, queue: Queue, bounds: tuple[int, int], committed: dict[Key, int]) -> int:
     low, high = bounds
     if options.start_ms is not None:
-        return _at_time(attachment, options, queue, options.start_ms, bounds, options.start_strategy)
+        return _at_time(access, options, queue, options.start_ms, bounds, options.start_strategy)
     if options.start == "latest":
         return high
-    wanted = committed.get(queue.index, EARLIEST)
+    wanted = committed.get((queue.topic, queue.queue_id), EARLIEST)
     if isinstance(options.start, dict):
         wanted = options.start.get(queue.topic, {}).get(queue.queue_id, EARLIEST)
     if wanted == LATEST:
@@ -140,10 +145,10 @@ def _start(
     return wanted
 
 
-def _end(attachment: Attachment, options: Options, queue: Queue, bounds: tuple[int, int]) -> int:
+def _end(access: Access, options: Options, queue: Queue, bounds: tuple[int, int]) -> int:
     low, high = bounds
     if options.end_ms is not None:
-        return _at_time(attachment, options, queue, options.end_ms, bounds, "latest")
+        return _at_time(access, options, queue, options.end_ms, bounds, "latest")
     wanted = LATEST
     if isinstance(options.end, dict):
         wanted = options.end.get(queue.topic, {}).get(queue.queue_id, LATEST)
@@ -156,9 +161,9 @@ def _end(attachment: Attachment, options: Options, queue: Queue, bounds: tuple[i
 
 
 def _at_time(
-    attachment: Attachment, options: Options, queue: Queue, time_ms: int, bounds: tuple[int, int], strategy: str
+    access: Access, options: Options, queue: Queue, time_ms: int, bounds: tuple[int, int], strategy: str
 ) -> int:
-    offset = attachment.store.search_time(queue.index, time_ms) if bounds[0] < bounds[1] else bounds[1]
+    offset = access.search_time(queue, time_ms) if bounds[0] < bounds[1] else bounds[1]
     if offset >= bounds[1] and strategy == "error" and options.start_ms is not None:
         raise refused(
             f"option startingTimestamp: queue {queue.queue_id} of topic {queue.topic} stored nothing since {time_ms}",
@@ -175,30 +180,38 @@ def check_named(place: Offsets, queues: list[Queue]) -> None:
                 raise refused(f"offsets for queue {queue_id} of topic {topic}, which is not read", "leave them out")
 
 
-def _committed(attachment: Attachment, group: str | None) -> dict[int, int]:
-    """Committed offsets of a group by queue index.
+def _committed(access: Access, group: str | None, queues: list[Queue]) -> dict[Key, int]:
+    """Committed offsets of a group.
 
     Raises:
-        UsageError: there is no such group.
+        UsageError: the broker knows nothing of such a group.
     """
-    store = attachment.store
-    number = store.group_find(group or "")
-    if number < 0:
-        raise refused(f"option group={group!r}: broker {attachment.broker} does not know it", "see shmq group list")
-    return {entry[2]: entry[3] for entry in store.offsets() if entry[1] == number and entry[3] >= 0}
+    found = access.committed(group or "", queues)
+    if not found and not access.has_group(group or ""):
+        raise refused(f"option group={group!r}: broker {access.broker} does not know it", "see shmq group list")
+    return found
 
 
-def still_there(attachment: Attachment, wanted: Range) -> Queue:
-    """Return the queue of a range in this process' store.
+def still_there(access: Access, ranges: Sequence[Range]) -> list[Queue]:
+    """Return the queue of each range as this process finds it.
 
     Raises:
-        ShmqError: the topic was deleted or made anew since the range was planned.
+        TopicNotFound: a topic was deleted or made anew since the range was planned.
     """
-    found = [queue for queue in attachment.queues(wanted.topic) if queue.queue_id == wanted.queue_id]
-    if not found or found[0].born_position != wanted.born_position:
-        raise ShmqError(
-            f"topic {wanted.topic} was deleted and made anew, or lost queue {wanted.queue_id}, after the read was "
-            "planned; load it again",
-            hint="load it again",
-        )
-    return found[0]
+    known: dict[Key, Queue] = {}
+    for topic in dict.fromkeys(each.topic for each in ranges):
+        try:
+            known |= {(topic, queue.queue_id): queue for queue in access.queues(topic)}
+        except UsageError as error:
+            raise TopicNotFound(str(error), hint=error.hint) from error
+    found = []
+    for each in ranges:
+        queue = known.get((each.topic, each.queue_id))
+        if queue is None or queue.born_position != each.born_position:
+            raise TopicNotFound(
+                f"topic {each.topic} was deleted and made anew, or lost queue {each.queue_id}, after the read was "
+                "planned; load it again",
+                hint="load it again",
+            )
+        found.append(queue)
+    return found

@@ -19,14 +19,14 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from shmq.shm.core import UNIT_BYTES
-from shmq.shm.lease import take_lease
-from shmq.spark.attach import Attachment, Queue, attach
+from shmq.spark.access import Access, Queue, Where, open_access, reopen
+from shmq.spark.attach import of_segments
 from shmq.spark.frames import read_files, sealed_files
 from shmq.spark.messages import Reading, read_ranges
 from shmq.spark.options import Options
 from shmq.spark.plan import Sized, plan
 from shmq.spark.ranges import Range, resolve, still_there
-from shmq.spark.tables import read_table
+from shmq.spark.tables import read_stream, table_stream
 
 _SAMPLES = 8
 _log = logging.getLogger("shmq.spark")
@@ -38,6 +38,7 @@ class RangesPartition(InputPartition):
 
     ranges: tuple[Range, ...]
     lease: str | None
+    where: Where
 
 
 @dataclass
@@ -45,13 +46,14 @@ class FilesPartition(InputPartition):
     """Whole log files that one task reads."""
 
     paths: tuple[str, ...]
+    where: Where
 
 
 @dataclass
 class TablePartition(InputPartition):
-    """A small view that one task makes."""
+    """A small view, made when it was planned: the executor may be on another host."""
 
-    view: str
+    stream: bytes
 
 
 class ShmqReader(DataSourceReader):
@@ -67,13 +69,14 @@ class ShmqReader(DataSourceReader):
             ShmqError: no broker, no such topic, offsets that are gone.
         """
         options = self._reading.options
-        attachment = attach(options.store)
+        access = open_access(options)
         if options.view == "frames":
-            return [FilesPartition((path,)) for path in sealed_files(attachment)]
+            attachment = of_segments(access, "frames")
+            return [FilesPartition((path,), access.where) for path in sealed_files(attachment)]
         if options.view not in ("messages", "index"):
-            return [TablePartition(options.view)]
-        ranges = resolve(attachment, options)
-        return list(planned(attachment, options, ranges))
+            return [TablePartition(table_stream(self._reading, access))]
+        ranges = resolve(access, options)
+        return list(planned(access, options, ranges))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield record batches of one partition.
@@ -82,45 +85,39 @@ class ShmqReader(DataSourceReader):
             ShmqError: what was planned cannot be read any more.
         """
         if isinstance(partition, RangesPartition):
-            return read_ranges(self._reading, partition.ranges, partition.lease)
+            return read_ranges(self._reading, partition.ranges, partition.lease, partition.where)
         if isinstance(partition, FilesPartition):
+            of_segments(reopen(partition.where), "frames")
             return read_files(self._reading, partition.paths)
         if isinstance(partition, TablePartition):
-            return read_table(self._reading)
+            return read_stream(partition.stream)
         return iter(())
 
 
-def planned(attachment: Attachment, options: Options, ranges: list[Range]) -> Iterator[RangesPartition]:
+def planned(access: Access, options: Options, ranges: list[Range]) -> Iterator[RangesPartition]:
     """Yield the partitions of ranges, by about how many bytes they are."""
-    sized = [Sized(each, _bytes_of(attachment, still_there(attachment, each), each, options)) for each in ranges]
+    pairs = list(zip(still_there(access, ranges), ranges, strict=True))
+    sized = [Sized(each, _bytes_of(access, queue, each, options)) for queue, each in pairs]
     slots = options.parallelism or os.cpu_count() or 1
-    lease = _lease(attachment, options, ranges)
+    lease = _lease(access, options, pairs)
     for part in plan(sized, bytes_max=options.partition_bytes_max, wanted=options.partition_min, slots=slots):
-        yield RangesPartition(part, lease)
+        yield RangesPartition(part, lease, access.where)
 
 
-def _bytes_of(attachment: Attachment, queue: Queue, wanted: Range, options: Options) -> int:
+def _bytes_of(access: Access, queue: Queue, wanted: Range, options: Options) -> int:
     """About how many bytes a range is: a few of its units say what a record has."""
     if options.view == "index":
         return wanted.count * UNIT_BYTES
-    step = max(1, wanted.count // _SAMPLES)
-    sizes = []
-    for offset in range(wanted.start, wanted.end, step):
-        unit = attachment.store.units_stored(queue.index, offset, 1)
-        sizes.append(int.from_bytes(unit[8:12], "big"))
+    sizes = [size for _, size in access.sample(queue, wanted.start, wanted.end, _SAMPLES)]
     return wanted.count * sum(sizes) // max(1, len(sizes))
 
 
-def _lease(attachment: Attachment, options: Options, ranges: list[Range]) -> str | None:
+def _lease(access: Access, options: Options, ranges: list[tuple[Queue, Range]]) -> str | None:
     """Keep retention from what was planned, until the tasks that read it renew the lease themselves."""
-    if not ranges or not options.lease_seconds:
+    if not ranges or not options.lease_seconds or not access.may_lease:
         return None
-    lowest = min(_position_of(attachment, still_there(attachment, each), each.start) for each in ranges)
-    path = take_lease(attachment.instance.store_path, lowest, options.lease_seconds)
-    if path is None:
-        _log.warning("no lease in %s: retention may pass this read", attachment.instance.store_path)
-    return None if path is None else str(path)
-
-
-def _position_of(attachment: Attachment, queue: Queue, offset: int) -> int:
-    return int.from_bytes(attachment.store.units_stored(queue.index, offset, 1)[:8], "big")
+    first = [unit for queue, each in ranges for unit in access.units(queue, each.start, each.start + 1)]
+    lease = access.lease(min(first)[0], options.lease_seconds) if first else None
+    if lease is None:
+        _log.warning("no lease at broker %s: retention may pass this read", access.broker)
+    return lease

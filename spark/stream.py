@@ -12,28 +12,24 @@ looked at, it is not the same after a crash in batch 0;
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from shmq import connect
 from shmq.shm.lease import release_lease
-from shmq.spark.admission import admit_bytes, admit_rows
-from shmq.spark.attach import Attachment, Queue, attach, full_url
-from shmq.spark.batches import column_numbers, import_batch
-from shmq.spark.messages import Reading, read_ranges
+from shmq.spark.access import Access, Queue, open_access
+from shmq.spark.admission import Sizes, admit_bytes, admit_rows
+from shmq.spark.messages import read_ranges
 from shmq.spark.options import Options
 from shmq.spark.progress import Key, Progress, progress_of
 from shmq.spark.ranges import Range, bounds_of, check_named, chosen_queues, data_loss, start_of
 from shmq.spark.reader import RangesPartition, planned
+from shmq.spark.reading import Reading
 
-_SIZE_ROWS = 65_536
-_SIZES = column_numbers(["store_size"])
 _log = logging.getLogger("shmq.spark")
 
 
@@ -56,13 +52,13 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ShmqError: no broker, no such topic, offsets that are gone.
         """
         if self._initial is None:
-            attachment = attach(self._options.store)
-            queues = self._queues(attachment)
+            access = open_access(self._options)
+            queues = self._queues(access)
             if isinstance(self._options.start, dict):
                 check_named(self._options.start, list(queues.values()))
-            end = {key: start_of(attachment, self._options, queue) for key, queue in queues.items()}
+            end = {key: start_of(access, self._options, queue) for key, queue in queues.items()}
             born = {queue.topic: queue.born_position for queue in queues.values()}
-            self._initial = Progress(end, {}, born).to_json(attachment.broker)
+            self._initial = Progress(end, {}, born).to_json(access.broker)
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -72,8 +68,8 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix what the run reads: what is visible now."""
-        attachment = attach(self._options.store)
-        self._target = self._visible(attachment, self._queues(attachment))
+        access = open_access(self._options)
+        self._target = self._visible(access, self._queues(access))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch, or the start itself when there is nothing new.
@@ -81,26 +77,26 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             ShmqError: messages the query has not read are gone, or a topic was made anew.
         """
-        attachment = attach(self._options.store)
-        before = progress_of(start, attachment.broker)
-        self._publish(before.end)
-        queues = self._queues(attachment)
-        begin = self._begin(attachment, before, queues)
-        visible = self._visible(attachment, queues)
+        access = open_access(self._options)
+        queues = self._queues(access)
+        before = progress_of(start, access.broker)
+        self._publish(access, before.end)
+        begin = self._begin(access, before, queues)
+        visible = self._visible(access, queues)
         top = visible if self._target is None else {key: self._target.get(key, begin[key]) for key in queues}
         top = {key: max(begin[key], min(visible[key], offset)) for key, offset in top.items()}
         if not isinstance(limit, ReadAllAvailable):
-            top = self._limited(attachment, queues, begin, top)
+            top = self._limited(access, queues, begin, top)
         moved = any(top[key] > begin[key] for key in top) or any(begin[key] != before.end.get(key) for key in begin)
         if not moved:
             return start
         born = {**before.born, **{queue.topic: queue.born_position for queue in queues.values()}}
-        return Progress({**before.end, **top}, begin, born).to_json(attachment.broker)
+        return Progress({**before.end, **top}, begin, born).to_json(access.broker)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return what is visible now, for the progress report."""
-        attachment = attach(self._options.store)
-        return Progress(self._visible(attachment, self._queues(attachment))).to_json(attachment.broker)
+        access = open_access(self._options)
+        return Progress(self._visible(access, self._queues(access))).to_json(access.broker)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Divide a batch.
@@ -108,8 +104,8 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             ShmqError: the batch cannot be read any more.
         """
-        attachment = attach(self._options.store)
-        batch = progress_of(end, attachment.broker)
+        access = open_access(self._options)
+        batch = progress_of(end, access.broker)
         ranges = [
             Range(*key, batch.born.get(key[0], 0), first, batch.end[key])
             for key, first in sorted(batch.start.items())
@@ -117,7 +113,7 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
         if start == end or not ranges:
             return []
-        parts = list(planned(attachment, self._options, ranges))
+        parts = list(planned(access, self._options, ranges))
         done, self._lease = self._lease, parts[0].lease if parts else None
         if done is not None:
             release_lease(done)  # its batch was read before this one is planned
@@ -131,12 +127,12 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if not isinstance(partition, RangesPartition):
             return iter(())
-        return read_ranges(self._reading, partition.ranges, partition.lease)
+        return read_ranges(self._reading, partition.ranges, partition.lease, partition.where)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Publish a batch that is done."""
-        attachment = attach(self._options.store)
-        self._publish(progress_of(end, attachment.broker).end)
+        access = open_access(self._options)
+        self._publish(access, progress_of(end, access.broker).end)
 
     def stop(self) -> None:
         """Give the lease back."""
@@ -148,17 +144,17 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _options(self) -> Options:
         return self._reading.options
 
-    def _queues(self, attachment: Attachment) -> dict[Key, Queue]:
-        return {(queue.topic, queue.queue_id): queue for queue in chosen_queues(attachment, self._options)}
+    def _queues(self, access: Access) -> dict[Key, Queue]:
+        return {(queue.topic, queue.queue_id): queue for queue in chosen_queues(access, self._options)}
 
-    def _visible(self, attachment: Attachment, queues: dict[Key, Queue]) -> dict[Key, int]:
-        return {key: bounds_of(attachment, queue)[1] for key, queue in queues.items()}
+    def _visible(self, access: Access, queues: dict[Key, Queue]) -> dict[Key, int]:
+        return {key: bounds_of(access, queue)[1] for key, queue in queues.items()}
 
-    def _begin(self, attachment: Attachment, before: Progress, queues: dict[Key, Queue]) -> dict[Key, int]:
+    def _begin(self, access: Access, before: Progress, queues: dict[Key, Queue]) -> dict[Key, int]:
         """Where the next batch begins: where the last one ended, or at the first message of a queue that is new."""
         begin = {}
         for key, queue in queues.items():
-            low, high = bounds_of(attachment, queue)
+            low, high = bounds_of(access, queue)
             place = f"topic {queue.topic}, queue {queue.queue_id}"
             wanted = before.end.get(key, low)
             if before.born.get(queue.topic, queue.born_position) != queue.born_position:
@@ -175,7 +171,7 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begin
 
     def _limited(
-        self, attachment: Attachment, queues: dict[Key, Queue], begin: dict[Key, int], top: dict[Key, int]
+        self, access: Access, queues: dict[Key, Queue], begin: dict[Key, int], top: dict[Key, int]
     ) -> dict[Key, int]:
         options = self._options
         if options.offsets_min and self._target is None and self._waits(sum(top[key] - begin[key] for key in top)):
@@ -183,7 +179,7 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.offsets_per_trigger:
             top = admit_rows(begin, top, options.offsets_per_trigger)
         if options.bytes_per_trigger:
-            top = admit_bytes(begin, top, options.bytes_per_trigger, _sizes(attachment, queues))
+            top = admit_bytes(begin, top, options.bytes_per_trigger, _sizes(access, queues))
         return top
 
     def _waits(self, count: int) -> bool:
@@ -196,33 +192,22 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return True
 
-    def _publish(self, done: Any) -> None:
+    def _publish(self, access: Access, done: Mapping[Key, int]) -> None:
         group = self._options.commit_group
         fresh = {key: offset for key, offset in done.items() if self._published.get(key) != offset}
         if group is None or not fresh:
             return
-        topics = {topic for topic, _ in fresh}
         try:
-            with connect(full_url(self._options.store)) as mq:
-                for topic in topics:
-                    offsets = {queue_id: offset for (name, queue_id), offset in fresh.items() if name == topic}
-                    with contextlib.closing(mq.pull_consumer(topic)) as consumer:
-                        consumer.commit(group, offsets=offsets)
+            access.publish(group, fresh)
             self._published.update(fresh)
         except Exception as error:  # whatever it is, the query goes on; the next batch tries again
             _log.warning("the offsets of group %s could not be published: %s", group, error)
 
 
-def _sizes(attachment: Attachment, queues: dict[Key, Queue]) -> Any:
+def _sizes(access: Access, queues: dict[Key, Queue]) -> Sizes:
     """Record sizes out of ConsumeQueue units."""
 
     def sizes(key: Key, first: int, end: int) -> list[int]:
-        queue = queues[key]
-        answer = attachment.store.columns(
-            queue.index, queue.queue_id, first, end, _SIZES, queue.topic, attachment.broker, rows_max=_SIZE_ROWS,
-            bytes_max=256 << 20,
-        )  # fmt: skip
-        found: list[int] = import_batch(_SIZES, answer[4]).column(0).to_pylist()
-        return found
+        return [size for _, size in access.units(queues[key], first, end)]
 
     return sizes

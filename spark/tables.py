@@ -1,6 +1,7 @@
-"""Owns the small views `queues`, `groups` and `segments`: one row for each thing, as it is when the task looks.
+"""Owns the small views `queues`, `groups` and `segments`: one row for each thing, as it is when the load is planned.
 
-It does not read bodies. Rows are made in one task, because there are thousands of them, not millions.
+It does not read bodies. Rows are made on the driver and travel with the plan, because there are thousands of them, not
+millions, and the executor may be on a host without them. Over TCP there is less to see: what is not told is null.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from typing import Any
 import pyarrow
 
 from shmq.errors import ShmqError
-from shmq.spark.attach import Attachment, Queue, attach
-from shmq.spark.batches import column_numbers, import_batch
-from shmq.spark.messages import Reading
+from shmq.spark.access import Access, Queue
+from shmq.spark.attach import Attachment, of_segments
 from shmq.spark.options import Options
-from shmq.spark.ranges import bounds_of, chosen_queues
+from shmq.spark.ranges import Range, bounds_of, chosen_queues
+from shmq.spark.reading import Reading
 from shmq.spark.schema import column_kinds
 
 Row = dict[str, Any]
-_STORE_TIME = column_numbers(["store_timestamp"])
+_ONE_TIME = Reading(Options(), ("store_timestamp",))
 _ROWS_MAX = 8192
 _ARROW = {
     "string": pyarrow.string(),
@@ -32,47 +33,60 @@ _ARROW = {
 }
 
 
-def read_table(reading: Reading) -> Iterator[Any]:
-    """Yield the record batches of a small view."""
+def table_stream(reading: Reading, access: Access) -> bytes:
+    """Return a small view as an Arrow stream.
+
+    Raises:
+        UsageError: the view needs what only the broker's host has.
+    """
     view = reading.options.view
-    rows = list(_ROWS[view](attach(reading.options.store), reading.options))
+    rows = list(_ROWS[view](access, reading.options))
     kinds = column_kinds(view)
     schema = pyarrow.schema([(name, _ARROW[kinds[name]]) for name in reading.columns])
-    for begin in range(0, len(rows), _ROWS_MAX):
-        part = [{name: row[name] for name in reading.columns} for row in rows[begin : begin + _ROWS_MAX]]
-        yield pyarrow.RecordBatch.from_pylist(part, schema=schema)
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(sink, schema) as writer:
+        for begin in range(0, len(rows), _ROWS_MAX):
+            part = [{name: row[name] for name in reading.columns} for row in rows[begin : begin + _ROWS_MAX]]
+            writer.write_batch(pyarrow.RecordBatch.from_pylist(part, schema=schema))
+    return bytes(sink.getvalue())
 
 
-def _queues(attachment: Attachment, options: Options) -> Iterator[Row]:
-    for queue in chosen_queues(attachment, options):
-        low, high = bounds_of(attachment, queue)
-        facts = attachment.store.queue(queue.index)
+def read_stream(stream: bytes) -> Iterator[Any]:
+    """Yield the record batches of a small view."""
+    yield from pyarrow.ipc.open_stream(stream)
+
+
+def _queues(access: Access, options: Options) -> Iterator[Row]:
+    for queue in chosen_queues(access, options):
+        low, high = bounds_of(access, queue)
+        facts = access.store.queue(queue.index) if isinstance(access, Attachment) else [None] * 6
         yield {
             "topic": queue.topic,
-            "broker": attachment.broker,
+            "broker": access.broker,
             "queue_id": queue.queue_id,
             "offset_min": low,
             "offset_max": high,
             "persisted": facts[2],
             "bytes": facts[5],
-            "first_stored": _stored(attachment, queue, low) if high > low else None,
-            "last_stored": _stored(attachment, queue, high - 1) if high > low else None,
+            "first_stored": _stored(access, queue, low) if high > low else None,
+            "last_stored": _stored(access, queue, high - 1) if high > low else None,
         }
 
 
-def _stored(attachment: Attachment, queue: Queue, offset: int) -> datetime | None:
+def _stored(access: Access, queue: Queue, offset: int) -> datetime | None:
     """When a message was stored; None when it went meanwhile."""
+    place = Range(queue.topic, queue.queue_id, queue.born_position, offset, offset + 1)
     try:
-        answer = attachment.store.columns(
-            queue.index, queue.queue_id, offset, offset + 1, _STORE_TIME, queue.topic, attachment.broker
-        )
+        for batch in access.read(_ONE_TIME, place):
+            stored: datetime | None = batch.column(0)[0].as_py()
+            return stored
     except ShmqError:
         return None
-    stored: datetime | None = import_batch(_STORE_TIME, answer[4]).column(0)[0].as_py()
-    return stored
+    return None
 
 
-def _groups(attachment: Attachment, options: Options) -> Iterator[Row]:
+def _groups(access: Access, options: Options) -> Iterator[Row]:
+    attachment = of_segments(access, "groups")
     store = attachment.store
     names = dict(store.groups())
     topics = {int(entry["index"]): str(entry["name"]) for entry in store.topics()}
@@ -95,7 +109,8 @@ def _groups(attachment: Attachment, options: Options) -> Iterator[Row]:
         }
 
 
-def _segments(attachment: Attachment, options: Options) -> Iterator[Row]:
+def _segments(access: Access, options: Options) -> Iterator[Row]:
+    attachment = of_segments(access, "segments")
     end = attachment.store.log_end
     for path in sorted((Path(attachment.instance.store_path) / "commitlog").iterdir()):
         if not path.name.isdecimal():
@@ -114,7 +129,7 @@ def _segments(attachment: Attachment, options: Options) -> Iterator[Row]:
         }
 
 
-_ROWS: dict[str, Callable[[Attachment, Options], Iterator[Row]]] = {
+_ROWS: dict[str, Callable[[Access, Options], Iterator[Row]]] = {
     "queues": _queues,
     "groups": _groups,
     "segments": _segments,

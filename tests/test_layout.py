@@ -72,7 +72,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.version",
         "shmq.client",
     },
-    "shmq.spark": {"shmq", "shmq.errors", "shmq.message", "shmq.shm"},
+    "shmq.spark": {"shmq", "shmq.errors", "shmq.message", "shmq.shm", "shmq.protocol", "shmq.client"},
     "pyspark_shmq": {"shmq.spark"},
 }
 # `shmq` on the right of the table grants the public API, which is these.

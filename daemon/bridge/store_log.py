@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from shmq.daemon.broker.log import LOCAL_HOST, Entry, NewRecord, Pulled, Stored
+from shmq.daemon.broker.log import LOCAL_HOST, Entry, NewRecord, Pulled, Ranged, Stored
 from shmq.daemon.broker.stored_record import stored_record
 from shmq.daemon.broker.tables import Topic
 from shmq.errors import BrokerBusy, CorruptionError, TopicNotFound
@@ -24,6 +24,7 @@ from shmq.protocol import transaction
 from shmq.shm.core import Filter, Producer, Sender, Store
 
 SCAN_UNITS_MAX = 800  # looked at for one pull, as RocketMQ does
+RANGE_UNITS_MAX = 16_384  # looked at for one piece of a range
 APPEND_TIMEOUT = 1.0  # seconds; RocketMQ calls a store busy after as long
 STUCK_TIMEOUT = 0.02  # while a writer is known to hold the lock; longer than writers that only come and go take
 
@@ -183,6 +184,37 @@ class StoreLog:
         except CorruptionError as error:
             self._report(f"passed over: {error.reason}")
             return Pulled(queue_offset + 1, 0, b"")
+
+    def visible(self, queue: int) -> int:
+        return self._store.queue_visible(queue)
+
+    def read_range(
+        self, queue: int, queue_offset: int, queue_end: int, *, bytes_max: int, tags: Sequence[int] | None = None
+    ) -> Ranged:
+        count = max(0, min(queue_end - queue_offset, RANGE_UNITS_MAX))
+        next_offset, _, body = self._pull(queue, queue_offset, count, bytes_max, tags, count, None, False)
+        first = self._store.queue(queue)[0]
+        if first <= queue_offset < next_offset:
+            first = self._first_kept(queue, queue_offset, next_offset)
+        return Ranged(next_offset, first, body) if first <= queue_offset else Ranged(first, first, b"")
+
+    def _first_kept(self, queue: int, low: int, high: int) -> int:
+        """The first of some offsets whose record retention has not deleted; it may be ahead of the queue's bounds."""
+        begin = self._store.log_begin
+        at = high if self._position(queue, low) < begin else low
+        while low < at:
+            middle = (low + at) // 2
+            low, at = (middle + 1, at) if self._position(queue, middle) < begin else (low, middle)
+        return at
+
+    def _position(self, queue: int, queue_offset: int) -> int:
+        return int.from_bytes(self._store.units_stored(queue, queue_offset, 1)[:8], "big")
+
+    def range_units(self, queue: int, queue_offset: int, queue_end: int) -> bytes:
+        end = min(queue_end, self._store.queue_visible(queue), queue_offset + RANGE_UNITS_MAX)
+        if not self._store.queue(queue)[0] <= queue_offset < end:
+            return b""
+        return self._store.units_stored(queue, queue_offset, end - queue_offset)
 
     def record_at(self, log_position: int) -> bytes | None:
         return self._store.record_bytes_at(log_position, 0, True)

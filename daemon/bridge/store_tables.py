@@ -158,6 +158,10 @@ class StoreTables:
         offset_min, offset_max, *_ = self._store.queue(queue)
         return QueueBounds(offset_min, offset_max)
 
+    def born_position(self, name: str) -> int:
+        index = self._store.topic_find(name) if _END not in name else -1
+        return int(self._store.topic(index)["born_position"]) if index >= 0 else 0
+
     def search_time(self, queue: int, time_ms: int) -> int:
         return self._store.search_time(queue, time_ms)
 

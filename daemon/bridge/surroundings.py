@@ -39,7 +39,7 @@ from shmq.protocol.codes import Request, Role
 from shmq.shm.access import access_rights
 from shmq.shm.core import Store, process_start
 from shmq.shm.counters import BRIDGE
-from shmq.shm.instance import Instance, read_instance
+from shmq.shm.instance import Instance, read_instance, store_identity
 from shmq.shm.place import Place
 from shmq.shm.presence import attach_presence, detach_presence
 from shmq.shm.segment import open_store
@@ -156,6 +156,7 @@ def _settings(options: Options, instance: Instance, store: Store, listeners: lis
         movable_clock=options.movable_clock,
         uses_tls=options.tls_mode != "disabled",
         cluster=options.cluster,
+        store_identity=store_identity(instance),
         serves_tcp=bool(listeners),
         advertised=advertised,
     )

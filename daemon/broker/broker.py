@@ -36,6 +36,7 @@ from shmq.daemon.broker.pop import Popping, pop_parts
 from shmq.daemon.broker.pull import Pulling
 from shmq.daemon.broker.query import QueryRequests
 from shmq.daemon.broker.queue_index import QueueIndex
+from shmq.daemon.broker.range_requests import RangeRequests
 from shmq.daemon.broker.relays import Relays
 from shmq.daemon.broker.replies import Replies
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer, of_all
@@ -43,6 +44,7 @@ from shmq.daemon.broker.roster import RosterKeeper
 from shmq.daemon.broker.send import Sending
 from shmq.daemon.broker.send_back import SendBack
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.staging import Staging
 from shmq.daemon.broker.statistics import Statistics
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
@@ -140,10 +142,12 @@ class Broker:
             self._sending,
             Replies(tables, registry, self._sending),
             self._pulling,
+            RangeRequests(tables, log, settings),
             self._popping,
             *settling,
             Locks(tables),
             DelayService(tables, log, levels, arrived=self.arrived),
+            Staging(tables, log, settings, levels, arrived=self.arrived),
             self._timers,
             SendBack(tables, log, groups, registry, levels, statistics, settings, arrived=self.arrived),
         ]

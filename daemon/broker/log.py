@@ -72,6 +72,17 @@ class Pulled(NamedTuple):
     body: bytes
 
 
+class Ranged(NamedTuple):
+    """A piece of a range: `body` holds whole records, `next_offset` is where to go on.
+
+    `offset_min` is the first offset left; where it is behind the one that was asked for, there is nothing else.
+    """
+
+    next_offset: int
+    offset_min: int
+    body: bytes
+
+
 class Wanted(NamedTuple):
     """What somebody waits for: queue index -> queue offset, and a log position to be durable."""
 
@@ -156,6 +167,24 @@ class Log(Protocol):
             tags: hashes of the tags wanted; None for all.
             where: what the properties have to match as well.
         """
+
+    def visible(self, queue: int) -> int:
+        """Return the first offset of a queue (by index) that nobody may read yet."""
+
+    def read_range(
+        self, queue: int, queue_offset: int, queue_end: int, *, bytes_max: int, tags: Sequence[int] | None = None
+    ) -> Ranged:
+        """Return visible records of queue offsets [queue_offset, queue_end), whole as they are in the log.
+
+        Not all that are there, and the first even if it exceeds `bytes_max`; where nothing is visible the next offset
+        is the given one.
+
+        Raises:
+            ShmqError: the record is damaged.
+        """
+
+    def range_units(self, queue: int, queue_offset: int, queue_end: int) -> bytes:
+        """Return ConsumeQueue units of visible records, 20 bytes each; may be shorter."""
 
     def record_at(self, log_position: int) -> bytes | None:
         """Return the visible record that starts at a log position as `read` does, None if none does."""

@@ -32,6 +32,7 @@ class BrokerSettings:
     default_queues: int = DEFAULT_QUEUES
     wait_durable: bool = False
     cluster: str = "DefaultCluster"
+    store_identity: str = ""  # equal for two processes that see the same store, and only for them
     delay_levels: str = DEFAULT_DELAY_LEVELS  # RocketMQ's messageDelayLevel
     timer_max_delay_seconds: int = MAX_DELAY_SECONDS  # RocketMQ's timerMaxDelaySec
     retention_hours: int = 72

@@ -142,6 +142,9 @@ class Tables(Protocol):
     def queue_bounds(self, queue: int) -> QueueBounds:
         """Return which queue offsets exist."""
 
+    def born_position(self, name: str) -> int:
+        """Return where the log ended when a live topic was made; 0 without such a topic."""
+
     def search_time(self, queue: int, time_ms: int) -> int:
         """Return the first queue offset stored at or after a time."""
 

@@ -2,7 +2,7 @@
 
 Owns the choice. It does not know how a command gets to the primary bridge.
 
-    sends, pulls, offsets                    served here
+    sends, pulls, offsets, ranges            served here
     a pull whose subscription is not known   forwarded: the primary knows what the heartbeats said first
     everything else                          forwarded: groups, locks, administration have one owner
 """
@@ -17,6 +17,7 @@ from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.log import Log, Wanted
 from shmq.daemon.broker.offset_requests import OffsetRequests
 from shmq.daemon.broker.pull import Pulling
+from shmq.daemon.broker.range_requests import RangeRequests
 from shmq.daemon.broker.relays import RelayedGroups
 from shmq.daemon.broker.requests import Address, Call, Connection, Handler, Part, Peer, of_all
 from shmq.daemon.broker.send import Sending
@@ -52,6 +53,7 @@ class WorkerLogic:
             **self._sending.handlers(),
             **self._pulling.handlers(),
             **OffsetRequests(tables, group_settings, settings).handlers(),
+            **RangeRequests(tables, log, settings).handlers(),
         }
 
     @property

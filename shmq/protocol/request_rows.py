@@ -65,6 +65,8 @@ CLIENT_ROWS = f"""
 {_PULL}
 370 client>broker client producerGroup topic! recallHandle!
 400 client>broker client
+30014 client>broker client topic! queueId!:int queueOffset!:long queueEnd!:long born:long bytesMax:int tags units:bool
+30015 client>broker client topic!
 200050 client>broker client consumerGroup! topic! queueId!:int maxMsgNums!:int invisibleTime!:long pollTime!:long
  bornTime!:long initMode!:int expType exp order:bool attemptId
 200051 client>broker client consumerGroup! topic! queueId!:int extraInfo! offset!:long
@@ -228,4 +230,9 @@ INTERNAL_ROWS = """
 30011 local>broker internal
 30012 local>local internal consumerGroup!
 30013 local>local internal
+30101 client>broker client writer! batch!:long partition!:int attempt! unit!:int chunk!:int topic!
+ queueId!:int delayed:bool
+30102 client>broker client writer! batch!:long unit!:int rows!:long checksum!:long
+30103 client>broker client writer! batch!:long unit!:int attempt
+30104 client>broker client writer! batch!:long unit!:int
 """

@@ -12,7 +12,9 @@ It does not open anything. The text comes from a file or a socket, so every fiel
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +22,7 @@ from typing import Any
 
 from shmq.errors import SegmentError
 from shmq.shm.core import ABI
-from shmq.shm.liveness import ProcessMark
+from shmq.shm.liveness import ProcessMark, boot_id
 from shmq.shm.replacing import replace_text
 from shmq.version import __version__
 
@@ -187,6 +189,19 @@ def read_instance(path: Path) -> Instance | None:
     except FileNotFoundError:
         return None
     return Instance.from_json(content)
+
+
+def store_identity(instance: Instance) -> str:
+    """Return a text that is equal for two processes that see the same store directory, and differs for all others.
+
+    It is made of the boot and the directory's inode, so that the same path on another host, or in another container,
+    is another store; "" where this process does not see the directory.
+    """
+    try:
+        status = os.stat(instance.store_path)
+    except OSError:
+        return ""
+    return hashlib.sha256(f"{boot_id()} {status.st_dev} {status.st_ino}".encode()).hexdigest()[:32]
 
 
 def write_instance(path: Path, instance: Instance, *, mode: int, gid: int) -> None:

@@ -250,7 +250,7 @@ def _remove_made(made: list[sysv_ipc.SharedMemory]) -> None:
             segment.remove()
 
 
-def open_store(instance: Instance, *, writable: bool, uid: int | None = None) -> Store:
+def open_store(instance: Instance, *, writable: bool, uid: int | None = None, observing: bool = False) -> Store:
     """Attach to living segments after checking that they are what the instance says.
 
     Whoever may append calls `attach_presence` too: segments that nobody is counted on are swept, and replaced.
@@ -258,6 +258,7 @@ def open_store(instance: Instance, *, writable: bool, uid: int | None = None) ->
     Args:
         writable: whether the caller may append; readers map everything but the readers segment read-only.
         uid: whose segments they must be; None takes the instance's word.
+        observing: whether the caller neither waits nor owns a queue: the readers segment is mapped read-only too.
 
     Raises:
         SegmentError: they are gone, of another boot, or not what the instance says.
@@ -279,22 +280,22 @@ def open_store(instance: Instance, *, writable: bool, uid: int | None = None) ->
             hint="share it (docker: --pid=container:<broker>), or connect over TCP",
         )
     attach = _open_posix if instance.kind == "posix" else _open_sysv
-    store = attach(instance, owner, writable=writable)
+    store = attach(instance, owner, writable=writable, observing=observing and not writable)
     if store.head["generation"] != instance.generation:
         store.close()
         raise SegmentError(f"the segments hold another generation than {instance.generation:016x}")
     return store
 
 
-def _open_posix(instance: Instance, owner: int, *, writable: bool) -> Store:
+def _open_posix(instance: Instance, owner: int, *, writable: bool, observing: bool) -> Store:
     descriptors: list[int] = []
     try:
         for part, name, size in zip(SEGMENT_PARTS, instance.segments, instance.segment_bytes, strict=True):
-            read_only = not writable and part != "readers"
+            read_only = not writable and (observing or part != "readers")
             descriptors.append(_open_one(str(name), read_only=read_only))
             _check_file(str(name), os.fstat(descriptors[-1]), owner, instance.mode, size)
         control, units, readers = descriptors
-        return Store(control, units, readers, writable=writable)
+        return Store(control, units, readers, writable=writable, observing=observing)
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
@@ -326,7 +327,7 @@ def _check_file(name: str, status: os.stat_result, owner: int, mode: int, size: 
         raise SegmentError(f"{path} has {status.st_size} bytes, the broker made it with {size}")
 
 
-def _open_sysv(instance: Instance, owner: int, *, writable: bool) -> Store:
+def _open_sysv(instance: Instance, owner: int, *, writable: bool, observing: bool) -> Store:
     held: list[sysv_ipc.SharedMemory] = []
     try:
         for identifier, size in zip(instance.segments, instance.segment_bytes, strict=True):
@@ -342,7 +343,7 @@ def _open_sysv(instance: Instance, owner: int, *, writable: bool) -> Store:
             if int(segment.size) != size:
                 raise SegmentError(f"SysV segment {identifier} has {segment.size} bytes, it was made with {size}")
         control, units, readers = (int(identifier) for identifier in instance.segments)
-        return Store(control, units, readers, writable=writable, sysv=True)
+        return Store(control, units, readers, writable=writable, sysv=True, observing=observing)
     except sysv_ipc.PermissionsError as error:
         raise PermissionDenied(f"the SysV segments exclude uid {os.geteuid()}: {error}") from error
     except (sysv_ipc.Error, ValueError) as error:

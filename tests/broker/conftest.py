@@ -128,6 +128,9 @@ class MemoryTables:
     def queue_bounds(self, queue: int) -> QueueBounds:
         return self.bounds.get(queue, QueueBounds(0, 0))
 
+    def born_position(self, name: str) -> int:
+        return 4096 if name in self.all_topics else 0
+
     def search_time(self, queue: int, time_ms: int) -> int:
         return sum(1 for stored_ms in self.times.get(queue, ()) if stored_ms < time_ms)
 

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from shmq.daemon.broker.log import LOCAL_HOST, NewRecord, Pulled, Stored
+from shmq.daemon.broker.log import LOCAL_HOST, NewRecord, Pulled, Ranged, Stored
 from shmq.daemon.broker.tables import QueueBounds, Topic
 from shmq.errors import ShmqError, StoreError, UsageError
 from shmq.message import parse_properties
@@ -94,6 +94,22 @@ class MemoryLog:
                 found.append(data)
                 size += len(data)
         return Pulled(offset, len(found), b"".join(found))
+
+    def visible(self, queue: int) -> int:
+        return int(self.tables.queue_bounds(queue).offset_max)
+
+    def read_range(
+        self, queue: int, queue_offset: int, queue_end: int, *, bytes_max: int, tags: Sequence[int] | None = None
+    ) -> Ranged:
+        first = self.tables.queue_bounds(queue).offset_min
+        if queue_offset < first:
+            return Ranged(first, first, b"")
+        found = self.read(queue, queue_offset, count_max=queue_end - queue_offset, bytes_max=bytes_max, tags=tags)
+        return Ranged(found.next_offset, first, found.body)
+
+    def range_units(self, queue: int, queue_offset: int, queue_end: int) -> bytes:
+        found = self.records.get(queue, [])[queue_offset:queue_end]
+        return b"".join(struct.pack(">QIq", 0, len(data), tag) for data, _, tag in found)
 
     def record_at(self, log_position: int) -> bytes | None:
         return None

@@ -28,3 +28,21 @@ def _parent(_: object) -> int:
     import psutil
 
     return psutil.Process(os.getppid()).ppid()
+
+
+def ways(spark: Any, options: dict[str, str]) -> list[str]:
+    """Return the ways executors take to the broker of a load, one for each executor that answers."""
+    from shmq.spark.access import open_access
+    from shmq.spark.options import parse_options
+
+    where = open_access(parse_options(options)).where
+
+    def way(_: object) -> str:
+        import time
+
+        from shmq.spark.access import reopen
+
+        time.sleep(0.5)  # so that no executor takes the tasks of the others
+        return type(reopen(where)).__name__
+
+    return sorted(set(spark.sparkContext.parallelize(range(6), 6).map(way).collect()))

@@ -30,3 +30,14 @@ def test_a_topic_is_read_by_all_workers_as_by_one(
     bodies = [row["body"] for row in load(("body",), topic=topic)]
     assert (found["rows"], found["places"], found["partitions"]) == (MESSAGES, MESSAGES, 9)
     assert found["bytes"] == sum(map(len, bodies))
+
+
+def test_a_worker_elsewhere_reads_the_same_over_tcp(cluster: Cluster, driver: Driver, broker: Any, topic: str) -> None:
+    """Three partitions on three executors, of which one finds no broker of that name on its host."""
+    options = {"store": f"shmq://{broker.name}", "topic": topic, "minPartitions": "12"}
+    mixed = driver.call("tests.spark.calls:totals", options=options)
+    ways = driver.call("tests.spark.calls:ways", options=options)
+    local = driver.call("tests.spark.calls:totals", options={**options, "store": broker.url, "access": "shm"})
+    remote = driver.call("tests.spark.calls:totals", options={**options, "access": "remote"})
+    assert mixed == local == remote and mixed["rows"] == MESSAGES
+    assert set(ways) == {"Attachment", "RemoteAccess"}

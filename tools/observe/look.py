@@ -18,6 +18,7 @@ from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import ProcessMark, boot_id, is_alive
 from shmq.shm.place import Place
 from shmq.shm.presence import presence_of_key
+from shmq.tools.observe.clients import collect_clients
 from shmq.tools.observe.limits import DEFAULT_MARKS, collect_disk, collect_memory
 from shmq.tools.observe.log_state import collect_log
 from shmq.tools.observe.processes import collect_processes
@@ -111,11 +112,11 @@ class Look:
         """Clients, topics and groups; of a quick look clients without names."""
         if store is None:
             return _NO_MEMBERS
-        from shmq.tools.observe.progress import collect_clients, collect_groups, collect_topics, read_roster
-
-        assert self.instance is not None
         if depth == "quick":
             return (self.part("clients", lambda: collect_clients(store, None)) or (), (), ())
+        from shmq.tools.observe.progress import collect_groups, collect_topics, read_roster
+
+        assert self.instance is not None
         generation = f"{self.instance.generation:016x}"
         roster = self.part("roster", lambda: read_roster(self.place.roster_path, generation))
         clients = self.part("clients", lambda: collect_clients(store, roster)) or ()

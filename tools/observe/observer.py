@@ -101,5 +101,5 @@ class Observer:
         if instance is None:
             return None
         self._generation = generation
-        self._store = look.part("segments", lambda: open_store(instance, writable=False))
+        self._store = look.part("segments", lambda: open_store(instance, writable=False, observing=True))
         return self._store

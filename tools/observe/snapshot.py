@@ -122,6 +122,7 @@ class Memory:
     cgroup: str
     cgroup_limit_bytes: int | None
     cgroup_used_bytes: int | None
+    cgroup_reclaimable_bytes: int | None  # of these: pages of files that nobody has used lately
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +204,7 @@ class Client:
     role: str
     received: int | None
     sent: int | None
+    in_hand: int | None  # of received: neither acknowledged nor given back
     idle: float | None  # since its last poll or send
     asleep: bool | None
     consumer_groups: tuple[str, ...]

@@ -1,0 +1,194 @@
+"""Owns the ways to a broker: what planning and reading ask of one, and which way this process takes.
+
+It does not know records or offsets' meaning. The driver plans over one way; each executor takes its own.
+
+    access=shm       the segments, mapped                         refused where the broker is not on this host
+    access=remote    TCP, whatever is on this host
+    access=auto      the segments if they are those that were planned against, else TCP
+
+    option store        shmq://NAME, a name, a runtime directory, or rocketmq://HOST:PORT
+    option nameserver   HOST:PORT for TCP beside a local store; else what the broker itself wrote into its directory
+
+Rules: (1) the same path is not the same store: what is compared is made of the host's boot and the directory's inode;
+(2) which way was taken is logged once a process, and changes nothing in the rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from shmq.errors import BrokerNotRunning, ConnectError, SegmentError, ShmqError
+from shmq.shm.addresses import read_addresses
+from shmq.shm.place import place_of
+from shmq.spark.options import REMOTE, REMOTE_SCHEME, SHM, Options, is_remote
+from shmq.spark.progress import Key
+from shmq.spark.reading import Reading
+from shmq.spark.schema import refused
+
+if TYPE_CHECKING:
+    from shmq.spark.ranges import Range
+
+_EVERYWHERE: Final = ("0.0.0.0", "[::]", "")
+_log = logging.getLogger("shmq.spark")
+_told: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Queue:
+    """One queue: where it is in the tables, and which topic of that name it belongs to.
+
+    `index` is for whoever has the tables, -1 for the others; `born_position` is -1 where nobody tells; `seen` is what
+    the queue held when it was asked for, where asking again costs a journey.
+    """
+
+    topic: str
+    queue_id: int
+    index: int
+    born_position: int
+    seen: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Where:
+    """What an executor needs to find the broker of a plan; plain data."""
+
+    access: str
+    store: str | None
+    remote: str | None
+    broker: str | None
+    identity: str
+
+
+class Access(Protocol):
+    """A broker as planning and reading see it."""
+
+    @property
+    def where(self) -> Where:
+        """What another process needs to find the same broker."""
+
+    @property
+    def broker(self) -> str:
+        """The broker's name, as rows show it."""
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics."""
+
+    def queues(self, topic: str) -> list[Queue]:
+        """Return the queues of a topic."""
+
+    def bounds(self, queue: Queue) -> tuple[int, int]:
+        """Return the first offset a queue still has, and the first that is not visible yet."""
+
+    def search_time(self, queue: Queue, time_ms: int) -> int:
+        """Return the first offset of a queue stored at or after a time."""
+
+    def committed(self, group: str, queues: Sequence[Queue]) -> dict[Key, int]:
+        """Return what a group has committed on queues."""
+
+    def has_group(self, group: str) -> bool:
+        """Say whether a group that committed nothing here exists, as far as that can be known."""
+
+    def publish(self, group: str, offsets: Mapping[Key, int]) -> None:
+        """Commit offsets for a group."""
+
+    def units(self, queue: Queue, begin: int, end: int) -> list[tuple[int, int]]:
+        """Return log position and bytes of records [begin, end); may be cut short behind the first."""
+
+    def sample(self, queue: Queue, begin: int, end: int, count: int) -> list[tuple[int, int]]:
+        """Return log position and bytes of about `count` records between two offsets."""
+
+    @property
+    def may_lease(self) -> bool:
+        """Say whether retention can be kept from what is planned."""
+
+    def lease(self, log_position: int, seconds: float) -> str | None:
+        """Keep retention from what is planned, if this way can."""
+
+    def read(self, reading: Reading, wanted: Range) -> Iterator[Any]:
+        """Yield record batches of a range."""
+
+
+def open_access(options: Options) -> Access:
+    """Return the driver's way to the broker of a load.
+
+    Raises:
+        ShmqError: there is none; the text names the option and the cure.
+    """
+    from shmq.spark.attach import attach
+
+    remote = remote_url(options)
+    if options.access != REMOTE and not is_remote(options.store):
+        try:
+            attachment = attach(options.store)
+        except (ConnectError, SegmentError):
+            if options.access == SHM or remote is None:
+                raise
+        else:
+            return attachment.planned_for(Where(options.access, options.store, remote, options.broker, ""))
+    if remote is None:
+        raise refused(
+            "option access=remote: nobody says where the broker listens on TCP",
+            "add option nameserver=HOST:9876, or start it with shmq serve --tcp",
+        )
+    return _remote(
+        Where(options.access, None if is_remote(options.store) else options.store, remote, options.broker, "")
+    )
+
+
+def reopen(where: Where) -> Access:
+    """Return an executor's way to the broker of a plan.
+
+    Raises:
+        ShmqError: there is none on this host; the text names the host, the option and the cure.
+    """
+    from shmq.spark.attach import attach
+
+    failure: ShmqError | None = None
+    if where.access != REMOTE and (where.store is not None or where.remote is None or where.access == SHM):
+        try:
+            found = attach(where.store)
+            if found.identity == where.identity or not where.identity:
+                return _noted(found, SHM)
+            failure = BrokerNotRunning(
+                f"option store: {found.instance.broker_name} on host {socket.gethostname()} is not the broker the read "
+                "was planned with, it only has the same name; run Spark's workers on the broker's host, or set "
+                "option nameserver"
+            )
+        except (ConnectError, SegmentError) as error:
+            failure = error
+    if where.access == SHM or where.remote is None:
+        raise failure or BrokerNotRunning(f"option store: no broker on host {socket.gethostname()}")
+    return _noted(_remote(where), REMOTE)
+
+
+def remote_url(options: Options) -> str | None:
+    """Return where the broker of a load is reached over TCP, None when nobody says."""
+    from shmq.spark.attach import full_url
+
+    if is_remote(options.store):
+        return options.store
+    if options.nameserver is not None:
+        return options.nameserver if is_remote(options.nameserver) else REMOTE_SCHEME + options.nameserver
+    address = read_addresses(place_of(full_url(options.store)).addresses_path).get("nameserver")
+    if address is None:
+        return None
+    host, _, port = address.rpartition(":")
+    # Who listens everywhere says so; another host needs a name that leads here.
+    return f"{REMOTE_SCHEME}{socket.getfqdn() if host in _EVERYWHERE else host}:{port}"
+
+
+def _remote(where: Where) -> Access:
+    from shmq.spark.remote import connect_remote
+
+    return connect_remote(where)
+
+
+def _noted(access: Access, kind: str) -> Access:
+    if kind not in _told:
+        _told.add(kind)
+        _log.info("reading from %s on %s: %s", access.broker, socket.gethostname(), kind)
+    return access
