@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
@@ -179,7 +179,7 @@ class Consumer:
         # `chain` is C: between the application and the core's __next__ there is no Python frame.
         return chain.from_iterable(self._readers())
 
-    def _readers(self) -> Iterator[MessageReader]:
+    def _readers(self) -> Iterator[Iterable[Message]]:
         """Every reader this consumer will have; the next one is asked for when the core ended the one before."""
         done: MessageReader | None = None
         while not self._stopped:
