@@ -9,8 +9,9 @@ from __future__ import annotations
 from shmq.daemon.event_log import EventLog
 from shmq.errors import SegmentError
 from shmq.shm.access import access_rights
-from shmq.shm.counters import Counters, LooseCounters, create_counters, open_counter_writer
+from shmq.shm.counters import Counters, LooseCounters, counters_name, create_counters, open_counter_writer
 from shmq.shm.instance import Instance
+from shmq.shm.segment import SHM_DIRECTORY
 
 
 def make_counters(instance: Instance, log: EventLog, *, bridges: int) -> None:
@@ -23,6 +24,8 @@ def make_counters(instance: Instance, log: EventLog, *, bridges: int) -> None:
 
 def own_counters(instance: Instance, writer: int, log: EventLog) -> Counters:
     """Return where the calling process counts; see `KEEPER` and `BRIDGE` of `shmq.shm.counters`."""
+    if not (SHM_DIRECTORY / counters_name(instance)[1:]).exists():
+        return LooseCounters()  # the keeper could not make it, and has said so
     try:
         return open_counter_writer(instance, writer)
     except SegmentError as error:

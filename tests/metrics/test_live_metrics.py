@@ -158,7 +158,7 @@ def test_a_held_pull_is_shown_while_it_waits_and_counted_as_long_polling(
             target=lambda: received.append(next(iter(remote.subscribe("awaited", group="g"))).body)
         )
         reading.start()
-        eventually(lambda: scrape()("shmq_held_pulls") == 1, "the pull is held")
+        eventually(lambda: scrape()("shmq_held_pulls") >= 1, "the pull is held")
         assert scrape()("rocketmq_consumer_connections", consumer_group="g", protocol_type="remoting") == 1
         mq.send("awaited", b"now")
         reading.join(DEADLINE_SECONDS)
