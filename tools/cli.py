@@ -38,6 +38,8 @@ COMMANDS = {
     "tail": Lazy("shmq.tools.consume_command:tail", "Print the last messages and follow.", _MESSAGES),
     "health": Lazy("shmq.tools.health_command:health", "Is the broker well, why not, what to type.", _WATCH),
     "check": Lazy("shmq.tools.check_command:check", "Check one topic, group, store, process.", _WATCH),
+    "top": Lazy("shmq.tools.top_command:top", "Watch processes, topics and groups.", _WATCH),
+    "doctor": Lazy("shmq.tools.doctor_command:doctor", "Examine host, store and broker; say the cure.", _WATCH),
     "topic": Lazy("shmq.tools.topic_command:topic", "List, show, create, update, delete topics.", _ADMIN),
     "group": Lazy("shmq.tools.group_command:group", "List, show, create, delete consumer groups.", _ADMIN),
     "offset": Lazy("shmq.tools.offset_command:offset", "Show, reset, skip, clone a group's progress.", _ADMIN),
@@ -45,6 +47,8 @@ COMMANDS = {
     "tx": Lazy("shmq.tools.tx_command:tx", "List, check, commit, roll back open transactions.", _ADMIN),
     "message": Lazy("shmq.tools.message_command:message", "Show, find, trace, resend, verify single messages.", _ADMIN),
     "dlq": Lazy("shmq.tools.dlq_command:dlq", "List, show, resend, export, purge dead letters.", _ADMIN),
+    "context": Lazy("shmq.tools.context_command:context", "Name brokers: add, list, use, rm.", _ADMIN),
+    "spark": Lazy("shmq.tools.spark_command:spark", "Jobs on Spark: archive, replay, reconcile, lag, dlq.", _ADMIN),
     "version": Lazy("shmq.tools.version_command:version", "Print versions.", _HELP),
     "completion": Lazy("shmq.tools.completion_command:completion", "Shell completion: install, show.", _HELP),
 }

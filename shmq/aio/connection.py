@@ -12,7 +12,7 @@ import asyncio
 import functools
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack
 
 from shmq.aio.admin import Admin
 from shmq.aio.consumer import PullConsumer, SimpleConsumer, Subscription
@@ -40,41 +40,30 @@ from shmq.shm.core import Message as SyncMessage
 from shmq.shm.core import Receipt
 from shmq.shm.place import Place
 
-if TYPE_CHECKING:
-    from shmq.client.observing import Spans
-
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 ValueT = TypeVar("ValueT")
 
 
-def connect(
-    url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False, spans: Spans = False
-) -> Connection:
+def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False) -> Connection:
     """Return a connection that opens with `async with`, with `await`, or on first use; see `shmq.connect`.
 
     Example:
         >>> async with connect() as mq:                                        # doctest: +SKIP
         ...     await mq.send("orders", b"42 apples", tag="fruit")
     """
-    return Connection(locate(url), timeout=timeout, trace=trace, spans=spans)
+    return Connection(locate(url), timeout=timeout, trace=trace)
 
 
 class Connection(Face[SyncConnection]):
     """Everything a process does with one broker, from an event loop. Made by `shmq.aio.connect()`."""
 
     def __init__(
-        self,
-        place: Place | RemotePlace,
-        *,
-        timeout: float = options.CONNECT_TIMEOUT,
-        trace: bool = False,
-        spans: Spans = False,
+        self, place: Place | RemotePlace, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False
     ) -> None:
         super().__init__(self._connect)
         self.place = place
         self._timeout = timeout
         self._trace = trace
-        self._spans = spans
         self._sending: Sending | None = None
         self._listeners = Listeners()
         self._closed = False
@@ -84,7 +73,7 @@ class Connection(Face[SyncConnection]):
     async def _connect(self) -> SyncConnection:
         if self._closed:
             raise UsageError("the connection is closed", hint="connect again with shmq.aio.connect()")
-        made = await offload(SyncConnection, self.place, timeout=self._timeout, trace=self._trace, spans=self._spans)
+        made = await offload(SyncConnection, self.place, timeout=self._timeout, trace=self._trace)
         loop = asyncio.get_running_loop()
         for group, function in self._checkers:
             await offload(made.transaction_checker(group), checker_for(loop, function))

@@ -7,7 +7,6 @@ waiting for messages, which may last for ever, runs on a daemon thread of ours, 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 import queue
 import threading
@@ -24,8 +23,7 @@ async def offload(
     call: Callable[ParametersT, ResultT], *args: ParametersT.args, **kwargs: ParametersT.kwargs
 ) -> ResultT:
     """Run a call that ends by itself in a thread; the loop goes on meanwhile."""
-    inside = contextvars.copy_context()  # what is current here, such as a span, is so there
-    return await asyncio.get_running_loop().run_in_executor(None, functools.partial(inside.run, call, *args, **kwargs))
+    return await asyncio.get_running_loop().run_in_executor(None, functools.partial(call, *args, **kwargs))
 
 
 class Waiter:

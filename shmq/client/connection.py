@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.client import options
 from shmq.client.consumer import Model
-from shmq.client.observing import asked_of
 from shmq.client.position import PositionLike, parse_position
 from shmq.client.producer import Producer
 from shmq.client.pull import PullConsumer
@@ -31,7 +30,6 @@ from shmq.message import check_group, check_topic
 if TYPE_CHECKING:
     from shmq.client.admin import Admin
     from shmq.client.codec import Codec
-    from shmq.client.observing import Spans
     from shmq.client.push import Listeners
     from shmq.client.topic import Topic
     from shmq.shm.core import Message
@@ -41,9 +39,7 @@ ValueT = TypeVar("ValueT")
 Decode = Callable[[bytes], Any]
 
 
-def connect(
-    url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False, spans: Spans = False
-) -> Connection:
+def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False) -> Connection:
     """Connect to a broker on this host, or to any RocketMQ cluster.
 
     Args:
@@ -52,8 +48,6 @@ def connect(
             else the broker "default".
         timeout: seconds to wait for the broker, and the default timeout of every send.
         trace: note every send, and every call of a listener, in RocketMQ's trace topic, in the background.
-        spans: make OpenTelemetry spans of sends, receives and calls of listeners (extra `otel`): True for the global
-            tracer provider, or a provider.
 
     Raises:
         BrokerNotRunning: nobody listens there; `shmq serve` starts one.
@@ -63,7 +57,7 @@ def connect(
         >>> with connect() as mq:                                          # doctest: +SKIP
         ...     mq.send("orders", b"42 apples", tag="fruit", key="order-42")
     """
-    return Connection(locate(url), timeout=timeout, trace=trace, spans=spans)
+    return Connection(locate(url), timeout=timeout, trace=trace)
 
 
 class Connection(Requester):
@@ -130,7 +124,8 @@ class Connection(Requester):
             tags: "fruit || veg" or a list; None takes all messages.
             where: an SQL92 expression over properties, "region = 'eu' AND qty > 5"; looked at with the tags.
             auto_ack: acknowledge a message when the next one is asked for.
-            model: "broadcasting" gives every member every message, and keeps no offsets.
+            model: "broadcasting" gives every member every message. With a group a member that starts again goes on
+                where it was (shmq.client.kept_offsets); without one it remembers nothing.
             start: where a group begins that never committed anything on this topic: "first" (default), "last", "-2h",
                 a time. A broadcast consumer begins at "last" by default.
             attempts_max: deliveries before a message goes to the dead-letter topic; None takes the group's setting,
@@ -351,8 +346,8 @@ class Connection(Requester):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Handed to a spawned process it opens anew there, as a forked child does.
-        return _reconnect, (self.place.secret_url, self._timeout, *asked_of(self._tracer))
+        return _reconnect, (self.place.secret_url, self._timeout, self._tracer is not None)
 
 
-def _reconnect(url: str, timeout: float, trace: bool, spans: bool) -> Connection:
-    return connect(url, timeout=timeout, trace=trace, spans=spans)
+def _reconnect(url: str, timeout: float, trace: bool) -> Connection:
+    return connect(url, timeout=timeout, trace=trace)

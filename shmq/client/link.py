@@ -30,7 +30,6 @@ from shmq.client.client_id import new_client_id
 from shmq.client.clock import Clock
 from shmq.client.consumer import Consumer
 from shmq.client.coordinator import Coordinator
-from shmq.client.observing import observer_of
 from shmq.client.producer import Producer, Sender
 from shmq.client.pull import PullConsumer
 from shmq.client.remote.place import RemotePlace
@@ -40,8 +39,8 @@ from shmq.errors import ConnectError, RequestTimeout, ShmqError, UsageError
 from shmq.shm.place import Place
 
 if TYPE_CHECKING:
-    from shmq.client.observing import Spans
     from shmq.client.push import Listeners
+    from shmq.client.tracing import Tracer
     from shmq.client.transaction import Checkers
     from shmq.client.transport import MessageSender
 
@@ -77,9 +76,9 @@ class Link(Sender):
         timeout: float = options.CONNECT_TIMEOUT,
         clock: Clock | None = None,
         trace: bool = False,
-        spans: Spans = False,
     ) -> None:
         self.place = place
+        self._tracer: Tracer | None = None
         self.client_id = ""
         self._timeout = timeout
         self._clock = clock or Clock()
@@ -91,7 +90,10 @@ class Link(Sender):
         self._held: list[Session] = []
         self._session: Session | None = None
         self._start_over()
-        self._tracer = observer_of(self, trace=trace, spans=spans)
+        if trace:
+            from shmq.client.tracing import tracer_of
+
+            self._tracer = tracer_of(self)
         self._live()
         fork.watch(self)
         weakref.finalize(self, _dropped, self._held, self.url).atexit = False

@@ -19,7 +19,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from shmq.client import options
-from shmq.client.observing import polled
 from shmq.client.position import Position, PositionLike, parse_position, parse_time
 from shmq.client.transport import QueueSlot
 from shmq.client.wanted import Wanted
@@ -102,13 +101,15 @@ class PullConsumer:
         wanted = parse_time(time) if time is not None else parse_position(given[0])
         target = session.place_in(self.topic, slot, wanted)
         if offset is not None and target != offset:
-            offset_min, offset_max = session.bounds(self.topic, slot)
-            raise OffsetOutOfRange(
-                f"queue {queue} of {self.topic} holds offsets {offset_min} to {offset_max - 1}, not {offset}",
-                hint=f"seek to {offset_min} … {offset_max}",
-            )
+            raise self._out_of_range(queue, offset, *session.bounds(self.topic, slot))
         reader.seek(slot.queue_index, target)
         return target
+
+    def _out_of_range(self, queue_id: int, offset: int, offset_min: int, offset_max: int) -> OffsetOutOfRange:
+        return OffsetOutOfRange(
+            f"queue {queue_id} of {self.topic} holds offsets {offset_min} to {offset_max - 1}, not {offset}",
+            hint=f"{offset_min} … {offset_max}",
+        )
 
     def poll(self, max: int = options.RECEIVE_MAX, wait: float = 0.0) -> list[Message]:
         """Return at most `max` messages and move the positions behind them; [] when none came in `wait` seconds."""
@@ -117,7 +118,7 @@ class PullConsumer:
         deadline = time.monotonic() + wait
         while True:
             remaining = deadline - time.monotonic()
-            messages = self._poll_once(max, min(remaining, options.ITERATION_SLICE) if remaining > 0 else 0.0)
+            messages = self._live_reader().poll(max, min(remaining, options.ITERATION_SLICE) if remaining > 0 else 0.0)
             if messages or remaining <= 0:
                 return messages
 
@@ -137,13 +138,20 @@ class PullConsumer:
         Args:
             group: None takes the consumer's own.
             offsets: {queue: offset} instead of the positions.
+
+        Raises:
+            OffsetOutOfRange: an offset is behind the end of its queue; nothing is written then.
         """
         wanted = self.positions() if offsets is None else offsets
         self._live_reader()
+        session = self._connection._live()
         for queue_id, offset in wanted.items():
             if queue_id not in self._queues or offset < 0:
                 raise UsageError(f"queue {queue_id} of {self.topic} cannot have offset {offset}", hint="see queues()")
-        self._connection._live().commit(self._group(group), self.topic, wanted)
+            offset_min, offset_max = session.bounds(self.topic, self._slot_of(queue_id))
+            if offset > offset_max:  # the group would miss what comes next
+                raise self._out_of_range(queue_id, offset, offset_min, offset_max)
+        session.commit(self._group(group), self.topic, wanted)
         return dict(wanted)
 
     def lag(self) -> dict[int, int]:
@@ -219,10 +227,7 @@ class PullConsumer:
 
     def _poll_once(self, count_max: int, wait: float) -> list[Message]:
         """As `poll`, but `_wake()` ends the wait."""
-        tracer = self._connection._tracer
-        if tracer is None:
-            return self._live_reader().poll(count_max, wait)
-        return polled(self._live_reader(), count_max, wait, tracer, self)
+        return self._live_reader().poll(count_max, wait)
 
     def _wake(self) -> None:
         reader = self._reader
