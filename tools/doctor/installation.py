@@ -71,8 +71,10 @@ def check_libraries(case: Case) -> Iterator[Finding]:
         text = f"the library was replaced under running processes: pid {pids}"
         yield warn("installation.libraries", text, "restart them: they run the old code until then", **figures)
     elif seen:
-        text = f"{len(seen)} C core{'s' * (len(seen) > 1)} in use by {sum(map(len, seen.values()))} processes: "
-        yield ok("installation.libraries", text + ", ".join(sorted(seen)), **figures)
+        count = sum(map(len, seen.values()))
+        ours = list(seen) == [str(sys.modules[Store.__module__].__file__)]
+        which = "the same as this command" if ours else ", ".join(sorted(seen))
+        yield ok("installation.libraries", f"C core of the {count} processes that take part: {which}", **figures)
 
 
 def check_packages(case: Case) -> Iterator[Finding]:
