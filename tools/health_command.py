@@ -7,7 +7,6 @@ mean from `shmq.tools.health`. `health --fast` does not even come here, see `sta
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -80,7 +79,7 @@ def threshold_options(*tables: tuple[tuple[str, Any, str], ...]) -> Decorator:
 
 def thresholds_of(given: dict[str, Any]) -> Thresholds:
     """Return the thresholds with those replaced that were given."""
-    return replace(Thresholds(), **{name: value for name, value in given.items() if value is not None})
+    return Thresholds()._replace(**{name: value for name, value in given.items() if value is not None})
 
 
 def emit(call: Call, report: Report, form: str | None, *, parts: bool = True) -> int:

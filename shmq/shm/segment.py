@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -131,7 +130,7 @@ def create_segments(
 
 def _draw_generation(broker_name: str, wanted: int | None, access: Access) -> tuple[int, int]:
     for _ in range(_GENERATION_TRIES):
-        generation = wanted if wanted is not None else secrets.randbits(63) | 1
+        generation = wanted if wanted is not None else int.from_bytes(os.urandom(8)) >> 1 | 1
         key = presence_key_of(generation)
         if create_presence(key, mode=access.mode, gid=access.gid):
             return generation, key

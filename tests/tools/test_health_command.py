@@ -67,6 +67,16 @@ def test_the_short_way_imports_neither_click_nor_psutil(broker: Broker) -> None:
     assert done.stdout == "0\n"
 
 
+def test_the_short_way_takes_the_current_context(broker: Broker, tmp_path: Path) -> None:
+    shell = Shell(SHMQ_CONFIG_DIR=str(tmp_path))
+    shell.ok("context", "add", "mine", broker.url)
+    shell.ok("context", "use", "mine")
+    for words in (("health", "--fast"), ("health", "--fast", "--lag-warn", "9")):
+        assert shell.ok(*words).startswith(f"OK  broker {broker.name} ".encode())
+    (tmp_path / "contexts.json").write_text("{")
+    assert shell.run("health", "--fast").status == 64
+
+
 def test_no_broker_is_critical_and_one_that_may_not_be_read_is_unknown(tmp_path: Path) -> None:
     url = f"shmq://{tmp_path}/absent"
     shell = Shell(url)

@@ -14,9 +14,9 @@ Rule: whatever is not OK says why, and what to type next.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 Number = int | float
 
@@ -33,8 +33,7 @@ class Verdict(IntEnum):
 _SEVERITY = (Verdict.OK, Verdict.WARNING, Verdict.UNKNOWN, Verdict.CRITICAL)
 
 
-@dataclass(frozen=True)
-class Measure:
+class Measure(NamedTuple):
     """One number as monitoring keeps it; `unit` is "", "B", "s", "%" or "c" (a counter)."""
 
     value: Number
@@ -43,8 +42,7 @@ class Measure:
     crit: Number | None = None
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """What one check found about one object.
 
     Attributes:
@@ -62,7 +60,7 @@ class Finding:
     subject: str = ""
     why: str = ""
     do: str = ""
-    measures: Mapping[str, Measure] = field(default_factory=dict)
+    measures: Mapping[str, Measure] = MappingProxyType({})
 
     def document(self) -> dict[str, Any]:
         """Return the same as plain values, as JSON carries it."""

@@ -24,7 +24,12 @@ def group_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Findi
 
 def one_group(snapshot: Snapshot, group: Group, thresholds: Thresholds) -> Iterator[Finding]:
     """Judge one group."""
-    bad = [*_conflict(group), *_departed(group, thresholds), *_silent(snapshot, group, thresholds)]
+    bad = [
+        *_conflict(group),
+        *_departed(group, thresholds),
+        *_silent(snapshot, group, thresholds),
+        *_stalled(group, thresholds),
+    ]
     yield from bad
     yield _progress(group, thresholds)
 
@@ -94,7 +99,7 @@ def _departed(group: Group, thresholds: Thresholds) -> Iterator[Finding]:
     if not is_abandoned and last.age >= thresholds.gone_warn:
         return
     who = f"pid {last.pid}" if last.pid else last.transport
-    left = "nobody is left" if not group.members else f"{plural(len(group.members), 'member')} go on"
+    left = f"{plural(len(group.members), 'other member')} there" if group.members else "nobody is left"
     what = (
         f"member {last.client_id} ({who}) ended {age_text(last.age)} ago without leaving the group; "
         f"{left}, {count_text(waiting(group))} messages wait"
@@ -119,6 +124,23 @@ def _silent(snapshot: Snapshot, group: Group, thresholds: Thresholds) -> Iterato
         moved = [idle for index in rows if (idle := group.queues[index].idle) is not None]
         silent = min([client.idle or 0.0, group.oldest or 0.0, *moved])
         yield from _judge_silence(group, client, silent, sum(group.queues[index].lag for index in rows), thresholds)
+
+
+def _stalled(group: Group, thresholds: Thresholds) -> Iterator[Finding]:
+    """Members over TCP say nothing of what they have in hand; that the group's offsets stand still is all there is."""
+    rows = [row for row in group.queues if row.owner_pid is None and (row.lag if row.ready is None else row.ready)]
+    if not rows or not any(member.transport == "tcp" for member in group.members):
+        return
+    still = min([group.oldest or 0.0, *(row.idle for row in rows if row.idle is not None)])
+    verdict = judge(still, thresholds.stuck_warn, thresholds.stuck_crit)
+    if verdict is not Verdict.OK:
+        names = ", ".join(member.client_id for member in group.members[:_SHOWN_MAX])
+        lag = count_text(sum(row.lag for row in rows))
+        what = f"no progress for {age_text(still)}, {lag} messages wait for {names}"
+        why = "the members over TCP do not ask, or do not acknowledge"
+        do = "mqadmin consumerStatus -g GROUP -s prints where their threads are; look at their logs"
+        measures = {"silent": Measure(round(still, 3), "s", thresholds.stuck_warn, thresholds.stuck_crit)}
+        yield Finding("group", verdict, what, group.name, why, do.replace("GROUP", group.name), measures)
 
 
 def _judge_silence(group: Group, client: Client, silent: float, lag: int, thresholds: Thresholds) -> Iterator[Finding]:

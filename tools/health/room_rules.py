@@ -184,7 +184,8 @@ def _clients(snapshot: Snapshot) -> Iterator[Finding]:
             what = f"client process {process.pid} ({name}) is {process.state}"
             why = "the queues it owns are read by nobody until it goes on or ends"
             yield Finding("process", Verdict.WARNING, what, name, why, f"kill -CONT {process.pid}")
-    yield from _presence(snapshot)
+    if snapshot.log is not None:  # else the client slots are not known
+        yield from _presence(snapshot)
     versions = Counter(client.version for client in local if client.version)
     others = {version: count for version, count in versions.items() if version != snapshot.broker.version}
     if others:

@@ -5,11 +5,10 @@ The marks of the disk are not here: they are the broker's own settings and come 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Thresholds:
+class Thresholds(NamedTuple):
     """Bounds that are reached at equality; None switches one off.
 
     Attributes:

@@ -78,7 +78,7 @@ class Observer:
             at=time.time(),
             broker=look.broker(store),
             processes=look.processes(clients, depth),
-            presence=look.presence(clients),
+            presence=look.presence(store),
             segments=look.segments(),
             memory=look.memory(),
             log=look.log(store, depth),

@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from shmq.errors import ShmqError
 from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_broker_topic
@@ -28,13 +28,14 @@ SCAN_MAX = 200_000  # units looked at for the ready messages of all groups in on
 _KINDS = tuple(kind.name.lower() for kind in TopicKind)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueOf:
-    """A queue and the topic it belongs to."""
+class QueueOf(NamedTuple):
+    """A queue, its topic, and its bounds: read once, so that topics and groups tell of the same moment."""
 
     topic: str
     queue_id: int
-    index: int
+    queue_index: int
+    offset_min: int
+    offset_max: int
 
 
 def read_roster(path: Path, generation: str) -> Roster | None:
@@ -59,7 +60,7 @@ def collect_topics(store: Store) -> tuple[tuple[Topic, ...], dict[int, QueueOf]]
             offset_min, offset_max, _, _, queue_id, size_bytes = store.queue(index)
             messages += max(0, offset_max - offset_min)
             stored, size = stored + offset_max, size + size_bytes
-            queues[index] = QueueOf(name, queue_id, index)
+            queues[index] = QueueOf(name, queue_id, index, offset_min, offset_max)
         role = _role(name, entry["perm"], entry["kind"])
         topics.append(Topic(name, role, entry["perm"], len(entry["queues"]), messages, stored, size))
     return tuple(sorted(topics, key=lambda topic: topic.name)), queues
@@ -176,7 +177,7 @@ class _GroupCollector:
     def _progress(
         self, queue: QueueOf, committed: int, owner: int, updated_ms: int, wanted: _Wanted
     ) -> tuple[QueueProgress, bool]:
-        offset_min, offset_max, *_ = self._store.queue(queue.index)
+        offset_min, offset_max = queue.offset_min, queue.offset_max
         begin = max(committed, offset_min)
         ready, exact = (
             self._ready(queue, begin, offset_max, wanted.hashes(queue.topic)) if wanted.is_known else (None, True)
@@ -199,7 +200,7 @@ class _GroupCollector:
             return max(0, end - begin), True
         ready = 0
         while hashes and begin < end and self._left > 0:
-            units = self._store.units_stored(queue.index, begin, min(_UNITS_A_READ, end - begin, self._left))
+            units = self._store.units_stored(queue.queue_index, begin, min(_UNITS_A_READ, end - begin, self._left))
             count = len(units) // UNIT_BYTES
             if not count:
                 break
@@ -211,7 +212,7 @@ class _GroupCollector:
 
     def _stored_ms(self, queue: QueueOf, offset: int) -> int | None:
         try:
-            for position, size, _ in _UNIT.iter_unpack(self._store.units_stored(queue.index, offset, 1)):
+            for position, size, _ in _UNIT.iter_unpack(self._store.units_stored(queue.queue_index, offset, 1)):
                 return self._store.message_at(position, size).store_ms
         except ShmqError:
             pass
