@@ -10,3 +10,21 @@
 
 It does not know TCP, nor who produced what it reads. Importing it loads nothing.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def register(spark: SparkSession) -> None:
+    """Make the source `shmq` known to a session; doing it twice is harmless.
+
+    Spark finds an installed wheel by itself. It does not find what is imported by a hook (`pip install -e`) or out of
+    `--py-files`; there, and wherever one does not want to care, this is called once a session.
+    """
+    from shmq.spark.source import ShmqDataSource
+
+    spark.dataSource.register(ShmqDataSource)

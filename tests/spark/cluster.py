@@ -1,6 +1,6 @@
 """A Spark standalone cluster on loopback, and drivers on it: real processes, ended by pid. It does not know the source.
 
-    master (JVM, 192 MiB) ◀── 3 workers (JVM, 192 MiB), 1 core each ──▶ an executor a worker and application, 512 MiB
+    master (JVM, 192 MiB) ◀── 3 workers (JVM, 192 MiB) ──▶ an executor of 1 core a worker and application, 512 MiB
     driver   a Python process of ours that answers calls: {"function": "tests.spark.x:f", "arguments": {…}}
 
 Rules: (1) every port is the kernel's choice, and everything listens on 127.0.0.1;
@@ -105,7 +105,7 @@ class Cluster:
             self.url = until(lambda: master.said(r"Starting Spark master at (spark://\S+)"), "the master")
             for number, environment in enumerate(self._environments):
                 folder = self.directory / f"work-{number}"
-                place = ("--host", "127.0.0.1", "--port", "0", "--cores", "1", "--memory", "1g", "--work-dir")
+                place = ("--host", "127.0.0.1", "--port", "0", "--cores", "4", "--memory", "3g", "--work-dir")
                 self.workers.append(
                     self._start(f"worker-{number}", environment, "worker.Worker", *place, str(folder), self.url)
                 )
@@ -137,6 +137,8 @@ class Cluster:
         log = self.directory / f"{name}.log"
         command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{klass}", "--webui-port", "0"]
         options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dspark.master.rest.enabled=false"
+        options += f" -Dspark.deploy.defaultCores={WORKERS}"  # several applications, each on all workers
+        options += " -Dspark.worker.timeout=600"  # seconds: a machine of CI stands still for longer than the default
         daemon = {"SPARK_DAEMON_MEMORY": "192m", "SPARK_DAEMON_JAVA_OPTS": options, "SPARK_HOME": str(home)}
         local = {"SPARK_LOCAL_DIRS": str(self.directory / "local"), "SPARK_LOCAL_IP": "127.0.0.1"}
         path = {"PYTHONPATH": os.pathsep.join((str(discovery_path(self.directory / "discovery")), str(ROOT)))}
