@@ -62,7 +62,7 @@ def run(program: str, description: str, table: Sequence[Workload], given: Sequen
         return 2
     runs = arguments.runs or (QUICK_RUNS if arguments.quick else RUNS)
     effort = QUICK_EFFORT if arguments.quick else 1.0
-    peers, skipped = installed()
+    _, skipped = installed()
     for sentence in skipped:
         print(sentence, file=sys.stderr)
     if not arguments.json:
@@ -71,7 +71,7 @@ def run(program: str, description: str, table: Sequence[Workload], given: Sequen
     for workload in chosen:
         if arguments.peers_only and not workload.peers:
             continue
-        results = measure(workload, list(peers), runs, effort, with_ours=not arguments.peers_only)
+        results = measure(workload, list(workload.peers), runs, effort, with_ours=not arguments.peers_only)
         for figure in workload.figures:
             for line in results.lines(figure):
                 show(line, as_json=arguments.json)

@@ -182,8 +182,10 @@ class Store:
         writable: bool,
         sysv: bool = False,
         format: Mapping[str, Any] | None = None,
+        observing: bool = False,
     ) -> None:
-        """Attach; with `format` (keys of struct shmq_format_options and shmq_sizes) initialise first."""
+        """Attach; with `format` (keys of struct shmq_format_options and shmq_sizes) initialise first. `observing` maps
+        all three read-only; who is not writable otherwise still writes its waiter bits and offsets."""
 
     head: dict[str, Any]  # copy of struct shmq_head; the fields of its sizes stand beside the others
     writable: bool
@@ -316,8 +318,8 @@ class Store:
         group's index << 32 | the queue's."""
     def client_put(self, pid: int, start: int, role: int, /) -> int: ...
     def client_drop(self, slot: int, /) -> None: ...
-    def clients(self) -> list[tuple[int, int, int, int, int, int, int, int]]:
-        """(slot, state, pid, start, role, received, sent, beat_ns)."""
+    def clients(self) -> list[tuple[int, int, int, int, int, int, int, int, int]]:
+        """(slot, state, pid, start, role, received, sent, beat_ns, settled)."""
     def use_client(self, slot: int, /) -> None:
         """This process' own slot; needed before waiting or owning offsets."""
     # -- reading outside a Reader

@@ -176,7 +176,7 @@ static bool column_move(struct ArrowArray *out, struct shmq_columns *columns, en
 
 enum shmq_status shmq_arrow_array(struct shmq_columns *columns, struct ArrowArray *out)
 {
-    bool ok = array_make(out, columns->rows, 1, columns->order_count);
+    bool ok = array_make(out, columns->rows, 1, columns->order_count) && shmq_columns_finish(columns);
     for (uint32_t i = 0; ok && i < columns->order_count; i++) {
         ok = column_move(out->children[i], columns, columns->order[i]);
     }

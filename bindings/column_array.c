@@ -80,12 +80,12 @@ static bool row_is_null(struct shmq_array *array)
 }
 
 /* ---- values ------------------------------------------------------------------------------------------- */
-bool shmq_array_int(struct shmq_array *array, uint32_t value)
+bool shmq_array_int_slow(struct shmq_array *array, uint32_t value)
 {
     return shmq_bytes_put(&array->fixed, &value, sizeof value) && row_done(array);
 }
 
-bool shmq_array_long(struct shmq_array *array, uint64_t value)
+bool shmq_array_long_slow(struct shmq_array *array, uint64_t value)
 {
     return shmq_bytes_put(&array->fixed, &value, sizeof value) && row_done(array);
 }
@@ -106,6 +106,17 @@ bool shmq_array_offset(struct shmq_array *array, uint32_t end)
 
 bool shmq_array_bytes(struct shmq_array *array, const void *data, size_t bytes)
 {
+    struct shmq_bytes *fixed = &array->fixed, *out = &array->bytes;
+    if (!array->null_count && fixed->bytes && fixed->capacity - fixed->bytes >= sizeof(int32_t) && bytes &&
+        out->capacity - out->bytes >= bytes && out->bytes + bytes <= INT32_MAX) {
+        memcpy(out->data + out->bytes, data, bytes);
+        out->bytes += bytes;
+        int32_t end = (int32_t)out->bytes;
+        memcpy(fixed->data + fixed->bytes, &end, sizeof end);
+        fixed->bytes += sizeof end;
+        array->rows++;
+        return true;
+    }
     return offset_put(array, array->bytes.bytes + (uint64_t)bytes) && shmq_bytes_put(&array->bytes, data, bytes) &&
            row_done(array);
 }

@@ -135,11 +135,45 @@ static bool put_body(struct shmq_columns *columns, const struct shmq_view *view)
 
 static bool put_topic(struct shmq_columns *columns, const struct shmq_view *view)
 {
-    struct shmq_slice topic = columns->topic;
-    if (topic.data == NULL && view) {
-        topic = (struct shmq_slice){.data = view->topic, .bytes = view->topic_bytes};
+    if (columns->topic.data != NULL) {
+        return true; /* the same in every row: shmq_columns_finish */
     }
-    return shmq_array_text(&columns->arrays[SHMQ_COLUMN_TOPIC], topic.data, topic.bytes);
+    return view != NULL && shmq_array_text(&columns->arrays[SHMQ_COLUMN_TOPIC], view->topic, view->topic_bytes);
+}
+
+static bool repeat(struct shmq_array *array, const struct shmq_slice *text, uint32_t rows)
+{
+    if (rows == 0 || array->rows == rows) {
+        return true;
+    }
+    if (!shmq_array_text(array, text->data, text->bytes)) {
+        return false;
+    }
+    size_t bytes = array->bytes.bytes; /* as valid UTF-8 */
+    shmq_bytes_expect(&array->fixed, ((size_t)rows + 1) * sizeof(int32_t));
+    shmq_bytes_expect(&array->bytes, bytes * rows);
+    if (array->bytes.capacity < bytes * rows) {
+        return false; /* its first value would move under the copies */
+    }
+    while (array->rows < rows) {
+        if (!shmq_array_bytes(array, array->bytes.data, bytes)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool shmq_columns_finish(struct shmq_columns *columns)
+{
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < columns->order_count; i++) {
+        if (columns->order[i] == SHMQ_COLUMN_BROKER) {
+            ok = repeat(&columns->arrays[SHMQ_COLUMN_BROKER], &columns->broker, columns->rows);
+        } else if (columns->order[i] == SHMQ_COLUMN_TOPIC && columns->topic.data != NULL) {
+            ok = repeat(&columns->arrays[SHMQ_COLUMN_TOPIC], &columns->topic, columns->rows);
+        }
+    }
+    return ok;
 }
 
 /* ---- the map of properties ----------------------------------------------------------------------------- */
@@ -229,7 +263,7 @@ enum shmq_status shmq_columns_add(struct shmq_columns *columns, const struct shm
         struct shmq_array *array = &columns->arrays[column];
         switch (column) {
         case SHMQ_COLUMN_TOPIC: ok = put_topic(columns, view); break;
-        case SHMQ_COLUMN_BROKER: ok = shmq_array_text(array, columns->broker.data, columns->broker.bytes); break;
+        case SHMQ_COLUMN_BROKER: break; /* the same in every row: shmq_columns_finish */
         case SHMQ_COLUMN_QUEUE_ID: ok = shmq_array_int(array, queue_id); break;
         case SHMQ_COLUMN_QUEUE_OFFSET: ok = shmq_array_long(array, queue_offset); break;
         case SHMQ_COLUMN_LOG_POSITION: ok = shmq_array_long(array, unit->log_position); break;

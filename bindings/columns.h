@@ -8,12 +8,15 @@
  *   map       int32 offsets · names (text) · values (text)            +m
  *   nulls     a bitmap beside them, only where a column has any
  *
- * (1) Every column has `rows` values after each record, or the call failed and the columns are only fit to be cleared.
+ * (1) Every column has `rows` values after each record, or the call failed and the columns are only fit to be cleared;
+ *     those that say the same in every row (broker, and a topic that was given) get theirs when they are handed over.
  * (2) No offset passes INT32_MAX: what would fails as if there were no memory. Callers bound a batch long before.
  * (3) A record that is taken decoded without contradiction and names the position and offset its unit names.
  */
 #ifndef SHMQ_COLUMNS_H
 #define SHMQ_COLUMNS_H
+
+#include <string.h>
 
 #include "reader.h"
 #include "shmq.h"
@@ -57,6 +60,8 @@ enum shmq_status shmq_columns_init(struct shmq_columns *columns, const uint8_t *
 void shmq_columns_clear(struct shmq_columns *columns);
 /* So much is coming, probably: growing in steps would copy it and touch new pages each time. */
 void shmq_columns_expect(struct shmq_columns *columns, uint64_t rows, uint64_t record_bytes);
+/* Fill the columns that say the same in every row. false: no memory. */
+bool shmq_columns_finish(struct shmq_columns *columns);
 /* Add one row; `view` may be NULL where !needs_record. SHMQ_SYSTEM: no memory. */
 enum shmq_status shmq_columns_add(struct shmq_columns *columns, const struct shmq_unit *unit, uint32_t queue_id,
                                   uint64_t queue_offset, const struct shmq_view *view);
@@ -64,13 +69,34 @@ enum shmq_status shmq_columns_add(struct shmq_columns *columns, const struct shm
 /* ---- arrays, column_array.c ---------------------------------------------------------------------------- */
 void shmq_bytes_expect(struct shmq_bytes *out, size_t bytes); /* in one block, if there is one; never fails */
 bool shmq_bytes_put(struct shmq_bytes *out, const void *data, size_t bytes);
-bool shmq_array_int(struct shmq_array *array, uint32_t value);
-bool shmq_array_long(struct shmq_array *array, uint64_t value);
+bool shmq_array_int_slow(struct shmq_array *array, uint32_t value);
+bool shmq_array_long_slow(struct shmq_array *array, uint64_t value);
 bool shmq_array_bytes(struct shmq_array *array, const void *data, size_t bytes);
 bool shmq_array_text(struct shmq_array *array, const char *data, size_t bytes); /* invalid UTF-8 becomes U+FFFD */
 bool shmq_array_null(struct shmq_array *array, size_t value_bytes);
 bool shmq_array_offset(struct shmq_array *array, uint32_t end); /* of a map: where its entries end */
 void shmq_array_clear(struct shmq_array *array);
+/* Nearly every value: there is room, and no null yet. A call for each of them would cost more than the value. */
+static inline bool shmq_array_int(struct shmq_array *array, uint32_t value)
+{
+    if (array->null_count || array->fixed.capacity - array->fixed.bytes < sizeof value) {
+        return shmq_array_int_slow(array, value);
+    }
+    memcpy(array->fixed.data + array->fixed.bytes, &value, sizeof value);
+    array->fixed.bytes += sizeof value;
+    array->rows++;
+    return true;
+}
+static inline bool shmq_array_long(struct shmq_array *array, uint64_t value)
+{
+    if (array->null_count || array->fixed.capacity - array->fixed.bytes < sizeof value) {
+        return shmq_array_long_slow(array, value);
+    }
+    memcpy(array->fixed.data + array->fixed.bytes, &value, sizeof value);
+    array->fixed.bytes += sizeof value;
+    array->rows++;
+    return true;
+}
 
 /* ---- reading, gather.c ---------------------------------------------------------------------------------- */
 struct shmq_gather {

@@ -16,7 +16,7 @@
 
 #define CHUNK_UNITS 256u
 #define PREFETCH_AHEAD 6u
-#define PREFETCH_BYTES 512u
+#define PREFETCH_BYTES 1536u
 
 struct walk {
     struct shmq_store *store;
@@ -88,7 +88,8 @@ static enum shmq_status not_mapped(struct walk *walk, uint64_t log_position)
     return gone ? SHMQ_GONE : SHMQ_SYSTEM;
 }
 
-static void record_prefetch(const struct shmq_mapping *mapping, const struct shmq_unit *unit)
+__attribute__((always_inline)) /* gcc drops a call that only prefetches before it would inline it */
+static inline void record_prefetch(const struct shmq_mapping *mapping, const struct shmq_unit *unit)
 {
     uint64_t at = unit->log_position - mapping->base, bytes = unit->record_bytes;
     if (at >= mapping->bytes || bytes - 1 >= mapping->bytes - at) {

@@ -209,6 +209,7 @@ enum shmq_status shmq_client_put(struct shmq_store *store, uint32_t pid, uint64_
     client->start = start;
     client->role = role;
     atomic_store_explicit(&client->received, 0, memory_order_relaxed);
+    atomic_store_explicit(&client->settled, 0, memory_order_relaxed);
     atomic_store_explicit(&client->sent, 0, memory_order_relaxed);
     atomic_store_explicit(&client->beat_ns, store->io->monotonic_ns(), memory_order_relaxed);
     atomic_fetch_add_explicit(&client->generation, 1, memory_order_relaxed);

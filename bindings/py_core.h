@@ -65,6 +65,7 @@ typedef struct {
     bool open;
     bool mapped;
     bool sysv;
+    bool observing;            /* nothing is mapped writable, not even the readers segment */
     int units_fd;              /* our duplicate, or -1 */
     int users;                 /* calls that are inside without the GIL */
     uint32_t bell_seen;
@@ -184,6 +185,7 @@ PyObject *core_raise_append(PyStore *store, enum shmq_status status, const char 
 
 /* ---- py_store.c ---- */
 bool store_check(PyStore *self);       /* open, or raises */
+bool store_check_readers(PyStore *self); /* and its readers segment may be written to */
 bool store_check_writable(PyStore *self);
 struct store_lane *store_lane_take(PyStore *self);
 void store_lane_give(PyStore *self, struct store_lane *lane);
@@ -323,6 +325,7 @@ extern PyType_Spec message_spec;
 bool reader_check(PyReader *self);
 bool reader_settle_last(PyReader *self);
 bool reader_acknowledge(PyReader *self, const PyMessage *message); /* false with an exception */
+void reader_count_settled(PyReader *self, int64_t change);
 PyObject *reader_poll(PyReader *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *reader_iternext(PyReader *self);
 extern PyType_Spec reader_spec;

@@ -178,10 +178,10 @@ static PyObject *members_offset_set(PyStore *self, PyObject *args)
 {
     PyObject *slot;
     unsigned long long offset;
-    if (!PyArg_ParseTuple(args, "OK:offset_set", &slot, &offset)) {
-        return NULL;
+    struct shmq_offset *entry = NULL;
+    if (PyArg_ParseTuple(args, "OK:offset_set", &slot, &offset) && store_check_readers(self)) {
+        entry = offset_entry(self, slot);
     }
-    struct shmq_offset *entry = offset_entry(self, slot);
     if (!entry) {
         return NULL;
     }
@@ -347,10 +347,11 @@ static PyObject *members_clients(PyStore *self, PyObject *unused)
         if (state == SHMQ_CLIENT_FREE) {
             continue;
         }
-        PyObject *item = Py_BuildValue("(IIIKIKKK)", i, state, client->pid, (u64)client->start, client->role,
+        PyObject *item = Py_BuildValue("(IIIKIKKKK)", i, state, client->pid, (u64)client->start, client->role,
                                        (u64)atomic_load_explicit(&client->received, memory_order_relaxed),
                                        (u64)atomic_load_explicit(&client->sent, memory_order_relaxed),
-                                       (u64)atomic_load_explicit(&client->beat_ns, memory_order_relaxed));
+                                       (u64)atomic_load_explicit(&client->beat_ns, memory_order_relaxed),
+                                       (u64)atomic_load_explicit(&client->settled, memory_order_relaxed));
         if (!item || PyList_Append(list, item) < 0) {
             Py_CLEAR(list);
         }
@@ -362,7 +363,7 @@ static PyObject *members_clients(PyStore *self, PyObject *unused)
 static PyObject *members_use_client(PyStore *self, PyObject *value)
 {
     uint32_t slot;
-    if (!slot_from(self, value, &slot)) {
+    if (!store_check_readers(self) || !slot_from(self, value, &slot)) {
         return NULL;
     }
     self->core.client_slot = slot;
@@ -393,8 +394,7 @@ PyMethodDef member_methods[] = {
     {"client_put", (PyCFunction)members_client_put, METH_VARARGS, "Hand out a client slot."},
     {"client_drop", (PyCFunction)members_client_drop, METH_O, "Take a client slot back."},
     {"clients", (PyCFunction)members_clients, METH_NOARGS,
-     "(slot, state, pid, start, role, received, sent, beat_ns) of every used slot."},
-    {"use_client", (PyCFunction)members_use_client, METH_O,
-     "This process' own slot; needed before waiting or owning offsets."},
+     "(slot, state, pid, start, role, received, sent, beat_ns, settled) of every used slot."},
+    {"use_client", (PyCFunction)members_use_client, METH_O, "This process' own slot; needed to wait or own offsets."},
     {NULL},
 };

@@ -240,6 +240,14 @@ static bool ask_owner(PyMessage *self, PyObject *method, PyObject *argument)
 }
 
 /* ---- settling -------------------------------------------------------------------------------------- */
+static void settle(PyMessage *self)
+{
+    self->settled = true;
+    if (self->reader) {
+        reader_count_settled(self->reader, 1);
+    }
+}
+
 bool message_acknowledge(PyMessage *self)
 {
     if (self->settled) {
@@ -249,7 +257,7 @@ bool message_acknowledge(PyMessage *self)
                      : self->owner && !ask_owner(self, self->state->name_ack, NULL)) {
         return false;
     }
-    self->settled = true;
+    settle(self);
     return true;
 }
 
@@ -268,7 +276,9 @@ static bool give_back(PyMessage *self, PyObject *after)
     if (!ask_owner(self, self->state->name_nack, after)) {
         return false;
     }
-    self->settled = !self->requeued; /* requeue() made it a message to be delivered again */
+    if (!self->requeued) { /* requeue() made it a message to be delivered again */
+        settle(self);
+    }
     return true;
 }
 

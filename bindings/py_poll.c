@@ -37,6 +37,16 @@ static void count_received(PyReader *self)
     }
 }
 
+void reader_count_settled(PyReader *self, int64_t change)
+{
+    struct shmq_store *core = self->core.store;
+    if (self->store->open && core->client_slot < core->sizes.client_max) {
+        _Atomic uint64_t *settled = &core->clients[core->client_slot].settled;
+        uint64_t count = atomic_load_explicit(settled, memory_order_relaxed) + (uint64_t)change;
+        atomic_store_explicit(settled, count, memory_order_relaxed);
+    }
+}
+
 static PyObject *raise_delivery(PyReader *self, enum shmq_status status, const struct shmq_delivery *delivery)
 {
     typedef unsigned long long u64;
@@ -68,6 +78,9 @@ static PyObject *take_requeued(PyReader *self)
         message->requeued = false;
         const struct shmq_reader *core = &message->reader->core;
         if (message->cursor < core->cursor_count && core->cursors[message->cursor]->serial == message->serial) {
+            if (message->settled) {
+                reader_count_settled(self, -1);
+            }
             message->settled = false;
             return (PyObject *)message;
         }

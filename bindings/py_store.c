@@ -35,6 +35,18 @@ bool store_check_writable(PyStore *self)
     return false;
 }
 
+bool store_check_readers(PyStore *self)
+{
+    if (!store_check(self)) {
+        return false;
+    }
+    if (!self->observing) {
+        return true;
+    }
+    core_raise(self->state, SHMQ_READ_ONLY, "this process only looks at the store");
+    return false;
+}
+
 uint64_t deadline_after(const PyStore *self, double seconds)
 {
     const double seconds_max = 1e9; /* thirty years; keeps the product below far from overflow */
@@ -163,7 +175,7 @@ static bool store_map(PyStore *self, const int *segments, bool writable)
 {
     static const char *const names[] = {"control", "units", "readers"};
     for (int i = 0; i < 3; i++) {
-        bool write = writable || i == 2; /* waiter bits and offsets are everybody's */
+        bool write = writable || (i == 2 && !self->observing); /* waiter bits and offsets are everybody's */
         self->maps[i] = self->sysv ? map_sysv(segments[i], write, &self->map_bytes[i])
                                    : map_descriptor(segments[i], write, &self->map_bytes[i]);
         if (!self->maps[i]) {
@@ -180,11 +192,11 @@ static bool store_map(PyStore *self, const int *segments, bool writable)
 
 static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"control", "units", "readers", "writable", "sysv", "format", NULL};
-    int segments[3], writable = -1, sysv = 0;
+    static char *names[] = {"control", "units", "readers", "writable", "sysv", "format", "observing", NULL};
+    int segments[3], writable = -1, sysv = 0, observing = 0;
     PyObject *format = Py_None;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iii|$ppO:Store", names, &segments[0], &segments[1], &segments[2],
-                                     &writable, &sysv, &format)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iii|$ppOp:Store", names, &segments[0], &segments[1], &segments[2],
+                                     &writable, &sysv, &format, &observing)) {
         return NULL;
     }
     if (writable < 0) {
@@ -198,6 +210,7 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     self->state = PyType_GetModuleState(type);
     self->units_fd = -1;
     self->sysv = sysv;
+    self->observing = observing && !writable;
     bool ok = store_map(self, segments, writable) && (format == Py_None || store_format(self, format));
     if (ok) {
         enum shmq_status status = attach(self, &self->core, writable);

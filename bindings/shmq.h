@@ -245,7 +245,8 @@ struct shmq_client {           /* one attached process connection */
     _Atomic uint64_t received;     /* statistics, written by the client itself */
     _Atomic uint64_t sent;
     _Atomic uint64_t beat_ns;      /* last poll or send, CLOCK_MONOTONIC */
-    uint64_t padding[2];
+    _Atomic uint64_t settled;      /* of received: acknowledged or given back; the rest is in its hands */
+    uint64_t padding;
 };
 static_assert(sizeof(struct shmq_client) == 64, "one cache line a client");
 

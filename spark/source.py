@@ -6,12 +6,18 @@ when a session starts, and one that cannot be imported (no C core for this Pytho
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 
 class ShmqDataSource(DataSource):
-    """Topics of a broker on this host: `spark.read.format("shmq").option("topic", "orders").load()`."""
+    """Topics of a broker: `spark.read.format("shmq").option("topic", "orders").load()`, and `df.write` into them."""
 
     @classmethod
     def name(cls) -> str:
@@ -55,3 +61,28 @@ class ShmqDataSource(DataSource):
 
         options = parse_options(self.options, stream=True)
         return ShmqStreamReader(options, tuple(projected(options.view, schema)))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch query.
+
+        Raises:
+            UsageError: the options, the schema or the mode are not possible.
+            ConnectError: the broker is not there, or not for this user.
+        """
+        from shmq.spark.sink import ShmqWriter, checked_writing
+        from shmq.spark.sink_options import parse_sink_options
+
+        return ShmqWriter(checked_writing(parse_sink_options(self.options), schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return the writer of one micro-batch.
+
+        Raises:
+            UsageError: the options, the schema or the output mode are not possible.
+            ConnectError: the broker is not there, or not for this user.
+        """
+        from shmq.spark.sink import ShmqStreamWriter, checked_writing
+        from shmq.spark.sink_options import parse_sink_options
+
+        options = parse_sink_options(self.options, stream=True)
+        return ShmqStreamWriter(checked_writing(options, schema, overwrite=overwrite))

@@ -13,6 +13,12 @@ def test_every_group_of_features_has_a_row_and_every_row_a_test() -> None:
     assert [row[1] for row in ROWS if "::" not in row[5]] == []
 
 
+def test_every_invariant_from_i4_to_i12_has_a_test_whose_name_states_it() -> None:
+    rows = dict(re.findall(r"^\| (I\d+) \|(.*)$", PAGE, re.MULTILINE))
+    assert list(rows) == [f"I{number}" for number in range(4, 13)]
+    assert [name for name, row in rows.items() if f"::test_{name.lower()}_" not in row] == []
+
+
 def test_every_test_that_is_named_exists() -> None:
     missing = []
     for path, name in re.findall(r"`(tests/[\w/.]+)::(\w+)`", PAGE):

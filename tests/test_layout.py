@@ -70,6 +70,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.client",
     },
     "shmq.spark": {"shmq", "shmq.errors", "shmq.message", "shmq.shm", "shmq.protocol", "shmq.client"},
+    "shmq.spark.jobs": {"shmq", "shmq.errors", "shmq.message", "shmq.protocol", "shmq.shm", "shmq.spark", "shmq.tools"},
     "pyspark_shmq": {"shmq.spark"},
 }
 # `shmq` on the right of the table grants the public API, which is these.

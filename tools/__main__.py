@@ -2,7 +2,7 @@
 
 import sys
 
-from shmq.tools.cli import main
+from shmq.tools.start import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -22,7 +22,7 @@ from shmq.tools.command import Call, Lazy, LazyGroup
 from shmq.tools.exit_code import ExitCode
 from shmq.tools.terminal import ReaderGone
 
-_RUN, _MESSAGES, _ADMIN, _HELP = "Run", "Messages", "Administration", "Help"
+_RUN, _MESSAGES, _WATCH, _ADMIN, _HELP = "Run", "Messages", "Watch", "Administration", "Help"
 
 COMMANDS = {
     "serve": Lazy("shmq.tools.serve_command:serve", "Run a broker on this host.", _RUN),
@@ -35,6 +35,8 @@ COMMANDS = {
     "request": Lazy("shmq.tools.request_command:request", "Ask, and print the reply.", _MESSAGES),
     "reply": Lazy("shmq.tools.request_command:reply", "Answer requests with what a command prints.", _MESSAGES),
     "tail": Lazy("shmq.tools.consume_command:tail", "Print the last messages and follow.", _MESSAGES),
+    "health": Lazy("shmq.tools.health_command:health", "Is the broker well, why not, what to type.", _WATCH),
+    "check": Lazy("shmq.tools.check_command:check", "Check one topic, group, store, process.", _WATCH),
     "topic": Lazy("shmq.tools.topic_command:topic", "List, show, create, update, delete topics.", _ADMIN),
     "group": Lazy("shmq.tools.group_command:group", "List, show, create, delete consumer groups.", _ADMIN),
     "offset": Lazy("shmq.tools.offset_command:offset", "Show, reset, skip, clone a group's progress.", _ADMIN),
@@ -42,6 +44,7 @@ COMMANDS = {
     "tx": Lazy("shmq.tools.tx_command:tx", "List, check, commit, roll back open transactions.", _ADMIN),
     "message": Lazy("shmq.tools.message_command:message", "Show, find, trace, resend, verify single messages.", _ADMIN),
     "dlq": Lazy("shmq.tools.dlq_command:dlq", "List, show, resend, export, purge dead letters.", _ADMIN),
+    "spark": Lazy("shmq.tools.spark_command:spark", "Jobs on Spark: archive, replay, reconcile, lag, dlq.", _ADMIN),
     "version": Lazy("shmq.tools.version_command:version", "Print versions.", _HELP),
     "completion": Lazy("shmq.tools.completion_command:completion", "Shell completion: install, show.", _HELP),
 }
@@ -68,7 +71,7 @@ cli = _Root(
     epilog="""\b
 Exit status: 0 done, 1 the answer is no, 64 usage, 65 bad data, 69 no broker,
 70 internal, 73 cannot create, 75 temporary, 77 no permission, 78 configuration,
-130 interrupted.""",
+130 interrupted. health and check: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.""",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

@@ -191,7 +191,7 @@ class Memory:
         """Return the attached processes."""
         return [
             ClientView(slot, pid, _ROLES.get(role, "unknown"), received, sent)
-            for slot, state, pid, _, role, received, sent, _ in self.store.clients()
+            for slot, state, pid, _, role, received, sent, *_ in self.store.clients()
             if state
         ]
 

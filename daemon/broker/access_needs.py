@@ -160,6 +160,10 @@ _NEEDS: Mapping[int, Callable[[Command], list[Need]]] = {
     Request.NOTIFICATION: _GROUP_AND_TOPIC,
     Request.POLLING_INFO: _GROUP_AND_TOPIC,
     Request.BATCH_ACK_MESSAGE: _any(_SUB),
+    Request.STAGE_ROWS: _SEND,
+    Request.COMMIT_ROWS: _any(_PUB),
+    Request.DROP_ROWS: _any(_PUB),
+    Request.STAGED_STATE: _any(_PUB),
     Request.READ_RANGE: _fields(("topic", _SUB)),
     Request.DESCRIBE_QUEUES: _fields(("topic", _SUB)),
 }

@@ -43,6 +43,7 @@ from shmq.daemon.broker.roster import RosterKeeper
 from shmq.daemon.broker.send import Sending
 from shmq.daemon.broker.send_back import SendBack
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.staging import Staging
 from shmq.daemon.broker.statistics import Statistics
 from shmq.daemon.broker.status import StatusRequests
 from shmq.daemon.broker.tables import Tables
@@ -139,6 +140,7 @@ class Broker:
             *settling,
             Locks(tables),
             DelayService(tables, log, levels, arrived=self.arrived),
+            Staging(tables, log, settings, levels, arrived=self.arrived),
             self._timers,
             SendBack(tables, log, groups, registry, levels, statistics, settings, arrived=self.arrived),
         ]

@@ -28,6 +28,7 @@ from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handl
 from shmq.daemon.broker.send_answer import ANSWER_EXT, sent_ext
 from shmq.daemon.broker.send_header import SendHeader
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.staged_marks import STAGED_TOPIC
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.broker.timer_route import IllegalTimer, delayed_route, recall_handle, waiting_topic
 from shmq.daemon.broker.topic_creation import create_by_send, ensure_topic
@@ -47,6 +48,7 @@ FORBIDDEN_TOPICS = frozenset(
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
         TIMER_TOPIC,
+        STAGED_TOPIC,
     }
 )
 _ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."

@@ -2,8 +2,9 @@
 
 Owns which number means what. It does not know who serves a code or what its fields are.
 
-Codes from 30001 on are shmq's own; RocketMQ uses none of them. They exist on the local control socket only, except
-READ_RANGE and DESCRIBE_QUEUES, which whoever reads a whole topic over TCP asks for.
+Codes from 30001 on are shmq's own; RocketMQ uses none of them. They exist on the local control socket only, except what
+clients elsewhere ask for, too: READ_RANGE and DESCRIBE_QUEUES, which read a whole topic, and those from 30101 on, which
+write rows that count together.
 """
 
 from __future__ import annotations
@@ -213,6 +214,10 @@ class Request(IntEnum):
     SETTINGS_CHANGED = 30013
     READ_RANGE = 30014
     DESCRIBE_QUEUES = 30015
+    STAGE_ROWS = 30101
+    COMMIT_ROWS = 30102
+    DROP_ROWS = 30103
+    STAGED_STATE = 30104
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

@@ -34,6 +34,7 @@ _TYPES: dict[str, type[ShmqError]] = {
         errors.StoreError,
         errors.SegmentError,
         errors.TopicNotFound,
+        errors.TransactionError,
         errors.SegmentFull,
         errors.BrokerBusy,
         errors.ReadOnlyStore,

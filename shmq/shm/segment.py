@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -131,7 +130,7 @@ def create_segments(
 
 def _draw_generation(broker_name: str, wanted: int | None, access: Access) -> tuple[int, int]:
     for _ in range(_GENERATION_TRIES):
-        generation = wanted if wanted is not None else secrets.randbits(63) | 1
+        generation = wanted if wanted is not None else int.from_bytes(os.urandom(8)) >> 1 | 1
         key = presence_key_of(generation)
         if create_presence(key, mode=access.mode, gid=access.gid):
             return generation, key
@@ -249,7 +248,7 @@ def _remove_made(made: list[sysv_ipc.SharedMemory]) -> None:
             segment.remove()
 
 
-def open_store(instance: Instance, *, writable: bool, uid: int | None = None) -> Store:
+def open_store(instance: Instance, *, writable: bool, uid: int | None = None, observing: bool = False) -> Store:
     """Attach to living segments after checking that they are what the instance says.
 
     Whoever may append calls `attach_presence` too: segments that nobody is counted on are swept, and replaced.
@@ -257,6 +256,7 @@ def open_store(instance: Instance, *, writable: bool, uid: int | None = None) ->
     Args:
         writable: whether the caller may append; readers map everything but the readers segment read-only.
         uid: whose segments they must be; None takes the instance's word.
+        observing: whether the caller neither waits nor owns a queue: the readers segment is mapped read-only too.
 
     Raises:
         SegmentError: they are gone, of another boot, or not what the instance says.
@@ -278,22 +278,22 @@ def open_store(instance: Instance, *, writable: bool, uid: int | None = None) ->
             hint="share it (docker: --pid=container:<broker>), or connect over TCP",
         )
     attach = _open_posix if instance.kind == "posix" else _open_sysv
-    store = attach(instance, owner, writable=writable)
+    store = attach(instance, owner, writable=writable, observing=observing and not writable)
     if store.head["generation"] != instance.generation:
         store.close()
         raise SegmentError(f"the segments hold another generation than {instance.generation:016x}")
     return store
 
 
-def _open_posix(instance: Instance, owner: int, *, writable: bool) -> Store:
+def _open_posix(instance: Instance, owner: int, *, writable: bool, observing: bool) -> Store:
     descriptors: list[int] = []
     try:
         for part, name, size in zip(SEGMENT_PARTS, instance.segments, instance.segment_bytes, strict=True):
-            read_only = not writable and part != "readers"
+            read_only = not writable and (observing or part != "readers")
             descriptors.append(_open_one(str(name), read_only=read_only))
             _check_file(str(name), os.fstat(descriptors[-1]), owner, instance.mode, size)
         control, units, readers = descriptors
-        return Store(control, units, readers, writable=writable)
+        return Store(control, units, readers, writable=writable, observing=observing)
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
@@ -325,7 +325,7 @@ def _check_file(name: str, status: os.stat_result, owner: int, mode: int, size: 
         raise SegmentError(f"{path} has {status.st_size} bytes, the broker made it with {size}")
 
 
-def _open_sysv(instance: Instance, owner: int, *, writable: bool) -> Store:
+def _open_sysv(instance: Instance, owner: int, *, writable: bool, observing: bool) -> Store:
     held: list[sysv_ipc.SharedMemory] = []
     try:
         for identifier, size in zip(instance.segments, instance.segment_bytes, strict=True):
@@ -341,7 +341,7 @@ def _open_sysv(instance: Instance, owner: int, *, writable: bool) -> Store:
             if int(segment.size) != size:
                 raise SegmentError(f"SysV segment {identifier} has {segment.size} bytes, it was made with {size}")
         control, units, readers = (int(identifier) for identifier in instance.segments)
-        return Store(control, units, readers, writable=writable, sysv=True)
+        return Store(control, units, readers, writable=writable, sysv=True, observing=observing)
     except sysv_ipc.PermissionsError as error:
         raise PermissionDenied(f"the SysV segments exclude uid {os.geteuid()}: {error}") from error
     except (sysv_ipc.Error, ValueError) as error:

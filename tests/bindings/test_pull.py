@@ -136,7 +136,7 @@ def test_a_tag_is_what_the_unit_says_with_all_its_bits() -> None:
         assert live.store.pull(queue, 0, 1000, 1 << 30, ())[:2] == (5, 0)
 
 
-def test_nothing_is_seen_before_it_is_durable_with_sync_flush() -> None:
+def test_i7_nothing_is_seen_before_it_is_durable_with_sync_flush() -> None:
     with LiveStore(flush_sync=True) as live:
         queue, *_ = live.topic()
         _, at, _, _ = live.producer().append("orders", b"x", queue_id=0)

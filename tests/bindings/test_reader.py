@@ -539,7 +539,7 @@ def test_every_waiting_thread_of_a_process_is_woken_for_its_own_queue() -> None:
         assert {name: sorted(bodies) for name, bodies in found.items()} == dict.fromkeys(("a", "b", "c"), expected)
 
 
-def test_under_synchronous_flush_nothing_is_seen_before_it_is_durable() -> None:
+def test_i7_under_synchronous_flush_nothing_is_seen_before_it_is_durable() -> None:
     with LiveStore(flush_sync=True) as live:
         live.topic(queues=1)
         live.use_client()

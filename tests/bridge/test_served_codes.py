@@ -8,7 +8,7 @@ from shmq.shm.addresses import read_addresses
 from tests.bridge.live_bridge import RawPeer, running
 
 REPLICATION = "replication is a later issue"
-TIMER = "state of 5.x's timer store, which there is not"
+TIMER = "a slave's copy of 5.x's wheel; ours is a queue of the log, and offsets of groups (43) say what was delivered"
 
 # Codes a client, an administrator or a server may send that nobody here answers, and why.
 NOT_SERVED = {

@@ -14,7 +14,7 @@ LEVELS = DelayLevels()
 
 
 @pytest.mark.parametrize("body_bytes", [10, 100_000])
-def test_a_rebuilt_queue_is_byte_for_byte_the_appended_one(start_keeper: StartKeeper, body_bytes: int) -> None:
+def test_i8_a_rebuilt_queue_is_byte_for_byte_the_appended_one(start_keeper: StartKeeper, body_bytes: int) -> None:
     running = start_keeper()
     running.store.topic_put(SCHEDULE_TOPIC, read_queues=18, write_queues=18)
     stored = {}

@@ -19,8 +19,14 @@ def commands() -> list[tuple[str, click.Command]]:
     for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
-        parts = command.commands.items() if isinstance(command, click.Group) else [("", command)]
-        found += [(f"{name} {verb}".strip(), part) for verb, part in parts]
+        if not isinstance(command, click.Group):
+            found.append((name, command))
+            continue
+        context = click.Context(command)
+        for verb in command.list_commands(context):
+            part = command.get_command(context, verb)
+            assert part is not None
+            found.append((f"{name} {verb}", part))
     return found
 
 

@@ -19,21 +19,22 @@ DEFAULT_MARKS = (75, 85, 90)
 def collect_memory(pid: int | str = "self") -> Memory:
     """Return the limits that a process lives under, the caller by default; raises OSError."""
     shm = os.statvfs(SHM_DIRECTORY)
-    group, limit, used = _cgroup(pid)
+    group, limit, used, reclaimable = _cgroup(pid)
     return Memory(
         shm_bytes=shm.f_blocks * shm.f_frsize,
         shm_free_bytes=shm.f_bavail * shm.f_frsize,
         cgroup=group,
         cgroup_limit_bytes=limit,
         cgroup_used_bytes=used,
+        cgroup_reclaimable_bytes=reclaimable,
     )
 
 
-def _cgroup(pid: int | str) -> tuple[str, int | None, int | None]:
+def _cgroup(pid: int | str) -> tuple[str, int | None, int | None, int | None]:
     try:
         lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
     except OSError:
-        return "", None, None
+        return "", None, None, None
     for line in lines:
         number, controllers, group = line.split(":", 2)
         if number == "0" and not controllers:
@@ -45,25 +46,37 @@ def _cgroup(pid: int | str) -> tuple[str, int | None, int | None]:
         found = _lowest(base, group, names)
         if found is not None:
             return group, *found
-    return "", None, None
+    return "", None, None, None
 
 
-def _lowest(base: Path, group: str, names: tuple[str, str]) -> tuple[int | None, int | None] | None:
-    """The lowest limit from the group up, and what is used of it; None when the group has no memory controller."""
+def _lowest(base: Path, group: str, names: tuple[str, str]) -> tuple[int | None, int | None, int | None] | None:
+    """The lowest limit from the group up, what is used of it, and what of that can be had back.
+
+    None when the group has no memory controller.
+    """
     directory = base / group.lstrip("/")
     limit: int | None = None
     used: int | None = None
+    where = directory
     seen = False
     while True:
         bound, taken = _number(directory / names[0]), _number(directory / names[1])
         seen = seen or taken is not None
         if bound is not None and bound < _UNLIMITED and (limit is None or bound < limit):
-            limit, used = bound, taken
+            limit, used, where = bound, taken, directory
         elif used is None:
-            used = taken
+            used, where = taken, directory
         if directory in (base, directory.parent) or base not in directory.parents:
-            return (limit, used) if seen else None
+            return (limit, used, _inactive_file(where)) if seen else None
         directory = directory.parent
+
+
+def _inactive_file(directory: Path) -> int | None:
+    try:
+        fields = dict(line.split() for line in (directory / "memory.stat").read_text().splitlines())
+        return int(fields.get("total_inactive_file") or fields["inactive_file"])
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def _number(path: Path) -> int | None:

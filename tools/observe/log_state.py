@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import struct
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from shmq.errors import ShmqError
@@ -83,12 +82,12 @@ def _units_behind(store: Store) -> int:
     return behind
 
 
-@dataclass
 class LockWatch:
     """Remembers who held the lock at the last look, so that the next one can say for how long."""
 
-    seen: tuple[int, int] = (0, -1)  # (TID, lock count)
-    since: float = 0.0
+    def __init__(self) -> None:
+        self.seen = (0, -1)  # (TID, lock count)
+        self.since = 0.0
 
     def look(self, store: Store) -> Lock | None:
         """Return the holder, None while the lock is free."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TypeVar
 
 from shmq.errors import BrokerNotRunning, PermissionDenied, ShmqError
@@ -18,6 +17,7 @@ from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import ProcessMark, boot_id, is_alive
 from shmq.shm.place import Place
 from shmq.shm.presence import presence_of_key
+from shmq.tools.observe.clients import collect_clients
 from shmq.tools.observe.limits import DEFAULT_MARKS, collect_disk, collect_memory
 from shmq.tools.observe.log_state import collect_log
 from shmq.tools.observe.processes import collect_processes
@@ -40,6 +40,8 @@ from shmq.tools.observe.snapshot import (
 Part = TypeVar("Part")
 
 _MARK_NAMES = ("disk_warn_percent", "disk_force_percent", "disk_refuse_percent")
+_PRESENCE_TRIES = 4
+_PRESENCE_PAUSE_SECONDS = 0.02
 _NO_MEMBERS: tuple[tuple[Client, ...], tuple[Topic, ...], tuple[Group, ...]] = ((), (), ())
 
 
@@ -111,11 +113,11 @@ class Look:
         """Clients, topics and groups; of a quick look clients without names."""
         if store is None:
             return _NO_MEMBERS
-        from shmq.tools.observe.progress import collect_clients, collect_groups, collect_topics, read_roster
-
-        assert self.instance is not None
         if depth == "quick":
             return (self.part("clients", lambda: collect_clients(store, None)) or (), (), ())
+        from shmq.tools.observe.progress import collect_groups, collect_topics, read_roster
+
+        assert self.instance is not None
         generation = f"{self.instance.generation:016x}"
         roster = self.part("roster", lambda: read_roster(self.place.roster_path, generation))
         clients = self.part("clients", lambda: collect_clients(store, roster)) or ()
@@ -132,14 +134,23 @@ class Look:
     def _is_of_this_boot(self) -> bool:
         return self.instance is not None and self.instance.boot_id == boot_id()
 
-    def presence(self, clients: tuple[Client, ...]) -> Presence:
-        """The kernel's count beside ours: every process that maps the segments to write has raised the semaphore."""
+    def presence(self, store: Store | None) -> Presence:
+        """The kernel's count beside ours: every process that maps the segments to write has raised the semaphore.
+
+        A client that comes or goes is in one count before it is in the other, so counts that differ are taken again.
+        """
         instance = self.instance
         if instance is None or not self._is_of_this_boot():
             return Presence(None, 0)
-        marks = {mark for mark in instance.processes.values() if is_alive(mark)}
-        marks |= {ProcessMark(client.pid, client.start) for client in clients if client.pid and client.alive}
-        return Presence(presence_of_key(instance.presence_key, uid=instance.uid), len(marks))
+        for _ in range(_PRESENCE_TRIES):
+            marks = {mark for mark in instance.processes.values() if is_alive(mark)}
+            slots = store.clients() if store is not None else ()
+            marks |= {mark for slot in slots if slot[1] and is_alive(mark := ProcessMark(slot[2], slot[3]))}
+            presence = Presence(presence_of_key(instance.presence_key, uid=instance.uid), len(marks))
+            if presence.counted in (None, presence.registered):
+                break
+            time.sleep(_PRESENCE_PAUSE_SECONDS)
+        return presence
 
     def segments(self) -> tuple[Segment, ...]:
         """Segments of this and of other brokers."""
@@ -161,7 +172,7 @@ class Look:
         from shmq.tools.observe.residency import log_paths, residency
 
         cached = self.part("residency", lambda: residency(log_paths(path)))
-        return log if cached is None else replace(log, resident_bytes=cached[0], examined_bytes=cached[1])
+        return log if cached is None else log._replace(resident_bytes=cached[0], examined_bytes=cached[1])
 
     def disk(self) -> Disk | None:
         """The store's disk."""

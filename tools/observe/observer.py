@@ -78,7 +78,7 @@ class Observer:
             at=time.time(),
             broker=look.broker(store),
             processes=look.processes(clients, depth),
-            presence=look.presence(clients),
+            presence=look.presence(store),
             segments=look.segments(),
             memory=look.memory(),
             log=look.log(store, depth),
@@ -101,5 +101,5 @@ class Observer:
         if instance is None:
             return None
         self._generation = generation
-        self._store = look.part("segments", lambda: open_store(instance, writable=False))
+        self._store = look.part("segments", lambda: open_store(instance, writable=False, observing=True))
         return self._store

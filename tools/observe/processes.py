@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shmq.shm.liveness import ProcessMark, is_alive, is_frozen, status_of
@@ -77,7 +76,7 @@ def _look(role: str, mark: ProcessMark, client_ids: tuple[str, ...], depth: str)
     except psutil.Error:
         return seen
     # What was read may be a successor's if ours ended meanwhile.
-    return measured if is_alive(mark) else replace(seen, state="dead", alive=False)
+    return measured if is_alive(mark) else seen._replace(state="dead", alive=False)
 
 
 def _measure(seen: Process, process: psutil.Process, *, deep: bool) -> Process:
@@ -86,8 +85,7 @@ def _measure(seen: Process, process: psutil.Process, *, deep: bool) -> Process:
     with process.oneshot():
         times = process.cpu_times()
         uid = process.uids().effective
-        seen = replace(
-            seen,
+        seen = seen._replace(
             name=process.name(),
             uid=uid,
             user=_user(process, uid),
@@ -97,10 +95,10 @@ def _measure(seen: Process, process: psutil.Process, *, deep: bool) -> Process:
             threads=process.num_threads(),
         )
         try:
-            seen = replace(seen, fds=process.num_fds())
+            seen = seen._replace(fds=process.num_fds())
             if deep:
                 full = process.memory_full_info()
-                seen = replace(seen, uss_bytes=full.uss, pss_bytes=full.pss, mappings=_mappings(seen.pid))
+                seen = seen._replace(uss_bytes=full.uss, pss_bytes=full.pss, mappings=_mappings(seen.pid))
         except psutil.AccessDenied:
             pass  # another user's process shows less
     return seen

@@ -10,15 +10,14 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from shmq.errors import ShmqError
 from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_broker_topic
-from shmq.protocol.codes import Role, TopicKind
+from shmq.protocol.codes import TopicKind
 from shmq.protocol.roster import Roster, RosterMember, parse_roster
 from shmq.shm.core import UNIT_BYTES, Store, tag_hash
-from shmq.shm.liveness import ProcessMark, is_alive
 from shmq.tools.observe.snapshot import Client, Departure, Group, Member, QueueProgress, Topic
 
 _TAG = "TAG"
@@ -27,17 +26,14 @@ _UNIT = struct.Struct(">QIq")
 _UNITS_A_READ = 4096
 SCAN_MAX = 200_000  # units looked at for the ready messages of all groups in one snapshot
 _KINDS = tuple(kind.name.lower() for kind in TopicKind)
-_ROLES = {int(role): role.name.lower() for role in Role}
-_ASLEEP = 2  # enum shmq_client_state
 
 
-@dataclass(frozen=True, slots=True)
-class QueueOf:
+class QueueOf(NamedTuple):
     """A queue and the topic it belongs to."""
 
     topic: str
     queue_id: int
-    index: int
+    queue_index: int
 
 
 def read_roster(path: Path, generation: str) -> Roster | None:
@@ -76,68 +72,6 @@ def _role(name: str, perm: int, kind: int) -> str:
     if name.startswith(DEAD_LETTER_PREFIX):
         return "dlq"
     return _KINDS[kind] if kind < len(_KINDS) else f"kind {kind}"
-
-
-def collect_clients(store: Store, roster: Roster | None) -> tuple[Client, ...]:
-    """Return the attached processes by slot, then the clients over TCP by address."""
-    told = {entry.slot: entry for entry in roster.connections if entry.slot >= 0} if roster else {}
-    clients = []
-    now_ns = time.monotonic_ns()
-    for slot, state, pid, start, role, received, sent, beat_ns in store.clients():
-        if not state:
-            continue
-        said = told.get(slot)
-        said = said if said is not None and said.pid == pid else None
-        clients.append(
-            Client(
-                client_id=said.client_id if said else "",
-                slot=slot,
-                pid=pid,
-                start=start,
-                alive=is_alive(ProcessMark(pid, start)),
-                transport="shm",
-                address="",
-                language=said.language.lower() if said else "",
-                version=said.version if said else "",
-                role=_ROLES.get(role, f"role {role}"),
-                received=received,
-                sent=sent,
-                idle=max(0, now_ns - beat_ns) / 1e9,
-                asleep=state == _ASLEEP,
-                consumer_groups=said.consumer_groups if said else (),
-                producer_groups=said.producer_groups if said else (),
-            )
-        )
-    return (*clients, *_remote_clients(roster))
-
-
-def _remote_clients(roster: Roster | None) -> list[Client]:
-    return [
-        Client(
-            client_id=entry.client_id,
-            slot=None,
-            pid=None,
-            start=0,
-            alive=True,
-            transport="tcp",
-            address=entry.address,
-            language=entry.language.lower(),
-            version=entry.version,
-            role="both" if entry.producer_groups and entry.consumer_groups else _remote_role(entry.producer_groups),
-            received=None,
-            sent=None,
-            idle=None,
-            asleep=None,
-            consumer_groups=entry.consumer_groups,
-            producer_groups=entry.producer_groups,
-        )
-        for entry in sorted(roster.connections if roster else (), key=lambda entry: entry.address)
-        if entry.transport == "tcp"
-    ]
-
-
-def _remote_role(producer_groups: Sequence[str]) -> str:
-    return "producer" if producer_groups else "consumer"
 
 
 def collect_groups(
@@ -241,7 +175,7 @@ class _GroupCollector:
     def _progress(
         self, queue: QueueOf, committed: int, owner: int, updated_ms: int, wanted: _Wanted
     ) -> tuple[QueueProgress, bool]:
-        offset_min, offset_max, *_ = self._store.queue(queue.index)
+        offset_min, offset_max, *_ = self._store.queue(queue.queue_index)
         begin = max(committed, offset_min)
         ready, exact = (
             self._ready(queue, begin, offset_max, wanted.hashes(queue.topic)) if wanted.is_known else (None, True)
@@ -264,7 +198,7 @@ class _GroupCollector:
             return max(0, end - begin), True
         ready = 0
         while hashes and begin < end and self._left > 0:
-            units = self._store.units_stored(queue.index, begin, min(_UNITS_A_READ, end - begin, self._left))
+            units = self._store.units_stored(queue.queue_index, begin, min(_UNITS_A_READ, end - begin, self._left))
             count = len(units) // UNIT_BYTES
             if not count:
                 break
@@ -276,7 +210,7 @@ class _GroupCollector:
 
     def _stored_ms(self, queue: QueueOf, offset: int) -> int | None:
         try:
-            for position, size, _ in _UNIT.iter_unpack(self._store.units_stored(queue.index, offset, 1)):
+            for position, size, _ in _UNIT.iter_unpack(self._store.units_stored(queue.queue_index, offset, 1)):
                 return self._store.message_at(position, size).store_ms
         except ShmqError:
             pass
@@ -297,3 +231,15 @@ def shown(language: str, terms: Sequence[str]) -> str:
     """Return a subscription as its owner wrote it: `fruit || veg`, `*`, `SQL92 a > 1`."""
     text = " || ".join(terms)
     return text if language == _TAG else f"{language} {text}"
+
+
+def newest_ms(store: Store, topic: str) -> int | None:
+    """Return when the newest message of a topic was stored; None when there is none. Raises ShmqError."""
+    index = store.topic_find(topic)
+    times = []
+    for queue in store.topic(index)["queues"] if index >= 0 else ():
+        offset_min, offset_max, *_ = store.queue(queue)
+        if offset_max > offset_min:
+            for position, size, _ in _UNIT.iter_unpack(store.units_stored(queue, offset_max - 1, 1)):
+                times.append(store.message_at(position, size).store_ms)
+    return max(times, default=None)

@@ -16,6 +16,8 @@ It does not know where a figure comes from; the collectors beside it do.
       recovery    what the last one found                                     instance.json
       faults      what could not be read, and why
 
+The types are named tuples: twenty data classes would take `health --fast` half its time to make.
+
 Rules: (1) `None` is "cannot be known from here", never zero; (2) sizes in bytes, times in seconds, ages count back from
 `at`; (3) a part that cannot be read is a fault, and takes no other part with it.
 """
@@ -23,12 +25,10 @@ Rules: (1) `None` is "cannot be known from here", never zero; (2) sizes in bytes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     """Something that could not be read; `kind` is the error's class name."""
 
     what: str
@@ -37,8 +37,7 @@ class Fault:
     hint: str
 
 
-@dataclass(frozen=True, slots=True)
-class Broker:
+class Broker(NamedTuple):
     """Which broker this is, and whether it is served."""
 
     name: str
@@ -61,8 +60,7 @@ class Broker:
     nameserver: str
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(NamedTuple):
     """One process that takes part.
 
     `role` is supervisor, keeper, bridge, bridge-N or client; `state` running, sleeping, disk, stopped, frozen, zombie
@@ -88,16 +86,14 @@ class Process:
     client_ids: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Presence:
+class Presence(NamedTuple):
     """The kernel's count of attached processes, and ours; None where the semaphore is not there or not readable."""
 
     counted: int | None
     registered: int  # living processes that instance.json and the client slots name
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """One shared memory segment; `used_bytes` is what it really takes."""
 
     name: str
@@ -113,8 +109,7 @@ class Segment:
     reason: str = ""  # of a stale one: how that is known
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     """Limits on shared memory; a limit of None is none."""
 
     shm_bytes: int
@@ -122,10 +117,10 @@ class Memory:
     cgroup: str
     cgroup_limit_bytes: int | None
     cgroup_used_bytes: int | None
+    cgroup_reclaimable_bytes: int | None  # of these: pages of files that nobody has used lately
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(NamedTuple):
     """The log: positions are bytes since the log began."""
 
     begin: int
@@ -148,8 +143,7 @@ class Log:
     examined_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Lock:
+class Lock(NamedTuple):
     """The append lock, held at this moment. `held` is how long we have seen it so: it may be longer, never shorter."""
 
     tid: int
@@ -160,8 +154,7 @@ class Lock:
     held: float
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """The open claim: a region of the log that one process fills outside the lock."""
 
     pid: int
@@ -172,8 +165,7 @@ class Claim:
     age: float
 
 
-@dataclass(frozen=True, slots=True)
-class Disk:
+class Disk(NamedTuple):
     """The disk that holds the store, and at how much of it what happens."""
 
     path: str
@@ -187,8 +179,7 @@ class Disk:
     writable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(NamedTuple):
     """One attached connection of a local process, or one client over TCP (slot None)."""
 
     client_id: str
@@ -203,14 +194,14 @@ class Client:
     role: str
     received: int | None
     sent: int | None
+    in_hand: int | None  # of received: neither acknowledged nor given back
     idle: float | None  # since its last poll or send
     asleep: bool | None
     consumer_groups: tuple[str, ...]
     producer_groups: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(NamedTuple):
     """One topic; `size_bytes` of all records ever stored in its queues, `messages` of what can still be read."""
 
     name: str
@@ -222,8 +213,7 @@ class Topic:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class QueueProgress:
+class QueueProgress(NamedTuple):
     """How far a group is in one queue; `committed` None: never set."""
 
     topic: str
@@ -237,8 +227,7 @@ class QueueProgress:
     idle: float | None  # since the offset moved
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """One member of a group, as it subscribed."""
 
     client_id: str
@@ -249,8 +238,7 @@ class Member:
     subscription: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Departure:
+class Departure(NamedTuple):
     """A member that ended without leaving its group."""
 
     client_id: str
@@ -259,8 +247,7 @@ class Departure:
     age: float
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """One consumer group.
 
     `ready` counts the messages of the lag that its subscription selects; None when nobody says what it subscribes to.
@@ -280,8 +267,7 @@ class Group:
     departed: tuple[Departure, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(NamedTuple):
     """What filled these segments."""
 
     age: float
@@ -293,8 +279,7 @@ class Recovery:
     damages: int
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """One look at one broker."""
 
     at: float  # seconds since the epoch
@@ -315,7 +300,8 @@ class Snapshot:
 
     def document(self) -> dict[str, Any]:
         """Return the same as plain dicts and lists, as JSON carries it."""
-        return asdict(self)
+        document: dict[str, Any] = plain(self)
+        return document
 
     def process(self, role: str) -> Process | None:
         """Return the process of a role, None when none is recorded."""
@@ -328,3 +314,13 @@ class Snapshot:
     def topic(self, name: str) -> Topic | None:
         """Return a topic by name."""
         return next((topic for topic in self.topics if topic.name == name), None)
+
+
+def plain(value: Any) -> Any:
+    """Return a part of a snapshot as dicts, lists and plain values."""
+    if isinstance(value, tuple):
+        names = getattr(value, "_fields", None)
+        if names is None:
+            return [plain(item) for item in value]
+        return {name: plain(item) for name, item in zip(names, value, strict=True)}
+    return dict(value) if isinstance(value, Mapping) else value

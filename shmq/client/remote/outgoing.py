@@ -1,8 +1,6 @@
-"""Owns what a send looks like on the wire: properties, ids, the short header, and the bytes of a batch.
+"""Owns what a send looks like on the wire: properties, ids, the short header, and which messages make a batch.
 
 It does not know queues' brokers, sockets or retries; arguments of `send` in, an `Outgoing` out.
-
-    batch body   int size | int 0 | int 0 | int flag | int body bytes | body | short property bytes | properties  ...
 
 Rules:
     (1) what RocketMQ's clients would lose or mistake for their own is refused here, before anything is sent;
@@ -13,7 +11,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from shmq.client.remote.compression import compress
@@ -21,6 +18,7 @@ from shmq.client.remote.route import DEFAULT_TOPIC_QUEUES
 from shmq.client.remote.unique_id import UniqueIds
 from shmq.errors import MessageTooLarge, UsageError
 from shmq.message import check_properties, check_topic, encode_properties
+from shmq.protocol.batch_body import pack_entry
 from shmq.protocol.codes import Request
 from shmq.protocol.command import FLAG_ONEWAY, Command
 from shmq.protocol.route import DEFAULT_TOPIC
@@ -31,10 +29,6 @@ BATCH_BYTES_MAX: Final = 1 << 20
 """Bytes of one batch request; RocketMQ advises against more."""
 BATCH_COUNT_MAX: Final = 512
 """Messages of one batch request: the ids in its answer have to fit one header field."""
-
-_ENTRY = Struct(">iiiii")
-_SHORT = Struct(">h")
-_ENTRY_OVERHEAD = _ENTRY.size + _SHORT.size
 
 
 class Outgoing(NamedTuple):
@@ -128,7 +122,8 @@ def batches(
     size = 0
     for body, properties in zip(bodies, each, strict=True):
         message_id = ids.next(now_ms)
-        entry = _batch_entry(body_of(body), encode_properties({**properties, "UNIQ_KEY": message_id, "WAIT": "true"}))
+        text = encode_properties({**properties, "UNIQ_KEY": message_id, "WAIT": "true"})
+        entry = pack_entry(body_of(body), text.encode())
         if pieces and (size + len(entry) > BATCH_BYTES_MAX or len(pieces) >= BATCH_COUNT_MAX):
             made.append(_batch(topic, pieces, found, now_ms))
             pieces, found, size = [], [], 0
@@ -146,12 +141,6 @@ def _batch(topic: str, pieces: list[bytes], ids: list[str], now_ms: int) -> Outg
         raise MessageTooLarge(f"a batch of {len(body)} bytes is longer than {BODY_BYTES_MAX}", hint="use send()")
     text = encode_properties({"WAIT": "true"})  # brokers add these to every message of the batch
     return Outgoing(topic, body, text, 0, 0, tuple(ids), now_ms, is_batch=True)
-
-
-def _batch_entry(body: Any, properties: str) -> bytes:
-    text = properties.encode()
-    size = _ENTRY_OVERHEAD + len(body) + len(text)
-    return b"".join((_ENTRY.pack(size, 0, 0, 0, len(body)), body, _SHORT.pack(len(text)), text))
 
 
 def send_command(message: Outgoing, *, group: str, broker_name: str, queue_id: int, oneway: bool = False) -> Command:

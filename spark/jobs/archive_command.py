@@ -1,0 +1,97 @@
+"""`shmq spark archive`: topics to Parquet or Delta, exactly once.
+
+It knows the options and how a report looks to people; `archive` does the work.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from shmq.spark.jobs.job_command import ended_by_signal, finish, job_session, run_options, source_of, source_options
+from shmq.tools.command import Call, Command, Duration, Size, pass_call
+from shmq.tools.quantity import count_text, size_text
+from shmq.tools.terminal import Column
+
+
+@click.command(cls=Command)
+@source_options
+@click.option("--to", "path", required=True, metavar="DIR", help="The archive: a directory driver and workers share.")
+@click.option("--format", "form", type=click.Choice(["parquet", "delta"]), default="parquet", show_default=True)
+@click.option(
+    "--partition", "partition_by", metavar="NAMES", help="Of topic, broker, date, hour, queue_id.  [topic,date]"
+)
+@click.option("--columns", metavar="NAMES", help="Of the messages.  [all that a replay needs]")
+@click.option("--file-size", type=Size(), default=256 << 20, metavar="SIZE", help="Before compression.  [256m]")
+@click.option("--compression", type=click.Choice(["zstd", "snappy", "lz4", "gzip", "none"]), default="zstd")
+@click.option("--checkpoint", metavar="DIR", help="Spark's checkpoint.  [_checkpoint in the archive]")
+@click.option("--every", type=Duration(), metavar="TIME", help="Go on, a batch every TIME, until Ctrl-C.")
+@click.option("--for", "seconds", type=Duration(), metavar="TIME", help="With --every: end after TIME.")
+@click.option("--compact", type=Size(), metavar="SIZE", help="Afterwards join smaller files up to SIZE. Parquet only.")
+@click.option("--allow-loss", is_flag=True, help="Pass over messages that retention deleted; the report counts them.")
+@run_options
+@pass_call
+def archive(
+    call: Call, /, dry_run: bool, report: str | None, master: str | None, conf: tuple[str, ...], **given: Any
+) -> None:
+    """Write topics to Parquet files or a Delta table, every message once.
+
+    Run it again to archive what came since; kill it whenever you like.
+    """
+    source = source_of(call, given["topics"], given["topic_pattern"], given["options"])
+    if given["allow_loss"]:
+        source["failOnDataLoss"] = "false"
+    from shmq.spark.jobs import archive as job
+
+    chosen: dict[str, Any] = {
+        name: tuple(part.strip() for part in given[name].split(",") if part.strip())
+        for name in ("columns", "partition_by")
+        if given[name] is not None
+    }
+    settings = job.ArchiveSettings(
+        path=given["path"],
+        source=source,
+        format=given["form"],
+        file_bytes=given["file_size"],
+        compression=given["compression"],
+        checkpoint=given["checkpoint"],
+        every_seconds=given["every"],
+        run_seconds=given["seconds"],
+        **chosen,
+    )
+    if dry_run:
+        found = job.plan_archive(settings)
+    else:
+        settings.options()
+        with ended_by_signal() as stop, job_session(call, "archive", master, conf) as spark:
+            found = job.run_archive(spark, settings, told=call.terminal.say, stop=stop)
+        if given["compact"] is not None:
+            from shmq.spark.jobs.compaction import compact
+
+            found["compaction"] = compact(settings.path, given["compact"], given["compression"], told=call.terminal.say)
+    finish(call, found, report, lambda: _print(call, found))
+
+
+def _print(call: Call, report: dict[str, Any]) -> None:
+    columns = [Column("topic"), *(Column(name, right=True) for name in ("queue", "archived until", "behind"))]
+    call.terminal.table(
+        columns,
+        [
+            [
+                row["topic"],
+                str(row["queue_id"]),
+                "–" if row["archived_until"] is None else count_text(row["archived_until"]),
+                count_text(row["behind"]),
+            ]
+            for row in report["queues"]
+        ],
+    )
+    if report["dry_run"]:
+        call.terminal.say(f"would archive {count_text(report['messages'])} messages to {report['path']}")
+        return
+    size = f"{size_text(report['body_bytes'])} of bodies as {size_text(report['file_bytes'])}"
+    call.terminal.say(
+        f"archived {count_text(report['messages'])} messages, {size} in {count_text(report['files'])} files, "
+        f"{report['seconds']:.1f} s"
+    )

@@ -1,0 +1,177 @@
+"""Owns the dead-letter job: what groups gave up on, by cause, origin, tag and tries, with samples; and re-driving it.
+
+    %DLQ% topics ─▶ one row a letter, with its cause ─▶ groups of letters · ages · samples
+                                                     └▶ --redrive: to its first topic, once however often it is run
+
+It does not know how a message is sent once (sending): the run of a re-drive is named after the dead letters' topics,
+so a letter is not sent again by a later run unless another name is given.
+
+    python -m shmq.spark.jobs.dlq --dry-run                     the same as shmq spark dlq …
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from shmq.message import DEAD_LETTER_PREFIX, DEAD_LETTER_REASON
+from shmq.spark.jobs.place import open_place, place_options
+from shmq.spark.jobs.replay import in_queue_order
+from shmq.spark.jobs.sending import COLUMNS, Sending, sent_report
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+AGES: Final = (("1h", 3_600), ("1d", 86_400), ("7d", 604_800))
+_SCHEMA: Final = (
+    "topic string, queue_id int, queue_offset bigint, uniq_key string, keys string, tags string, body binary, "
+    "properties map<string,string>, flag int, store_timestamp timestamp, reconsume_times int"
+)
+_BODY_SHOWN: Final = 200
+RUN: Final = "redrive"
+
+
+@dataclass(frozen=True)
+class DlqSettings:
+    """What is looked at, and whether it is sent again."""
+
+    source: Mapping[str, str]
+    groups: tuple[str, ...] = ()  # consumer groups; none: all
+    where: str | None = None  # SQL over cause, origin, tags, attempts, age_seconds and the messages' columns
+    samples: int = 5
+    run: str = RUN
+    rate: float = 0.0
+    target: str | None = None  # None: each letter to its origin
+
+
+def letters(spark: SparkSession, settings: DlqSettings, now_ms: int) -> DataFrame:
+    """Return one row a dead letter that is meant."""
+    from pyspark.sql import functions as f
+
+    from shmq.spark.source import ShmqDataSource
+
+    spark.dataSource.register(ShmqDataSource)
+    frame = spark.read.format("shmq").options(**_options(settings)).schema(_SCHEMA).load()
+
+    def first(*names: str) -> Any:
+        return f.coalesce(*(f.col("properties")[name] for name in names), f.lit(""))
+
+    frame = (
+        frame.withColumn("consumer_group", f.expr(f"substring(topic, {len(DEAD_LETTER_PREFIX) + 1})"))
+        .withColumn("origin", first("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC", "REAL_TOPIC"))
+        .withColumn("cause", f.coalesce(f.col("properties")[DEAD_LETTER_REASON], f.lit("not said")))
+        .withColumn("attempts", f.col("reconsume_times"))
+        .withColumn("age_seconds", f.expr(f"({now_ms} - unix_millis(store_timestamp)) / 1000.0"))
+    )
+    return frame if settings.where is None else frame.filter(settings.where)
+
+
+def run_dlq(spark: SparkSession, settings: DlqSettings, *, redrive: bool = False) -> dict[str, Any]:
+    """Sort the dead letters, send them again if that is wanted, and return the report.
+
+    Raises:
+        UsageError: there is no group with dead letters of that name.
+    """
+    began, now_ms = time.monotonic(), time.time_ns() // 1_000_000
+    report: dict[str, Any] = {"job": "dlq", "redrive": redrive, "letters": 0, "groups": [], "ages": [], "samples": []}
+    if not _topics(settings):
+        return report
+    frame = letters(spark, settings, now_ms)
+    report["groups"] = [row.asDict() for row in _grouped(frame).collect()]
+    report["letters"] = sum(each["letters"] for each in report["groups"])
+    report["ages"] = _ages(frame)
+    report["samples"] = [_sample(row) for row in _samples(frame, settings.samples).collect()]
+    if redrive:
+        known = frame.filter("origin != ''") if settings.target is None else frame
+        report["homeless"] = report["letters"] - known.count() if settings.target is None else 0
+        tasks = max(1, min(spark.sparkContext.defaultParallelism, len(_topics(settings))))
+        sending = Sending(
+            place_options(settings.source), settings.run, settings.target, settings.rate / tasks, same_queue=False
+        )
+        rows = in_queue_order(known.select(*COLUMNS), tasks).rdd.mapPartitions(sending).collect()
+        report |= {"run": settings.run, **sent_report(rows)}
+    return {**report, "seconds": round(time.monotonic() - began, 3)}
+
+
+def _grouped(frame: DataFrame) -> DataFrame:
+    """Letters whose causes differ in numbers only are of one cause."""
+    from pyspark.sql import functions as f
+
+    alike = frame.withColumn("cause", f.regexp_replace("cause", "[0-9]+", "#"))
+    return (
+        alike.groupBy("consumer_group", "origin", "cause", "tags", "attempts")
+        .agg(
+            f.count("*").alias("letters"),
+            f.round(f.min("age_seconds"), 1).cast("double").alias("youngest_seconds"),
+            f.round(f.max("age_seconds"), 1).cast("double").alias("oldest_seconds"),
+            f.avg(f.length("body")).alias("body_bytes"),
+        )
+        .orderBy(f.desc("letters"), "consumer_group", "origin", "cause", "tags", "attempts")
+    )
+
+
+def _ages(frame: DataFrame) -> list[dict[str, Any]]:
+    case = "CASE " + " ".join(f"WHEN age_seconds < {limit} THEN {n}" for n, (_, limit) in enumerate(AGES))
+    counts = {
+        row.age: row["count"]
+        for row in frame.selectExpr(f"{case} ELSE {len(AGES)} END AS age").groupBy("age").count().collect()
+    }
+    names = [f"< {name}" for name, _ in AGES] + [f">= {AGES[-1][0]}"]
+    return [{"age": name, "letters": counts.get(number, 0)} for number, name in enumerate(names)]
+
+
+def _samples(frame: DataFrame, count: int) -> DataFrame:
+    """The newest letters of each cause."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    same = Window.partitionBy("consumer_group", "origin", "cause").orderBy(
+        f.desc("store_timestamp"), f.desc("queue_offset")
+    )
+    return (
+        frame.withColumn("nth", f.row_number().over(same))
+        .filter(f"nth <= {count}")
+        .orderBy("consumer_group", "origin", "cause", "nth")
+    )
+
+
+def _sample(row: Any) -> dict[str, Any]:
+    return {
+        "consumer_group": row.consumer_group,
+        "queue_id": row.queue_id,
+        "offset": row.queue_offset,
+        "origin": row.origin,
+        "cause": row.cause,
+        "attempts": row.attempts,
+        "tag": row.tags,
+        "keys": row.keys,
+        "message_id": row.uniq_key,
+        "stored": row.store_timestamp.isoformat(),
+        "body": bytes(row.body[:_BODY_SHOWN]).decode("utf-8", "backslashreplace"),
+    }
+
+
+def _topics(settings: DlqSettings) -> list[str]:
+    there = [name for name in open_place(settings.source).topics() if name.startswith(DEAD_LETTER_PREFIX)]
+    if not settings.groups:
+        return there
+    return [name for name in there if name.removeprefix(DEAD_LETTER_PREFIX) in settings.groups]
+
+
+def _options(settings: DlqSettings) -> dict[str, str]:
+    return {**settings.source, "topics": ",".join(_topics(settings))}
+
+
+def main() -> int:
+    """Run `shmq spark dlq` with the arguments of this process: what spark-submit calls."""
+    import sys
+
+    from shmq.tools.cli import main as shmq
+
+    return shmq(["spark", "dlq", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,90 @@
+"""`shmq spark dlq`: dead letters by cause, and sending them again.
+
+It knows the options and how a report looks to people; `dlq` does the work.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from shmq.errors import UsageError
+from shmq.spark.jobs.job_command import finish, job_session, plot_option, run_options, source_of
+from shmq.tools.command import Call, Command, pass_call, yes_option
+from shmq.tools.quantity import age_text, count_text
+from shmq.tools.terminal import Column
+
+
+@click.command(cls=Command)
+@click.option("--group", "groups", multiple=True, help="Only of this consumer group; may be repeated.")
+@click.option(
+    "--where", metavar="SQL", help="Over cause, origin, tags, attempts, age_seconds and the messages' columns."
+)
+@click.option("--samples", type=click.IntRange(0, 1000), default=5, help="Letters shown of each cause.  [5]")
+@click.option("--redrive", is_flag=True, help="Send them to the topics they came from, each once.")
+@click.option("--to", "target", metavar="TOPIC", help="With --redrive: all to this topic instead.")
+@click.option("--run", default="redrive", metavar="NAME", help="Another name sends letters again that were sent.")
+@click.option("--rate", type=click.FloatRange(min=0), default=0.0, metavar="N", help="At most N messages a second.")
+@yes_option
+@plot_option
+@run_options
+@pass_call
+def dlq(
+    call: Call,
+    /,
+    dry_run: bool,
+    report: str | None,
+    plot: str | None,
+    master: str | None,
+    conf: tuple[str, ...],
+    **given: Any,
+) -> None:
+    """Sort dead letters by cause, origin, tag and tries, and send those that are chosen again."""
+    source = source_of(call, (), None, (), view="queues")
+    from shmq.spark.jobs import dlq as job
+
+    settings = job.DlqSettings(
+        source=source,
+        groups=given["groups"],
+        where=given["where"],
+        samples=given["samples"],
+        run=given["run"],
+        rate=given["rate"],
+        target=given["target"],
+    )
+    asked, redrive = given["redrive"], given["redrive"] and given["yes"] and not dry_run
+    with job_session(call, "dlq", master, conf) as spark:
+        found = {"dry_run": dry_run, **job.run_dlq(spark, settings, redrive=redrive)}
+    finish(call, found, report, lambda: _print(call, found), plot=plot)
+    if asked and not redrive and not dry_run:
+        raise UsageError("nothing was sent", hint="run it again with --yes, or with --dry-run")
+
+
+def _print(call: Call, report: dict[str, Any]) -> None:
+    call.terminal.table(
+        [
+            Column("group"),
+            Column("origin"),
+            Column("cause"),
+            Column("tag"),
+            *(Column(name, right=True) for name in ("tries", "letters", "oldest")),
+        ],
+        [
+            [
+                row["consumer_group"],
+                row["origin"] or "–",
+                row["cause"],
+                row["tags"] or "–",
+                str(row["attempts"]),
+                count_text(row["letters"]),
+                age_text(row["oldest_seconds"]),
+            ]
+            for row in report["groups"]
+        ],
+    )
+    if report["redrive"]:
+        before = f"; {count_text(report['in_already'])} were sent before" if report["in_already"] else ""
+        call.terminal.say(f"sent {count_text(report['sent'])} dead letters again{before}")
+    else:
+        call.terminal.say(f"{count_text(report['letters'])} dead letters")

@@ -1,0 +1,31 @@
+"""Owns finding our own error in what Spark reports: it passes on the text of an exception, never the exception.
+
+It does not know jobs. The newest line of a traceback that names a class of `shmq.errors` is the cause.
+"""
+
+from __future__ import annotations
+
+import re
+
+from shmq import errors
+
+_LINE = re.compile(r"^\s*(?:[\w.]*: )?shmq\.errors\.(\w+): (.*)$", re.MULTILINE)
+
+
+def failure_of(error: BaseException) -> errors.ShmqError | None:
+    """Return the error of ours that made Spark fail, None when it was another one."""
+    if isinstance(error, errors.ShmqError):
+        return error
+    found = None
+    for name, text in _LINE.findall(str(error)):
+        kind = getattr(errors, name, None)
+        if isinstance(kind, type) and issubclass(kind, errors.ShmqError):
+            found = _made(kind, text)
+    return found
+
+
+def _made(kind: type[errors.ShmqError], text: str) -> errors.ShmqError:
+    """An error of that class, whatever its constructor wants: it is known by its text and class."""
+    made = kind.__new__(kind)
+    errors.ShmqError.__init__(made, text)
+    return made

@@ -1,0 +1,143 @@
+"""Owns what all jobs' commands share: where Spark runs, which topics are meant, where the report goes.
+
+It does not know any job. The report is one JSON object; on a terminal a few lines say the same for people.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from shmq.errors import UsageError
+from shmq.spark.jobs.session import open_session, require
+from shmq.tools.command import Call, dry_run_option
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def run_options(function: Function) -> Function:
+    """Add --master, --conf, --report and --dry-run."""
+    for option in (
+        dry_run_option,
+        click.option("--report", type=click.Path(dir_okay=False), metavar="FILE", help="Write the report there too."),
+        click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Of Spark; may be repeated."),
+        click.option("--master", metavar="URL", help="local[N] or spark://HOST:PORT.  [local[*]]"),
+    ):
+        function = option(function)
+    return function
+
+
+def source_options(function: Function) -> Function:
+    """Add --topic, --topic-pattern and --option."""
+    for option in (
+        click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Of the source; may be repeated."),
+        click.option("--topic-pattern", metavar="REGEX", help="All topics whose whole name it matches."),
+        click.option("--topic", "topics", multiple=True, help="Which; may be repeated."),
+    ):
+        function = option(function)
+    return function
+
+
+def source_of(
+    call: Call, topics: Sequence[str], topic_pattern: str | None, options: Sequence[str], *, view: str = "messages"
+) -> dict[str, str]:
+    """Return the options of the source that a command line means.
+
+    Raises:
+        UsageError: no topic, or text that is no KEY=VALUE.
+    """
+    require("pyspark", "pyarrow", "numpy")
+    found = pairs("--option", options)
+    if call.url is not None or "SHMQ_URL" in os.environ:
+        found.setdefault("store", call.url or os.environ["SHMQ_URL"])
+    if topics:
+        found["topics"] = ",".join(topics)
+    if topic_pattern is not None:
+        found["topicPattern"] = topic_pattern
+    if not {"topics", "topicPattern", "topic"} & found.keys() and view in ("messages", "index"):
+        raise UsageError("no topic is named", hint="--topic orders, or --topic-pattern 'orders-.*'")
+    return found
+
+
+def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """Read KEY=VALUE texts.
+
+    Raises:
+        UsageError: one has no "=".
+    """
+    wrong = [text for text in texts if not text.partition("=")[1]]
+    if wrong:
+        raise UsageError(f"{option} {wrong[0]} has no value", hint=f"{option} key=value")
+    return dict((text.partition("=")[0], text.partition("=")[2]) for text in texts)
+
+
+@contextmanager
+def job_session(call: Call, name: str, master: str | None, conf: Sequence[str]) -> Iterator[SparkSession]:
+    """Give the job its Spark session, and say so, because it takes seconds."""
+    settings = pairs("--conf", conf)
+    call.terminal.note(f"starting Spark for {name} …")
+    with open_session(f"shmq {name}", master, settings) as spark:
+        call.terminal.note(f"Spark {spark.version} at {spark.sparkContext.master}")
+        yield spark
+
+
+@contextmanager
+def ended_by_signal() -> Iterator[threading.Event]:
+    """Give an event that Ctrl-C and SIGTERM set, so that a job ends between two batches and still reports."""
+    event = threading.Event()
+    before = {
+        number: signal.signal(number, lambda *_: event.set())
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+plot_option = click.option("--plot", type=click.Path(dir_okay=False), metavar="FILE", help="Draw the report as PNG.")
+
+
+def finish(
+    call: Call, report: Mapping[str, Any], path: str | None, lines: Callable[[], None], *, plot: str | None = None
+) -> None:
+    """Write the report to its file, its picture, and to stdout: as JSON, or as `lines` prints it for people."""
+    if path is not None:
+        write_report(Path(path), report)
+        call.terminal.say(f"report: {path}")
+    if plot is not None:
+        from shmq.spark.jobs.plots import draw
+
+        draw(report, plot)
+        call.terminal.say(f"picture: {plot}")
+    if call.terminal.structured:
+        call.terminal.document(report)
+    else:
+        lines()
+
+
+def write_report(path: Path, report: Mapping[str, Any]) -> None:
+    """Write a report, whole or not at all.
+
+    Raises:
+        UsageError: the place cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+        temporary.replace(path)
+    except OSError as error:
+        raise UsageError(f"the report cannot be written to {path}: {error.strerror}", hint="--report FILE") from None

@@ -1,0 +1,116 @@
+"""The archive job in a real Spark: what is there, what comes, a lost checkpoint, and both forms of table."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from shmq.errors import OffsetOutOfRange, TopicNotFound, UsageError
+from shmq.spark.jobs.archive import ArchiveSettings, plan_archive, run_archive
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, mq: Any) -> str:
+    name = f"archive-{abs(hash(request.node.name))}"
+    mq.admin.create_topic(name, queues=2)
+    return name
+
+
+def send(mq: Any, topic: str, *numbers: int) -> None:
+    for number in numbers:
+        mq.send(topic, b"%d" % number, queue_id=number % 2, tag="t", properties={"n": str(number)})
+
+
+def rows_of(path: Path, form: str) -> list[int]:
+    if form == "delta":
+        import deltalake
+
+        table = deltalake.DeltaTable(path).to_pyarrow_table(columns=["body"])
+    else:
+        import pyarrow.dataset
+
+        files = pyarrow.dataset.dataset(path, format="parquet", partitioning="hive", exclude_invalid_files=False)
+        table = files.to_table(columns=["body"])
+    return sorted(map(int, table.column("body").to_pylist()))
+
+
+@pytest.mark.parametrize("form", ["parquet", "delta"])
+def test_every_message_is_archived_once_whatever_becomes_of_the_checkpoint(
+    spark: Any, broker: Any, mq: Any, topic: str, tmp_path: Path, form: str
+) -> None:
+    if form == "delta":
+        pytest.importorskip("deltalake")
+    path = tmp_path / "archive"
+    source = {"store": broker.url, "topic": topic, "maxOffsetsPerTrigger": "60"}
+    settings = ArchiveSettings(str(path), source, format=form)
+    send(mq, topic, *range(100))
+    assert plan_archive(settings)["messages"] == 100
+    report = run_archive(spark, settings)
+    assert (report["messages"], report["batches"], report["gaps"]) == (100, 2, [])
+    assert {row["behind"] for row in report["queues"]} == {0}
+    send(mq, topic, *range(100, 110))
+    shutil.rmtree(path / "_checkpoint")
+    assert run_archive(spark, settings)["messages"] == 10
+    # Killed between our commit and Spark's: the batch comes again.
+    commits = sorted((path / "_checkpoint/commits").iterdir(), key=lambda each: each.name)
+    for each in commits:
+        each.unlink()
+    send(mq, topic, *range(110, 120))
+    assert run_archive(spark, settings)["messages"] == 10
+    assert rows_of(path, form) == list(range(120))
+
+
+def test_a_checkpoint_that_is_ahead_of_the_archive_is_refused(
+    spark: Any, broker: Any, mq: Any, topic: str, tmp_path: Path
+) -> None:
+    settings = ArchiveSettings(
+        str(tmp_path / "archive"), {"store": broker.url, "topic": topic}, checkpoint=str(tmp_path / "checkpoint")
+    )
+    send(mq, topic, *range(10))
+    run_archive(spark, settings)
+    newest = sorted((tmp_path / "archive/_manifests").glob("*.json"))[-1]
+    document = json.loads(newest.read_text())
+    document["ends"] = {key: 1 for key in document["ends"]}
+    newest.write_text(json.dumps(document))
+    send(mq, topic, *range(10, 20))
+    with pytest.raises(OffsetOutOfRange, match="ends at offset 1, the batch begins at 5"):
+        run_archive(spark, settings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"format": "orc"}, "format orc"),
+        ({"partition_by": ("day",)}, "partition day"),
+        ({"columns": ("bodi",)}, "column bodi"),
+        ({"columns": ("topic",)}, "no column is left"),
+        ({"path": "s3://bucket/x"}, "not on a file system"),
+        ({"source": {"topic": "x", "topik": "y"}}, "did you mean topic"),
+    ],
+)
+def test_what_cannot_be_is_said_before_spark_starts(
+    broker: Any, tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    given = {"path": str(tmp_path / "a"), "source": {"store": broker.url, "topic": "x"}, **changes}
+    with pytest.raises((UsageError, TopicNotFound), match=words):
+        plan_archive(ArchiveSettings(**given))
+
+
+def test_the_command_tells_what_it_would_do(broker: Any, mq: Any, topic: str, tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    send(mq, topic, *range(7))
+    command = [sys.executable, "-m", "shmq.spark.jobs.archive", "--url", broker.url, "--topic", topic, "--json"]
+    command += ["--to", str(tmp_path / "a"), "--dry-run", "--report", str(tmp_path / "report.json")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["messages"] == 7
+    assert json.loads((tmp_path / "report.json").read_text()) == json.loads(result.stdout)
+    assert not list(tmp_path.rglob("*.parquet"))

@@ -1,0 +1,56 @@
+"""Helpers of the tests that bring a broker into trouble: look until it is reported, and show what was reported."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from shmq.tools.health.examine import examine
+from shmq.tools.health.finding import Finding, Verdict
+from shmq.tools.health.report import Report
+from shmq.tools.health.thresholds import Thresholds
+from shmq.tools.observe.observer import Observer
+
+PROMPT_SECONDS = 2.0
+PATIENCE_SECONDS = 60.0
+
+
+def reported(
+    url: str, wanted: Callable[[Finding], bool], *, thresholds: Thresholds | None = None
+) -> tuple[Finding, Report]:
+    """Look with fresh eyes until a finding is there; it has to say its cause and its cure.
+
+    It has to come within two seconds wherever the machine is not busier than it has processors.
+    """
+    began = time.monotonic()
+    while True:
+        with Observer(url) as observer:
+            report = examine(observer, thresholds or Thresholds())
+        found = [finding for finding in report.findings if wanted(finding)]
+        took = time.monotonic() - began
+        if found:
+            break
+        assert took < PATIENCE_SECONDS, "\n".join(report.lines())
+        time.sleep(0.02)
+    assert found[0].what and found[0].why and found[0].do, found[0]
+    assert took < PROMPT_SECONDS or os.getloadavg()[0] > (os.cpu_count() or 1), f"reported after {took:.2f} s only"
+    return found[0], report
+
+
+def of(check: str, verdict: Verdict, *words: str) -> Callable[[Finding], bool]:
+    """A finding of this check and verdict whose `what` holds these words."""
+    return lambda finding: (
+        finding.check == check and finding.verdict is verdict and all(word in finding.what for word in words)
+    )
+
+
+def all_well(url: str, **thresholds: Any) -> Report:
+    """Look until nothing is wrong any more."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        with Observer(url) as observer:
+            report = examine(observer, Thresholds(**thresholds))
+        if report.verdict is Verdict.OK:
+            return report
+        assert time.monotonic() < deadline, "\n".join(report.lines())
+        time.sleep(0.02)

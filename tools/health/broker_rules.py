@@ -1,0 +1,177 @@
+"""Is the broker served, may it be written, does anybody stand in the way: daemon, store, lock, claim.
+
+It does not know groups (`group_rules.py`) nor memory, files and disks (`room_rules.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from shmq.tools.health.finding import Finding, Measure, Verdict, judge
+from shmq.tools.health.thresholds import Thresholds
+from shmq.tools.observe.processes import STOPPED
+from shmq.tools.observe.snapshot import Claim, Lock, Process, Snapshot
+from shmq.tools.quantity import age_text, count_text, size_text
+
+# What follows when a process of the broker does not run; the supervisor starts the others again.
+_WITHOUT = {
+    "supervisor": "nobody starts the others again, and the next one that ends stays away",
+    "keeper": "nothing is flushed, and producers stop when the log space made ahead is used up",
+    "bridge": "no client can connect, join a group or use TCP; who is connected goes on sending and reading",
+}
+_READ_ONLY = {
+    1: (
+        "a write to the store's disk failed, and after that nothing can be promised to be stored",
+        "look at `dmesg` and the mount, repair the disk, then: shmq stop; shmq serve",
+    ),
+    2: ("producers died one after the other inside an append", "find out what kills them, then: shmq stop; shmq serve"),
+    3: ("a process that holds the append lock was stopped, and the broker may not kill it", "kill -CONT or kill -9 it"),
+    4: ("the disk is above the mark at which the broker stores nothing more", "make room, or lower --retention-hours"),
+    5: ("an operator asked for it", "shmq stop; shmq serve"),
+}
+
+
+def broker_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Finding]:
+    """Judge the broker itself."""
+    yield from _faults(snapshot)
+    if not snapshot.broker.generation:
+        return
+    yield from _daemon(snapshot, thresholds)
+    yield from _store(snapshot)
+    if snapshot.lock is not None:
+        yield from _lock(snapshot.lock, thresholds)
+    if snapshot.claim is not None:
+        yield from _claim(snapshot.claim, thresholds)
+
+
+def serve_command(snapshot: Snapshot) -> str:
+    """Return the command that starts this broker again."""
+    broker = snapshot.broker
+    name = "" if broker.name == "default" else f" --name {broker.name}"
+    return f"shmq serve{name}" + (f" --store {broker.store_path}" if broker.store_path else "")
+
+
+def _faults(snapshot: Snapshot) -> Iterator[Finding]:
+    for fault in snapshot.faults:
+        if fault.kind == "BrokerNotRunning":
+            yield Finding(
+                "daemon", Verdict.CRITICAL, fault.error, why="it was stopped, or never started", do=fault.hint
+            )
+        elif fault.kind == "VersionMismatch":
+            yield Finding(
+                "versions",
+                Verdict.CRITICAL,
+                fault.error,
+                why="this library cannot read these segments, and a client of this version cannot attach",
+                do=f"pip install shmq=={snapshot.broker.version}, or restart the broker with this version",
+            )
+        elif fault.kind == "PermissionDenied" and fault.what == "segments":
+            continue  # `room_rules` says which file has which owner and mode
+        else:
+            denied = fault.kind in ("PermissionDenied", "PermissionError", "ForeignNamespace")
+            verdict = Verdict.UNKNOWN if denied or fault.what != "segments" else Verdict.CRITICAL
+            why = "this user or namespace may not look" if denied else f"{fault.kind} while reading it"
+            yield Finding(fault.what, verdict, fault.error, why=why, do=fault.hint or "shmq doctor")
+
+
+def _daemon(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Finding]:
+    broker = snapshot.broker
+    own = [process for process in snapshot.processes if process.role != "client"]
+    bad = [finding for process in own if (finding := _process(snapshot, process)) is not None]
+    if not own:
+        bad = [_finding_dead(snapshot, "the segments are of before the last reboot, and no broker runs since")]
+    missing = {"supervisor", "keeper", "bridge"} - {process.role for process in own}
+    if own and missing:
+        what = f"there is no {' and no '.join(sorted(missing))}"
+        bad.append(
+            Finding("daemon", Verdict.CRITICAL, what, why="it ended and was not started again", do="shmq doctor")
+        )
+    yield from bad
+    beat = broker.keeper_beat_age
+    if beat is not None and not any(finding.subject == "keeper" for finding in bad) and broker.served:
+        verdict = judge(beat, thresholds.beat_warn, thresholds.beat_crit)
+        measures = {"keeper_beat_age": Measure(beat, "s", thresholds.beat_warn, thresholds.beat_crit)}
+        if verdict is not Verdict.OK:
+            what = f"the keeper's last round was {age_text(beat)} ago"
+            why = "it runs but does not get on: a disk that does not answer, or no processor time"
+            yield Finding("daemon", verdict, what, "keeper", why, "look at its log lines, `dmesg` and iostat", measures)
+        elif not bad:
+            supervisor = snapshot.process("supervisor")
+            up = f", up {age_text(supervisor.age)}" if supervisor and supervisor.age is not None else ""
+            pids = ", ".join(f"{process.role} {process.pid}" for process in own)
+            yield Finding("daemon", Verdict.OK, f"{pids}{up}", measures=measures)
+
+
+def _finding_dead(snapshot: Snapshot, what: str) -> Finding:
+    why = _WITHOUT["keeper"] + "; " + _WITHOUT["bridge"]
+    return Finding("daemon", Verdict.CRITICAL, what, "supervisor", why, serve_command(snapshot))
+
+
+def _process(snapshot: Snapshot, process: Process) -> Finding | None:
+    name = f"the {process.role} (pid {process.pid})"
+    what_follows = _WITHOUT.get(process.role, "clients of this bridge over TCP wait")
+    if process.state in STOPPED:
+        do = f"kill -CONT {process.pid}" if process.state == "stopped" else "thaw its control group (cgroup.freeze)"
+        return Finding("daemon", Verdict.CRITICAL, f"{name} is {process.state}", process.role, what_follows, do)
+    if process.alive:
+        return None
+    what = f"{name} is dead"
+    if process.role == "supervisor":
+        return Finding("daemon", Verdict.CRITICAL, what, process.role, what_follows, serve_command(snapshot))
+    if snapshot.broker.served:
+        do = "wait a second: the supervisor starts it again; if it does not, its log lines say why"
+        return Finding("daemon", Verdict.CRITICAL, what, process.role, what_follows, do)
+    return Finding("daemon", Verdict.CRITICAL, what, process.role, what_follows, serve_command(snapshot))
+
+
+def _store(snapshot: Snapshot) -> Iterator[Finding]:
+    broker, log = snapshot.broker, snapshot.log
+    if broker.read_only is None or log is None:
+        return
+    if broker.retired:
+        what, why = "these segments were given up", "the broker was stopped, or made new ones"
+        yield Finding("store", Verdict.CRITICAL, what, why=why, do=serve_command(snapshot))
+    elif broker.read_only:
+        why, do = _READ_ONLY.get(broker.read_only, ("", "shmq doctor"))
+        what = f"the store takes no messages: {broker.read_only_text}"
+        yield Finding(
+            "store", Verdict.CRITICAL, what, why=why, do=do, measures={"read_only": Measure(broker.read_only)}
+        )
+    else:
+        size = log.end - log.begin
+        what = f"writable, {size_text(size)} in {log.files} files, {count_text(log.appended)} messages since its start"
+        measures = {"log_bytes": Measure(size, "B"), "appended": Measure(log.appended, "c")}
+        yield Finding("store", Verdict.OK, what, measures=measures)
+
+
+def _lock(lock: Lock, thresholds: Thresholds) -> Iterator[Finding]:
+    measures = {"lock_held": Measure(round(lock.held, 3), "s", thresholds.lock_warn)}
+    who = (
+        f"process {lock.pid} ({lock.name}, {lock.state})"
+        if lock.pid is not None
+        else f"thread {lock.tid}, which is dead,"
+    )
+    what = f"{who} holds the append lock, for {lock.held:.2f} s at least"
+    if lock.state in STOPPED:
+        why = "no process of this host can append while it is stopped; after its lease the keeper kills it, if it may"
+        do = f"kill -CONT {lock.pid}, or kill -9 {lock.pid}: what it had begun is finished or undone"
+        yield Finding("lock", Verdict.CRITICAL, what, str(lock.pid), why, do, measures)
+    elif lock.pid is None:
+        why = "it died inside an append; the next process that appends repairs what it had begun"
+        yield Finding("lock", Verdict.WARNING, what, str(lock.tid), why, "nothing, or send a message", measures)
+    elif lock.held >= thresholds.lock_warn:
+        why = "an append takes microseconds: it waits for the disk, or gets no processor time"
+        yield Finding("lock", Verdict.WARNING, what, str(lock.pid), why, f"cat /proc/{lock.pid}/stack; top", measures)
+
+
+def _claim(claim: Claim, thresholds: Thresholds) -> Iterator[Finding]:
+    measures = {"claim_age": Measure(round(claim.age, 3), "s", thresholds.claim_warn)}
+    what = f"process {claim.pid} ({claim.state}) has had {size_text(claim.size_bytes)} open for {claim.age:.2f} s"
+    if not claim.alive:
+        why, do = "it died while it wrote; the next append closes the region", "nothing, or send a message"
+    elif claim.state in STOPPED or claim.age >= thresholds.claim_warn:
+        why = "the next append takes the region away from it, and its message is copied when it goes on"
+        do = f"kill -CONT {claim.pid}" if claim.state in STOPPED else "commit() or abort() sooner after reserve()"
+    else:
+        return
+    yield Finding("claim", Verdict.WARNING, what, str(claim.pid), why, do, measures)

@@ -1,0 +1,212 @@
+"""Is there room, and is what lies there ours: segments, memory, disk, log space, last recovery, clients.
+
+It does not know groups nor who holds locks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from shmq.tools.health.broker_rules import serve_command
+from shmq.tools.health.finding import Finding, Measure, Verdict, judge
+from shmq.tools.health.thresholds import Thresholds
+from shmq.tools.observe.processes import STOPPED
+from shmq.tools.observe.snapshot import Disk, Log, Memory, Recovery, Segment, Snapshot
+from shmq.tools.quantity import age_text, count_text, plural, size_text
+
+_RECENT_SECONDS = 86_400.0
+_SHOWN_MAX = 3
+_SPARE_SHARE = 0.1  # of a file: less than this ahead of the log means that the keeper has not made the next one
+
+
+def room_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Finding]:
+    """Judge what the broker lies in and what it has left."""
+    if snapshot.memory is not None:
+        yield from _memory(snapshot.memory, thresholds)
+    yield from _segments(snapshot)
+    if snapshot.disk is not None:
+        yield from _disk(snapshot.disk)
+    if snapshot.log is not None:
+        yield from _log(snapshot, snapshot.log, thresholds)
+    if snapshot.recovery is not None:
+        yield _recovery(snapshot.recovery)
+    if snapshot.broker.generation:
+        yield from _clients(snapshot)
+
+
+def _memory(memory: Memory, thresholds: Thresholds) -> Iterator[Finding]:
+    used = memory.shm_bytes - memory.shm_free_bytes
+    percent = 100 * used / memory.shm_bytes if memory.shm_bytes else 0.0
+    verdict = judge(percent, thresholds.shm_warn, thresholds.shm_crit)
+    measures = {"shm_used": Measure(round(percent, 1), "%", thresholds.shm_warn, thresholds.shm_crit)}
+    what = f"/dev/shm: {size_text(memory.shm_free_bytes)} of {size_text(memory.shm_bytes)} free, {percent:.0f} % used"
+    if verdict is Verdict.OK:
+        yield Finding("memory", verdict, what, "/dev/shm", measures=measures)
+    else:
+        why = "segments cannot grow, and no broker can start, when it is full"
+        yield Finding("memory", verdict, what, "/dev/shm", why, _more_shm(), measures)
+    yield from _cgroup(memory, thresholds)
+
+
+def _more_shm() -> str:
+    clean = "shmq doctor --fix removes what dead brokers left"
+    if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
+        return f"docker run --shm-size=2g (compose: shm_size: 2gb); {clean}"
+    return f"{clean}; ls -lS /dev/shm; mount -o remount,size=… /dev/shm"
+
+
+def _cgroup(memory: Memory, thresholds: Thresholds) -> Iterator[Finding]:
+    if not memory.cgroup_limit_bytes or memory.cgroup_used_bytes is None:
+        return
+    needed = max(0, memory.cgroup_used_bytes - (memory.cgroup_reclaimable_bytes or 0))
+    percent = 100 * needed / memory.cgroup_limit_bytes
+    verdict = judge(percent, thresholds.memory_warn, thresholds.memory_crit)
+    limit = size_text(memory.cgroup_limit_bytes)
+    what = f"control group: {size_text(needed)} of {limit} cannot be reclaimed, {percent:.0f} %"
+    measures = {"cgroup_used": Measure(round(percent, 1), "%", thresholds.memory_warn, thresholds.memory_crit)}
+    why = "the kernel kills a process of the group when it is full; shared memory counts for who wrote it first"
+    do = "raise the container's memory limit, or start the broker with smaller tables"
+    is_ok = verdict is Verdict.OK
+    yield Finding("memory", verdict, what, "cgroup", "" if is_ok else why, "" if is_ok else do, measures)
+
+
+def _segments(snapshot: Snapshot) -> Iterator[Finding]:
+    broker = snapshot.broker
+    own = [segment for segment in snapshot.segments if segment.state == "own"]
+    wrong = [segment for segment in own if segment.uid != broker.uid or segment.mode != broker.mode]
+    for segment in wrong:
+        what = (
+            f"{segment.path or segment.name} belongs to uid {segment.uid} with mode {segment.mode:04o}, "
+            f"the broker (uid {broker.uid}) made it {broker.mode:04o}"
+        )
+        why = "clients refuse to attach to what is not the broker's own, or may be changed by others"
+        target = segment.path or segment.name
+        do = f"chown {broker.uid} {target} && chmod {broker.mode:04o} {target}; find out who changed it"
+        yield Finding("segments", Verdict.CRITICAL, what, segment.part, why, do)
+    mapped = [segment for segment in own if segment.part != "semaphores"]
+    if broker.generation and snapshot.log is not None and not wrong:
+        used = sum(segment.used_bytes for segment in own)
+        size = sum(segment.size_bytes for segment in mapped)
+        what = f"{size_text(used)} taken of {size_text(size)}, generation {broker.generation}"
+        measures = {"segments_used": Measure(used, "B"), "segments_size": Measure(size, "B")}
+        yield Finding("segments", Verdict.OK, what, measures=measures)
+    yield from _stale(snapshot, [segment for segment in snapshot.segments if segment.state == "stale"])
+
+
+def _stale(snapshot: Snapshot, stale: list[Segment]) -> Iterator[Finding]:
+    """Of brokers of another name we only tell: whether they come back is not ours to judge."""
+    name = snapshot.broker.name
+    own = [segment for segment in stale if segment.broker == name]
+    others = [segment for segment in stale if segment.broker != name]
+    for subject, found, verdict in ((name, own, Verdict.WARNING), ("others", others, Verdict.OK)):
+        if found:
+            used = sum(segment.used_bytes for segment in found)
+            generations = sorted({f"{segment.broker}.{segment.generation}" for segment in found})
+            more = f" and {len(generations) - _SHOWN_MAX} more" if len(generations) > _SHOWN_MAX else ""
+            what = f"{size_text(used)} are left of dead brokers: {', '.join(generations[:_SHOWN_MAX])}{more}"
+            why = "they were killed, and none was started since in their place, which would have swept it"
+            measures = {"stale_bytes" if found is own else "stale_bytes_others": Measure(used, "B")}
+            yield Finding("segments", verdict, what, f"stale {subject}", why, "shmq doctor --fix", measures)
+
+
+def _disk(disk: Disk) -> Iterator[Finding]:
+    measures = {"disk_used": Measure(disk.used_percent, "%", disk.warn_percent, disk.refuse_percent)}
+    what = f"{disk.used_percent} % of {size_text(disk.size_bytes)} used, {size_text(disk.free_bytes)} free, {disk.path}"
+    do = f"make room: du -xh {disk.path}, or shorten --retention-hours"
+    if not disk.writable:
+        why = "nothing that is sent now reaches the disk; after an error the kernel mounts it so"
+        yield Finding(
+            "disk", Verdict.CRITICAL, f"{disk.path} is mounted read-only", disk.path, why, "dmesg; mount", measures
+        )
+    elif disk.used_percent > disk.refuse_percent:
+        why = f"above {disk.refuse_percent} % the broker stores nothing more, so that what it holds stays whole"
+        yield Finding("disk", Verdict.CRITICAL, what, disk.path, why, do, measures)
+    elif disk.used_percent >= disk.force_percent:
+        why = f"from {disk.force_percent} % on the oldest log files go although they have not expired"
+        yield Finding("disk", Verdict.WARNING, what, disk.path, why, do, measures)
+    elif disk.used_percent >= disk.warn_percent:
+        why = f"it has passed {disk.warn_percent} %; from {disk.force_percent} % on files go before their time"
+        yield Finding("disk", Verdict.WARNING, what, disk.path, why, do, measures)
+    else:
+        yield Finding("disk", Verdict.OK, what, disk.path, measures=measures)
+
+
+def _log(snapshot: Snapshot, log: Log, thresholds: Thresholds) -> Iterator[Finding]:
+    ahead = max(0, log.allocated_end - log.end)
+    measures = {
+        "flush_behind": Measure(log.flush_behind_bytes, "B", thresholds.behind_warn, thresholds.behind_crit),
+        "spare_files": Measure(log.spare_files),
+        "units_behind": Measure(log.units_behind),
+        **({} if log.dispatch_behind_bytes is None else {"dispatch_behind": Measure(log.dispatch_behind_bytes, "B")}),
+    }
+    what = f"flush {size_text(log.flush_behind_bytes)} behind, {plural(log.spare_files, 'spare file')}"
+    verdict = judge(log.flush_behind_bytes, thresholds.behind_warn, thresholds.behind_crit)
+    if verdict is not Verdict.OK:
+        why = "a power cut now would lose that much; the disk is slower than the producers, or the keeper stands still"
+        yield Finding("log", verdict, what, "flush", why, "iostat -x 1; --flush sync makes producers wait", measures)
+    if ahead < log.file_bytes * _SPARE_SHARE and not snapshot.broker.retired:
+        short = f"{size_text(ahead)} of log space are left, less than a tenth of a file"
+        why = "the keeper has not made the next file: it is dead, stopped, or the disk is full"
+        is_served = snapshot.broker.served
+        do = "df -h; look at the keeper's log lines" if is_served else serve_command(snapshot)
+        yield Finding("log", Verdict.WARNING if ahead else Verdict.CRITICAL, short, "space", why, do, measures)
+    elif verdict is Verdict.OK:
+        yield Finding("log", Verdict.OK, what, measures=measures)
+
+
+def _recovery(recovery: Recovery) -> Finding:
+    how = "after a clean stop" if recovery.clean else "after a crash"
+    what = (
+        f"last recovery {age_text(recovery.age)} ago {how}: {count_text(recovery.records)} messages replayed in "
+        f"{recovery.seconds:.1f} s, {plural(recovery.damages, 'damaged range')}"
+    )
+    measures = {"recovery_age": Measure(round(recovery.age, 3), "s"), "damages": Measure(recovery.damages)}
+    if recovery.damages and recovery.age < _RECENT_SECONDS:
+        why = "bytes of the log were not what was written: the disk, or somebody who wrote into the files"
+        do = "the broker's log lines name the ranges; smartctl -a; restore those files from a copy"
+        return Finding("recovery", Verdict.WARNING, what, why=why, do=do, measures=measures)
+    return Finding("recovery", Verdict.OK, what, measures=measures)
+
+
+def _clients(snapshot: Snapshot) -> Iterator[Finding]:
+    local = [client for client in snapshot.clients if client.transport == "shm"]
+    for client in local:
+        if not client.alive:
+            what = f"client slot {client.slot} belongs to process {client.pid}, which is dead"
+            why = "the bridge takes such slots back within a second; it is stopped or dead"
+            name = client.client_id or str(client.pid)
+            yield Finding("process", Verdict.WARNING, what, name, why, "shmq health names the bridge's state")
+    for process in snapshot.processes:
+        if process.role == "client" and process.state in STOPPED:
+            name = ", ".join(process.client_ids) or process.name or str(process.pid)
+            what = f"client process {process.pid} ({name}) is {process.state}"
+            why = "the queues it owns are read by nobody until it goes on or ends"
+            yield Finding("process", Verdict.WARNING, what, name, why, f"kill -CONT {process.pid}")
+    if snapshot.log is not None:  # else the client slots are not known
+        yield from _presence(snapshot)
+    versions = Counter(client.version for client in local if client.version)
+    others = {version: count for version, count in versions.items() if version != snapshot.broker.version}
+    if others:
+        shown = ", ".join(f"{version} ({count})" for version, count in sorted(others.items()))
+        what = f"the broker is shmq {snapshot.broker.version}, clients are {shown}; their segment layouts agree"
+        yield Finding("versions", Verdict.OK, what)
+
+
+def _presence(snapshot: Snapshot) -> Iterator[Finding]:
+    presence = snapshot.presence
+    measures = {"attached": Measure(presence.registered)}
+    if presence.counted is None:
+        what = f"{presence.registered} processes registered; the kernel's count cannot be read here"
+    elif presence.counted == presence.registered:
+        what = f"{presence.counted} processes attached, as many as the kernel counts"
+        measures["counted"] = Measure(presence.counted)
+    else:
+        what = f"the kernel counts {presence.counted} attached processes, {presence.registered} of them are registered"
+        why = "a process has mapped the segments without a client slot, or forked after it attached"
+        measures["counted"] = Measure(presence.counted)
+        yield Finding("process", Verdict.WARNING, what, "presence", why, "shmq doctor names who maps them", measures)
+        return
+    if any(process.alive for process in snapshot.processes):
+        yield Finding("process", Verdict.OK, what, "presence", measures=measures)

@@ -1,0 +1,84 @@
+"""Attached clients: what their slots in shared memory count, beside what the broker last said of their names.
+
+It does not know groups beyond their names. The broker's own processes have slots too, and appear here without a name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shmq.shm.core import Store
+from shmq.shm.liveness import ProcessMark, is_alive
+from shmq.tools.observe.snapshot import Client
+
+if TYPE_CHECKING:
+    from shmq.protocol.roster import Roster
+
+_ROLES = {1: "consumer", 2: "producer", 3: "both"}  # shmq_client.role
+_ASLEEP = 2  # enum shmq_client_state
+
+
+def collect_clients(store: Store, roster: Roster | None) -> tuple[Client, ...]:
+    """Return the attached processes by slot, then the clients over TCP by address."""
+    told = {entry.slot: entry for entry in roster.connections if entry.slot >= 0} if roster else {}
+    clients = []
+    now_ns = time.monotonic_ns()
+    for slot, state, pid, start, role, received, sent, beat_ns, settled in store.clients():
+        if not state:
+            continue
+        said = told.get(slot)
+        said = said if said is not None and said.pid == pid else None
+        clients.append(
+            Client(
+                client_id=said.client_id if said else "",
+                slot=slot,
+                pid=pid,
+                start=start,
+                alive=is_alive(ProcessMark(pid, start)),
+                transport="shm",
+                address="",
+                language=said.language.lower() if said else "",
+                version=said.version if said else "",
+                role=_ROLES.get(role, f"role {role}"),
+                received=received,
+                sent=sent,
+                in_hand=max(0, received - settled),
+                idle=max(0, now_ns - beat_ns) / 1e9,
+                asleep=state == _ASLEEP,
+                consumer_groups=said.consumer_groups if said else (),
+                producer_groups=said.producer_groups if said else (),
+            )
+        )
+    return (*clients, *_remote_clients(roster))
+
+
+def _remote_clients(roster: Roster | None) -> list[Client]:
+    return [
+        Client(
+            client_id=entry.client_id,
+            slot=None,
+            pid=None,
+            start=0,
+            alive=True,
+            transport="tcp",
+            address=entry.address,
+            language=entry.language.lower(),
+            version=entry.version,
+            role="both" if entry.producer_groups and entry.consumer_groups else _remote_role(entry.producer_groups),
+            received=None,
+            sent=None,
+            in_hand=None,
+            idle=None,
+            asleep=None,
+            consumer_groups=entry.consumer_groups,
+            producer_groups=entry.producer_groups,
+        )
+        for entry in sorted(roster.connections if roster else (), key=lambda entry: entry.address)
+        if entry.transport == "tcp"
+    ]
+
+
+def _remote_role(producer_groups: Sequence[str]) -> str:
+    return "producer" if producer_groups else "consumer"

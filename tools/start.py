@@ -1,0 +1,91 @@
+"""Where `shmq` begins: a health check that is asked for often goes a shorter way than click.
+
+It does not know any other command. A line is taken only if every word of it is known here; the rest, mistakes included,
+is `cli.py`'s, which knows the same command in full and answers the same.
+
+    shmq health --fast [--json | --format FORMAT] [-u URL] [-q]
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+_VALUED = {"--format": "form", "-u": "url", "--url": "url"}
+_FLAGS = {"--fast", "--json", "-q", "--quiet", "--no-color"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one call of `shmq` and return its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["health"] and "--fast" in words:
+        status = _fast_health(words[1:])
+        if status is not None:
+            return status
+    from shmq.tools.cli import main as whole
+
+    return whole(words)
+
+
+def _understood(words: Sequence[str]) -> tuple[set[str], dict[str, str]] | None:
+    flags: set[str] = set()
+    values: dict[str, str] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        name, is_joined, value = word.partition("=")
+        if word in _FLAGS:
+            flags.add(word)
+        elif name in _VALUED and (is_joined or rest):
+            values[_VALUED[name]] = value if is_joined else rest.pop(0)
+        else:
+            return None
+    return flags, values
+
+
+def _fast_health(words: Sequence[str]) -> int | None:
+    """Return the exit status, None for a line that is not plain enough."""
+    understood = _understood(words)
+    if understood is None:
+        return None
+    flags, values = understood
+    form = values.get("form") or ("json" if "--json" in flags else "table")
+    url = values.get("url") or os.environ.get("SHMQ_URL")
+    if form not in ("table", "json", "nagios") or not (url is None or url.startswith("shmq:")):
+        return None
+    from shmq.errors import ShmqError
+    from shmq.tools.health.examine import examine
+    from shmq.tools.health.thresholds import Thresholds
+    from shmq.tools.observe.observer import Observer
+
+    try:
+        with Observer(url) as observer:
+            report = examine(observer, Thresholds(), "quick")
+    except ShmqError:
+        return None  # the long way says it
+    if form == "json":
+        import json
+
+        text = json.dumps(report.document(), ensure_ascii=False, indent=2)
+    elif form == "nagios":
+        text = report.nagios()
+    else:
+        text = "" if flags & {"-q", "--quiet"} else "\n".join(report.lines(colored=_colored(flags)))
+    return _said(text, int(report.verdict))
+
+
+def _colored(flags: set[str]) -> bool:
+    if "--no-color" in flags or "NO_COLOR" in os.environ:
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
+
+
+def _said(text: str, status: int) -> int:
+    try:
+        if text:
+            sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape") + b"\n")
+            sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter flushes once more at its end
+    return status
