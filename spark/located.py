@@ -11,6 +11,7 @@ Rules: (1) hosts are a wish: where nobody there is free soon, any executor reads
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
 import socket
 from collections.abc import Iterator, Sequence
@@ -46,6 +47,7 @@ def located_read(
     parsed = parse_options({name: str(value) for name, value in options.items()})
     ddl = schema or default_columns(parsed.view, include_properties=parsed.include_properties)
     wanted = StructType.fromDDL(ddl)
+    assert isinstance(wanted, StructType)  # DDL of columns has no other type
     reader = ShmqReader(parsed, tuple(projected(parsed.view, wanted)))
     context = getattr(spark, "_sc", None)
     if context is None:
@@ -103,8 +105,5 @@ def _read(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def _check_pandas() -> None:
-    try:
-        import pandas
-    except ImportError:
-        raise refused("located_read needs pandas, which Spark asks for in mapInArrow", "pip install pandas") from None
-    del pandas
+    if importlib.util.find_spec("pandas") is None:
+        raise refused("located_read needs pandas, which Spark asks for in mapInArrow", "pip install pandas")

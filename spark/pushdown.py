@@ -45,17 +45,19 @@ def _narrowed(options: Options, one: Filter) -> Options:
             return _queues(options, values)
         if one.attribute[0] == "tags" and all(isinstance(value, str) and value for value in values):
             return _tags(options, values)
-    if isinstance(one, GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
-        if one.attribute == ("store_timestamp",) and isinstance(one.value, datetime):
-            return _times(options, one)
-    return options
+    if not isinstance(one, GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
+        return options
+    is_time = one.attribute == ("store_timestamp",) and isinstance(one.value, datetime)
+    return _times(options, one) if is_time else options
 
 
 def _queues(options: Options, values: list[Any]) -> Options:
     wanted = {value for value in values if type(value) is int and value >= 0}
     kept = wanted & set(options.queue_ids) if options.queue_ids else wanted
     # A queue that does not exist would be an error of the option; as a filter it matches nothing.
-    return replace(options, queue_filter=tuple(sorted(kept if options.queue_filter is None else kept & set(options.queue_filter))))
+    return replace(
+        options, queue_filter=tuple(sorted(kept if options.queue_filter is None else kept & set(options.queue_filter)))
+    )
 
 
 def _tags(options: Options, values: list[str]) -> Options:

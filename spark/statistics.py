@@ -18,6 +18,7 @@ from shmq.spark.access import Access
 from shmq.spark.ranges import Range
 from shmq.spark.reading import Reading
 
+INDEX_STATS: Final = "index_stats"
 _READ: Final = ("queue_offset", "commitlog_offset", "store_size")
 _KINDS: Final = {
     "topic": pyarrow.string(),

@@ -12,6 +12,7 @@ where it cannot see the broker, as on another host;
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -27,6 +28,8 @@ from typing import IO, Any
 
 import psutil
 
+PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 90.0
 CALL_SECONDS = 300.0
@@ -75,6 +78,11 @@ class Process:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.popen.wait()
+
+
+def _die_with_parent() -> None:
+    """In the child: end when the tests do, however that happens; executors end with their worker."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _session(pid: int) -> int | None:
@@ -149,6 +157,7 @@ class Cluster:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                preexec_fn=_die_with_parent,
                 env={**os.environ, **daemon, **local, **path, "PYSPARK_PYTHON": sys.executable, **environment},
             )
         self._processes.append(Process(popen, log))
@@ -180,6 +189,7 @@ class Driver:
                 stderr=output,
                 pass_fds=(here, answers),
                 start_new_session=True,
+                preexec_fn=_die_with_parent,
                 env={**os.environ, **needed, **(environment or {})},
             )
         os.close(here)
