@@ -37,7 +37,7 @@ PRODUCE_S = 8.0
 
 def workloads(arena: Arena) -> list[Workload]:
     """Every workload, in the order of the table."""
-    return [_whole(arena), _count(arena), _tags(arena), _overhead(arena), _appends(arena)]
+    return [_whole(arena), _count(arena), _tags(arena), _archive(arena), _overhead(arena), _appends(arena)]
 
 
 def _rows(full: int, effort: float) -> int:
@@ -93,14 +93,44 @@ def _tags(arena: Arena) -> Workload:
 
     def of(**options: str) -> Callable[[float], Sample]:
         def read(effort: float) -> Sample:
-            rows = _rows(KIB_ROWS, effort)
-            topic = arena.topic(1024, rows)
+            rows = _rows(SMALL_ROWS, effort)
+            topic = arena.topic(100, rows)
             return _timed(lambda: _into_nothing(arena.load(topic, **options)), rows)
 
         return read
 
     figure = Figure("spark_tag_1_percent", "rate", "row/s", is_rate=True, musts={"unfiltered": TAG_MUST})
     return Workload("spark_tag_1_percent", of(tags="rare"), [figure], {"unfiltered": of()})
+
+
+def _archive(arena: Arena) -> Workload:
+    """What is in a topic to Parquet files: the job, and Spark's own sink fed by the same source."""
+
+    def job(effort: float) -> Sample:
+        from shmq.spark.jobs.archive import ArchiveSettings, run_archive
+
+        rows = _rows(KIB_ROWS, effort)
+        columns = tuple(arena.load(arena.topic(1024, rows)).columns)
+        with arena.folder() as path:
+            source = {"store": arena.broker.url, "topic": arena.topic(1024, rows), "startingOffsets": "earliest"}
+            settings = ArchiveSettings(path, source, columns=columns, partition_by=("topic",), compression="snappy")
+            sample = _timed(lambda: run_archive(arena.spark, settings), rows)
+            _expect(arena.spark.read.parquet(f"{path}/topic=*").count(), rows)
+        return sample
+
+    def sink(effort: float) -> Sample:
+        rows = _rows(KIB_ROWS, effort)
+        given = {"store": arena.broker.url, "topic": arena.topic(1024, rows), "startingOffsets": "earliest"}
+        stream = arena.spark.readStream.format("shmq").options(**given).load()
+        with arena.folder() as path:
+            writer = stream.writeStream.format("parquet").partitionBy("topic").trigger(availableNow=True)
+            options = {"path": f"{path}/data", "checkpointLocation": f"{path}/checkpoint"}
+            sample = _timed(lambda: writer.options(**options).start().awaitTermination(), rows)
+            _expect(arena.spark.read.parquet(f"{path}/data").count(), rows)
+        return sample
+
+    figure = Figure("spark_archive", "rate", "row/s", is_rate=True, musts={"Spark's Parquet sink": ARCHIVE_MUST})
+    return Workload("spark_archive", job, [figure], {"Spark's Parquet sink": sink})
 
 
 def _overhead(arena: Arena) -> Workload:

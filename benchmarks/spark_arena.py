@@ -23,6 +23,8 @@ from shmq.testing import Broker
 QUEUES = 4
 TASKS = 4
 TAG_EACH = 101  # one message in so many has the tag that is looked for; in every queue, as 4 does not divide it
+POOL_BYTES = 1 << 22
+BODY_STEP = 9_973  # odd and far from body sizes: neighbours have nothing in common
 BATCHES_SKIPPED = 5
 BATCH_TIMEOUT_S = 300.0
 
@@ -85,9 +87,10 @@ class Arena:
         if name not in self._rows:
             with self.broker.connect() as mq:
                 mq.admin.create_topic(name, queues=QUEUES)
-                body = os.urandom(body_bytes)
+                pool = os.urandom(POOL_BYTES + body_bytes)  # no body comes twice, so no dictionary makes it short
                 for row in range(rows):
-                    mq.send(name, body, tag="common" if row % TAG_EACH else "rare")
+                    at = row * BODY_STEP % POOL_BYTES
+                    mq.send(name, pool[at : at + body_bytes], tag="common" if row % TAG_EACH else "rare")
             self._rows[name] = rows
         return name
 
@@ -114,9 +117,13 @@ class Arena:
         given = {"path": str(path), "rows": self._rows[topic], "tasks": TASKS, "ddl": ddl}
         return self.spark.read.format("readymade").options(**given).load()
 
+    def folder(self) -> contextlib.AbstractContextManager[str]:
+        """Return an empty folder that is gone after the block."""
+        return tempfile.TemporaryDirectory(dir=self.directory)
+
     def batch_ms(self, frame: Any, batches: int) -> float:
         """Run a streaming DataFrame into nothing; returns the median duration of a trigger that had a batch."""
-        with tempfile.TemporaryDirectory(dir=self.directory) as checkpoint:
+        with self.folder() as checkpoint:
             query = frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
             try:
                 deadline = time.monotonic() + BATCH_TIMEOUT_S

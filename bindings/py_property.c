@@ -134,6 +134,14 @@ static bool piece_of(PyObject *value, const char *what, struct piece *out)
     return out->data != NULL;
 }
 
+/* Unicode's control characters: below the blank, 127, and U+0080 to U+009F, which are two bytes of UTF-8. */
+static bool is_control(const struct piece *piece, size_t i)
+{
+    const unsigned char byte = (unsigned char)piece->data[i];
+    return byte < ' ' || byte == 127 ||
+           (byte == 0xc2 && i + 1 < piece->bytes && (unsigned char)piece->data[i + 1] < 0xa0);
+}
+
 static bool piece_check(struct core_state *state, const struct piece *piece, const char *what, bool word)
 {
     if (!piece->bytes) {
@@ -142,7 +150,7 @@ static bool piece_check(struct core_state *state, const struct piece *piece, con
     }
     for (size_t i = 0; i < piece->bytes; i++) {
         unsigned char byte = (unsigned char)piece->data[i];
-        if (byte == NAME_END || byte == VALUE_END || (word && (byte < ' ' || byte == 127))) {
+        if (byte == NAME_END || byte == VALUE_END || (word && is_control(piece, i))) {
             core_raise(state, SHMQ_BAD_ARGUMENT, "%s '%s' holds the control character 0x%02x at byte %zu", what,
                        piece->data, byte, i);
             return false;
@@ -241,7 +249,7 @@ static bool put_property(struct core_state *state, PyObject *name, PyObject *val
 {
     struct piece pair[2];
     return piece_of(name, "property name", &pair[0]) && piece_of(value, "property value", &pair[1]) &&
-           piece_check(state, &pair[0], "property name", false) &&
+           piece_check(state, &pair[0], "property name", true) &&
            piece_check(state, &pair[1], "property value", false) && name_check(state, &pair[0]) &&
            put_pair(state, text, pair[0].data, pair[0].bytes, &pair[1]);
 }

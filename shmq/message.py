@@ -13,6 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Mapping
 
 from shmq.errors import InvalidName, MessageTooLarge, UsageError
@@ -196,7 +197,8 @@ def check_properties(properties: Mapping[str, str]) -> None:
     """Refuse free properties that RocketMQ would lose or mistake for its own.
 
     Raises:
-        UsageError: a reserved or empty key, an empty value, a value that is not a str, or a separator inside.
+        UsageError: a reserved or empty key, an empty value, a value that is not a str, a separator inside, or a
+            control character in a key.
     """
     for key, value in properties.items():
         if key in RESERVED_PROPERTIES:
@@ -205,6 +207,13 @@ def check_properties(properties: Mapping[str, str]) -> None:
                 hint="use the send argument of that meaning, or another key",
             )
         _check_pair(key, value)
+        # Strangers' messages may have such names, so whoever copies one does not come here.
+        if not key.isprintable() and (control := next(filter(_is_control, key), None)):
+            raise UsageError(f"the property name {key!a} holds the control character {control!a}", hint="remove it")
+
+
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character) == "Cc"
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:

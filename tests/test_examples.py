@@ -140,9 +140,20 @@ def test_reminders_come_when_they_are_due(start: Start) -> None:
         ("request_reply.py", ["b'apple' costs b'42'", "b'pear' costs b'37'"]),
         ("broadcast.py", ["shop 1: b'apples cost 42'", "shop 2: b'apples cost 42'"]),
         ("trace.py", ["billed o-42"]),
+        ("producing.py", ["queues of o-42: 1", "packed to less than a tenth: True", "in the background: 10"]),
+        ("flow_control.py", ["stored 1000"]),
+        (
+            "offsets.py",
+            ["behind: 0", "again: 3 messages, behind: 3", "charts is behind 0 and audit 3"],
+        ),
     ],
 )
 def test_an_example_of_one_feature_says_what_it_did(start: Start, name: str, wanted: list[str]) -> None:
     said, _ = start(name).communicate(timeout=60)
     lines = said.splitlines()
     assert [line for line in lines if line in wanted] == wanted
+
+
+def test_every_example_is_run_here() -> None:
+    here = Path(__file__).read_text()
+    assert [path.name for path in EXAMPLES.glob("*.py") if path.name not in here] == []

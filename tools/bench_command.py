@@ -84,7 +84,7 @@ def _measured(call: Call, run: Callable[[str | None], dict[str, float]], url: st
 def append_alone(call: Call, url: str | None, count: int, size: int) -> dict[str, float]:
     """Return how fast one process stores messages that nobody reads."""
     topic, body = f"{BENCH_TOPICS}append-{time.monotonic_ns():x}", b"\x5a" * size
-    measured = Call(url=url, timeout=call.timeout)
+    measured = Call(named_url=url, timeout=call.timeout)
     with measured.connect() as connection, connection.producer() as producer:
         send = producer.send
         for _ in repeat(None, min(count, 10_000)):

@@ -44,6 +44,7 @@ COMMANDS = {
     "tx": Lazy("shmq.tools.tx_command:tx", "List, check, commit, roll back open transactions.", _ADMIN),
     "message": Lazy("shmq.tools.message_command:message", "Show, find, trace, resend, verify single messages.", _ADMIN),
     "dlq": Lazy("shmq.tools.dlq_command:dlq", "List, show, resend, export, purge dead letters.", _ADMIN),
+    "context": Lazy("shmq.tools.context_command:context", "Name brokers: add, list, use, rm.", _ADMIN),
     "spark": Lazy("shmq.tools.spark_command:spark", "Jobs on Spark: archive, replay, reconcile, lag, dlq.", _ADMIN),
     "version": Lazy("shmq.tools.version_command:version", "Print versions.", _HELP),
     "completion": Lazy("shmq.tools.completion_command:completion", "Shell completion: install, show.", _HELP),

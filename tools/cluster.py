@@ -16,13 +16,16 @@ from shmq.client.remote.admin import DEFAULT_QUEUES, RemoteGroup
 from shmq.client.remote.admin_service import AdminService
 from shmq.client.remote.session import RemoteSession
 from shmq.client.transport import QueueSlot
-from shmq.errors import ConsumeError
+from shmq.errors import ConsumeError, RemoteError
+from shmq.protocol.codes import Request
+from shmq.shm.core import records_read
 from shmq.tools.memory import Memory, ProgressView, QueueView, TopicView, topic_not_found
 from shmq.tools.message_source import Source
 
 if TYPE_CHECKING:
     import shmq
     from shmq.client.admin import TopicInfo
+    from shmq.protocol.message_id import MessagePlace
     from shmq.shm.core import Message
 
 
@@ -153,6 +156,32 @@ def cluster_control(url: str | None) -> Iterator[ClusterControl]:
 
     with shmq.connect(url) as connection:
         yield ClusterControl(connection)
+
+
+def message_at(mq: shmq.Connection, place: MessagePlace) -> Message | None:
+    """Return the message at a place of a broker's log; None when no broker of the cluster has it.
+
+    The broker the place names is asked; behind a translated address, every one.
+    """
+    session = session_of_cluster(mq)
+    service = AdminService(session)
+    masters = session.call(service.masters())
+    named = {name: address for name, address in masters.items() if address == (place.host, place.port)}
+    for address in (named or masters).values():
+        try:
+            ext = {"offset": str(place.log_position)}
+            reply = session.call(service.ask(address, Request.VIEW_MESSAGE_BY_ID, ext))
+        except RemoteError:  # RocketMQ answers a position without a record with its general error
+            continue
+        for message in records_read(reply.body):
+            return message
+    return None
+
+
+def topic_names(mq: shmq.Connection) -> list[str]:
+    """Return the names of all topics of a cluster."""
+    session = session_of_cluster(mq)
+    return sorted(session.call(AdminService(session).topic_configs()))
 
 
 def commit_offsets(session: RemoteSession, group: str, moves: Sequence[tuple[str, int, int]]) -> None:

@@ -43,10 +43,23 @@ Value = TypeVar("Value")
 class Call:
     """One run of the command: which broker, how long to wait, how to talk."""
 
-    url: str | None = None
+    named_url: str | None = None  # by -u or -c
     timeout: float | None = None
     watch: float | None = None  # seconds between two runs
     style: Style = field(default_factory=Style)
+
+    @property
+    def url(self) -> str | None:
+        """Which broker: what was named, or the current context; None leaves it to $SHMQ_URL and the default.
+
+        Raises:
+            UsageError: the contexts cannot be read.
+        """
+        if self.named_url is not None:
+            return self.named_url
+        from shmq.tools.contexts import current_url
+
+        return current_url()
 
     @property
     def is_remote(self) -> bool:
@@ -107,7 +120,11 @@ def _parsed(
 def _set_global(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     call = ctx.ensure_object(Call)
     if param.name == "url" and value is not None:
-        call.url = value
+        call.named_url = value
+    elif param.name == "context" and value is not None:
+        from shmq.tools.contexts import load_contexts
+
+        call.named_url = load_contexts().url_of(value)
     elif param.name == "timeout" and value is not None:
         call.timeout = value
     elif param.name in ("json", "jsonl") and value:
@@ -132,6 +149,7 @@ def global_options(*, hidden: bool) -> list[click.Option]:
 
     return [
         option("-u", "--url", metavar="URL", help="shmq://NAME, shmq:///dir or rocketmq://HOST:9876.  [$SHMQ_URL]"),
+        option("-c", "--context", metavar="NAME", help="A broker that `shmq context add` has named."),
         option("--json", is_flag=True, help="One JSON document on stdout; errors as JSON on stderr."),
         option("--jsonl", is_flag=True, help="One JSON object a line, for streams."),
         option(

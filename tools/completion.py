@@ -24,6 +24,16 @@ def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return _names(ctx, "group_names", incomplete)
 
 
+def complete_context(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return contexts that begin with what was typed."""
+    try:
+        from shmq.tools.contexts import load_contexts
+
+        return [name for name in sorted(load_contexts().urls) if name.startswith(incomplete)]
+    except Exception:
+        return []
+
+
 def _names(ctx: click.Context, what: str, incomplete: str) -> list[str]:
     try:
         from shmq.tools.memory import open_memory

@@ -19,6 +19,7 @@ from shmq.tools.control import control_of
 from shmq.tools.exit_code import ExitCode
 from shmq.tools.memory import Memory, ProgressView, group_not_found, open_memory
 from shmq.tools.quantity import age_text, count_text, iso_text, plural
+from shmq.tools.subscription_conflict import Conflict, conflict_of_status
 from shmq.tools.terminal import Column
 
 group = Group("group", help="List, show, create, delete consumer groups.")
@@ -87,11 +88,14 @@ def show(call: Call, name: str) -> None:
     """Show one group: members, queues, and how far behind it is."""
     with open_memory(call.url) as memory:
         document = group_document(memory, name)
-    document["members"] = _members(call, name)
+    document["members"], conflict = _members(call, name)
+    document["conflict"] = None if conflict is None else conflict.document
     if call.terminal.structured:
         call.terminal.document(document)
     else:
         _print_group(call, document)
+        if conflict is not None:
+            call.terminal.warn(conflict.text)
 
 
 def group_document(memory: Memory, name: str) -> dict[str, Any]:
@@ -123,22 +127,27 @@ def group_document(memory: Memory, name: str) -> dict[str, Any]:
     }
 
 
-def _members(call: Call, name: str) -> list[dict[str, Any]] | None:
-    """Ask the broker who is in the group; None when it does not answer, which must not hide what memory shows."""
+def _members(call: Call, name: str) -> tuple[list[dict[str, Any]] | None, Conflict | None]:
+    """Ask the broker who is in the group, and whether its members agree.
+
+    The members are None when it does not answer, which must not hide what memory shows.
+    """
     if call.is_remote:
         from shmq.tools.cluster import cluster_control
 
         with cluster_control(call.url) as cluster:
-            return cluster.members(name)
+            return cluster.members(name), None  # RocketMQ's brokers tell one subscription for the whole group
     try:
         with control_of(call) as control:
             status = control.status()
     except ConnectError as error:
         call.terminal.warn(f"members are unknown: {error}")
-        return None
+        return None, None
     pids = {entry["clientId"]: entry["pid"] for entry in status["connections"]}
-    members = status["consumerGroups"].get(name, {}).get("members", {})
-    return [
+    entry = status["consumerGroups"].get(name)
+    if entry is None:
+        return [], None
+    members = [
         {
             "client": client_id,
             "language": member["language"].lower(),
@@ -147,8 +156,9 @@ def _members(call: Call, name: str) -> list[dict[str, Any]] | None:
             "version": str(member["version"]),
             "subscription": member["subscription"],
         }
-        for client_id, member in sorted(members.items())
+        for client_id, member in sorted(entry["members"].items())
     ]
+    return members, conflict_of_status(name, entry)
 
 
 def _print_group(call: Call, document: dict[str, Any]) -> None:
@@ -172,13 +182,6 @@ def _print_group(call: Call, document: dict[str, Any]) -> None:
         ]
         titles = ("member", "lang", "via", "pid", "subscription")
         call.terminal.table([Column(title, right=title == "pid") for title in titles], rows)
-        _warn_of_conflict(call, members)
-
-
-def _warn_of_conflict(call: Call, members: list[dict[str, Any]]) -> None:
-    seen = {tuple(sorted(member["subscription"].items())) for member in members}
-    if len(seen) > 1:
-        call.terminal.warn("members subscribe differently; messages one of them does not want are lost to its queues")
 
 
 def print_queues(call: Call, queues: list[dict[str, Any]]) -> None:

@@ -3,7 +3,7 @@
 Everything goes through the public connection, so it is the same for the broker of this host and for a cluster. Nothing
 is consumed.
 
-    show, resend     one message, by offset message id or unique key
+    show, resend     one message, by offset message id or unique key; with its topic, or of any
     find             by key, time, tag, expression, or queue offset
     trace            what clients that trace said about a message, by its id or key
     verify           reads records again and compares their checksums; exit status 1 when one is damaged
@@ -13,16 +13,17 @@ Invariant: nothing is sent without --yes.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from shmq.errors import RemoteError, UsageError
+from shmq.errors import UsageError
 from shmq.message import RESERVED_PROPERTIES, TRACE_TOPIC
-from shmq.protocol.codes import Response
 from shmq.protocol.trace import Trace, decode_traces
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
+from shmq.tools.message_place import find_message, names_a_topic, no_message
 from shmq.tools.message_text import message_document, render_pretty
 from shmq.tools.quantity import clock_text, count_text, plural
 from shmq.tools.terminal import Column
@@ -33,16 +34,20 @@ if TYPE_CHECKING:
 message = Group("message", help="Show, find, trace, resend, verify single messages.")
 _LIMIT = 100
 _LIMIT_MAX = 10_000
+_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{40}|[0-9A-Fa-f]{56}", re.ASCII)  # unique keys are 32 or 40 digits long
+_topic_and_id = click.argument("words", metavar="[TOPIC] ID", nargs=-1, required=True, shell_complete=complete_topic)
 
 
 @message.command()
-@click.argument("topic", shell_complete=complete_topic)
-@click.argument("message_id", metavar="ID")
+@_topic_and_id
 @pass_call
-def show(call: Call, topic: str, message_id: str) -> None:
-    """Show one message of TOPIC with everything that is stored of it; ID is an offset message id or a unique key."""
+def show(call: Call, words: tuple[str, ...]) -> None:
+    """Show one message with everything that is stored of it; ID is an offset message id or a unique key.
+
+    Without TOPIC it is looked for in all topics.
+    """
     with call.connect() as mq:
-        found = _one(mq, topic, message_id)
+        found = find_message(mq, *_topic_of(words))
         document = _full_document(found)
         body = found.body
     if call.terminal.structured:
@@ -80,7 +85,7 @@ def find(call: Call, /, topic: str, **wanted: Any) -> None:
                 call.terminal.write(render_pretty(each, escape=True))
             call.terminal.say(plural(len(messages), "message"))
     if not messages:
-        raise _nothing(f"topic {topic} has no such message")
+        raise no_message(f"topic {topic} has no such message")
 
 
 @message.command()
@@ -93,7 +98,7 @@ def trace(call: Call, message_id: str) -> None:
         traces = [each for record in stored for each in decode_traces(record.body.decode(errors="replace"))]
     ours = sorted((each for each in traces if _is_about(each, message_id)), key=lambda each: each.time_ms)
     if not ours:
-        raise _nothing(f"no client has traced a message {message_id}")
+        raise no_message(f"no client has traced a message {message_id}")
     rows = [each._asdict() for each in ours]
     if call.terminal.structured:
         call.terminal.document({"message_id": message_id, "traces": rows}, rows=rows)
@@ -115,22 +120,24 @@ def trace(call: Call, message_id: str) -> None:
 
 
 @message.command()
-@click.argument("topic", shell_complete=complete_topic)
-@click.argument("message_id", metavar="ID")
+@_topic_and_id
 @dry_run_option
 @yes_option
 @pass_call
-def resend(call: Call, topic: str, message_id: str, dry_run: bool, yes: bool) -> None:
-    """Send one message of TOPIC again, as a new message with the same body, tag, keys and properties."""
+def resend(call: Call, words: tuple[str, ...], dry_run: bool, yes: bool) -> None:
+    """Send one message to its topic again, as a new message with the same body, tag, keys and properties.
+
+    Without TOPIC it is looked for in all topics.
+    """
     with call.connect() as mq:
-        found = _one(mq, topic, message_id)
-        document: dict[str, Any] = {"topic": topic, "message_id": found.message_id, "message_id_new": None}
+        found = find_message(mq, *_topic_of(words))
+        document: dict[str, Any] = {"topic": found.topic, "message_id": found.message_id, "message_id_new": None}
         if not call.terminal.structured:
             call.terminal.write(render_pretty(found, escape=True))
         if confirmed(call, yes=yes, dry_run=dry_run):
             own = {name: text for name, text in found.properties.items() if name not in RESERVED_PROPERTIES}
             receipt = mq.send(
-                topic,
+                found.topic,
                 found.body,
                 tag=found.tag,
                 keys=found.keys or None,
@@ -145,16 +152,22 @@ def resend(call: Call, topic: str, message_id: str, dry_run: bool, yes: bool) ->
 
 
 @message.command()
-@click.argument("topic", shell_complete=complete_topic)
-@click.argument("message_id", metavar="[ID]", required=False)
+@click.argument("words", metavar="[TOPIC] [ID]", nargs=-1, required=True, shell_complete=complete_topic)
 @click.option("--since", metavar="TIME", help="Stored then or later: -1h, or an ISO time.")
 @click.option("--until", metavar="TIME", help="Stored then or earlier.")
 @click.option("-n", "--limit", type=click.IntRange(1, _LIMIT_MAX), default=_LIMIT_MAX, help="At most so many.  [10000]")
 @pass_call
-def verify(call: Call, /, topic: str, message_id: str | None, **wanted: Any) -> None:
-    """Compare the checksums of one message of TOPIC, or of its messages of a time."""
+def verify(call: Call, /, words: tuple[str, ...], **wanted: Any) -> None:
+    """Compare the checksums of one message, or of TOPIC's messages of a time.
+
+    A single word that is no topic is an ID, which is looked for in all topics.
+    """
     with call.connect() as mq:
-        messages = [_one(mq, topic, message_id)] if message_id else mq.browse(topic, **wanted)
+        if len(words) == 1 and not _is_id(mq, words[0]):
+            topic, messages = words[0], mq.browse(words[0], **wanted)
+        else:
+            messages = [find_message(mq, *_topic_of(words))]
+            topic = messages[0].topic
         damaged = [each for each in messages if not each.verify()]
         rows = [message_document(each) for each in damaged]
     document = {"topic": topic, "verified": len(messages), "damaged": rows}
@@ -168,17 +181,14 @@ def verify(call: Call, /, topic: str, message_id: str | None, **wanted: Any) -> 
         raise click.exceptions.Exit(1)
 
 
-def _one(mq: shmq.Connection, topic: str, message_id: str) -> shmq.Message:
-    if not message_id:
-        raise UsageError("an empty id", hint="an offset message id or a unique key, as receipts and mqadmin show them")
-    found = mq.browse(topic, id=message_id)
-    if not found:
-        raise _nothing(f"topic {topic} has no message {message_id}")
-    return found[-1]
+def _topic_of(words: tuple[str, ...]) -> tuple[str | None, str]:
+    if len(words) > 2:
+        raise UsageError(f"{len(words)} words, where a topic and an id are expected", hint="[TOPIC] ID")
+    return (None, words[0]) if len(words) == 1 else (words[0], words[1])
 
 
-def _nothing(text: str) -> RemoteError:
-    return RemoteError(Response.QUERY_NOT_FOUND, text, hint="see what there is: shmq message find TOPIC --since -1h")
+def _is_id(mq: shmq.Connection, word: str) -> bool:
+    return bool(_ID.fullmatch(word)) and not names_a_topic(mq, word)
 
 
 def _is_about(each: Trace, text: str) -> bool:

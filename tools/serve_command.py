@@ -109,8 +109,8 @@ _FLAGS = ("no_auto_create", "no_tcp", "insecure")
 def _place(call: Call, name: str, runtime_dir: str | None) -> Place:
     if runtime_dir is not None:
         return Place(check_broker_name(name), Path(runtime_dir).absolute())
-    if call.url is not None:
-        return place_of(call.url)
+    if call.named_url is not None:  # the current context says which broker to talk to, not which to start
+        return place_of(call.named_url)
     return place_of(f"shmq://{check_broker_name(name)}")
 
 

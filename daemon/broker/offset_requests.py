@@ -21,7 +21,7 @@ from shmq.daemon.broker.requests import Answer, Call, Handler
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_requests import find_topic
-from shmq.errors import PermissionDenied, RemoteError, UsageError
+from shmq.errors import OffsetOutOfRange, PermissionDenied, RemoteError, UsageError
 from shmq.message import check_group
 from shmq.protocol.codes import Request, Response
 
@@ -89,12 +89,23 @@ class OffsetRequests:
     def _commit(self, call: Call) -> Answer:
         queue = self._queue(call)
         queue_offset = number_of(call.ext, "commitOffset")
+        self._check_stored(call, queue, queue_offset)
         group = self._tables.group_put(check_group(text_of(call.ext, "consumerGroup")))
         if call.connection.is_local:
             self._tables.set_committed(self._tables.offset_put(group, queue), queue_offset)
         else:
             commit_of_remote(self._tables, group, queue, queue_offset)
         return Answer()
+
+    def _check_stored(self, call: Call, queue: int, queue_offset: int) -> None:
+        """Refuse an offset behind the end: the group would never see the messages up to it."""
+        offset_max = self._tables.queue_bounds(queue).offset_max
+        if queue_offset > offset_max:
+            raise OffsetOutOfRange(
+                f"offset {queue_offset} is behind the end of queue {call.ext['queueId']} of {call.ext['topic']}, which "
+                f"is {offset_max}",
+                hint=f"0 to {offset_max}",
+            )
 
     def _search(self, call: Call) -> Answer:
         time_ms = number_of(call.ext, "timestamp", least=-1)

@@ -62,9 +62,9 @@ class Listener:
                     fetching = None
                     for message in messages:
                         self._lanes.offer(message)
-                    changes = self._lanes.relieve({message.queue_id for message in messages})
+                    changes = self._lanes.relieve({message.queue_id for message in messages}, consumer._spans())
                 else:
-                    changes = self._lanes.relieve(())
+                    changes = self._lanes.relieve((), consumer._spans())
                 for queue_id, paused in changes.items():
                     consumer._pause(queue_id, paused=paused)
                 self._collect(done)

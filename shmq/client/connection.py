@@ -124,7 +124,8 @@ class Connection(Requester):
             tags: "fruit || veg" or a list; None takes all messages.
             where: an SQL92 expression over properties, "region = 'eu' AND qty > 5"; looked at with the tags.
             auto_ack: acknowledge a message when the next one is asked for.
-            model: "broadcasting" gives every member every message, and keeps no offsets.
+            model: "broadcasting" gives every member every message. With a group a member that starts again goes on
+                where it was (shmq.client.kept_offsets); without one it remembers nothing.
             start: where a group begins that never committed anything on this topic: "first" (default), "last", "-2h",
                 a time. A broadcast consumer begins at "last" by default.
             attempts_max: deliveries before a message goes to the dead-letter topic; None takes the group's setting,

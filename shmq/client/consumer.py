@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 from shmq.client import options
 from shmq.client.assignment import AssignmentWatch
+from shmq.client.keeping import Keeping, keeping_of
 from shmq.client.position import BEGIN, Position
 from shmq.client.returns import Returns
 from shmq.client.wanted import Wanted
@@ -86,6 +87,8 @@ class _Owner:
 class Consumer:
     """Reads one topic; see the classes derived from it. Any thread may use it."""
 
+    _traces_what_it_hands = True
+
     def __init__(self, connection: Link, spec: ConsumerSpec) -> None:
         self._connection = connection
         self._spec = spec
@@ -101,6 +104,7 @@ class Consumer:
         self._share: QueueShare | None = None
         self._step_scheduled = False
         self._watch = AssignmentWatch(self)
+        self._keeping: Keeping | None = None
         self._returns = Returns(
             self._connection._coordinator,
             attempts_max=self._spec.attempts_max or options.ATTEMPTS_MAX,
@@ -176,7 +180,8 @@ class Consumer:
     # -- receiving, for the classes derived
     def _messages(self) -> Iterator[Message]:
         # `chain` is C: between the application and the core's __next__ there is no Python frame.
-        return chain.from_iterable(self._readers())
+        messages: Iterator[Message] = chain.from_iterable(self._readers())
+        return messages if self._connection._tracer is None else (self._handed([message])[0] for message in messages)
 
     def _readers(self) -> Iterator[MessageReader]:
         """Every reader this consumer will have; the next one is asked for when the core ended the one before."""
@@ -203,11 +208,17 @@ class Consumer:
         """As `_poll`, but `_wake()` ends the wait."""
         reader = self._live_reader()
         try:
-            return reader.poll(count_max, wait)
+            return self._handed(reader.poll(count_max, wait))
         except UsageError:
             if reader is self._reader:
                 raise
             return []  # closed under us: stopped, or replaced by the reader of the next generation
+
+    def _handed(self, messages: list[Message]) -> list[Message]:
+        tracer = self._connection._tracer
+        if tracer is not None and self._traces_what_it_hands:
+            tracer.handed(self.group, messages)
+        return messages
 
     def _wake(self) -> None:
         reader = self._reader
@@ -240,11 +251,14 @@ class Consumer:
         self._owner = _Owner(self)
         self._reader = session.reader(self._owner, spec)
         self._share = session.share(self._reader, spec, self._queue_left)
+        self._keeping = keeping_of(self)
         self._rebalance()
 
     def _leave(self) -> None:
         """Give everything back; the caller holds the lock."""
         self._returns.close()
+        if self._keeping is not None:
+            self._keeping.close()
         if self._share is not None:
             self._share.leave_all()
         if self._owner is not None:
@@ -252,7 +266,7 @@ class Consumer:
         if self._reader is not None:
             self._reader.stop()
             self._reader.close()
-        self._owner = self._reader = self._share = None
+        self._owner = self._reader = self._share = self._keeping = None
 
     def _renew(self) -> None:
         """Start over on the next generation of segments."""
@@ -294,6 +308,8 @@ class Consumer:
         with self._lock:
             if self._share is not share or self._closed:
                 return
+            if self._keeping is not None:
+                self._keeping.place(share, slots)
             share.want(wanted, slots, self._connection._coordinator.clock.now())
         self._step()
 

@@ -10,16 +10,17 @@ It does not know threads, readers or functions: messages are offered, taken and 
 Rules:
     (1) ordered: no message of a queue is taken before all earlier ones offered are finished as consumed;
     (2) a lane holds little more than LISTENER_BACKLOG messages: its queue is paused, the others go on;
-    (3) a forgotten queue leaves nothing behind; finishing one of its messages later has no effect.
+    (3) without order a queue is paused while too much of it is taken and not settled (`thresholds`);
+    (4) a forgotten queue leaves nothing behind; finishing one of its messages later has no effect.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from shmq.client import options
+from shmq.client import options, thresholds
 
 if TYPE_CHECKING:
     from shmq.shm.core import Message
@@ -51,6 +52,7 @@ class Lanes:
         self._lanes: dict[int, Lane] = {}
         self._ready: deque[Lane] = deque()
         self._crowded: set[int] = set()
+        self._sizes: dict[int, dict[int, int]] = {}  # without order: queue -> offset -> bytes, offered and not finished
 
     @property
     def waiting_count(self) -> int:
@@ -68,6 +70,7 @@ class Lanes:
         """Add a delivered message; True when a worker may take one now."""
         if not self._ordered:
             self._line.append(message)
+            self._sizes.setdefault(message.queue_id, {})[message.offset] = message.record_bytes
             return True
         lane = self._lanes.setdefault(message.queue_id, Lane(message.queue_id))
         if lane.blocked_at is None:
@@ -93,6 +96,9 @@ class Lanes:
 
     def finish(self, message: Message, *, consumed: bool) -> bool:
         """Say how a taken message ended; True when a worker may take one now."""
+        if not self._ordered:
+            self._sizes.get(message.queue_id, {}).pop(message.offset, None)
+            return bool(self._line)
         lane = self._lanes.get(message.queue_id)
         if lane is None or not lane.running:
             return False
@@ -101,27 +107,42 @@ class Lanes:
             lane.blocked_at = message.offset
         return self._make_ready(lane)
 
-    def relieve(self, delivered: Iterable[int]) -> dict[int, bool]:
-        """Return {queue id: paused} for queues whose delivery has to stop, or may go on, after `delivered` had some."""
+    def is_awaited(self, queue_id: int) -> bool:
+        """Whether a queue is paused and may be able to go on after one of its messages was finished."""
         if not self._ordered:
-            return {}
+            return queue_id in self._crowded
+        return self.waiting_in(queue_id) == options.LISTENER_BACKLOG // 2
+
+    def relieve(self, delivered: Iterable[int], spans: Mapping[int, int]) -> dict[int, bool]:
+        """Return {queue id: paused} for queues whose delivery has to stop, or may go on, after `delivered` had some.
+
+        Args:
+            spans: how far each queue's newest message taken is ahead of the oldest one not settled.
+        """
         changes: dict[int, bool] = {}
         for queue_id in self._crowded.union(delivered):
-            waiting = self.waiting_in(queue_id)
-            if waiting > options.LISTENER_BACKLOG and queue_id not in self._crowded:
-                changes[queue_id] = True
-            elif waiting <= options.LISTENER_BACKLOG // 2 and queue_id in self._crowded:
-                changes[queue_id] = False
+            was_crowded = queue_id in self._crowded
+            is_crowded = self._is_crowded(queue_id, spans.get(queue_id, 0), was_crowded=was_crowded)
+            if is_crowded != was_crowded:
+                changes[queue_id] = is_crowded
         self._crowded = {
             *self._crowded.difference(changes),
             *(queue_id for queue_id, paused in changes.items() if paused),
         }
         return changes
 
+    def _is_crowded(self, queue_id: int, span: int, *, was_crowded: bool) -> bool:
+        if self._ordered:
+            most = options.LISTENER_BACKLOG // 2 if was_crowded else options.LISTENER_BACKLOG
+            return self.waiting_in(queue_id) > most
+        sizes = self._sizes.get(queue_id, {})
+        return thresholds.is_full(len(sizes), sum(sizes.values()), span)
+
     def forget(self, queue_id: int) -> None:
         """Drop the messages of a queue that is read by somebody else now."""
         self._lanes.pop(queue_id, None)
         self._crowded.discard(queue_id)
+        self._sizes.pop(queue_id, None)
         if self._line:
             self._line = deque(message for message in self._line if message.queue_id != queue_id)
 

@@ -34,6 +34,9 @@ TAKE_INTERVAL: Final = 0.02
 REVOKE_TIMEOUT: Final = 1.0
 """How long a revoked queue waits for its messages in flight before the next member may read it."""
 
+KEEP_OFFSETS_INTERVAL: Final = 5.0
+"""How often a broadcast consumer writes down how far it is: RocketMQ's persistConsumerOffsetInterval."""
+
 UNSET_QUEUE_GRACE: Final = 1.0
 """How long a queue without an offset waits before it counts as new, while its siblings already have offsets."""
 

@@ -17,6 +17,7 @@ Rules:
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -255,6 +256,11 @@ class Producer(Sender):
         if self.group is None:
             raise UsageError("a transaction needs a producer group to ask", hint='mq.producer(group="shop")')
         seconds = self._timeout if timeout is None else timeout
+        tracer, began = self._connection._tracer, 0.0
+        if tracer is not None:
+            from shmq.client.transaction_tracing import begun, words_of  # only who traces pays for it
+
+            began, key, keys = time.monotonic(), None, words_of(key, keys)
         half = self._connection._live().transactions.begin(
             self.group,
             topic,
@@ -269,7 +275,10 @@ class Producer(Sender):
             flag=flag,
             check_after=check_after,
         )
-        return Transaction(self._connection, half, seconds)
+        if tracer is None:
+            return Transaction(self._connection, half, seconds)
+        trace = begun(tracer, self.group, topic, half.message_id, body, began, tag=tag, keys=keys or ())
+        return Transaction(self._connection, half, seconds, trace)
 
     def close(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
         """Store what `send_nowait` still holds, for at most `timeout` seconds; then refuse sends. Twice is harmless."""

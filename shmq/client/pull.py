@@ -101,13 +101,15 @@ class PullConsumer:
         wanted = parse_time(time) if time is not None else parse_position(given[0])
         target = session.place_in(self.topic, slot, wanted)
         if offset is not None and target != offset:
-            offset_min, offset_max = session.bounds(self.topic, slot)
-            raise OffsetOutOfRange(
-                f"queue {queue} of {self.topic} holds offsets {offset_min} to {offset_max - 1}, not {offset}",
-                hint=f"seek to {offset_min} … {offset_max}",
-            )
+            raise self._out_of_range(queue, offset, *session.bounds(self.topic, slot))
         reader.seek(slot.queue_index, target)
         return target
+
+    def _out_of_range(self, queue_id: int, offset: int, offset_min: int, offset_max: int) -> OffsetOutOfRange:
+        return OffsetOutOfRange(
+            f"queue {queue_id} of {self.topic} holds offsets {offset_min} to {offset_max - 1}, not {offset}",
+            hint=f"{offset_min} … {offset_max}",
+        )
 
     def poll(self, max: int = options.RECEIVE_MAX, wait: float = 0.0) -> list[Message]:
         """Return at most `max` messages and move the positions behind them; [] when none came in `wait` seconds."""
@@ -136,13 +138,20 @@ class PullConsumer:
         Args:
             group: None takes the consumer's own.
             offsets: {queue: offset} instead of the positions.
+
+        Raises:
+            OffsetOutOfRange: an offset is behind the end of its queue; nothing is written then.
         """
         wanted = self.positions() if offsets is None else offsets
         self._live_reader()
+        session = self._connection._live()
         for queue_id, offset in wanted.items():
             if queue_id not in self._queues or offset < 0:
                 raise UsageError(f"queue {queue_id} of {self.topic} cannot have offset {offset}", hint="see queues()")
-        self._connection._live().commit(self._group(group), self.topic, wanted)
+            offset_min, offset_max = session.bounds(self.topic, self._slot_of(queue_id))
+            if offset > offset_max:  # the group would miss what comes next
+                raise self._out_of_range(queue_id, offset, offset_min, offset_max)
+        session.commit(self._group(group), self.topic, wanted)
         return dict(wanted)
 
     def lag(self) -> dict[int, int]:

@@ -6,7 +6,8 @@ the end of a call means for its message (outcome does).
 Rules:
     (1) `threads=1` runs the function on the thread that receives: nothing is taken ahead;
     (2) with more threads at most LISTENER_BACKLOG messages per thread are taken ahead; they are given back on stop;
-    (3) ordered: one message of a queue at a time, and the next one only after this one was consumed.
+    (3) a queue is paused while too much of it is not settled (`thresholds`); over TCP the reader sees to that;
+    (4) ordered: one message of a queue at a time, and the next one only after this one was consumed.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ Function = Callable[[Any], Any]
 class PushConsumer(Consumer):
     """The consumer inside a listener."""
 
+    _traces_what_it_hands = False
+
     def __init__(self, connection: Link, spec: ConsumerSpec, on_queue_left: Callable[[int], None]) -> None:
         self._on_queue_left = on_queue_left
         super().__init__(connection, spec)
@@ -41,6 +44,13 @@ class PushConsumer(Consumer):
     def _queue_left(self, queue_id: int) -> None:
         super()._queue_left(queue_id)
         self._on_queue_left(queue_id)
+
+    def _spans(self) -> dict[int, int]:
+        """Return by queue how far the newest message taken is ahead of the oldest one not settled."""
+        reader = self._reader
+        if reader is None or self._connection.is_remote:
+            return {}
+        return {entry[2]: max(0, entry[3] - 1 - entry[4]) for entry in reader.assigned()}
 
 
 class Listener:
@@ -135,7 +145,7 @@ class Listener:
             with self._changed:
                 if sum(self._lanes.offer(message) for message in messages):
                     self._changed.notify_all()
-                changes = self._lanes.relieve({message.queue_id for message in messages})
+                changes = self._lanes.relieve({message.queue_id for message in messages}, consumer._spans())
             for queue_id, paused in changes.items():  # this thread only, so the last word is the latest
                 consumer._pause(queue_id, paused=paused)
             del messages
@@ -152,7 +162,7 @@ class Listener:
             consumed = self._run(message)
             with self._changed:
                 self._lanes.finish(message, consumed=consumed)
-                relieved = self._ordered and self._lanes.waiting_in(message.queue_id) == options.LISTENER_BACKLOG // 2
+                relieved = self._lanes.is_awaited(message.queue_id)
                 self._changed.notify_all()
             if relieved:
                 consumer._wake()

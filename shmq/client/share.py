@@ -11,14 +11,14 @@ Rules:
     (2) reading starts at the group's committed offset; a group that never committed anything on the topic starts where
         `start` says, and writes that down before it reads, for all queues at once;
     (3) a queue that appears later, when its siblings have offsets, starts at its first message: nothing is skipped;
-    (4) a broadcast consumer takes and leaves without asking, and remembers offsets only here;
+    (4) a broadcast consumer takes and leaves without asking, and is told where it was;
     (5) the broker takes queues away from a member when an administrator has set the group's offset: the member reads on
         from there, and what it had in flight no longer counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from shmq.client import options
@@ -65,6 +65,14 @@ class Share:
     def missing(self) -> list[QueueSlot]:
         """Wanted queues that are not held yet."""
         return [slot for index, slot in self._wanted.items() if index not in self.held]
+
+    def name_of(self, slot: QueueSlot) -> str:
+        """Return a name of a queue that means the same after a restart."""
+        return str(slot.queue_id)
+
+    def go_on(self, offsets: Mapping[int, int]) -> None:
+        """Say by queue index where a broadcast consumer was, for queues it has not read yet."""
+        self._offsets = {**offsets, **self._offsets}
 
     def want(self, wanted: Iterable[QueueSlot], all_slots: Iterable[QueueSlot], now: float) -> None:
         """Say which queues to read from now on, out of all queues of the topic; `step()` makes it so."""

@@ -4,6 +4,8 @@ It does not know the text of a trace (protocol.trace), nor how a message is stor
 
     send, send_batch       Pub, with how long it took and whether it succeeded
     a listener's call      SubBefore, SubAfter
+    a message received     SubBefore, SubAfter at once, as of RocketMQ's lite pull consumer: what comes of it is unknown
+    a transaction          transaction_tracing
 
     add() ──▶ queue of at most 2048 ──▶ a thread: up to 100 traces or 100,000 bytes in one message, after 0.5 s at most
 
@@ -92,37 +94,47 @@ class Tracer:
     def consuming(self, group: str | None, message: Message) -> Iterator[list[bool]]:
         """Trace a listener's call; the block appends whether the message was consumed."""
         outcome: list[bool] = []
-        request_id, keys = uuid.uuid4().hex.upper(), " ".join(message.keys)
-        started, began = _now_ms(), time.monotonic()
-        name = group or ""
+        request_id = self._before(group, message)
+        began = time.monotonic()
+        try:
+            yield outcome
+        finally:
+            self._after(group, message, request_id, _since_ms(began), succeeded=outcome == [True])
+
+    def handed(self, group: str | None, messages: Sequence[Message]) -> None:
+        """Note that an application has got messages."""
+        for message in messages:
+            self._after(group, message, self._before(group, message), 0, succeeded=True)
+
+    def _before(self, group: str | None, message: Message) -> str:
+        request_id = uuid.uuid4().hex.upper()
         self.add(
             Trace(
                 wire.SUB_BEFORE,
                 message.message_id,
-                started,
-                name,
-                keys=keys,
+                _now_ms(),
+                group or "",
+                keys=" ".join(message.keys),
                 request_id=request_id,
                 retries=max(0, message.attempt - 1),
             )
         )
-        try:
-            yield outcome
-        finally:
-            succeeded = outcome == [True]
-            self.add(
-                Trace(
-                    wire.SUB_AFTER,
-                    message.message_id,
-                    _now_ms(),
-                    name,
-                    keys=keys,
-                    cost_ms=_since_ms(began),
-                    succeeded=succeeded,
-                    request_id=request_id,
-                    context_code=ContextCode.SUCCESS if succeeded else ContextCode.FAILED,
-                )
+        return request_id
+
+    def _after(self, group: str | None, message: Message, request_id: str, cost_ms: int, *, succeeded: bool) -> None:
+        self.add(
+            Trace(
+                wire.SUB_AFTER,
+                message.message_id,
+                _now_ms(),
+                group or "",
+                keys=" ".join(message.keys),
+                cost_ms=cost_ms,
+                succeeded=succeeded,
+                request_id=request_id,
+                context_code=ContextCode.SUCCESS if succeeded else ContextCode.FAILED,
             )
+        )
 
     # -- the thread
     def _run(self) -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from shmq.client.link import Link
+    from shmq.client.tracing import Tracer
+    from shmq.client.transaction_tracing import TransactionTrace
     from shmq.shm.core import Message, Receipt
 
 
@@ -100,10 +102,11 @@ class Transaction:
         ...     db.insert_order("o-42", tx_id=tx.id)
     """
 
-    __slots__ = ("_half", "_link", "_timeout", "id", "receipt", "state", "topic")
+    __slots__ = ("_half", "_link", "_timeout", "_trace", "id", "receipt", "state", "topic")
 
-    def __init__(self, link: Link, half: Half, timeout: float) -> None:
+    def __init__(self, link: Link, half: Half, timeout: float, trace: TransactionTrace | None = None) -> None:
         self._link = link
+        self._trace = trace
         self._half = [half]  # popped by whoever ends it: one thread gets it
         self._timeout = timeout
         self.id = half.message_id
@@ -143,6 +146,8 @@ class Transaction:
             self._half.append(half)
             raise
         self.state = state
+        if self._trace is not None:
+            self._trace.ended(state)
 
     def __enter__(self) -> Self:
         return self
@@ -169,7 +174,8 @@ class Transaction:
 class Checkers:
     """The functions of one connection that say how transactions ended, and the thread that calls them."""
 
-    def __init__(self) -> None:
+    def __init__(self, tracer: Tracer | None) -> None:
+        self._tracer = tracer
         self._functions: dict[str, Checker] = {}
         self._start_over()
 
@@ -232,6 +238,10 @@ class Checkers:
             try:
                 if state is not UNKNOWN:
                     check.tell(state)
+                if self._tracer is not None:
+                    from shmq.client.transaction_tracing import checked  # only who traces pays for it
+
+                    checked(self._tracer, check.group, check.message, state)
             except ShmqError as error:
                 _LOG.warning("the answer about transaction %s was not taken: %s", check.message.message_id, error)
 
@@ -242,7 +252,7 @@ def answering(link: Link, group: str) -> Callable[[FunctionT], FunctionT]:
     def decorate(function: FunctionT) -> FunctionT:
         with link._lock:
             if link._checkers is None:
-                link._checkers = Checkers()
+                link._checkers = Checkers(link._tracer)
             link._checkers.add(group, function)
         with contextlib.suppress(ConnectError):  # said again when the broker is back
             link._register()

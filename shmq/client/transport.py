@@ -112,6 +112,12 @@ class QueueShare(Protocol):
     def missing(self) -> list[QueueSlot]:
         """Wanted queues that are not held yet."""
 
+    def name_of(self, slot: QueueSlot) -> str:
+        """Return a name of a queue that means the same after a restart."""
+
+    def go_on(self, offsets: Mapping[int, int]) -> None:
+        """Say by queue index where a broadcast consumer was, for queues it has not read yet."""
+
     def want(self, wanted: Iterable[QueueSlot], all_slots: Iterable[QueueSlot], now: float) -> None:
         """Say which queues to read from now on; `step()` makes it so."""
 

@@ -24,6 +24,7 @@ class StandIn:
     attempt: int = 1
     settled: bool = False
     message_id: str = "id"
+    record_bytes: int = 100
 
     def ack(self) -> None:
         self.settled = True

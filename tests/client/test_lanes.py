@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from shmq.client import options
+from shmq.client import options, thresholds
 from shmq.client.lanes import Lanes
 
 Make = Callable[..., Any]
@@ -74,12 +74,38 @@ def test_a_crowded_queue_pauses_and_goes_on_when_it_has_emptied(message: Make) -
     crowd = [message(0, offset) for offset in range(options.LISTENER_BACKLOG + 2)]
     for each in crowd:
         lanes.offer(each)
-    assert lanes.relieve({0}) == {0: True}
-    assert lanes.relieve(()) == {}
+    assert lanes.relieve({0}, {}) == {0: True}
+    assert lanes.relieve((), {}) == {}
     while lanes.waiting_in(0) > options.LISTENER_BACKLOG // 2:
-        assert lanes.relieve(()) == {}
+        assert lanes.relieve((), {}) == {}
         taken = lanes.take()
         assert taken is not None
         lanes.finish(taken, consumed=True)
-    assert lanes.relieve(()) == {0: False}
-    assert lanes.relieve({0}) == {}
+    assert lanes.relieve((), {}) == {0: False}
+    assert lanes.relieve({0}, {}) == {}
+
+
+def test_without_order_a_queue_stops_at_a_thousand_messages_and_goes_on_below(message: Make) -> None:
+    lanes = Lanes(ordered=False)
+    taken = [message(0, offset) for offset in range(thresholds.COUNT_MAX)]
+    for each in taken[:-1]:
+        lanes.offer(each)
+    assert lanes.relieve({0}, {}) == {}
+    lanes.offer(taken[-1])
+    assert lanes.relieve({0}, {}) == {0: True} and lanes.is_awaited(0)
+    assert lanes.take() is taken[0]
+    assert lanes.relieve((), {}) == {}, "taken is not settled"
+    lanes.finish(taken[0], consumed=True)
+    assert lanes.relieve((), {}) == {0: False} and not lanes.is_awaited(0)
+
+
+def test_without_order_a_queue_stops_while_one_message_holds_up_two_thousand(message: Make) -> None:
+    lanes = Lanes(ordered=False)
+    lanes.offer(message(0, 0))
+    assert lanes.relieve({0}, {0: thresholds.SPAN_MAX}) == {}
+    assert lanes.relieve({0}, {0: thresholds.SPAN_MAX + 1}) == {0: True}
+    assert lanes.relieve((), {0: 0}) == {0: False}
+
+
+def test_bytes_count_as_messages_do() -> None:
+    assert thresholds.is_full(1, thresholds.BYTES_MAX, 0) and not thresholds.is_full(1, thresholds.BYTES_MAX - 1, 0)

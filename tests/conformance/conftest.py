@@ -6,6 +6,7 @@ A rule that holds on one way only does not belong here.
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,8 +25,14 @@ _serial = itertools.count(1)
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
     """The broker of all tests of this folder."""
-    with Broker(tcp=True) as broker:
+    with Broker(tcp=True, timeout=90.0) as broker:
         yield broker
+
+
+@pytest.fixture(autouse=True)
+def _own_offsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What broadcast consumers keep goes with the test."""
+    monkeypatch.setenv("SHMQ_OFFSETS_DIR", str(tmp_path / "offsets"))
 
 
 @pytest.fixture(params=TRANSPORTS)

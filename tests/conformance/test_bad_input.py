@@ -1,24 +1,60 @@
 """What cannot be is refused with what to do instead, and changes nothing; the same on both transports."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 import shmq
+from shmq.protocol.codes import Request
+from shmq.protocol.transaction import COMMIT, HALF_TOPIC
+from shmq.testing import Broker
 from tests.conformance.conftest import Named
+from tests.interop.peers.wire import Wire
+
+CONTROL = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0))]
+Ask = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def ask(broker: Broker, transport: str) -> Iterator[Ask]:
+    """Send a request as it is, as no client of ours would; returns the code and the words of the answer."""
+    if transport == "tcp":
+        with Wire(broker.broker_address) as wire:
+
+            def over_tcp(code: int, fields: Mapping[str, Any], body: bytes = b"") -> tuple[int, str]:
+                reply = wire.ask(code, {name: str(value) for name, value in fields.items()}, body)
+                assert reply is not None
+                return reply.code, reply.remark or ""
+
+            yield over_tcp
+        return
+    with broker.connect() as local:
+
+        def over_the_socket(code: int, fields: Mapping[str, Any], body: bytes = b"") -> tuple[int, str]:
+            ext = {name: str(value) for name, value in fields.items()}
+            try:
+                local._local().control.request(Request(code), ext, body=body)
+            except shmq.ShmqError as error:
+                return error.code, str(error)
+            return 0, ""
+
+        yield over_the_socket
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
         {"tag": "a|b"},
-        {"properties": {"a\x01b": "1"}},
-        {"properties": {"a\x02b": "1"}},
         {"properties": {"a": "1\x02"}},
         {"properties": {"": "1"}},
         {"queue_id": 99},
         {"queue_id": -1},
+        {"delay_level": -1},
+        {"delay_level": "soon"},
+        {"delay_level": 1.5},
+        {"delay": -1},
+        {"deliver_at": "tomorrow"},
     ],
     ids=str,
 )
@@ -29,6 +65,25 @@ def test_a_message_that_cannot_be_is_refused_and_not_stored(
         mq.send(topic, b"x", **arguments)
     assert str(refused.value)
     assert mq.browse(topic) == []
+
+
+def test_no_property_name_has_a_control_character(mq: shmq.Connection, topic: str) -> None:
+    sends: list[Callable[..., Any]] = [
+        mq.send,
+        mq.send_oneway,
+        lambda topic, body, **rest: mq.send_batch(topic, [body], **rest),
+        lambda topic, body, **rest: mq.send(topic, body, delay_level=1, **rest),
+        lambda topic, body, **rest: mq.request(topic, body, timeout=1.0, **rest),
+        mq.producer(group="shop").transaction,
+        mq.producer(compression="zlib").send,
+    ]
+    for send in sends:
+        for character in CONTROL:
+            with pytest.raises(shmq.UsageError):
+                send(topic, b"x", properties={f"a{character}b": "1"})
+    assert mq.browse(topic) == []
+    mq.send(topic, b"x", properties={"größe": "two\nlines", "a\u00a0b": "1"})
+    assert mq.browse(topic)[0].properties["größe"] == "two\nlines", "a value may hold them"
 
 
 @pytest.mark.parametrize("group", ["../billing", "..", "a/b", "a b", "", "a\x01b", "g" * 300])
@@ -59,3 +114,74 @@ def test_an_offset_that_is_not_stored_is_refused_and_moves_nothing(
             consumer.seek(0, offset=offset)
         assert refused.value.hint
         assert consumer.positions() == before
+
+
+@pytest.mark.parametrize("offset", [-1, 2, 1 << 40])
+def test_an_offset_that_is_not_stored_is_not_committed(
+    mq: shmq.Connection, topic: str, named: Named, offset: int, ask: Ask
+) -> None:
+    group = named("billing")
+    mq.send(topic, b"x", queue_id=0)
+    with mq.pull_consumer(topic) as consumer:
+        consumer.commit(group, offsets={0: 1})
+        with pytest.raises(shmq.ShmqError) as refused:
+            consumer.commit(group, offsets={0: offset})
+        assert refused.value.hint and str(offset) in str(refused.value)
+        fields = {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": offset}
+        code, remark = ask(Request.UPDATE_CONSUMER_OFFSET, fields)
+        assert code and str(offset) in remark
+        assert consumer.committed(group) == {0: 1}
+
+
+@pytest.mark.parametrize("offset", [1 << 40, -1, "x"])
+def test_the_end_of_a_transaction_that_is_none_is_refused_and_open_ones_stay_open(
+    mq: shmq.Connection, broker: Broker, topic: str, named: Named, offset: Any, ask: Ask
+) -> None:
+    group = named("shop")
+    with mq.producer(group=group) as producer, broker.connect() as local:
+        normal = mq.send(topic, b"normal")
+        tx = producer.transaction(topic, b"open")
+        half = local.browse(HALF_TOPIC)[-1]
+        right = {"producerGroup": group, "tranStateTableOffset": half.offset, "commitLogOffset": half.log_position}
+        right |= {"commitOrRollback": COMMIT, "msgId": tx.id}
+        elsewhere = local.browse(topic)[0].log_position
+        for wrong in (
+            {"tranStateTableOffset": offset},
+            {"commitLogOffset": offset},
+            {"tranStateTableOffset": offset, "commitLogOffset": offset},
+            {"commitLogOffset": elsewhere},
+            {"producerGroup": named("other")},
+        ):
+            code, remark = ask(Request.END_TRANSACTION, {**right, **wrong})
+            assert code and remark, wrong
+        assert [message.message_id for message in mq.browse(topic)] == [normal.message_id]
+        tx.commit()
+    assert [message.body for message in mq.browse(topic)] == [b"normal", b"open"]
+
+
+@pytest.mark.parametrize("name", ["..", "../x", "a/b", "a b", "a\tb", "ü"])
+def test_a_request_with_a_name_that_cannot_be_is_refused_and_makes_nothing(
+    mq: shmq.Connection, broker: Broker, topic: str, name: str, ask: Ask
+) -> None:
+    before = set(mq.admin.groups), set(mq.admin.topics)
+    commit = {"consumerGroup": name, "topic": topic, "queueId": 0, "commitOffset": 0}
+    assert ask(Request.UPDATE_CONSUMER_OFFSET, commit)[0]
+    beat = (
+        f'{{"clientID":"c@1","producerDataSet":[],"consumerDataSet":[{{"groupName":"{name}","consumeType":'
+        f'"CONSUME_PASSIVELY","messageModel":"CLUSTERING","consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET",'
+        f'"subscriptionDataSet":[{{"topic":"{topic}","subString":"*","subVersion":1}}]}}]}}'
+    )
+    assert ask(Request.HEART_BEAT, {}, beat.replace("\t", "\\t").encode())[0]
+    assert ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, f'{{"groupName":"{name}"}}'.encode())[0]
+    new = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+    new |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
+    assert ask(Request.UPDATE_AND_CREATE_TOPIC, new)[0]
+    assert (set(mq.admin.groups), set(mq.admin.topics)) == before
+    assert not [path for path in broker.directory.rglob("*") if ".." in path.name or path.name == "x"]
+
+
+def test_a_member_whose_expression_is_none_is_refused(mq: shmq.Connection, topic: str, named: Named, ask: Ask) -> None:
+    fields = {"consumerGroup": named("billing"), "topic": topic, "queueId": 0, "queueOffset": 0, "maxMsgNums": 32}
+    fields |= {"sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 1, "expressionType": "SQL92"}
+    code, remark = ask(Request.PULL_MESSAGE, {**fields, "subscription": "qty >"})
+    assert code == 23 and remark

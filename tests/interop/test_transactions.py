@@ -1,4 +1,4 @@
-"""Transactions of stock Java clients at our broker, of our clients at stock brokers, and of both in one group.
+"""Transactions of stock Java and Go clients at our broker, of our clients at stock brokers, and of both in one group.
 
 The times until a broker asks are made short where a test waits for a question.
 """
@@ -20,6 +20,7 @@ from tests.interop.peers.process import eventually
 from tests.interop.target import Target
 
 JAVA = ("java-4", "java-5")
+STOCK = (*JAVA, "go")  # PyPI's rocketmq 0.4.4 has no transaction producer, nor has the library in it
 Named = Callable[[str], str]
 PATIENCE = 90.0
 
@@ -39,8 +40,8 @@ def local() -> Iterator[Broker]:
         yield broker
 
 
-class JavaProducer:
-    """A TransactionMQProducer."""
+class StockProducer:
+    """A TransactionMQProducer of Java, or Go's TransactionProducer."""
 
     def __init__(self, client: LineClient, name_server: str, name: str, group: str, answer: str) -> None:
         self._client, self._name_server, self._name = client, name_server, name
@@ -64,12 +65,12 @@ class JavaProducer:
 
 
 @pytest.fixture
-def java_producer(client_of: Callable[[str], LineClient], named: Named) -> Iterator[Callable[..., JavaProducer]]:
+def stock_producer(client_of: Callable[[str], LineClient], named: Named) -> Iterator[Callable[..., StockProducer]]:
     """Call it with client, name server, group and the answer to checks."""
-    made: list[JavaProducer] = []
+    made: list[StockProducer] = []
 
-    def make(client: str, name_server: str, group: str, answer: str) -> JavaProducer:
-        made.append(JavaProducer(client_of(client), name_server, named("tx"), group, answer))
+    def make(client: str, name_server: str, group: str, answer: str) -> StockProducer:
+        made.append(StockProducer(client_of(client), name_server, named("tx"), group, answer))
         return made[-1]
 
     yield make
@@ -77,11 +78,11 @@ def java_producer(client_of: Callable[[str], LineClient], named: Named) -> Itera
         each.close()
 
 
-@on_pairs(*JAVA)
+@on_pairs(*STOCK)
 @covers("transactions")
-def test_a_java_transaction_is_seen_when_it_is_committed_and_only_then(pair: Pair, java_producer: Any) -> None:
+def test_a_stock_transaction_is_seen_when_it_is_committed_and_only_then(pair: Pair, stock_producer: Any) -> None:
     topic, group = pair.new_topic(), pair.named("shop")
-    producer = java_producer(pair.client_name, pair.target.name_server, group, "UNKNOW")
+    producer = stock_producer(pair.client_name, pair.target.name_server, group, "UNKNOW")
     producer.send(topic, "UNKNOW", "open")
     producer.send(topic, "ROLLBACK_MESSAGE", "never")
     (sent,) = producer.send(topic, "COMMIT_MESSAGE", "paid")
@@ -93,10 +94,12 @@ def test_a_java_transaction_is_seen_when_it_is_committed_and_only_then(pair: Pai
     assert pair.stored(topic) == 1
 
 
-@pytest.mark.parametrize("version", JAVA)
-def test_a_lost_commit_of_java_is_asked_for(local: Broker, java_producer: Any, named: Named, version: str) -> None:
+@pytest.mark.parametrize("version", STOCK)
+def test_a_lost_commit_of_a_stock_client_is_asked_for(
+    local: Broker, stock_producer: Any, named: Named, version: str
+) -> None:
     topic, group = named("topic"), named("shop")
-    producer = java_producer(version, local.name_server, group, "COMMIT_MESSAGE")
+    producer = stock_producer(version, local.name_server, group, "COMMIT_MESSAGE")
     with shmq.connect(local.url) as mq:
         mq.admin.create_topic(topic, queues=4)
         (sent,) = producer.send(topic, "UNKNOW", "lost")
@@ -106,31 +109,31 @@ def test_a_lost_commit_of_java_is_asked_for(local: Broker, java_producer: Any, n
         assert (message.body, message.message_id) == (b"lost", sent["msgId"])
 
 
-@pytest.mark.parametrize("version", JAVA)
+@pytest.mark.parametrize("version", STOCK)
 def test_members_of_one_group_answer_for_each_other(
-    local: Broker, java_producer: Any, named: Named, version: str
+    local: Broker, stock_producer: Any, named: Named, version: str
 ) -> None:
     topic, group = named("topic"), named("shop")
     with shmq.connect(local.url) as mq:
         mq.admin.create_topic(topic, queues=4)
-        # Java's half, answered by a local Python member: Java itself never knows.
-        producer = java_producer(version, local.name_server, group, "UNKNOW")
+        # A stock half, answered by a local Python member: its own producer never knows.
+        producer = stock_producer(version, local.name_server, group, "UNKNOW")
 
         @mq.transaction_checker(group)
         def outcome(message: shmq.Message) -> shmq.TxState:
-            return shmq.COMMIT if message.key == "key-of-java" else shmq.UNKNOWN
+            return shmq.COMMIT if message.key == "key-of-stock" else shmq.UNKNOWN
 
-        producer.send(topic, "UNKNOW", "of-java")
-        eventually(lambda: [m.body for m in mq.browse(topic)] == [b"of-java"], "Python answered for Java", PATIENCE)
-        # A local half, answered by Java.
+        producer.send(topic, "UNKNOW", "of-stock")
+        eventually(lambda: [m.body for m in mq.browse(topic)] == [b"of-stock"], "Python answered for it", PATIENCE)
+        # A local half, answered by the stock client.
         producer._do("tx-answer", answer="COMMIT_MESSAGE")
         with mq.producer(group=group) as python:
             lost = python.transaction(topic, b"of python", key="key-of-python")
-            eventually(lambda: len(mq.browse(topic)) == 2, "Java answered for Python", PATIENCE)
+            eventually(lambda: len(mq.browse(topic)) == 2, "it answered for Python", PATIENCE)
             with pytest.raises(shmq.TransactionError, match="settled before"):
                 lost.commit()
         assert "of python" in {each["body"] for each in producer.checked()}
-        assert {message.body for message in mq.browse(topic)} == {b"of-java", b"of python"}
+        assert {message.body for message in mq.browse(topic)} == {b"of-stock", b"of python"}
 
 
 def test_our_tcp_client_commits_and_rolls_back_at_any_broker(target: Target, named: Named) -> None:

@@ -30,6 +30,7 @@ class Shell:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SHMQ_")}
         for name in ("NO_COLOR", "FORCE_COLOR"):
             kept.pop(name, None)
+        kept["SHMQ_CONFIG_DIR"] = "/nonexistent"  # the contexts of whoever runs the tests are not meant
         self.environment = {**kept, **({"SHMQ_URL": url} if url else {}), **environment}
 
     def start(self, *words: str, **streams: Any) -> subprocess.Popen[bytes]:

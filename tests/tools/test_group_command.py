@@ -101,3 +101,21 @@ def test_what_memory_shows_is_shown_although_the_broker_is_dead(shmq_broker: Bro
         assert result.status == 0 and "members are unknown" in result.err and "lag 1" in result.out.decode()
         assert shell.json("topic-show", "topic", "show", "orders")["messages"] == 2
         assert shell.ok("consume", "orders", "-e") == b"a\nb\n"
+
+
+def test_members_that_subscribe_differently_are_shown_with_what_each_side_wants(topic: str, group: str) -> None:
+    """Stock members are not refused for it, so this is where an operator learns of it."""
+    import shmq
+
+    with Broker(tcp=True) as broker:
+        shell, remote = Shell(broker.url), f"rocketmq://{broker.name_server}"
+        with shmq.connect(remote) as one, shmq.connect(remote) as two:
+            one.admin.create_topic(topic, queues=2)
+            with one.subscribe(topic, group=group, tags="red"), two.subscribe(topic, group=group, tags="blue"):
+                until(lambda: shell.json("group-show", "group", "show", group)["conflict"], "the conflict")
+                document = shell.json("group-show", "group", "show", group)["conflict"]
+                [at] = document["topics"]
+                assert (at["topic"], [side["subscription"] for side in at["wanted"]]) == (topic, ["blue", "red"])
+                assert document["seconds"] >= 0
+                said = shell.run("group", "show", group).err
+                assert "subscribe differently" in said and '"blue" (1) / "red" (1)' in said

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import shmq
 from shmq.testing import Broker
 from tests.conformance.conftest import TRANSPORTS, url_of
 from tests.tools.shell import Shell, until
@@ -71,3 +72,19 @@ def test_whole_records_verify(shell: Shell) -> None:
 
 def test_an_untraced_message_is_a_no(shell: Shell) -> None:
     assert shell.run("message", "trace", "nobody-traced-this").status == 1
+
+
+def test_an_id_alone_is_looked_for_in_all_topics(shell: Shell, broker: Broker) -> None:
+    with broker.connect() as mq:
+        mq.admin.create_topic("a-letters", queues=1)
+        stored = mq.browse("orders")[1]
+    with shmq.connect(f"rocketmq://{broker.name_server}") as remote:  # whose messages have unique keys
+        sent = remote.send("a-letters", b"alone", key="k")
+    for id_, body in ((stored.offset_message_id, "7 beets"), (sent.message_id, "alone")):
+        assert shell.json("message-show", "message", "show", id_)["body"] == body
+    document = shell.json("message-verify", "message", "verify", sent.message_id)
+    assert (document["topic"], document["verified"], document["damaged"]) == ("a-letters", 1, [])
+    assert shell.json("message-resend", "message", "resend", sent.message_id, "--dry-run")["topic"] == "a-letters"
+    for unknown in ("0" * 32, "F" * 32, "nobody"):
+        assert shell.fails(1, "message", "show", unknown)["code"] == 22
+    assert shell.fails(64, "message", "show", "orders", "a", "b")["hint"]

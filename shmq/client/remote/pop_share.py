@@ -5,7 +5,7 @@ It does not know who pops; users see the queues, nothing else is done with them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from shmq.client import options
 from shmq.client.transport import QueueSlot
@@ -23,6 +23,13 @@ class PopShare:
     def missing(self) -> list[QueueSlot]:
         """Nothing is waited for."""
         return []
+
+    def name_of(self, slot: QueueSlot) -> str:
+        """Return its number; nothing is kept of what is popped."""
+        return str(slot.queue_id)
+
+    def go_on(self, offsets: Mapping[int, int]) -> None:
+        """Nothing: brokers know where a group is."""
 
     def want(self, wanted: Iterable[QueueSlot], all_slots: Iterable[QueueSlot], now: float) -> None:
         """Note which queues there are."""

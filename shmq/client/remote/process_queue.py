@@ -9,22 +9,20 @@ It does not know sockets, threads or the application; the reader holds its lock 
 Rules:
     (1) `committed` never passes a message that was delivered and not settled;
     (2) what arrives for an older generation (before a seek, a reset, a loss of the queue) is dropped;
-    (3) pulling pauses above 1,000 messages, 100 MiB, or a span of 2,000 offsets held up by one message.
+    (3) pulling pauses while too much is held (`thresholds`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+from shmq.client import thresholds
 
 if TYPE_CHECKING:
     from shmq.protocol.dialect import MessageQueue
     from shmq.shm.core import Message
-
-COUNT_MAX: Final = 1000
-BYTES_MAX: Final = 100 << 20
-SPAN_MAX: Final = 2000
 
 
 class ProcessQueue:
@@ -78,14 +76,12 @@ class ProcessQueue:
 
     @property
     def span(self) -> int:
-        """How far the newest message held is ahead of the oldest one."""
-        return next(reversed(self._window)) - next(iter(self._window)) if self._window else 0
+        """How far what was pulled last is ahead of the oldest message not settled, which holds the offset up."""
+        return max(0, self.next_offset - 1 - self.committed)
 
     def is_full(self) -> bool:
         """Whether pulling has to pause."""
-        if len(self._window) >= COUNT_MAX or self._bytes >= BYTES_MAX:
-            return True
-        return not self.ordered and self.span > SPAN_MAX
+        return thresholds.is_full(len(self._window), self._bytes, 0 if self.ordered else self.span)
 
     def arrive(self, messages: Iterable[Message], next_offset: int, offset_max: int, generation: int) -> bool:
         """Take what a pull returned; False when it is out of date."""

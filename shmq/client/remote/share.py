@@ -10,12 +10,12 @@ Rules:
     (1) reading starts at the group's committed offset; a group that never committed anything on a queue starts where
         `start` says, and that is written down before a message is read;
     (2) an ordered consumer reads a queue only while it holds the broker's lock, renewed every 20 s, good for 30 s;
-    (3) a broadcast consumer asks nobody and remembers offsets only here.
+    (3) a broadcast consumer asks nobody and is told where it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
@@ -67,6 +67,15 @@ class RemoteShare:
     def missing(self) -> list[QueueSlot]:
         """Wanted queues that are not held yet."""
         return [slot for number, slot in self._wanted.items() if number not in self.held]
+
+    def name_of(self, slot: QueueSlot) -> str:
+        """Return a name of a queue that means the same after a restart."""
+        queue = self._session.queue_of(self._spec, slot.queue_index)
+        return f"{queue.brokerName}/{queue.queueId}"
+
+    def go_on(self, offsets: Mapping[int, int]) -> None:
+        """Say by queue index where a broadcast consumer was, for queues it has not read yet."""
+        self._offsets = {**offsets, **self._offsets}
 
     def want(self, wanted: Iterable[QueueSlot], all_slots: Iterable[QueueSlot], now: float) -> None:
         """Say which queues to read from now on; `step()` makes it so."""

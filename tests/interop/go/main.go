@@ -39,6 +39,8 @@ type command struct {
 	FailFirst  int32    `json:"failFirst"`
 	Orderly    bool     `json:"orderly"`
 	Broadcast  bool     `json:"broadcast"`
+	State      string   `json:"state"`
+	Answer     string   `json:"answer"`
 }
 
 type line map[string]interface{}
@@ -262,6 +264,8 @@ func main() {
 	verbs := map[string]func(command) (interface{}, error){
 		"producer": openProducer, "producer-close": closeOne, "send": send, "batch": sendBatch, "async": sendLater, "oneway": sendOneWay,
 		"push": push, "push-close": closeOne, "pull-from": pullFrom, "create-topic": manageTopic, "delete-topic": manageTopic,
+		"tx-producer": openTransactor, "tx-send": sendInTransaction, "tx-answer": aboutTransactor, "tx-checked": aboutTransactor,
+		"tx-close": aboutTransactor,
 	}
 	input := bufio.NewScanner(os.Stdin)
 	input.Buffer(make([]byte, 1<<20), 1<<26)

@@ -1,0 +1,21 @@
+"""Send in every way there is: in order of a key, many at once, packed, without waiting, without a receipt.
+
+shmq serve
+python examples/producing.py
+"""
+
+import shmq
+
+with shmq.connect() as mq, mq.producer(group="shop", queue_selector="key", compression="zlib") as producer:
+    queues = {producer.send("orders", b"paid", key="o-42").queue_id for _ in range(3)}
+    print("queues of o-42:", len(queues))
+    print(
+        "a batch has one queue, too:",
+        len({receipt.queue_id for receipt in producer.send_batch("orders", [b"x"] * 100)}),
+    )
+    packed = producer.send("orders", b"long " * 10_000, key="o-43")
+    (stored,) = mq.browse("orders", key="o-43")
+    print("packed to less than a tenth:", stored.size * 10 < len(stored.body))
+    pending = [producer.send_nowait("orders", b"%d" % number) for number in range(10)]
+    print("in the background:", len({each.result(10).message_id for each in pending}))
+    producer.send_oneway("orders", b"nobody waits for this one")

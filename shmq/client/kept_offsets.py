@@ -1,0 +1,105 @@
+"""Owns the offsets of broadcasting members over a restart: one file for each member of a group and topic.
+
+It does not know queues or readers; offsets by the name of a queue go in and come out.
+
+    $SHMQ_OFFSETS_DIR, else $XDG_STATE_HOME/shmq/offsets, else ~/.local/state/shmq/offsets
+      <hash of the broker's URL>/<group>/<topic>.<n>.json       {"0": 1234, "1": 1190}    queue: next offset to deliver
+                                         <topic>.<n>.lock       flock of the member that uses it
+
+RocketMQ keeps one such file for all members of a group on a host, who write over each other. Here every living member
+has a file of its own, the lowest n that is free; one that starts again goes on where the one with this n stopped.
+
+Rules:
+    (1) an offset is written down after its messages were settled, so a killed member repeats at most what it settled
+        since the last save, and misses nothing;
+    (2) a file is replaced as a whole; one that cannot be read counts as none;
+    (3) a queue that appeared while the member was away is read from its first message.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, Final
+
+_MEMBERS_MAX: Final = 1024
+_FILE_BYTES_MAX: Final = 1 << 20
+_OFFSET_MAX: Final = (1 << 63) - 1
+_LOG = logging.getLogger("shmq")
+
+
+def offsets_directory() -> Path:
+    """Return where the files of this user are."""
+    named = os.environ.get("SHMQ_OFFSETS_DIR")
+    if named:
+        return Path(named)
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "shmq" / "offsets"
+
+
+class KeptOffsets:
+    """The file of one member; `close()` leaves it to the next one."""
+
+    def __init__(self, path: Path, lock: IO[bytes]) -> None:
+        self.path = path
+        self._lock = lock
+        self._saved = _read(path)
+
+    def get(self, queue: str) -> int | None:
+        """Return where to go on in a queue; None for a member that was never here."""
+        return self._saved.get(queue, 0) if self._saved else None
+
+    def save(self, offsets: Mapping[str, int]) -> None:
+        """Write down where to go on; queues that are not named keep what they have."""
+        merged = {**self._saved, **offsets}
+        if merged == self._saved:
+            return
+        scratch = self.path.with_suffix(".new")
+        try:
+            with open(scratch, "w") as file:
+                json.dump(merged, file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(scratch, self.path)
+        except OSError as error:
+            _LOG.warning("the offsets of a broadcast consumer cannot be kept: %s", error)
+            return
+        self._saved = merged
+
+    def close(self) -> None:
+        """Let another member have the file."""
+        self._lock.close()
+
+
+def open_kept_offsets(url: str, group: str, topic: str) -> KeptOffsets | None:
+    """Return the lowest file that no living member has; None, with a warning, when there can be none."""
+    directory = offsets_directory() / hashlib.sha256(url.encode()).hexdigest()[:16] / group
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for number in range(_MEMBERS_MAX):
+            lock = open(directory / f"{topic}.{number}.lock", "ab")  # noqa: SIM115 - it is open as long as the member lives
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.close()
+                continue
+            return KeptOffsets(directory / f"{topic}.{number}.json", lock)
+    except OSError as error:
+        _LOG.warning("the offsets of a broadcast consumer cannot be kept in %s: %s", directory, error)
+    return None
+
+
+def _read(path: Path) -> dict[str, int]:
+    try:
+        with open(path, "rb") as file:
+            found: Any = json.loads(file.read(_FILE_BYTES_MAX))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: offset for name, offset in found.items() if type(offset) is int and 0 <= offset <= _OFFSET_MAX}

@@ -1,0 +1,69 @@
+"""Files of broadcasting members: one each, the lowest that is free, and nothing read from one that is damaged."""
+
+from pathlib import Path
+
+import pytest
+
+from shmq.client.kept_offsets import KeptOffsets, offsets_directory, open_kept_offsets
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SHMQ_OFFSETS_DIR", str(tmp_path))
+    return tmp_path
+
+
+def opened(group: str = "g", topic: str = "t") -> KeptOffsets:
+    found = open_kept_offsets("shmq:///b", group, topic)
+    assert found is not None
+    return found
+
+
+def test_the_next_member_goes_on_where_the_last_one_was() -> None:
+    first = opened()
+    assert first.get("0") is None, "it was never here"
+    first.save({"0": 5})
+    first.save({"1": 7})
+    first.close()
+    second = opened()
+    assert (second.get("0"), second.get("1")) == (5, 7)
+    assert second.get("2") == 0, "a queue that is new since then is read from its first message"
+    second.close()
+
+
+def test_living_members_have_files_of_their_own() -> None:
+    one, two = opened(), opened()
+    assert one.path != two.path
+    one.save({"0": 1})
+    one.close()
+    three = opened()
+    assert three.path == one.path and three.get("0") == 1
+    two.close()
+    three.close()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"0": -1}', '{"0": "5"}', '{"0": true}', '{"0": 1e99}', "\xff"])
+def test_a_damaged_file_counts_as_none(text: str) -> None:
+    first = opened()
+    first.path.write_bytes(text.encode("latin-1"))
+    first.close()
+    second = opened()
+    assert second.get("0") is None
+    second.save({"0": 3})
+    second.close()
+
+
+def test_where_nothing_can_be_kept_reading_goes_on(
+    place: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    blocked = place / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("SHMQ_OFFSETS_DIR", str(blocked))
+    assert open_kept_offsets("shmq:///b", "g", "t") is None
+    assert "cannot be kept" in caplog.text
+
+
+def test_the_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SHMQ_OFFSETS_DIR")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert offsets_directory() == tmp_path / "shmq" / "offsets"

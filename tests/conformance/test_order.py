@@ -1,0 +1,122 @@
+"""Order: a message group has one queue, a topic with one queue has one order, a listener keeps it when it fails."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import shmq
+from shmq.testing import Broker
+from tests.conformance.conftest import QUEUES, Named
+
+Eventually = Callable[..., Any]
+
+
+def test_a_message_group_has_one_queue_whoever_sends(
+    mq: shmq.Connection, connect: Callable[..., shmq.Connection], topic: str
+) -> None:
+    other = connect()
+    for name in ("o-1", "o-2", "ü"):
+        receipts = [sender.send(topic, name.encode(), message_group=name) for sender in (mq, other) * 3]
+        assert len({receipt.queue_id for receipt in receipts}) == 1
+        assert [receipt.offset for receipt in receipts] == sorted(receipt.offset for receipt in receipts)
+        (batch,) = mq.send_batch(topic, [name.encode()], message_group=name)
+        assert batch.queue_id == receipts[0].queue_id
+    assert {message.message_group for message in mq.browse(topic)} == {"o-1", "o-2", "ü"}
+    assert {mq.send(topic, b"x").queue_id for _ in range(2 * QUEUES)} == set(range(QUEUES))
+
+
+def test_a_topic_with_one_queue_has_one_order_for_all_senders(
+    mq: shmq.Connection, connect: Callable[..., shmq.Connection], named: Named, eventually: Eventually
+) -> None:
+    topic = named("global")
+    mq.admin.create_topic(topic, queues=1)
+    senders = [mq, connect(), connect()]
+    sent = [senders[number % 3].send(topic, b"%d" % number) for number in range(30)]
+    assert [receipt.offset for receipt in sent] == list(range(30))
+    with mq.subscribe(topic, group=named("billing")) as subscription:
+        found: list[bytes] = []
+        while len(found) < 30:
+            for message in eventually(lambda: subscription.receive(32, 0.5)):
+                found.append(message.body)
+                message.ack()
+    assert found == [b"%d" % number for number in range(30)]
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_an_ordered_listener_tries_again_here_and_skips_nothing(
+    broker: Broker, mq: shmq.Connection, topic: str, named: Named, threads: int, eventually: Eventually
+) -> None:
+    """A failed message is tried again at once where it stands; what follows in its queue waits, other queues go on."""
+    group = named("billing")
+    calls: list[tuple[int, int, int]] = []
+    running: set[int] = set()
+    overlaps: list[int] = []
+    lock = threading.Lock()
+
+    @mq.listener(topic, group=group, ordered=True, threads=threads)
+    def handle(message: shmq.Message) -> None:
+        with lock:
+            if message.queue_id in running:
+                overlaps.append(message.queue_id)
+            running.add(message.queue_id)
+            calls.append((message.queue_id, message.offset, message.attempt))
+        try:
+            if message.offset == 1 and message.attempt < 3:
+                raise shmq.Retry(after=0.01)
+        finally:
+            with lock:
+                running.discard(message.queue_id)
+
+    for queue_id in range(QUEUES):
+        mq.send_batch(topic, [b"0", b"1", b"2", b"3"], queue_id=queue_id)
+    mq.start()
+    eventually(lambda: len(calls) >= 6 * QUEUES)
+    mq.stop()
+    assert not overlaps
+    for queue_id in range(QUEUES):
+        seen = [(offset, attempt) for queue, offset, attempt in calls if queue == queue_id]
+        assert seen == [(0, 1), (1, 1), (1, 2), (1, 3), (2, 1), (3, 1)]
+    with broker.connect() as local:
+        retry = f"%RETRY%{group}"
+        assert retry not in local.admin.topics or local.browse(retry) == [], "it was tried again here"
+
+
+def test_an_ordered_message_that_fails_too_often_makes_room_as_a_dead_letter(
+    mq: shmq.Connection, named: Named, eventually: Eventually
+) -> None:
+    topic, group = named("global"), named("billing")
+    mq.admin.create_topic(topic, queues=1)
+    seen: list[bytes] = []
+
+    @mq.listener(topic, group=group, ordered=True, attempts_max=2)
+    def handle(message: shmq.Message) -> None:
+        seen.append(message.body)
+        if message.body == b"poison":
+            raise shmq.Retry(after=0.01)
+
+    mq.send_batch(topic, [b"a", b"poison", b"b"])
+    mq.start()
+    eventually(lambda: b"b" in seen)
+    mq.stop()
+    assert seen == [b"a", b"poison", b"poison", b"b"]
+    assert [letter.body for letter in eventually(lambda: mq.admin.dlq(group))] == [b"poison"]
+
+
+def test_order_goes_on_at_the_next_member(
+    mq: shmq.Connection, connect: Callable[..., shmq.Connection], named: Named, eventually: Eventually
+) -> None:
+    """A member leaves in the middle: its successor begins where it stopped."""
+    topic, group = named("global"), named("billing")
+    mq.admin.create_topic(topic, queues=1)
+    seen: list[bytes] = []
+    for turn in range(2):
+        mq.send_batch(topic, [b"%d" % number for number in range(20 * turn, 20 * turn + 20)])
+        member = connect()
+        member.listener(topic, group=group, ordered=True)(lambda message: seen.append(message.body))
+        member.start()
+        eventually(lambda turn=turn: len(seen) >= 20 * turn + 20)
+        member.stop()
+        member.close()
+    assert seen == [b"%d" % number for number in range(40)]

@@ -1,0 +1,79 @@
+"""Batches, compression, one-way sends, ids and keys: what is stored is the same, whichever way it came."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import shmq
+from shmq.testing import Broker
+from tests.conformance.conftest import QUEUES, TRANSPORTS, url_of
+
+Eventually = Callable[..., Any]
+LONG = b"shared memory " * 1000
+
+
+def test_a_batch_is_stored_in_one_queue_in_its_order(mq: shmq.Connection, topic: str) -> None:
+    receipts = mq.send_batch(topic, [b"a", b"b", b"c"], tag="t", keys=["1", "2", "3"], properties={"p": "q"})
+    assert len({receipt.queue_id for receipt in receipts}) == 1
+    assert [receipt.offset for receipt in receipts] == [0, 1, 2]
+    found = mq.browse(topic)
+    assert [(m.body, m.tag, m.key, m.properties["p"]) for m in found] == [
+        (body, "t", key, "q") for body, key in ((b"a", "1"), (b"b", "2"), (b"c", "3"))
+    ]
+    assert [message.message_id for message in found] == [receipt.message_id for receipt in receipts]
+
+
+def test_an_empty_batch_stores_nothing(mq: shmq.Connection, topic: str) -> None:
+    assert mq.send_batch(topic, []) == []
+    assert mq.browse(topic) == []
+
+
+def test_a_batch_beyond_four_mebibytes_is_split_and_stays_in_order(mq: shmq.Connection, topic: str) -> None:
+    bodies = [b"%04d" % number + bytes(90_000) for number in range(50)]
+    receipts = mq.send_batch(topic, bodies)
+    assert len({receipt.queue_id for receipt in receipts}) == 1
+    assert [receipt.offset for receipt in receipts] == list(range(50))
+    assert [message.body[:4] for message in mq.browse(topic)] == [body[:4] for body in bodies]
+
+
+def test_a_one_way_send_arrives_without_a_receipt(mq: shmq.Connection, topic: str, eventually: Eventually) -> None:
+    for number in range(8):
+        assert mq.send_oneway(topic, b"%d" % number, tag="t", key="k") is None
+    found = eventually(lambda: len(found := mq.browse(topic)) == 8 and found)
+    assert {message.queue_id for message in found} == set(range(QUEUES))
+    assert {(message.tag, message.key) for message in found} == {("t", "k")}
+
+
+@pytest.mark.parametrize("kind", ["zlib", "lz4", "zstd"])
+def test_a_packed_body_is_whole_for_readers_of_both_ways(
+    broker: Broker, mq: shmq.Connection, topic: str, kind: str
+) -> None:
+    if kind != "zlib":
+        pytest.importorskip({"lz4": "lz4.frame", "zstd": "zstandard"}[kind])
+    with mq.producer(compression=kind) as producer:
+        producer.send(topic, LONG, key="k")
+    for way in TRANSPORTS:
+        with shmq.connect(url_of(broker, way)) as reader:
+            (message,) = reader.browse(topic)
+            assert message.body == LONG and message.size < len(LONG) and message.verify()
+
+
+def test_sends_in_the_background_give_receipts(mq: shmq.Connection, topic: str) -> None:
+    with mq.producer() as producer:
+        receipts = [pending.result(20) for pending in [producer.send_nowait(topic, b"%d" % n) for n in range(20)]]
+    assert {receipt.message_id for receipt in receipts} == {message.message_id for message in mq.browse(topic)}
+
+
+@pytest.mark.parametrize("size", [0, 1, 4_000_000])
+def test_a_body_of_any_size_is_kept(mq: shmq.Connection, topic: str, size: int) -> None:
+    receipt = mq.send(topic, bytes(size))
+    (message,) = mq.browse(topic)
+    assert message.body == bytes(size) and message.message_id == receipt.message_id
+    assert message.verify()
+
+
+def test_a_body_above_four_mebibytes_is_refused_with_the_limit(mq: shmq.Connection, topic: str) -> None:
+    with pytest.raises(shmq.MessageTooLarge, match=str(4 << 20)):
+        mq.send(topic, bytes((4 << 20) + 1))
+    assert mq.browse(topic) == []

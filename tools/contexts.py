@@ -1,0 +1,128 @@
+"""Owns named brokers: which URL a name stands for, and which one is meant when nobody says.
+
+It does not know commands, nor what is behind a URL.
+
+    $SHMQ_CONFIG_DIR/contexts.json, else $XDG_CONFIG_HOME/shmq/…, else ~/.config/shmq/…
+        {"current": "prod", "contexts": {"prod": "rocketmq://ns-1:9876", "here": "shmq://default"}}
+
+    -u URL   before   -c NAME   before   $SHMQ_URL   before   the current context   before   the broker "default"
+
+Rules:
+    (1) a URL may hold keys, so the file is for its owner only, and lists show URLs without their secrets;
+    (2) the file is replaced as a whole; one that cannot be read is an error of whoever needs it, and stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from shmq.client.transport import locate
+from shmq.errors import UsageError
+from shmq.message import nearest
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
+_FILE_BYTES_MAX: Final = 1 << 20
+
+
+def contexts_path() -> Path:
+    """Return where this user's contexts are."""
+    named = os.environ.get("SHMQ_CONFIG_DIR")
+    if named:
+        return Path(named) / "contexts.json"
+    config = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(config) if config else Path.home() / ".config") / "shmq" / "contexts.json"
+
+
+@dataclass
+class Contexts:
+    """The named brokers of one user."""
+
+    urls: dict[str, str] = field(default_factory=dict)
+    current: str | None = None
+
+    def url_of(self, name: str) -> str:
+        """Return the URL of a name.
+
+        Raises:
+            UsageError: there is no such context; the hint has the nearest ones.
+        """
+        if name not in self.urls:
+            near = nearest(name, self.urls)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"add it: shmq context add {name} URL"
+            raise UsageError(f'there is no context "{name}"', hint=hint)
+        return self.urls[name]
+
+    def add(self, name: str, url: str) -> None:
+        """Give a URL a name, or a name another URL.
+
+        Raises:
+            UsageError, InvalidName: no name, or no URL.
+        """
+        if not _NAME.fullmatch(name):
+            raise UsageError(
+                f"{name!a} cannot name a context", hint="1 to 64 of A-Z a-z 0-9 _ . - beginning with a letter or digit"
+            )
+        locate(url)
+        self.urls[name] = url
+
+    def remove(self, name: str) -> None:
+        """Forget a name; without it nothing is current."""
+        self.url_of(name)
+        del self.urls[name]
+        if self.current == name:
+            self.current = None
+
+    def use(self, name: str | None) -> None:
+        """Make a name the current one; None: no name is."""
+        if name is not None:
+            self.url_of(name)
+        self.current = name
+
+
+def load_contexts() -> Contexts:
+    """Return the contexts of this user; none if there is no file.
+
+    Raises:
+        UsageError: the file is damaged, or may not be read.
+    """
+    path = contexts_path()
+    try:
+        with open(path, "rb") as file:
+            found: Any = json.loads(file.read(_FILE_BYTES_MAX))
+        urls, current = found["contexts"], found.get("current")
+        is_sound = all(isinstance(text, str) for text in (*urls, *urls.values())) and (
+            current is None or current in urls
+        )
+    except FileNotFoundError:
+        return Contexts()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UsageError(
+            f"{path} cannot be read: {error}", hint="mend it, or remove it and add the contexts again"
+        ) from None
+    if not is_sound:
+        raise UsageError(f"{path} holds no contexts", hint="mend it, or remove it and add the contexts again")
+    return Contexts(dict(urls), current)
+
+
+def save_contexts(contexts: Contexts) -> None:
+    """Write the contexts down."""
+    path = contexts_path()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    scratch = path.with_suffix(f".{os.getpid()}.new")
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w") as file:
+        json.dump({"current": contexts.current, "contexts": contexts.urls}, file, indent=2)
+    os.replace(scratch, path)
+
+
+def current_url() -> str | None:
+    """Return the URL of the current context; None where $SHMQ_URL says more, or nothing is current."""
+    if os.environ.get("SHMQ_URL"):
+        return None
+    contexts = load_contexts()
+    return None if contexts.current is None else contexts.urls[contexts.current]
