@@ -124,7 +124,7 @@ def parse_options(given: Mapping[str, str], *, stream: bool = False) -> Options:
         raise wrong("view", view, f"one of {', '.join(VIEWS)}", near=nearest(view, VIEWS))
     options = Options(
         store=values.get("store"),
-        **_way(values),
+        **way(values),
         view=view,
         **_topics(values, view),
         queue_ids=tuple(number("queueIds", part.strip(), 0) for part in split(values.get("queueIds", ""))),
@@ -153,8 +153,12 @@ def parse_options(given: Mapping[str, str], *, stream: bool = False) -> Options:
     return options
 
 
-def _way(values: Mapping[str, str]) -> dict[str, Any]:
-    """How the broker is reached; addresses are checked, not tried."""
+def way(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return how the broker is reached; addresses are checked, not tried.
+
+    Raises:
+        UsageError: no such way, an impossible address, or two that exclude each other.
+    """
     access = values.get("access", AUTO).strip().lower()
     if access not in (AUTO, SHM, REMOTE):
         raise wrong("access", access, f"{AUTO}, {SHM} or {REMOTE}")

@@ -23,6 +23,7 @@ from shmq.spark.access import Access, Queue, Where, open_access, reopen
 from shmq.spark.attach import of_segments
 from shmq.spark.frames import read_files, sealed_files
 from shmq.spark.keys import with_keys
+from shmq.spark.memory_limit import explained
 from shmq.spark.messages import Reading, read_ranges
 from shmq.spark.options import QUEUE_VIEWS, Options
 from shmq.spark.plan import Sized, plan
@@ -88,10 +89,10 @@ class ShmqReader(DataSourceReader):
             ShmqError: what was planned cannot be read any more.
         """
         if isinstance(partition, RangesPartition):
-            return read_ranges(self._reading, partition.ranges, partition.lease, partition.where)
+            return explained(read_ranges(self._reading, partition.ranges, partition.lease, partition.where))
         if isinstance(partition, FilesPartition):
             of_segments(reopen(partition.where), "frames")
-            return read_files(self._reading, partition.paths)
+            return explained(read_files(self._reading, partition.paths))
         if isinstance(partition, TablePartition):
             return read_stream(partition.stream)
         return iter(())

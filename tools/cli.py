@@ -37,6 +37,8 @@ COMMANDS = {
     "tail": Lazy("shmq.tools.consume_command:tail", "Print the last messages and follow.", _MESSAGES),
     "health": Lazy("shmq.tools.health_command:health", "Is the broker well, why not, what to type.", _WATCH),
     "check": Lazy("shmq.tools.check_command:check", "Check one topic, group, store, process.", _WATCH),
+    "top": Lazy("shmq.tools.top_command:top", "Watch processes, topics and groups.", _WATCH),
+    "doctor": Lazy("shmq.tools.doctor_command:doctor", "Examine host, store and broker; say the cure.", _WATCH),
     "topic": Lazy("shmq.tools.topic_command:topic", "List, show, create, update, delete topics.", _ADMIN),
     "group": Lazy("shmq.tools.group_command:group", "List, show, create, delete consumer groups.", _ADMIN),
     "offset": Lazy("shmq.tools.offset_command:offset", "Show, reset, skip, clone a group's progress.", _ADMIN),
