@@ -228,3 +228,11 @@ def test_a_topic_that_is_deleted_takes_its_counters_along(broker: Broker, scrape
             for each in family.samples
             if each.labels.get("topic") == "shortlived"
         ]
+
+
+def test_health_says_the_same_and_its_verdicts_as_one_text(broker: Broker, scrape: Callable[[], Scrape]) -> None:
+    result = Shell(broker.url).run("health", "--format", "prometheus")
+    said = Scrape(result.out.decode())
+    assert said("shmq_health_status", check="all") == result.status
+    assert said.families.keys() >= scrape().families.keys() - {"rocketmq_consumer_lag_latency_milliseconds"}
+    assert said("rocketmq_topic_number") == scrape()("rocketmq_topic_number")
