@@ -5,6 +5,7 @@ and attached client processes; the commands are started as their users start the
 
     health_fast   `shmq health --fast`, the whole process from start to exit, as a container's health check runs it
     top           `shmq top` on a terminal of 120 x 40, refreshed every second: processor time of the process
+    scrape        one GET /metrics of the exporter, 10,000 queues: processor time of its process
 
 Each may cost 60 ms a call, or 2 % of one core. On a machine with other work, trust processor time, not wall time.
 """
@@ -22,16 +23,21 @@ import subprocess
 import sys
 import termios
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from benchmarks.local import run
 from benchmarks.workload import Figure, Workload
+from shmq.shm.addresses import read_addresses
 from shmq.testing import Broker
 
 CALL_LIMIT_MS = 60.0
 CORE_LIMIT_PERCENT = 2.0
 CALLS = 10
 CLIENTS, TOPICS, GROUPS = 4, 50, 50
+QUEUES, TOPIC_QUEUES = 10_000, 8
+FRESH_SECONDS = 0.3  # the exporter gathers once a quarter of a second at most
 COLUMNS, LINES = 120, 40
 SETTLE_SECONDS = 3.0
 WATCH_SECONDS = 10.0
@@ -110,6 +116,35 @@ def top(effort: float) -> dict[str, float]:
     return {"percent": 100 * spent / passed}
 
 
+def scrape(effort: float) -> dict[str, float]:
+    """Milliseconds of processor time of one scrape, and how many bytes it answers."""
+    scrapes = max(2, int(CALLS * effort))
+    with Broker(tcp=True, small=False, metrics="127.0.0.1:0") as broker:
+        words = [broker.url, str(QUEUES // TOPIC_QUEUES), "0"]
+        client = subprocess.Popen(
+            [sys.executable, "-c", _CLIENT, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert client.stdout and client.stdout.readline() == b"ready\n", "the client of the benchmark did not start"
+        try:
+            address = f"http://{read_addresses(broker.place.metrics_path)['metrics']}/metrics"
+            exporter = broker.processes["exporter"].pid
+            _get(address)  # what is imported and mapped by the first one
+            times, size = [], 0
+            for _ in range(scrapes):
+                time.sleep(FRESH_SECONDS)
+                before = _cpu_seconds(exporter)
+                size = _get(address)
+                times.append(_cpu_seconds(exporter) - before)
+        finally:
+            client.communicate()
+    return {"cpu_ms": _median(times) * 1000, "kib": size / 1024}
+
+
+def _get(address: str) -> int:
+    with urllib.request.urlopen(address, timeout=30.0) as answer:
+        return len(answer.read())
+
+
 def _read_for(descriptor: int, seconds: float) -> None:
     """Take what a terminal is sent, as an emulator would, for so long."""
     until = time.monotonic() + seconds
@@ -124,8 +159,8 @@ def _read_until_end(descriptor: int, process: subprocess.Popen[bytes]) -> None:
 
 
 def _cpu_seconds(pid: int) -> float:
-    with open(f"/proc/{pid}/schedstat") as file:
-        return int(file.read().split()[0]) / 1e9
+    """Processor time of all threads that a process has, to the nanosecond."""
+    return sum(int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
 def workloads() -> list[Workload]:
@@ -139,6 +174,11 @@ def workloads() -> list[Workload]:
                 Figure("health_fast", "wall_ms", "ms", limits=limit),
                 Figure("health_fast_cpu", "cpu_ms", "ms", limits=limit),
             ],
+        ),
+        Workload(
+            "scrape",
+            scrape,
+            [Figure("scrape_10k_queues", "cpu_ms", "ms", limits=limit), Figure("scrape_10k_queues_size", "kib", "KiB")],
         ),
         Workload("top", top, [Figure("top_at_1_hz", "percent", "%", limits={"limit": CORE_LIMIT_PERCENT})]),
     ]

@@ -40,7 +40,7 @@ Offsets = dict[str, dict[int, int]]  # topic -> queue id -> offset, EARLIEST or 
 
 NAMES: Final = (
     "store", "access", "nameserver", "broker",
-    "topic", "topics", "topicPattern", "view", "queueIds", "tags", "startingOffsets",
+    "topic", "topics", "topicPattern", "view", "queueIds", "tags", "keys", "pushdown", "startingOffsets",
     "startingTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp", "group",
     "minPartitions", "maxBytesPerPartition", "parallelism", "batchRows", "batchBytes", "includeProperties", "verifyCrc",
     "failOnDataLoss", "leaseSeconds", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger",
@@ -55,7 +55,7 @@ _FOREIGN: Final = {
     "includeheaders": "includeProperties",
     "topic.pattern": "topicPattern",
 }
-_QUEUE_VIEWS: Final = frozenset(("messages", "index"))
+QUEUE_VIEWS: Final = frozenset(("messages", "index", "index_stats"))
 
 
 def is_remote(store: str | None) -> bool:
@@ -75,7 +75,10 @@ class Options:
     topic_pattern: str | None = None
     view: str = "messages"
     queue_ids: tuple[int, ...] = ()
+    queue_filter: tuple[int, ...] | None = None
     tags: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    pushdown: bool = False
     start: str | Offsets = "earliest"
     start_ms: int | None = None
     start_strategy: str = "error"
@@ -126,6 +129,8 @@ def parse_options(given: Mapping[str, str], *, stream: bool = False) -> Options:
         **_topics(values, view),
         queue_ids=tuple(number("queueIds", part.strip(), 0) for part in split(values.get("queueIds", ""))),
         tags=_tags(values.get("tags")),
+        keys=tuple(dict.fromkeys(split(values.get("keys", "")))),
+        pushdown=truth(values, "pushdown", False),
         **_places(values, "latest" if stream else "earliest"),
         group=_group(values, "group"),
         partition_min=number("minPartitions", values.get("minPartitions", "0"), 0),
@@ -173,7 +178,7 @@ def _topics(values: Mapping[str, str], view: str) -> dict[str, Any]:
     given = [name for name in ("topic", "topics", "topicPattern") if name in values]
     if len(given) > 1:
         raise refused(f"{' and '.join(given)} exclude each other", "give one of them")
-    if not given and view in _QUEUE_VIEWS:
+    if not given and view in QUEUE_VIEWS:
         raise refused(f"view {view} needs to know which topics", 'add option topic="orders", topics or topicPattern')
     if "topicPattern" in values:
         try:
@@ -255,5 +260,8 @@ def _check_stream(values: Mapping[str, str]) -> None:
             raise refused(
                 f"a streaming query has no end, so option {name} is not possible", "leave it out, or use read"
             )
-    if values.get("view", "messages") not in _QUEUE_VIEWS:
-        raise refused(f"view {values['view']} does not stream", "stream messages or index, or use read")
+    for name in ("keys", "pushdown"):
+        if name in values:
+            raise refused(f"option {name} is for batches: a stream cannot look ahead", "use filter() on the stream")
+    if values.get("view", "messages") not in QUEUE_VIEWS:
+        raise refused(f"view {values['view']} does not stream", "stream messages, index or index_stats, or use read")

@@ -27,6 +27,7 @@ _RUN, _MESSAGES, _WATCH, _ADMIN, _HELP = "Run", "Messages", "Watch", "Administra
 COMMANDS = {
     "serve": Lazy("shmq.tools.serve_command:serve", "Run a broker on this host.", _RUN),
     "nameserver": Lazy("shmq.tools.nameserver_command:nameserver", "Run a name server without a broker.", _RUN),
+    "systemd": Lazy("shmq.tools.systemd_command:systemd", "Print a systemd unit for a broker.", _RUN),
     "stop": Lazy("shmq.tools.stop_command:stop", "Stop a broker and wait until it is gone.", _RUN),
     "demo": Lazy("shmq.tools.demo_command:demo", "Broker, producer and consumer for a few seconds.", _RUN),
     "bench": Lazy("shmq.tools.bench_command:bench", "Measure throughput and latency.", _RUN),

@@ -34,7 +34,7 @@ from shmq.shm.place import Place
 from shmq.shm.presence import presence_key_of, presence_of_key, remove_presence
 from shmq.shm.segment import SHM_DIRECTORY, unlink_segments
 
-SEGMENT_NAME = re.compile(r"shmq\.(?P<broker>.+)\.(?P<generation>[0-9a-f]{16})\.(?:control|units|readers)")
+SEGMENT_NAME = re.compile(r"shmq\.(?P<broker>.+)\.(?P<generation>[0-9a-f]{16})\.(?:control|units|readers|counters)")
 SEMAPHORE_NAME = re.compile(r"sem\.shmq\.(?P<broker>.+)\.(?P<generation>[0-9a-f]{16})\.w[0-9]+")
 
 

@@ -49,8 +49,8 @@ def test_a_well_broker_has_no_failures_and_every_part_is_looked_at(shell: Shell,
     content = finding(document, "store.content")["figures"]
     assert (content["records"], content["faults"], content["complete"]) == (200, 0, True)
     assert finding(document, "installation.versions")["verdict"] == "ok"
-    files = len(os.listdir(f"/proc/{broker.processes['keeper'].pid}/fd"))
-    assert finding(document, "machine.limits")["figures"]["roles"]["keeper"]["used_files"] == files
+    files = len(os.listdir(f"/proc/{broker.processes['supervisor'].pid}/fd"))
+    assert finding(document, "machine.limits")["figures"]["roles"]["supervisor"]["used_files"] == files
 
 
 def test_people_get_lines_with_verdicts_and_what_to_do_next(shell: Shell) -> None:
