@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--json", action="store_true", help="say that the broker is ready, or why not, as JSON")
     serve.add_argument("--ready-fd", type=int, default=-1, help="say it as JSON on this descriptor")
     _add_nameserver(roles.add_parser("nameserver", help="run a name server in the foreground"))
-    for role in ("keeper", "bridge"):
+    for role in ("keeper", "bridge", "exporter"):
         child = roles.add_parser(role)
         child.add_argument("--options", dest="options_json", required=True)
         child.add_argument("--alive-fd", type=int, default=-1)
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_network(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--no-tcp", dest="tcp", action="store_false", default=None)
-    for name in ("listen", "nameserver-listen", "advertise"):
+    for name in ("listen", "nameserver-listen", "advertise", "metrics"):
         serve.add_argument(f"--{name}", metavar="HOST:PORT")
     serve.add_argument("--nameserver", dest="nameservers", metavar="HOST:PORT;HOST:PORT")
     serve.add_argument("--nameserver-ca", metavar="FILE")
@@ -115,18 +115,24 @@ def _options_of(arguments: argparse.Namespace) -> Options:
 
 def _run_child(role: str, number: int, options: Options, tether: Tether) -> int:
     tether.watch()
+    log = EventLog(f"{role}-{number}" if number else role, options.log_format)
+    log.own_everything()
     if role == "keeper":
         from shmq.daemon.keeper.process import run_keeper
 
-        return run_keeper(options, tether, EventLog(role, options.log_format))
+        return run_keeper(options, tether, log)
     tether.call_on_orphaned(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    if role == "exporter":
+        from shmq.daemon.exporter import run_exporter
+
+        return run_exporter(options.place, options, tether=tether, log=log)
     if number:
         from shmq.daemon.bridge.worker_server import run_worker
 
-        return run_worker(options.place, options, number, tether=tether)
+        return run_worker(options.place, options, number, tether=tether, log=log)
     from shmq.daemon.bridge.server import run_bridge
 
-    return run_bridge(options.place, options, tether=tether)
+    return run_bridge(options.place, options, tether=tether, log=log)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -149,10 +155,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             Tether(alive_descriptor=arguments.alive_fd, ready_descriptor=arguments.ready_fd),
         )
     from shmq.daemon.announcement import Announcer
+    from shmq.daemon.service_manager import ServiceManager
     from shmq.daemon.supervisor import Supervisor
 
     announcer = Announcer(as_json=arguments.json, descriptor=arguments.ready_fd)
-    return Supervisor(options, announcer, EventLog("supervisor", options.log_format)).run()
+    log = EventLog("supervisor", options.log_format)
+    log.own_everything()
+    return Supervisor(options, announcer, log, ServiceManager()).run()
 
 
 if __name__ == "__main__":

@@ -37,13 +37,21 @@ class Announcer:
         self._said = False
 
     def ready(
-        self, place: Place, instance: Instance, keeper: dict[str, Any], seconds: float, *, tcp: Sequence[str] = ()
+        self,
+        place: Place,
+        instance: Instance,
+        keeper: dict[str, Any],
+        seconds: float,
+        *,
+        tcp: Sequence[str] = (),
+        metrics: str = "",
     ) -> None:
         """Say that clients can attach.
 
         Args:
             keeper: what the keeper reported.
             tcp: what is served over TCP, see `tcp_facts`.
+            metrics: HOST:PORT of the exporter, "" when there is none.
             seconds: since the start.
         """
         if self._said:
@@ -61,10 +69,11 @@ class Announcer:
                 "records": keeper.get("records", 0),
                 "damages": keeper.get("damages", []),
                 "seconds": round(seconds, 3),
+                "metrics": _metrics_url(metrics) or None,
             }
         )
         if not self._json:
-            _print(_ready_text(place, instance, keeper, seconds, tcp), sys.stdout)
+            _print(_ready_text(place, instance, keeper, seconds, tcp, metrics), sys.stdout)
         self._said = True
 
     def failed(self, message: str, *, kind: str, hint: str, exit_code: int) -> None:
@@ -109,7 +118,13 @@ def tcp_facts(addresses: Mapping[str, str], *, nameservers: Sequence[str], adver
     ]
 
 
-def _ready_text(place: Place, instance: Instance, keeper: dict[str, Any], seconds: float, tcp: Sequence[str]) -> str:
+def _metrics_url(address: str) -> str:
+    return f"http://{address}/metrics" if address else ""
+
+
+def _ready_text(
+    place: Place, instance: Instance, keeper: dict[str, Any], seconds: float, tcp: Sequence[str], metrics: str
+) -> str:
     where = f"{SHM_DIRECTORY}/shmq.{place.broker_name}.*" if instance.kind == "posix" else "System V"
     if keeper.get("warm"):
         history = "segments were alive, clients go on"
@@ -121,6 +136,7 @@ def _ready_text(place: Place, instance: Instance, keeper: dict[str, Any], second
         f"  store     {instance.store_path}   RocketMQ layout, {history}",
         f"  socket    {place.socket_path}",
         *([f"  tcp       {' · '.join(tcp)}"] if tcp else []),
+        *([f"  metrics   {_metrics_url(metrics)}"] if metrics else []),
     ]
     damages = keeper.get("damages", [])
     if damages:

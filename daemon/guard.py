@@ -28,7 +28,6 @@ from shmq.store.layout import StoreLayout
 from shmq.store.lock import StoreLock
 
 _WAIT_SECONDS = 3.0
-_CHILDREN = ("keeper", "bridge")
 
 
 class Guard:
@@ -98,9 +97,8 @@ def _kill_leftovers(place: Place, layout: StoreLayout, log: EventLog) -> bool:
     if instance is None or instance.store_path != str(layout.root) or is_alive(instance.processes.get("supervisor")):
         return False
     killed = False
-    for role in _CHILDREN:
-        mark = instance.processes.get(role)
-        if mark is not None and signal_proven(mark, signal.SIGKILL):
+    for role, mark in instance.processes.items():
+        if role != "supervisor" and signal_proven(mark, signal.SIGKILL):
             log("child.leftover_killed", role=role, pid=mark.pid)
             killed = True
     return killed

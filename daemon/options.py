@@ -91,6 +91,7 @@ class Options:
         bridges: processes that serve TCP connections.
         insecure: listen beyond loopback without access control.
         acl: path of a plain_acl.yml.
+        metrics: HOST:PORT of the exporter, "" for none.
     """
 
     broker_name: str = DEFAULT_BROKER_NAME
@@ -132,6 +133,7 @@ class Options:
     tls_cert: str = ""
     tls_key: str = ""
     tls_mode: str = "disabled"
+    metrics: str = ""
 
     def __post_init__(self) -> None:
         check_broker_name(self.broker_name)
@@ -168,6 +170,8 @@ class Options:
     def _check_network(self) -> None:
         for name in ("listen", "nameserver_listen"):
             parse_address(getattr(self, name), name=name)
+        if self.metrics:
+            parse_address(self.metrics, name="metrics")
         for address in self.nameserver_addresses:
             parse_address(address, name="nameservers")
         if self.advertise:

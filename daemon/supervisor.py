@@ -29,8 +29,10 @@ from shmq.daemon.announcement import Announcer, tcp_facts
 from shmq.daemon.child import Child
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, UNEXPECTED, exit_code_of
+from shmq.daemon.feeder import Feeder
 from shmq.daemon.guard import Guard
 from shmq.daemon.options import Options
+from shmq.daemon.service_manager import ServiceManager
 from shmq.errors import ShmqError
 from shmq.shm.access import access_rights
 from shmq.shm.addresses import read_addresses
@@ -54,21 +56,28 @@ class Supervisor:
         announcer: told once that the broker is ready, or why it is not.
     """
 
-    def __init__(self, options: Options, announcer: Announcer, log: EventLog) -> None:
+    def __init__(
+        self, options: Options, announcer: Announcer, log: EventLog, manager: ServiceManager | None = None
+    ) -> None:
         self._options = options
         self._place = options.place
         self._announcer = announcer
         self._log = log
+        self._manager = manager or ServiceManager({})
+        self._feeder = Feeder(self._manager, log)
         self._selector = selectors.DefaultSelector()
         self._children: dict[str, Child] = {}
         self._workers = [f"bridge-{number}" for number in range(1, options.bridges)] if options.tcp else []
-        self._deaths = dict.fromkeys(("keeper", "bridge", *self._workers), 0)
+        self._servers = ("keeper", "bridge", *self._workers)  # whose work is looked at
+        self._exporters = ["exporter"] if options.metrics else []
+        self._deaths = dict.fromkeys(("keeper", "bridge", *self._workers, *self._exporters), 0)
         self._ready_roles: set[str] = set()
         self._due: dict[str, float] = {}  # role -> monotonic time of its next start
         self._instance: Instance | None = None
         self._keeper_report: dict[str, Any] = {}
         self._began = time.monotonic()
         self._served = False
+        self._metrics = ""
         self._signals = 0
         self._failure: dict[str, Any] | None = None
         self._guard: Guard | None = None
@@ -103,7 +112,11 @@ class Supervisor:
         for role in [role for role, due in self._due.items() if due <= now]:
             del self._due[role]
             self._spawn(role)
-        pause = max(0.0, min(self._due.values()) - now) if self._due else None
+        wake_ups = list(self._due.values())
+        if self._served and self._instance is not None and self._manager.feed_seconds:
+            wake_ups.append(self._feeder.turn(now, self._instance, self._servers))
+        pause = max(0.0, min(wake_ups) - now) if wake_ups else None
+        self._log.tick()
         for key, _ in self._selector.select(pause):
             key.data()
 
@@ -159,13 +172,17 @@ class Supervisor:
 
     def _on_ready(self, child: Child, report: dict[str, Any]) -> None:
         if child.role != "keeper":
-            self._on_bridge_ready(child.role)
+            self._metrics = report.get("metrics", self._metrics)
+            self._on_server_ready(child.role)
             return
         before, self._instance = self._instance, Instance.from_object(report["instance"])
         self._keeper_report = report
         attach_presence(self._instance)
         self._record()
         bridge = self._children.get("bridge")
+        for exporter in self._exporters:
+            if exporter not in self._children:
+                self._due.setdefault(exporter, 0.0)
         if bridge is None:
             self._due.setdefault("bridge", 0.0)
         elif before is None or before.generation != self._instance.generation:
@@ -174,22 +191,25 @@ class Supervisor:
                 if role in self._children:
                     self._children[role].ask_to_stop()
 
-    def _on_bridge_ready(self, role: str) -> None:
+    def _on_server_ready(self, role: str) -> None:
         assert self._instance is not None
         self._ready_roles.add(role)
         if role == "bridge":  # the others follow it, because it knows the ports
             for worker in self._workers:
                 if worker not in self._children:
                     self._due.setdefault(worker, 0.0)
-        if self._ready_roles >= {"bridge", *self._workers}:
+        if self._ready_roles >= {"bridge", *self._workers, *self._exporters}:
             self._served = True
+            self._manager.ready(f"serving as {self._place.broker_name}")
             tcp = tcp_facts(
                 read_addresses(self._place.addresses_path),
                 nameservers=self._options.nameserver_addresses,
                 advertise=self._options.advertise,
             )
             seconds = time.monotonic() - self._began
-            self._announcer.ready(self._place, self._instance, self._keeper_report, seconds, tcp=tcp)
+            self._announcer.ready(
+                self._place, self._instance, self._keeper_report, seconds, tcp=tcp, metrics=self._metrics
+            )
 
     def _on_exit(self, child: Child) -> None:
         status = child.wait(0.0)
@@ -234,11 +254,13 @@ class Supervisor:
     def _stop(self) -> bool:
         """Stop the children in order and remove what they leave; False when something was not saved."""
         self._log("broker.stopping")
+        self._manager.stopping()
         retired = saved = True
-        for role in (*self._workers, "bridge"):
+        servers = (*self._exporters, *self._workers, "bridge")
+        for role in servers:
             if role in self._children:
                 self._children[role].ask_to_stop()
-        for role in (*self._workers, "bridge", "keeper"):
+        for role in (*servers, "keeper"):
             child = self._children.get(role)
             if child is None:
                 saved = retired = role != "keeper" or self._instance is None
@@ -269,6 +291,7 @@ class Supervisor:
                 store.close()
         unlink_segments(instance)
         place = self._place
-        for path in (place.instance_path, place.socket_path, place.addresses_path, place.roster_path):
+        files = (place.instance_path, place.socket_path, place.addresses_path, place.roster_path, place.metrics_path)
+        for path in files:
             path.unlink(missing_ok=True)
         remove_unfinished(self._place.runtime_dir)

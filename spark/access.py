@@ -120,7 +120,7 @@ def open_access(options: Options) -> Access:
     """
     from shmq.spark.attach import attach
 
-    remote = remote_url(options)
+    remote = remote_url(options.store, options.nameserver)
     if options.access != REMOTE and not is_remote(options.store):
         try:
             attachment = attach(options.store)
@@ -165,15 +165,15 @@ def reopen(where: Where) -> Access:
     return _noted(_remote(where), REMOTE)
 
 
-def remote_url(options: Options) -> str | None:
-    """Return where the broker of a load is reached over TCP, None when nobody says."""
+def remote_url(store: str | None, nameserver: str | None) -> str | None:
+    """Return where the broker of these options is reached over TCP, None when nobody says."""
     from shmq.spark.attach import full_url
 
-    if is_remote(options.store):
-        return options.store
-    if options.nameserver is not None:
-        return options.nameserver if is_remote(options.nameserver) else REMOTE_SCHEME + options.nameserver
-    address = read_addresses(place_of(full_url(options.store)).addresses_path).get("nameserver")
+    if is_remote(store):
+        return store
+    if nameserver is not None:
+        return nameserver if is_remote(nameserver) else REMOTE_SCHEME + nameserver
+    address = read_addresses(place_of(full_url(store)).addresses_path).get("nameserver")
     if address is None:
         return None
     host, _, port = address.rpartition(":")

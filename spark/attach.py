@@ -10,6 +10,7 @@ Rules: (1) everything is mapped read-only, and nothing is said to the broker;
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from shmq import connect
-from shmq.errors import BrokerNotRunning, ConnectError, OffsetOutOfRange, ShmqError, TopicNotFound
+from shmq.errors import BrokerNotRunning, ConnectError, OffsetOutOfRange, PermissionDenied, ShmqError, TopicNotFound
 from shmq.message import nearest
 from shmq.shm.core import Store
 from shmq.shm.instance import Instance, read_instance, store_identity
@@ -183,8 +184,16 @@ def attach(url: str | None) -> Attachment:
     place = place_of(full_url(url))
     try:
         instance = read_instance(place.instance_path)
+    except PermissionError as error:
+        hint = "run Spark as the broker's user or as a member of its group (usermod -aG shmq USER)"
+        raise PermissionDenied(
+            f"option store: {place.instance_path} on host {socket.gethostname()} is not for uid {os.geteuid()}; {hint}",
+            hint=hint,
+        ) from error
     except (OSError, ShmqError) as error:
-        raise ConnectError(f"{place.instance_path} could not be read on {socket.gethostname()}: {error}") from error
+        raise ConnectError(
+            f"option store: {place.instance_path} could not be read on {socket.gethostname()}: {error}"
+        ) from error
     if instance is None:
         raise BrokerNotRunning(
             f"option store: no broker at {place.url} on host {socket.gethostname()}; start it with "

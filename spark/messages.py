@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from shmq.errors import TopicNotFound
@@ -16,6 +17,7 @@ from shmq.shm.lease import renew_lease
 from shmq.spark.access import Where, open_access, reopen
 from shmq.spark.ranges import Range, data_loss
 from shmq.spark.reading import Reading
+from shmq.spark.statistics import INDEX_STATS, summed
 
 __all__ = ["Reading", "read_ranges"]
 
@@ -51,10 +53,11 @@ def read_ranges(
     options = reading.options
     access = open_access(options) if where is None else reopen(where)
     renewal = _Renewal(lease, options.lease_seconds)
+    read = partial(summed, access) if options.view == INDEX_STATS else access.read
     for each in ranges:
         renewal.look()
         try:
-            for batch in access.read(reading, each):
+            for batch in read(reading, each):
                 yield batch
                 renewal.look()
         except TopicNotFound as error:

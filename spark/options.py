@@ -40,7 +40,7 @@ Offsets = dict[str, dict[int, int]]  # topic -> queue id -> offset, EARLIEST or 
 
 NAMES: Final = (
     "store", "access", "nameserver", "broker",
-    "topic", "topics", "topicPattern", "view", "queueIds", "tags", "startingOffsets",
+    "topic", "topics", "topicPattern", "view", "queueIds", "tags", "keys", "pushdown", "startingOffsets",
     "startingTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp", "group",
     "minPartitions", "maxBytesPerPartition", "parallelism", "batchRows", "batchBytes", "includeProperties", "verifyCrc",
     "failOnDataLoss", "leaseSeconds", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger",
@@ -55,7 +55,7 @@ _FOREIGN: Final = {
     "includeheaders": "includeProperties",
     "topic.pattern": "topicPattern",
 }
-_QUEUE_VIEWS: Final = frozenset(("messages", "index"))
+QUEUE_VIEWS: Final = frozenset(("messages", "index", "index_stats"))
 
 
 def is_remote(store: str | None) -> bool:
@@ -75,7 +75,10 @@ class Options:
     topic_pattern: str | None = None
     view: str = "messages"
     queue_ids: tuple[int, ...] = ()
+    queue_filter: tuple[int, ...] | None = None
     tags: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    pushdown: bool = False
     start: str | Offsets = "earliest"
     start_ms: int | None = None
     start_strategy: str = "error"
@@ -121,11 +124,13 @@ def parse_options(given: Mapping[str, str], *, stream: bool = False) -> Options:
         raise wrong("view", view, f"one of {', '.join(VIEWS)}", near=nearest(view, VIEWS))
     options = Options(
         store=values.get("store"),
-        **_way(values),
+        **way(values),
         view=view,
         **_topics(values, view),
         queue_ids=tuple(number("queueIds", part.strip(), 0) for part in split(values.get("queueIds", ""))),
         tags=_tags(values.get("tags")),
+        keys=tuple(dict.fromkeys(split(values.get("keys", "")))),
+        pushdown=truth(values, "pushdown", False),
         **_places(values, "latest" if stream else "earliest"),
         group=_group(values, "group"),
         partition_min=number("minPartitions", values.get("minPartitions", "0"), 0),
@@ -148,8 +153,12 @@ def parse_options(given: Mapping[str, str], *, stream: bool = False) -> Options:
     return options
 
 
-def _way(values: Mapping[str, str]) -> dict[str, Any]:
-    """How the broker is reached; addresses are checked, not tried."""
+def way(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return how the broker is reached; addresses are checked, not tried.
+
+    Raises:
+        UsageError: no such way, an impossible address, or two that exclude each other.
+    """
     access = values.get("access", AUTO).strip().lower()
     if access not in (AUTO, SHM, REMOTE):
         raise wrong("access", access, f"{AUTO}, {SHM} or {REMOTE}")
@@ -169,7 +178,7 @@ def _topics(values: Mapping[str, str], view: str) -> dict[str, Any]:
     given = [name for name in ("topic", "topics", "topicPattern") if name in values]
     if len(given) > 1:
         raise refused(f"{' and '.join(given)} exclude each other", "give one of them")
-    if not given and view in _QUEUE_VIEWS:
+    if not given and view in QUEUE_VIEWS:
         raise refused(f"view {view} needs to know which topics", 'add option topic="orders", topics or topicPattern')
     if "topicPattern" in values:
         try:
@@ -251,5 +260,8 @@ def _check_stream(values: Mapping[str, str]) -> None:
             raise refused(
                 f"a streaming query has no end, so option {name} is not possible", "leave it out, or use read"
             )
-    if values.get("view", "messages") not in _QUEUE_VIEWS:
-        raise refused(f"view {values['view']} does not stream", "stream messages or index, or use read")
+    for name in ("keys", "pushdown"):
+        if name in values:
+            raise refused(f"option {name} is for batches: a stream cannot look ahead", "use filter() on the stream")
+    if values.get("view", "messages") not in QUEUE_VIEWS:
+        raise refused(f"view {values['view']} does not stream", "stream messages, index or index_stats, or use read")

@@ -98,6 +98,8 @@ def resolve(access: Access, options: Options) -> list[Range]:
     committed = _committed(access, options.group, queues) if options.start == "committed" else {}
     found = []
     for queue in queues:
+        if options.queue_filter is not None and queue.queue_id not in options.queue_filter:
+            continue
         bounds = bounds_of(access, queue)
         end = min(_end(access, options, queue, bounds), bounds[1])
         start = min(_start(access, options, queue, bounds, committed), end)

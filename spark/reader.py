@@ -22,8 +22,10 @@ from shmq.shm.core import UNIT_BYTES
 from shmq.spark.access import Access, Queue, Where, open_access, reopen
 from shmq.spark.attach import of_segments
 from shmq.spark.frames import read_files, sealed_files
+from shmq.spark.keys import with_keys
+from shmq.spark.memory_limit import explained
 from shmq.spark.messages import Reading, read_ranges
-from shmq.spark.options import Options
+from shmq.spark.options import QUEUE_VIEWS, Options
 from shmq.spark.plan import Sized, plan
 from shmq.spark.ranges import Range, resolve, still_there
 from shmq.spark.tables import read_stream, table_stream
@@ -73,9 +75,11 @@ class ShmqReader(DataSourceReader):
         if options.view == "frames":
             attachment = of_segments(access, "frames")
             return [FilesPartition((path,), access.where) for path in sealed_files(attachment)]
-        if options.view not in ("messages", "index"):
+        if options.view not in QUEUE_VIEWS:
             return [TablePartition(table_stream(self._reading, access))]
         ranges = resolve(access, options)
+        if options.keys:
+            ranges = with_keys(access, options, ranges)
         return list(planned(access, options, ranges))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -85,10 +89,10 @@ class ShmqReader(DataSourceReader):
             ShmqError: what was planned cannot be read any more.
         """
         if isinstance(partition, RangesPartition):
-            return read_ranges(self._reading, partition.ranges, partition.lease, partition.where)
+            return explained(read_ranges(self._reading, partition.ranges, partition.lease, partition.where))
         if isinstance(partition, FilesPartition):
             of_segments(reopen(partition.where), "frames")
-            return read_files(self._reading, partition.paths)
+            return explained(read_files(self._reading, partition.paths))
         if isinstance(partition, TablePartition):
             return read_stream(partition.stream)
         return iter(())
@@ -106,7 +110,7 @@ def planned(access: Access, options: Options, ranges: list[Range]) -> Iterator[R
 
 def _bytes_of(access: Access, queue: Queue, wanted: Range, options: Options) -> int:
     """About how many bytes a range is: a few of its units say what a record has."""
-    if options.view == "index":
+    if options.view.startswith("index"):
         return wanted.count * UNIT_BYTES
     sizes = [size for _, size in access.sample(queue, wanted.start, wanted.end, _SAMPLES)]
     return wanted.count * sum(sizes) // max(1, len(sizes))

@@ -29,6 +29,10 @@ VIEWS: Final = {
         "topic string, broker string, queue_id int, queue_offset bigint, commitlog_offset bigint, store_size int, "
         "tags_code bigint"
     ),
+    "index_stats": (
+        "topic string, broker string, queue_id int, offset_first bigint, offset_last bigint, commitlog_first bigint, "
+        "commitlog_last bigint, messages bigint, bytes bigint, size_min int, size_max int"
+    ),
     "frames": (
         "frame binary, commitlog_offset bigint, store_size int, topic string, queue_id int, queue_offset bigint, "
         "sys_flag int, store_timestamp timestamp"

@@ -23,10 +23,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from shmq.spark.memory_limit import memory_explained
 from shmq.spark.plain_sink import send_all
 from shmq.spark.schema import refused
 from shmq.spark.sink_columns import column_names
-from shmq.spark.sink_connection import connection
+from shmq.spark.sink_connection import Way, connection, find_broker
 from shmq.spark.sink_options import AT_LEAST_ONCE, SinkOptions
 from shmq.spark.staged_sink import StagedRows, Task, check_staging, commit_batch, drop_batch, stage_task
 
@@ -51,6 +52,7 @@ class Writing:
 
     options: SinkOptions
     columns: tuple[str, ...]
+    way: Way
 
 
 def checked_writing(options: SinkOptions, schema: StructType, *, overwrite: bool) -> Writing:
@@ -63,12 +65,12 @@ def checked_writing(options: SinkOptions, schema: StructType, *, overwrite: bool
     if overwrite:
         raise refused("a topic cannot be overwritten", 'use mode("append")')
     columns = column_names(schema, has_topic=options.topic is not None)
-    reached = connection(options)
+    reached, way = find_broker(options)
     if options.topic is not None:
         reached._live().write_queues(options.topic)
     if options.guarantee != AT_LEAST_ONCE:
         check_staging(reached, options)
-    return Writing(options, columns)
+    return Writing(options, columns, way)
 
 
 class ShmqWriter(DataSourceArrowWriter):
@@ -131,8 +133,13 @@ class ShmqStreamWriter(DataSourceStreamArrowWriter):
 
 def written(writing: Writing, writer: str, batch: int, batches: Iterator[Any]) -> Written:
     """Write the rows of the task that runs here."""
+    with memory_explained():
+        return _written(writing, writer, batch, batches)
+
+
+def _written(writing: Writing, writer: str, batch: int, batches: Iterator[Any]) -> Written:
     options = writing.options
-    reached = connection(options)
+    reached = connection(writing.way)
     via = "tcp" if reached.is_remote else "shm"
     if options.guarantee == AT_LEAST_ONCE:
         sent = send_all(reached, options, writing.columns, batches)
@@ -148,7 +155,7 @@ def committed(writing: Writing, messages: Sequence[WriterCommitMessage | None]) 
     done = [message for message in messages if isinstance(message, Written)]
     staged = [message.staged for message in done if message.staged is not None]
     if staged:
-        commit_batch(connection(writing.options), writing.options, staged)
+        commit_batch(connection(writing.way), writing.options, staged)
     _log.info("%d rows written by %d tasks: %s", sum(each.rows for each in done), len(done), done)
 
 
@@ -158,4 +165,4 @@ def dropped(writing: Writing, writer: str | None, batch: int, messages: Sequence
     writer = staged[0].task.writer if staged else writer
     if writing.options.guarantee != AT_LEAST_ONCE and writer is not None:
         topic = staged[0].topic if staged else None
-        drop_batch(connection(writing.options), writing.options, writer, batch, topic)
+        drop_batch(connection(writing.way), writing.options, writer, batch, topic)

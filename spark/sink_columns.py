@@ -42,7 +42,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "deliver_at": ("timestamp",),
     "flag": ("int",),
 }
-_SECOND_NAMES: Final = {"value": "body", "tags": "tag", "key": "keys", "sharding_key": "message_group"}
+SECOND_NAMES: Final = {"value": "body", "tags": "tag", "key": "keys", "sharding_key": "message_group"}
 _MICROSECONDS: Final = 1_000_000
 _CURES: Final = {
     "body": "encode it: .withColumn('body', to_json(struct('*')))",
@@ -69,9 +69,9 @@ def column_names(schema: StructType, *, has_topic: bool) -> tuple[str, ...]:
     """
     meanings: list[str] = []
     for field in schema.fields:
-        meaning = _SECOND_NAMES.get(field.name, field.name)
+        meaning = SECOND_NAMES.get(field.name, field.name)
         if meaning not in COLUMNS:
-            near = nearest(field.name, (*COLUMNS, *_SECOND_NAMES))
+            near = nearest(field.name, (*COLUMNS, *SECOND_NAMES))
             meant = f"did you mean {' or '.join(near)}? " if near else ""
             raise refused(
                 f"the sink has no column {field.name}",

@@ -1,7 +1,6 @@
 """Owns the options of the sink: their names, defaults and what may stand together. Case does not matter in names.
 
-    where   store = shmq://NAME, a name, a runtime directory, or rocketmq://host:port   $SHMQ_URL, else "default"
-            nameserver = host:port                     for executors on hosts that have no such store
+    where   store, access, nameserver                  as for the source
     what    topic                                      for rows without a column `topic`
     how     guarantee at_least_once | idempotent | transactional     compression, timeoutMs, batchBytes, sendThreads
     again   writerId, batchId                          who writes, and which batch it is: what is written once
@@ -20,6 +19,7 @@ from typing import Final
 
 from shmq.message import check_topic, is_system_topic, nearest
 from shmq.spark.option_values import checked, known, number, size, wrong
+from shmq.spark.options import AUTO, way
 from shmq.spark.schema import refused
 
 AT_LEAST_ONCE: Final = "at_least_once"
@@ -28,8 +28,8 @@ TRANSACTIONAL: Final = "transactional"
 GUARANTEES: Final = (AT_LEAST_ONCE, IDEMPOTENT, TRANSACTIONAL)
 _COMPRESSIONS: Final = ("none", "zlib", "lz4", "zstd")
 NAMES: Final = (
-    "store", "nameserver", "topic", "guarantee", "writerId", "batchId", "compression", "timeoutMs", "batchBytes",
-    "sendThreads",
+    "store", "access", "nameserver", "topic", "guarantee", "writerId", "batchId", "compression", "timeoutMs",
+    "batchBytes", "sendThreads",
 )  # fmt: skip
 _ENGINES: Final = ("checkpointLocation",)  # Spark's own, which it hands on to every sink
 _FOREIGN: Final = {
@@ -52,6 +52,7 @@ class SinkOptions:
     """What one `save()` or `start()` asks for."""
 
     store: str | None = None
+    access: str = AUTO
     nameserver: str | None = None
     topic: str | None = None
     guarantee: str = AT_LEAST_ONCE
@@ -78,9 +79,11 @@ def parse_sink_options(given: Mapping[str, str], *, stream: bool = False) -> Sin
         raise wrong("compression", compression, f"one of {', '.join(_COMPRESSIONS)}")
     if compression != "none" and guarantee != AT_LEAST_ONCE:
         raise refused(f"guarantee {guarantee} stores bodies as they are", "leave option compression out")
+    reached = way(values)
     return SinkOptions(
         store=values.get("store"),
-        nameserver=_nameserver(values.get("nameserver")),
+        access=reached["access"],
+        nameserver=reached["nameserver"],
         topic=_topic(values.get("topic")),
         guarantee=guarantee,
         writer_id=_writer(values, guarantee, stream=stream),
@@ -98,14 +101,6 @@ def _topic(name: str | None) -> str | None:
         if is_system_topic(name):
             raise refused(f"option topic={name!r} is the broker's own", "another topic")
     return name
-
-
-def _nameserver(text: str | None) -> str | None:
-    if text is None:
-        return None
-    if not re.fullmatch(r"[^\s/]+:\d{1,5}", text):
-        raise wrong("nameserver", text, "host:port, as in broker-host:9876")
-    return text
 
 
 def _writer(values: Mapping[str, str], guarantee: str, *, stream: bool) -> str | None:

@@ -47,7 +47,12 @@ class ShmqDataSource(DataSource):
         from shmq.spark.schema import projected
 
         options = parse_options(self.options)
-        return ShmqReader(options, tuple(projected(options.view, schema)))
+        columns = tuple(projected(options.view, schema))
+        if options.pushdown:
+            from shmq.spark.pushdown import PushingReader
+
+            return PushingReader(options, columns)
+        return ShmqReader(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a streaming query.

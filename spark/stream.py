@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from shmq.shm.lease import release_lease
 from shmq.spark.access import Access, Queue, open_access
 from shmq.spark.admission import Sizes, admit_bytes, admit_rows
+from shmq.spark.memory_limit import explained
 from shmq.spark.messages import read_ranges
 from shmq.spark.options import Options
 from shmq.spark.progress import Key, Progress, progress_of
@@ -127,7 +128,7 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if not isinstance(partition, RangesPartition):
             return iter(())
-        return read_ranges(self._reading, partition.ranges, partition.lease, partition.where)
+        return explained(read_ranges(self._reading, partition.ranges, partition.lease, partition.where))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Publish a batch that is done."""

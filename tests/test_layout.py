@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.record": {"shmq.errors", "shmq.message", "shmq.shm"},
     "shmq.protocol": {"shmq.errors"},
     "shmq.filter": {"shmq.errors", "shmq.shm"},
+    "shmq.metrics": {"shmq.errors", "shmq.message", "shmq.protocol", "shmq.shm"},
     "shmq.store": {"shmq.errors", "shmq.message", "shmq.delay_levels", "shmq.timing", "shmq.record", "shmq.shm"},
     "shmq.client": {
         "shmq.errors",
@@ -53,6 +54,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.timing",
         "shmq.record",
         "shmq.protocol",
+        "shmq.metrics",
         "shmq.shm",
         "shmq.store",
         "shmq.version",
@@ -62,6 +64,7 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.errors",
         "shmq.filter",
         "shmq.message",
+        "shmq.metrics",
         "shmq.protocol",
         "shmq.record",
         "shmq.store",

@@ -27,6 +27,7 @@ _RUN, _MESSAGES, _WATCH, _ADMIN, _HELP = "Run", "Messages", "Watch", "Administra
 COMMANDS = {
     "serve": Lazy("shmq.tools.serve_command:serve", "Run a broker on this host.", _RUN),
     "nameserver": Lazy("shmq.tools.nameserver_command:nameserver", "Run a name server without a broker.", _RUN),
+    "systemd": Lazy("shmq.tools.systemd_command:systemd", "Print a systemd unit for a broker.", _RUN),
     "stop": Lazy("shmq.tools.stop_command:stop", "Stop a broker and wait until it is gone.", _RUN),
     "demo": Lazy("shmq.tools.demo_command:demo", "Broker, producer and consumer for a few seconds.", _RUN),
     "bench": Lazy("shmq.tools.bench_command:bench", "Measure throughput and latency.", _RUN),
@@ -37,6 +38,8 @@ COMMANDS = {
     "tail": Lazy("shmq.tools.consume_command:tail", "Print the last messages and follow.", _MESSAGES),
     "health": Lazy("shmq.tools.health_command:health", "Is the broker well, why not, what to type.", _WATCH),
     "check": Lazy("shmq.tools.check_command:check", "Check one topic, group, store, process.", _WATCH),
+    "top": Lazy("shmq.tools.top_command:top", "Watch processes, topics and groups.", _WATCH),
+    "doctor": Lazy("shmq.tools.doctor_command:doctor", "Examine host, store and broker; say the cure.", _WATCH),
     "topic": Lazy("shmq.tools.topic_command:topic", "List, show, create, update, delete topics.", _ADMIN),
     "group": Lazy("shmq.tools.group_command:group", "List, show, create, delete consumer groups.", _ADMIN),
     "offset": Lazy("shmq.tools.offset_command:offset", "Show, reset, skip, clone a group's progress.", _ADMIN),

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from shmq.client.transport import locate
 from shmq.errors import UsageError
 from shmq.message import nearest
 
@@ -67,6 +66,8 @@ class Contexts:
             raise UsageError(
                 f"{name!a} cannot name a context", hint="1 to 64 of A-Z a-z 0-9 _ . - beginning with a letter or digit"
             )
+        from shmq.client.transport import locate  # much code, which who only looks a name up need not load
+
         locate(url)
         self.urls[name] = url
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from shmq.errors import UsageError
+from shmq.errors import ShmqError, UsageError
 from shmq.tools.command import Call, Command, Duration, Size, pass_call
 from shmq.tools.health.examine import examine, wait_until_well
 from shmq.tools.health.report import FORMATS, Report
@@ -82,8 +82,8 @@ def thresholds_of(given: dict[str, Any]) -> Thresholds:
     return Thresholds()._replace(**{name: value for name, value in given.items() if value is not None})
 
 
-def emit(call: Call, report: Report, form: str | None, *, parts: bool = True) -> int:
-    """Print a report in the form asked for; return the exit status."""
+def emit(call: Call, report: Report, form: str | None, *, parts: bool = True, metrics: str = "") -> int:
+    """Print a report in the form asked for, `metrics` behind that of Prometheus; return the exit status."""
     terminal = call.terminal
     form = form or ("json" if terminal.structured else "table")
     if form == "json":
@@ -91,7 +91,7 @@ def emit(call: Call, report: Report, form: str | None, *, parts: bool = True) ->
     elif form == "nagios":
         terminal.line(report.nagios())
     elif form == "prometheus":
-        terminal.data(report.prometheus())
+        terminal.data(report.prometheus() + metrics)
     elif not terminal.style.quiet:
         import sys
 
@@ -128,4 +128,18 @@ def health(call: Call, /, form: str | None, wait: float | None, fast: bool, deep
     thresholds = thresholds_of(given)
     with observer_of(call) as observer:
         report = wait_until_well(lambda: examine(observer, thresholds, depth), wait or 0.0)
-    return emit(call, report, form)
+        metrics = _metrics_of(observer) if form == "prometheus" else ""
+    return emit(call, report, form, metrics=metrics)
+
+
+def _metrics_of(observer: Observer) -> str:
+    """What the exporter would say now; only the end where nothing can be read."""
+    from shmq.metrics.report import MetricsReport
+
+    metrics = MetricsReport(observer.place)
+    try:
+        return metrics.text()
+    except ShmqError:
+        return "# EOF\n"
+    finally:
+        metrics.close()

@@ -57,6 +57,7 @@ LINE_BYTES_MAX = 1 << 20
 @click.option("--tls-cert", type=click.Path(dir_okay=False), metavar="FILE", help="Certificate, PEM.")
 @click.option("--tls-key", type=click.Path(dir_okay=False), metavar="FILE", help="Its key, PEM.")
 @click.option("--tls-mode", type=click.Choice(["disabled", "permissive", "enforcing"]), help="Who must use TLS.")
+@click.option("--metrics", metavar="[HOST:]PORT", help="Serve OpenMetrics over HTTP, on loopback.  [no]")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Form of the events on stderr.")
 @click.option("--detach", is_flag=True, help="Start in the background, return when it is ready.")
 @click.option("--log-file", type=click.Path(dir_okay=False), help="Where a detached broker writes its events.")
@@ -64,6 +65,8 @@ LINE_BYTES_MAX = 1 << 20
 def serve(call: Call, /, detach: bool, log_file: str | None, **given: Any) -> int:
     """Run a broker on this host, until Ctrl-C or SIGTERM."""
     place = _place(call, given["name"], given["runtime_dir"])
+    if given["metrics"] is not None:
+        given["metrics"] = _on_loopback(given["metrics"])
     if log_file is not None and not detach:
         raise errors.UsageError("--log-file is for --detach", hint="redirect stderr instead: 2>FILE")
     command = daemon_command(place, **given)
@@ -100,10 +103,14 @@ def daemon_command(place: Place, **given: Any) -> list[str]:
 _PASSED_ON = (
     *("delay_levels", "timer_max_delay"),
     *("flush", "segments", "default_queues", "log_format", "listen", "nameserver_listen", "nameserver"),
-    *("advertise", "cluster", "bridges", "tls_mode"),
+    *("advertise", "cluster", "bridges", "tls_mode", "metrics"),
 )
 _FILES = ("acl", "tls_cert", "tls_key", "nameserver_ca")
 _FLAGS = ("no_auto_create", "no_tcp", "insecure")
+
+
+def _on_loopback(address: str) -> str:
+    return f"127.0.0.1:{address}" if address.isdecimal() else address
 
 
 def _place(call: Call, name: str, runtime_dir: str | None) -> Place:
@@ -192,6 +199,7 @@ def _announce(call: Call, place: Place, announcement: dict[str, Any]) -> int:
         "recovered_messages": announcement["records"],
         "damages": len(announcement["damages"]),
         "seconds": announcement["seconds"],
+        "metrics": announcement.get("metrics"),
     }
     if call.terminal.structured:
         call.terminal.document(document)
@@ -202,7 +210,8 @@ def _announce(call: Call, place: Place, announcement: dict[str, Any]) -> int:
             f"{name} runs in the background; ready in {document['seconds']:.1f} s"
             f"{replayed if document['recovered_messages'] else ''}\n"
             f"  store   {document['store']}\n"
-            f"  stop    shmq stop{_address(place)}"
+            + (f"  metrics {document['metrics']}\n" if document["metrics"] else "")
+            + f"  stop    shmq stop{_address(place)}"
         )
     return ExitCode.DONE
 

@@ -51,10 +51,15 @@ def _fast_health(words: Sequence[str]) -> int | None:
         return None
     flags, values = understood
     form = values.get("form") or ("json" if "--json" in flags else "table")
-    url = values.get("url") or os.environ.get("SHMQ_URL")
+    from shmq.errors import ShmqError
+    from shmq.tools.contexts import current_url
+
+    try:
+        url = values.get("url") or os.environ.get("SHMQ_URL") or current_url()
+    except ShmqError:
+        return None
     if form not in ("table", "json", "nagios") or not (url is None or url.startswith("shmq:")):
         return None
-    from shmq.errors import ShmqError
     from shmq.tools.health.examine import examine
     from shmq.tools.health.thresholds import Thresholds
     from shmq.tools.observe.observer import Observer
@@ -63,7 +68,7 @@ def _fast_health(words: Sequence[str]) -> int | None:
         with Observer(url) as observer:
             report = examine(observer, Thresholds(), "quick")
     except ShmqError:
-        return None  # the long way says it
+        return None  # the long way says what is wrong
     if form == "json":
         import json
 

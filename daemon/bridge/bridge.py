@@ -23,6 +23,7 @@ from dataclasses import dataclass
 
 from shmq.daemon.bridge.busy_poll import BusyPoll
 from shmq.daemon.bridge.connection import BridgeConnection, Budget
+from shmq.daemon.bridge.figures import BridgeFigures
 from shmq.daemon.bridge.limited_log import LimitedLog
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.logic import Logic
@@ -41,6 +42,7 @@ from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
 from shmq.protocol.frame import Frame
 from shmq.protocol.header import decode_header
+from shmq.shm.counters import LooseCounters
 
 EventLog = Callable[..., None]
 
@@ -69,6 +71,7 @@ class Bridge:
         security: Security | None = None,
         sends: SendPath | None = None,
         upstreams: Upstreams | None = None,
+        figures: BridgeFigures | None = None,
     ) -> None:
         self.limits = limits
         self.budget = Budget(limits.in_flight_bytes_max)
@@ -78,6 +81,7 @@ class Bridge:
         self._logic = logic
         self._sends = sends
         self._upstreams = upstreams
+        self._figures = figures or BridgeFigures(LooseCounters())
         self.log = LimitedLog(log, lines_max=limits.log_lines_per_tick)
         self._connections: dict[int, BridgeConnection] = {}
         self._connection_id = 0
@@ -207,8 +211,9 @@ class Bridge:
             self._refuse_late(connection, command, waited_seconds)
             return
         is_unknown = not connection.is_proven
+        began_ns = time.monotonic_ns()
         try:
-            effects = self._logic.handle(connection.connection_id, command, self._now_ms())
+            effects = list(self._logic.handle(connection.connection_id, command, self._now_ms()))
         except Exception:
             # The outermost loop of a request: a fault of ours must cost this connection only.
             self._report_fault(f"request {command.code}")
@@ -219,6 +224,8 @@ class Bridge:
         if is_unknown and self._logic.is_attached(connection.connection_id):
             connection.attached()
         self._carry_out(effects)
+        is_local = connection.peer is not None
+        self._figures.served(connection.connection_id, command, effects, began_ns, is_local=is_local)
 
     def origin_of(self, connection: BridgeConnection) -> Origin | None:
         """What plain sends of a connection take along; None where they go the way of everything else."""
@@ -230,11 +237,15 @@ class Bridge:
         """Store the plain sends at the front of what a connection sent; the answers are the caller's to write."""
         if self._sends is None or self.security.admission.rules is not None:
             return None
+        began_ns = time.monotonic_ns()
         try:
-            return self._sends.serve(data, origin, frame_bytes_max=self.limits.frame_bytes_max)
+            served = self._sends.serve(data, origin, frame_bytes_max=self.limits.frame_bytes_max)
         except ShmqError as error:
             self.log("sends.failed", reason=str(error))
             return None
+        if served.frame_count:
+            self._figures.plain_sends(data, served.frame_count, began_ns)
+        return served
 
     def _refuse_late(self, connection: BridgeConnection, command: Command, waited_seconds: float) -> None:
         waiting_count = sum(1 for each in self._connections.values() if each.has_turn_due)
@@ -253,6 +264,7 @@ class Bridge:
         if self._is_closed:
             return
         self._connections.pop(connection.connection_id, None)
+        self._figures.lost(connection.connection_id)
         if self._upstreams is not None:
             self._upstreams.closed(connection)
         self._reception.leave(connection.connection_id)
@@ -314,6 +326,7 @@ class Bridge:
                 continue
             if isinstance(effect, Reply):
                 connection.reply(effect.command)
+                self._figures.answered(effect)
             elif isinstance(effect, Notify):
                 connection.notify(effect.command)
             elif isinstance(effect, Close):
@@ -328,6 +341,7 @@ class Bridge:
     def tick(self) -> None:
         """Look at the clock for everybody."""
         self.log.tick()
+        self._figures.beat()
         self.security.tick(self.log)
         now = self.now()
         for connection in list(self._connections.values()):

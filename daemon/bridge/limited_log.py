@@ -36,6 +36,12 @@ class LimitedLog:
             self._log("log.limited", lines=self._lines_max)
 
     def tick(self) -> None:
-        """Begin to count anew."""
+        """Say how much was left out, and begin to count anew."""
+        left_out = {peer: lines - PEER_LINES_MAX for peer, lines in self._lines_of.items() if lines > PEER_LINES_MAX}
+        if left_out:
+            worst = max(left_out, key=left_out.__getitem__)
+            self._log("log.suppressed", peer=worst, suppressed=left_out[worst], of_all=sum(left_out.values()))
+        if self._lines > self._lines_max:
+            self._log("log.suppressed", suppressed=self._lines - self._lines_max)
         self._lines = 0
         self._lines_of.clear()

@@ -47,7 +47,12 @@ from shmq.shm.replacing import replace_text
 
 
 def run_bridge(
-    place: Place, options: Options, *, limits: BridgeLimits | None = None, tether: Tether | None = None
+    place: Place,
+    options: Options,
+    *,
+    limits: BridgeLimits | None = None,
+    tether: Tether | None = None,
+    log: EventLog | None = None,
 ) -> int:
     """Serve the control socket and the TCP ports of a broker until SIGTERM; return the exit status.
 
@@ -57,7 +62,7 @@ def run_bridge(
         tether: told that the bridge serves, or why it cannot.
     """
     tether = tether or Tether()
-    log = EventLog("bridge", options.log_format)
+    log = log or EventLog("bridge", options.log_format)
     limits = limits or BridgeLimits()
     if options.bridges > 1:  # every connection of the others may need one here
         limits = replace(limits, connections_max=limits.connections_max * options.bridges)
@@ -91,13 +96,21 @@ def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: E
             log=around.store_log,
             index=index,
             admission=around.security.admission,
+            figures=around.figures,
         )
         return run_loop(_serve(around, broker, before.get("nameserver", ""), tether), log)
 
 
 async def _serve(around: Surroundings, broker: Broker, nameserver_before: str, tether: Tether) -> int:
     stop = stop_event()
-    bridge = Bridge(broker, around.log, limits=around.limits, security=around.security, sends=around.sends)
+    bridge = Bridge(
+        broker,
+        around.log,
+        limits=around.limits,
+        security=around.security,
+        sends=around.sends,
+        figures=around.figures,
+    )
     bridge.tick()  # slots of processes that died while no bridge ran are free before the first client asks
     with contextlib.ExitStack() as open_things:
         open_things.callback(bridge.close)

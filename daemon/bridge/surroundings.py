@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shmq.daemon.bridge.bridge import Bridge
+from shmq.daemon.bridge.figures import BridgeFigures
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.log_watch import LogWatch
 from shmq.daemon.bridge.security import Security
@@ -29,6 +30,7 @@ from shmq.daemon.broker.log import Wanted
 from shmq.daemon.broker.message_id import host_bytes
 from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.counting import own_counters
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, TEMPORARY
 from shmq.daemon.options import Options, parse_address
@@ -36,6 +38,7 @@ from shmq.errors import SegmentError
 from shmq.protocol.codes import Request, Role
 from shmq.shm.access import access_rights
 from shmq.shm.core import Store, process_start
+from shmq.shm.counters import BRIDGE
 from shmq.shm.instance import Instance, read_instance, store_identity
 from shmq.shm.place import Place
 from shmq.shm.presence import attach_presence, detach_presence
@@ -63,6 +66,7 @@ class Surroundings:
     listeners: list[TcpListener]
     security: Security
     sends: SendPath | None
+    figures: BridgeFigures
 
 
 class Waiting(Protocol):
@@ -85,11 +89,13 @@ def open_surroundings(
     open_things: contextlib.ExitStack,
     *,
     listen: Callable[[], list[TcpListener]],
+    number: int = 0,
 ) -> Surroundings:
     """Open everything; `open_things` closes it.
 
     Args:
         listen: makes the TCP listeners, the main one first.
+        number: which of the bridges this is; the primary one is 0.
 
     Raises:
         ShmqError: there are no segments, a port is taken, or what protects the ports cannot be used.
@@ -110,7 +116,10 @@ def open_surroundings(
     _set_store_host(store, settings, listeners)
     store_log = StoreLog(store, report=lambda text: log("log.damaged", text=text))
     sends = None if settings.wait_durable else SendPath(store_log, settings)
-    return Surroundings(place, options, limits, log, store, tables, store_log, settings, listeners, security, sends)
+    figures = BridgeFigures(own_counters(instance, BRIDGE + number, log))
+    return Surroundings(
+        place, options, limits, log, store, tables, store_log, settings, listeners, security, sends, figures
+    )
 
 
 def open_security(options: Options, log: EventLog) -> Security:
@@ -192,6 +201,7 @@ async def serve_until_stopped(around: Surroundings, tick: Callable[[], None], st
     store, log = around.store, around.log
     while not stop.is_set():
         tick()
+        log.tick()
         store.forget_pages()
         if store.retired:
             log("bridge.retired", generation=f"{store.head['generation']:016x}")

@@ -38,7 +38,13 @@ from shmq.shm.place import Place
 
 
 def run_worker(
-    place: Place, options: Options, number: int, *, limits: BridgeLimits | None = None, tether: Tether | None = None
+    place: Place,
+    options: Options,
+    number: int,
+    *,
+    limits: BridgeLimits | None = None,
+    tether: Tether | None = None,
+    log: EventLog | None = None,
 ) -> int:
     """Serve the TCP ports of a broker, beside its primary bridge, until SIGTERM; return the exit status.
 
@@ -47,14 +53,14 @@ def run_worker(
         tether: told that the bridge serves, or why it cannot.
     """
     tether = tether or Tether()
-    log = EventLog(f"bridge-{number}", options.log_format)
+    log = log or EventLog(f"bridge-{number}", options.log_format)
     limits = limits or BridgeLimits()
     try:
         os.umask(UMASK)
         raise_descriptor_limit(2 * limits.connections_max + DESCRIPTORS_SPARE)  # one to the client, one to the primary
         with contextlib.ExitStack() as open_things:
             around = open_surroundings(
-                place, options, limits, log, open_things, listen=lambda: _tcp_listeners(place, options)
+                place, options, limits, log, open_things, listen=lambda: _tcp_listeners(place, options), number=number
             )
             return run_loop(_serve(around, tether), log)
     except ShmqError as error:
@@ -69,7 +75,13 @@ async def _serve(around: Surroundings, tether: Tether) -> int:
     logic = WorkerLogic(around.tables, around.store_log, around.settings, groups, admission=around.security.admission)
     upstreams = Upstreams(around.place.socket_path)
     bridge = Bridge(
-        logic, around.log, limits=around.limits, security=around.security, sends=around.sends, upstreams=upstreams
+        logic,
+        around.log,
+        limits=around.limits,
+        security=around.security,
+        sends=around.sends,
+        upstreams=upstreams,
+        figures=around.figures,
     )
     link = GroupLink(around.place.socket_path, groups, around.settings, renewed=upstreams.tell_again)
     with contextlib.ExitStack() as open_things:

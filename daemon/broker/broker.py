@@ -25,6 +25,7 @@ from shmq.daemon.broker.attachment import AttachmentDesk
 from shmq.daemon.broker.clock_requests import ClockRequests
 from shmq.daemon.broker.delay import DelayService
 from shmq.daemon.broker.effects import Close, Effect, Reply, Report
+from shmq.daemon.broker.figures import BrokerFigures, Figures, NoFigures, end_transaction_counted
 from shmq.daemon.broker.group_settings import GroupSettings
 from shmq.daemon.broker.groups import GroupRegistry
 from shmq.daemon.broker.locks import Locks
@@ -51,6 +52,7 @@ from shmq.daemon.broker.timers import TimerService
 from shmq.daemon.broker.topic_creation import make_system_topics, widen_topic
 from shmq.daemon.broker.traffic import Traffic
 from shmq.daemon.broker.transaction_check import transaction_parts
+from shmq.daemon.broker.transactions import Transactions
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
@@ -71,6 +73,7 @@ class Broker:
         log: Log | None = None,
         index: KeyIndex | None = None,
         admission: Admission | None = None,
+        figures: Figures | None = None,
     ) -> None:
         self._tables = tables
         self._connections: dict[int, Connection] = {}
@@ -81,7 +84,8 @@ class Broker:
         self._asking = Asking()
         self._groups = groups = GroupSettings(tables)
         self._relays = Relays(self._registry, settings)
-        statistics = Statistics()
+        self._figures = BrokerFigures(figures or NoFigures(), self._registry, self._connections)
+        statistics = Statistics(self._figures.told)
         self._traffic = Traffic(tables, QueueIndex(tables), statistics, cluster=settings.cluster)
         self._parts: list[Part] = [
             self._relays,
@@ -98,7 +102,7 @@ class Broker:
                 now_ms=now_ms,
             ),
         ]
-        self._parts.append(ClockRequests(tables, settings))
+        self._parts += [ClockRequests(tables, settings), self._figures]
         self._sending: Sending | None = None
         self._pulling: Pulling | None = None
         self._popping: Popping | None = None
@@ -117,6 +121,7 @@ class Broker:
         }
         for part in self._parts:
             self._handlers |= part.handlers()
+        end_transaction_counted(self._handlers, self._figures)
         self._arrival_parts = [part for part in self._parts if type(part).arrived is not Part.arrived]
 
     def _log_parts(
@@ -130,8 +135,10 @@ class Broker:
         self._pulling = Pulling(tables, log, registry, groups, settings, started=self._traffic.started)
         self._timers = TimerService(tables, log, settings, arrived=self.arrived)
         self._popping, *settling = pop_parts(tables, log, registry, groups, settings, arrived=self.arrived)
+        transactions = transaction_parts(tables, log, registry, settings, levels, arrived=self.arrived)
+        self._count_log_parts(self._pulling, self._popping, self._timers, transactions)
         return [
-            *transaction_parts(tables, log, registry, settings, levels, arrived=self.arrived),
+            *transactions,
             self._sending,
             Replies(tables, registry, self._sending),
             self._pulling,
@@ -144,6 +151,16 @@ class Broker:
             self._timers,
             SendBack(tables, log, groups, registry, levels, statistics, settings, arrived=self.arrived),
         ]
+
+    def _count_log_parts(
+        self, pulling: Pulling, popping: Popping, timers: TimerService, transactions: Sequence[Part]
+    ) -> None:
+        halves = [part.halves for part in transactions if isinstance(part, Transactions)]
+        self._figures.state("rocketmq_half_messages", lambda: sum(len(each.open) for each in halves))
+        self._figures.state("rocketmq_timing_messages", lambda: timers.pending)
+        self._figures.total("rocketmq_timer_dequeue", lambda: timers.delivered)
+        self._figures.state("shmq_popped_checkpoints", lambda: popping.unsettled)
+        self._figures.state("shmq_held_pulls", lambda: len(pulling.holding) + len(popping.waiting))
 
     def connected(
         self,

@@ -78,6 +78,9 @@ class Holding:
         self._watched: dict[int, int] = {}
         self.version = 0
 
+    def __len__(self) -> int:
+        return self._count
+
     @property
     def queues(self) -> Iterable[int]:
         """Return the queues somebody waits on."""

@@ -69,6 +69,11 @@ class Popping(Part):
             waiting_max=settings.held_pulls_max, waiting_per_connection_max=settings.held_pulls_per_connection_max
         )
 
+    @property
+    def unsettled(self) -> int:
+        """How many pops are not settled."""
+        return len(self._state.checkpoints)
+
     def handlers(self) -> dict[int, Handler]:
         """Return what is served here, by request code."""
         return {

@@ -15,6 +15,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -82,12 +83,18 @@ class _Counter:
 class Statistics:
     """Counters by RocketMQ's name of the statistics and their key."""
 
-    def __init__(self) -> None:
+    def __init__(self, told: Callable[[str, str, int], None] = lambda name, key, value: None) -> None:
+        """
+        Args:
+            told: called with name, key and value of every addition, for those who keep totals.
+        """
+        self._told = told
         self._counters: dict[tuple[str, str], _Counter] = {}
         self._due_ms = 0
 
     def add(self, name: str, key: str, value: int, now_ms: int, *, times: int = 1) -> None:
         """Count `value`, in so many countings."""
+        self._told(name, key, value)
         counter = self._counters.get((name, key))
         if counter is None:
             if len(self._counters) >= COUNTERS_MAX:

@@ -95,6 +95,7 @@ class TimerService(Part):
         self._young_ms = retention_ms - self._roll_ms  # what is due so soon outlives its record's time to be rolled
         self._cancelled = CancelledTimers()
         self._recalls = Recalls(tables, log, settings, self._cancelled, stored=self._stored)
+        self.delivered = 0  # since the start, for people
         self._empty(-1)
         self._seen_version = -1
         self._is_running = False
@@ -325,6 +326,7 @@ class TimerService(Part):
         changes = {ENQUEUE_MS: str(record.store_ms), DEQUEUE_MS: str(clock_ms)}
         self._log.append(place.topic, place.queue_id, copy_of(record, with_properties(record.properties, changes)))
         queues[place.queue] = None
+        self.delivered += 1
 
     def _is_cancelled(self, record: StoredRecord) -> bool:
         if not self._cancelled:

@@ -17,7 +17,9 @@ from collections.abc import Callable
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.options import Options
+from shmq.metrics.family import DISK_BOUNDS
 from shmq.shm.core import CoreError, Store
+from shmq.shm.counters import Counters, LooseCounters
 
 _SLEEP_SECONDS_MAX = 0.2
 
@@ -29,12 +31,23 @@ class Flusher:
         on_bell: called when a writer rang; from the thread.
     """
 
-    def __init__(self, store: Store, options: Options, *, on_bell: Callable[[], None], log: EventLog) -> None:
+    def __init__(
+        self,
+        store: Store,
+        options: Options,
+        *,
+        on_bell: Callable[[], None],
+        log: EventLog,
+        counters: Counters | None = None,
+    ) -> None:
         self._store = store
         self._sync = options.flush_sync
         self._interval_seconds = options.flush_interval_ms / 1000
         self._on_bell = on_bell
         self._log = log
+        counters = counters or LooseCounters()
+        self._latency = counters.histogram("shmq_flush_latency_seconds", DISK_BOUNDS)
+        self._failures = counters.counter("shmq_flush_failures")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
         self.failed = False
@@ -59,15 +72,17 @@ class Flusher:
         """Flush now; False when it failed, now or earlier."""
         if self.failed:
             return False
-        began_ms = int(time.time() * 1000)
+        began_ms, began_ns = int(time.time() * 1000), time.monotonic_ns()
         try:
             self._store.flush()
         except CoreError as error:
             self.failed = True
+            self._failures.add()
             self._log(
                 "flush.failed", reason=str(error.args[1]), consequence="the store is read-only until it is restarted"
             )
             return False
+        self._latency.observe(time.monotonic_ns() - began_ns)
         self.flushed_ms = began_ms
         return True
 

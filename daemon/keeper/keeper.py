@@ -17,6 +17,7 @@ import time
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.attach import Attached
 from shmq.daemon.keeper.catalog import Catalog
+from shmq.daemon.keeper.figures import KeeperFigures
 from shmq.daemon.keeper.flusher import Flusher
 from shmq.daemon.keeper.frames import FrameKeeper
 from shmq.daemon.keeper.index import IndexKeeper
@@ -26,6 +27,7 @@ from shmq.daemon.keeper.units import UnitWriter
 from shmq.daemon.keeper.watchdog import Watchdog
 from shmq.daemon.options import Options
 from shmq.shm.core import READ_ONLY_REASONS, CoreError
+from shmq.shm.counters import Counters, LooseCounters
 from shmq.store.atomic import sync_directory
 
 _ROUND_SECONDS_MIN = 0.005
@@ -40,7 +42,7 @@ _ORPHAN_SECONDS = 0.3
 class Keeper:
     """Keeps the store of one broker."""
 
-    def __init__(self, attached: Attached, options: Options, log: EventLog) -> None:
+    def __init__(self, attached: Attached, options: Options, log: EventLog, counters: Counters | None = None) -> None:
         store, files = attached.store, attached.files
         self._attached = attached
         self._store = store
@@ -56,7 +58,9 @@ class Keeper:
         )
         self._index = IndexKeeper(store, files, warm=attached.report is None, log=log)
         self._space = LogSpace(store, files.commitlog, options, on_begin_moved=self._begin_moved, log=log)
-        self._flusher = Flusher(store, options, on_bell=self._wake.set, log=log)
+        counters = counters or LooseCounters()
+        self._figures = KeeperFigures(counters, options, attached.report)
+        self._flusher = Flusher(store, options, on_bell=self._wake.set, log=log, counters=counters)
         self._marks = MarkKeeper(store, files, self._units, self._flusher, log)
         self._catalog = Catalog(store, files.config, attached.tables, self._units, self._frames, log)
         self._watchdog = Watchdog(store, lease_seconds=options.lease_ms / 1000, log=log)
@@ -94,13 +98,17 @@ class Keeper:
     def round(self, now: float) -> bool:
         """Do what is due; True when there is more to do soon."""
         self.rounds += 1
+        self._figures.beat()
         log_end = self._store.log_end
         busy = log_end != self._seen_end
         self._seen_end = log_end
         self._space.round(now, time.time())
-        busy |= self._units.round()
+        more = self._units.round()
+        self._figures.dispatched(now, log_end, is_complete=not more)
+        busy |= more
         self._frames.round()
         busy |= self._index.round(now)
+        self._figures.indexed(self._index.position)
         if now >= self._mark_at:
             self._mark_at = now + _MARK_SECONDS
             self._marks.begin()
@@ -109,6 +117,7 @@ class Keeper:
         if now >= self._watch_at:
             self._watch_at = now + _WATCH_SECONDS
             self._watchdog.round(now)
+            self._log.tick()
             self._tell_read_only()
         return busy or self._marks.is_syncing
 

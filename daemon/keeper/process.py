@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from shmq.daemon.counting import make_counters, own_counters
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, UNEXPECTED, exit_code_of
 from shmq.daemon.keeper.attach import attach
@@ -11,13 +12,15 @@ from shmq.daemon.keeper.keeper import Keeper
 from shmq.daemon.options import Options
 from shmq.daemon.tether import Tether
 from shmq.errors import ShmqError
+from shmq.shm.counters import KEEPER
 
 
 def run_keeper(options: Options, tether: Tether, log: EventLog) -> int:
     """Keep the store until the supervisor ends it; returns the exit status."""
     try:
         attached = attach(options, log)
-        keeper = Keeper(attached, options, log)
+        make_counters(attached.instance, log, bridges=options.bridges)
+        keeper = Keeper(attached, options, log, own_counters(attached.instance, KEEPER, log))
         keeper.start()
     except ShmqError as error:
         log("keeper.failed", reason=str(error), hint=error.hint)

@@ -10,6 +10,7 @@ that is missing in memory keeps its own queue from going on, and the mark, but n
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.frames import FrameKeeper
@@ -141,7 +142,7 @@ class UnitWriter:
         self._failed = False
         return True
 
-    def _complain(self, event: str, **values: object) -> None:
+    def _complain(self, event: str, **values: Any) -> None:
         """Say it once, not in every round."""
         if not self._failed:
             self._log(event, **values)

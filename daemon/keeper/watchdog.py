@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 from shmq.daemon.event_log import EventLog
 from shmq.shm.core import CoreError, Store
@@ -94,7 +95,7 @@ class Watchdog:
             self._log(event, tid=tid)
             self._allow_appends()
 
-    def _tell(self, event: str, **values: object) -> None:
+    def _tell(self, event: str, **values: Any) -> None:
         """Say it once for one holder."""
         if not self._told:
             self._log(event, **values)

@@ -1,6 +1,6 @@
 """Makes the pictures and sample reports of docs/spark-jobs.md: a small shop on a broker of its own, every job over it.
 
-python docs/images/spark_jobs.py FOLDER      writes spark-lag.png, spark-dlq.png, spark-reconcile.png and *.json
+python docs/images/spark_jobs.py FOLDER [JOB …]      writes spark-lag.png, spark-dlq.png, … and *.json; some jobs only
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from shmq.spark.jobs.session import open_session
 from shmq.testing import Broker
 
 MESSAGES = 20_000
+LAG_SECONDS = 60.0
 CAUSES = ("card 4711 declined", "customer 17 is unknown", "stock of 99 is empty")
 
 
@@ -41,8 +43,8 @@ def produce(mq: Any, ledger: Path, ended: threading.Event) -> None:
                 return
 
 
-def main(folder: Path) -> None:
-    """Run everything once."""
+def main(folder: Path, wanted: list[str]) -> None:
+    """Run everything once, or what is wanted."""
     folder.mkdir(exist_ok=True, parents=True)
     with tempfile.TemporaryDirectory() as scratch, Broker(file_bytes=64 << 20) as broker:
         ledger, archive = Path(scratch, "ledger.jsonl"), str(Path(scratch, "archive"))
@@ -62,16 +64,20 @@ def main(folder: Path) -> None:
             producer = threading.Thread(target=produce, args=(mq, ledger, ended))
             producer.start()
             source = {"store": broker.url, "topics": "orders"}
-            reports = [
-                run_lag(spark, LagSettings(source, group="billing", run_seconds=45, every_seconds=1), told=print)
-            ]
-            producer.join()
-            reports += [
-                run_archive(spark, ArchiveSettings(archive, source), told=print),
-                run_reconcile(spark, ReconcileSettings(source, archive, (str(ledger),))),
-                run_replay(spark, ReplaySettings(source, "orders-again", "july", archive, where="tags = 'paid'")),
-                run_dlq(spark, DlqSettings({"store": broker.url}, samples=1)),
-            ]
+            jobs: dict[str, Callable[[], dict[str, Any]]] = {
+                "lag": lambda: run_lag(spark, LagSettings(source, "billing", LAG_SECONDS, 0.5), told=print),
+                "archive": lambda: run_archive(spark, ArchiveSettings(archive, source), told=print),
+                "reconcile": lambda: run_reconcile(spark, ReconcileSettings(source, archive, (str(ledger),))),
+                "replay": lambda: run_replay(
+                    spark, ReplaySettings(source, "orders-again", "july", archive, where="tags = 'paid'")
+                ),
+                "dlq": lambda: run_dlq(spark, DlqSettings({"store": broker.url}, samples=1)),
+            }
+            reports = []
+            for name, job in jobs.items():
+                if name in wanted or not wanted:
+                    reports.append(job())
+                producer.join()
     for report in reports:
         write_report(folder / f"spark-{report['job']}.json", report)
         if report["job"] in ("lag", "dlq", "reconcile"):
@@ -79,4 +85,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

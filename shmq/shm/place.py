@@ -69,6 +69,11 @@ class Place:
         return self.runtime_dir / "tcp.json"
 
     @property
+    def metrics_path(self) -> Path:
+        """Where its exporter listens, if it has one."""
+        return self.runtime_dir / "metrics.json"
+
+    @property
     def roster_path(self) -> Path:
         """Who is connected to the broker, and who belongs to which group."""
         return self.runtime_dir / "roster.json"

@@ -26,6 +26,7 @@ from pathlib import Path
 from shmq.errors import ForeignNamespace, PermissionDenied, SegmentError, ShmqError, VersionMismatch
 from shmq.shm.access import Access, access_rights
 from shmq.shm.core import ABI, FRAME_BYTES, CoreError, Store, layout_bytes
+from shmq.shm.counters import remove_counters
 from shmq.shm.instance import SEGMENT_PARTS, Instance, read_instance, segment_names, write_instance
 from shmq.shm.kernel import posix_ipc, sysv_ipc
 from shmq.shm.liveness import boot_id, pid_namespace
@@ -363,6 +364,7 @@ def unlink_segments(instance: Instance) -> None:
         for identifier in instance.segments:
             with contextlib.suppress(sysv_ipc.Error, OSError):
                 sysv_ipc.remove_shared_memory(int(identifier))
+    remove_counters(instance)
     prefix = "sem." + instance.semaphore_prefix[1:]
     for name in os.listdir(SHM_DIRECTORY):
         if name.startswith(prefix):

@@ -34,8 +34,8 @@ from shmq.shm.place import Place
 from shmq.shm.presence import presence_key_of, presence_of_key, remove_presence
 from shmq.shm.segment import SHM_DIRECTORY, unlink_segments
 
-_SEGMENT = re.compile(r"shmq\.(?P<broker>.+)\.(?P<generation>[0-9a-f]{16})\.(?:control|units|readers)")
-_SEMAPHORE = re.compile(r"sem\.shmq\.(?P<broker>.+)\.(?P<generation>[0-9a-f]{16})\.w[0-9]+")
+SEGMENT_NAME = re.compile(r"shmq\.(?P<broker>.+)\.(?P<generation>[0-9a-f]{16})\.(?:control|units|readers|counters)")
+SEMAPHORE_NAME = re.compile(r"sem\.shmq\.(?P<broker>.+)\.(?P<generation>[0-9a-f]{16})\.w[0-9]+")
 
 
 def sweep(place: Place, *, keep: Instance | None = None) -> list[str]:
@@ -45,11 +45,11 @@ def sweep(place: Place, *, keep: Instance | None = None) -> list[str]:
         place: the caller's place; brokers whose runtime directories lie beside it are looked at too.
         keep: the generation the caller is about to attach to again.
     """
-    recorded = _recorded_instances(place)
+    recorded = recorded_instances(place)
     spared = {
         instance.generation
         for instance in recorded
-        if _is_used(instance) or (instance.broker_name != place.broker_name and _may_return(instance.store_path))
+        if is_used(instance) or (instance.broker_name != place.broker_name and may_return(instance.store_path))
     }
     if keep is not None:
         spared.add(keep.generation)
@@ -62,7 +62,8 @@ def sweep(place: Place, *, keep: Instance | None = None) -> list[str]:
     return removed + _sweep_names(place.broker_name, spared)
 
 
-def _recorded_instances(place: Place) -> list[Instance]:
+def recorded_instances(place: Place) -> list[Instance]:
+    """Return what our own brokers wrote about themselves, this one's and those beside it; they may be dead."""
     found = []
     for path in sorted({place.instance_path, *place.runtime_dir.parent.glob(f"*/{place.instance_path.name}")}):
         with contextlib.suppress(SegmentError, OSError):
@@ -72,7 +73,8 @@ def _recorded_instances(place: Place) -> list[Instance]:
     return found
 
 
-def _is_used(instance: Instance) -> bool:
+def is_used(instance: Instance) -> bool:
+    """Say whether a recorded process lives, or the kernel counts one that is attached."""
     if instance.boot_id != boot_id():
         return False
     return any(is_alive(mark) for mark in instance.processes.values()) or bool(
@@ -83,7 +85,7 @@ def _is_used(instance: Instance) -> bool:
 def _sweep_names(own_name: str, spared: set[int]) -> list[str]:
     generations: dict[int, list[str]] = {}
     for name in sorted(os.listdir(SHM_DIRECTORY)):
-        match = _SEGMENT.fullmatch(name) or _SEMAPHORE.fullmatch(name)
+        match = SEGMENT_NAME.fullmatch(name) or SEMAPHORE_NAME.fullmatch(name)
         if match is not None and _is_ours(SHM_DIRECTORY / name):
             generations.setdefault(int(match["generation"], 16), []).append(name)
     removed = []
@@ -91,7 +93,7 @@ def _sweep_names(own_name: str, spared: set[int]) -> list[str]:
         key = presence_key_of(generation)
         if generation in spared or presence_of_key(key, uid=os.geteuid()) != 0:
             continue
-        if not any(name.startswith(f"shmq.{own_name}.") for name in names) and _may_return(_store_of(names)):
+        if not any(name.startswith(f"shmq.{own_name}.") for name in names) and may_return(store_named_in(names)):
             continue
         for name in names:
             with contextlib.suppress(posix_ipc.Error):
@@ -104,12 +106,13 @@ def _sweep_names(own_name: str, spared: set[int]) -> list[str]:
     return removed
 
 
-def _may_return(store_path: str) -> bool:
+def may_return(store_path: str) -> bool:
+    """Say whether a broker can be started on this store, which would want its memory back."""
     return bool(store_path) and os.path.isdir(os.path.join(store_path, "commitlog"))
 
 
-def _store_of(names: list[str]) -> str:
-    """The store directory that the head of a generation's segments names; empty when they cannot be attached."""
+def store_named_in(names: list[str]) -> str:
+    """Return the store directory that the head of a generation's segments names; empty when they cannot be attached."""
     stem = next((name.removesuffix(".control") for name in names if name.endswith(".control")), "")
     descriptors: list[int] = []
     try:

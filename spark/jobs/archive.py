@@ -208,7 +208,10 @@ def _next_attempt(settings: ArchiveSettings, run: _Run, error: Exception, failur
     if failures >= settings.attempts or (isinstance(cause, ShmqError) and not cause.retryable):
         if isinstance(cause, ShmqError):
             raise cause from error
-        raise error
+        raise ShmqError(
+            f"the query failed {failures} times without getting on: {str(error).splitlines()[0]}",
+            hint="SHMQ_SPARK_LOG_LEVEL=WARN shows what Spark says; run it again to go on",
+        ) from error
     return min(_BACKOFF_SECONDS * 2.0 ** (failures - 1), _BACKOFF_SECONDS_MAX)
 
 

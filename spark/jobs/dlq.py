@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 AGES: Final = (("1h", 3_600), ("1d", 86_400), ("7d", 604_800))
 _SCHEMA: Final = (
-    "topic string, queue_id int, queue_offset bigint, uniq_key string, keys string, tags string, body binary, "
-    "properties map<string,string>, flag int, store_timestamp timestamp, reconsume_times int"
+    "topic string, queue_id int, queue_offset bigint, uniq_key string, msg_id string, keys string, "
+    "tags string, body binary, properties map<string,string>, flag int, store_timestamp timestamp, reconsume_times int"
 )
 _BODY_SHOWN: Final = 200
 RUN: Final = "redrive"
@@ -147,7 +147,7 @@ def _sample(row: Any) -> dict[str, Any]:
         "attempts": row.attempts,
         "tag": row.tags,
         "keys": row.keys,
-        "message_id": row.uniq_key,
+        "message_id": row.uniq_key or row.msg_id,
         "stored": row.store_timestamp.isoformat(),
         "body": bytes(row.body[:_BODY_SHOWN]).decode("utf-8", "backslashreplace"),
     }

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 PERCENTILES: Final = (0.5, 0.9, 0.99, 0.999)
 NAMES: Final = ("p50", "p90", "p99", "p999")
+_STORED: Final = "topic string, uniq_key string, msg_id string, store_timestamp timestamp"
 _TRACES: Final = (
     "message_id string, consumer_group string, request_id string, began_ms bigint, ended_ms bigint, ok boolean"
 )
@@ -212,8 +213,8 @@ def stored_to_consumed(spark: SparkSession, settings: LagSettings) -> list[dict[
     )
     if settings.group is not None:
         traces = traces.filter(f.col("consumer_group") == settings.group)
-    stored = _messages(spark, settings, "topic string, uniq_key string, store_timestamp timestamp").selectExpr(
-        "topic", "uniq_key AS message_id", "unix_millis(store_timestamp) AS stored_ms"
+    stored = _messages(spark, settings, _STORED).selectExpr(
+        "topic", "coalesce(uniq_key, msg_id) AS message_id", "unix_millis(store_timestamp) AS stored_ms"
     )
     joined = traces.join(stored, "message_id")
     steps = joined.selectExpr(

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 BLOCK: Final = 10_000  # messages whose sums are compared
 SAMPLES: Final = 20
-_SCHEMA: Final = "topic string, queue_id int, queue_offset bigint, body binary, uniq_key string, keys string"
+_SCHEMA: Final = (
+    "topic string, queue_id int, queue_offset bigint, body binary, uniq_key string, msg_id string, keys string"
+)
 _QUEUE: Final = ["topic", "queue_id"]
 _PLACE: Final = ["topic", "queue_id", "queue_offset"]
 
@@ -109,7 +111,13 @@ def _archived(spark: SparkSession, settings: ReconcileSettings) -> DataFrame:
 
 
 def _summed(frame: DataFrame) -> DataFrame:
-    return frame.selectExpr(*_PLACE, "uniq_key", "keys", "length(body) AS bytes", "crc32(body) AS crc")
+    return frame.selectExpr(
+        *_PLACE,
+        "coalesce(uniq_key, msg_id) AS message_id",
+        "keys AS key",
+        "length(body) AS bytes",
+        "crc32(body) AS crc",
+    )
 
 
 def _blocks(frame: DataFrame, block: int) -> dict[tuple[str, int, int], Any]:
@@ -252,7 +260,6 @@ def against_ledger(
 
     ledger, names = read_ledger(spark, list(settings.ledgers))
     there = stored if archived is None else stored.unionByName(archived).dropDuplicates(_PLACE)
-    there = there.withColumnRenamed("uniq_key", "message_id").withColumnRenamed("keys", "key")
     found = there.groupBy(*names).agg(f.count("*").alias("times"), f.min("crc").alias("found_crc"))
     joined = ledger.join(found, list(names), "left")
     kind = """CASE WHEN times IS NULL THEN 'lost' WHEN times > 1 THEN 'doubled'

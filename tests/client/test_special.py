@@ -1,6 +1,9 @@
 """Sends with keywords the core does not know: the same over shared memory, TCP and asyncio; the hot path stays out."""
 
 import asyncio
+import os
+import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -139,6 +142,21 @@ def test_a_local_message_is_delivered_when_due_with_oneway_and_nowait(broker: Br
     (message,) = [message for message in found if message.body == b"send"]
     assert message.store_ms >= receipt.store_ms + 1000
     assert message.queue_id == receipt.queue_id
+
+
+def test_a_one_way_message_does_not_wait_for_the_disk_because_it_is_delayed() -> None:
+    with Broker(flush="sync") as broker, broker.connect() as mq:
+        for delay in ({"delay_level": 18}, {"delay": 3600}, {"deliver_at": time.time() + 3600}):
+            mq.send("orders", b"the topics are there now", **delay)
+        session: Any = mq._live()
+        keeper = broker.processes["keeper"].pid
+        os.kill(keeper, signal.SIGSTOP)  # nobody flushes now, unless he waits for the disk
+        try:
+            for delay in ({"delay_level": 18}, {"delay": 3600}, {"deliver_at": time.time() + 3600}):
+                mq.send_oneway("orders", b"x", **delay)
+                assert session.store.durable_end < session.store.log_end
+        finally:
+            os.kill(keeper, signal.SIGCONT)
 
 
 def test_a_broker_without_the_schedule_topic_makes_it_for_a_local_producer() -> None:

@@ -185,3 +185,16 @@ def test_a_member_whose_expression_is_none_is_refused(mq: shmq.Connection, topic
     fields |= {"sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 1, "expressionType": "SQL92"}
     code, remark = ask(Request.PULL_MESSAGE, {**fields, "subscription": "qty >"})
     assert code == 23 and remark
+
+
+@pytest.mark.parametrize("level", ["soon", "1.5", "9" * 20])
+def test_a_message_with_a_delay_level_that_is_none_is_refused_and_waits_nowhere(
+    mq: shmq.Connection, broker: Broker, topic: str, level: str, ask: Ask
+) -> None:
+    fields = {"a": "shop", "b": topic, "c": "TBW102", "d": 8, "e": 0, "f": 0, "g": 1_700_000_000_000, "h": 0}
+    fields |= {"i": f"DELAY\x01{level}\x02", "j": 0, "k": "false", "l": 0, "m": "false"}
+    with broker.connect() as local:
+        waiting = local.admin.topics["SCHEDULE_TOPIC_XXXX"].messages
+        code, remark = ask(Request.SEND_MESSAGE_V2, fields, b"x")
+        assert code and "a level is a number" in remark
+        assert local.admin.topics["SCHEDULE_TOPIC_XXXX"].messages == waiting and mq.browse(topic) == []

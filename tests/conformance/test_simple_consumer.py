@@ -89,6 +89,18 @@ def test_what_is_given_back_comes_again_after_its_time(mq: shmq.Connection, topi
         again.ack()
 
 
+def test_what_a_broker_cannot_hide_so_long_is_refused_and_stays_in_hand(broker: Broker, named: Named) -> None:
+    topic = named("orders")
+    with shmq.connect(f"rocketmq://{broker.name_server}") as mq:
+        mq.send(topic, b"x")
+        with mq.simple_consumer(topic, group=named("group")) as consumer:
+            (message,) = take(consumer, 1)
+            with pytest.raises(shmq.UsageError, match="come again in 50000 s"):
+                message.nack(after=50_000)
+            assert not message.settled
+            message.ack()
+
+
 def test_an_extended_message_is_hidden_as_long_and_still_settled(mq: shmq.Connection, topic: str, named: Named) -> None:
     with mq.simple_consumer(topic, group=named("group"), invisible=1) as consumer:
         messages = take(consumer, 5)

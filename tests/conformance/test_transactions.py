@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import shmq
+from shmq.message import TRACE_TOPIC
 from shmq.protocol.codes import Request
+from shmq.protocol.trace import END_TRANSACTION, Trace, decode_traces
 from shmq.testing import Broker
 from tests.conformance.conftest import Named, url_of
 
@@ -156,3 +158,24 @@ def test_an_open_transaction_outlives_a_killed_broker(
         set_times(broker, SOON)
         eventually(lambda: bodies(mq, topic) == [b"lost"])
     assert set(asked) == {lost.id}
+
+
+def test_the_answer_to_a_check_is_traced(
+    impatient: Broker, connect: Callable[..., shmq.Connection], topic: str, group: str, eventually: Eventually
+) -> None:
+    mq = connect(trace=True)
+    mq.transaction_checker(group)(lambda message: shmq.ROLLBACK)
+    with mq.producer(group=group) as producer, impatient.connect() as local:
+        lost = producer.transaction(topic, b"lost")
+
+        def answered() -> list[Trace]:
+            try:
+                said = local.browse(TRACE_TOPIC, key=lost.id)
+            except shmq.TopicNotFound:  # the first trace makes it
+                return []
+            found = [trace for message in said for trace in decode_traces(message.body.decode())]
+            return [trace for trace in found if trace.kind == END_TRANSACTION]
+
+        (end,) = eventually(answered)
+    assert (end.message_id, end.group, end.transaction_state) == (lost.id, group, "ROLLBACK_MESSAGE")
+    assert end.is_from_check and end.topic == topic

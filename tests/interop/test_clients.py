@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.interop.coverage import covers, on_pairs
 from tests.interop.pair import Pair
 from tests.interop.peers.process import eventually
+from tests.interop.target import Target, start_ours
 
 Produce = Callable[..., Any]
 ALL = ("java-4", "java-5", "go", "cpp", "node")
@@ -22,6 +24,13 @@ def produce(pair: Pair) -> Iterator[Produce]:
     pair.do("producer", name=name, group=name)
     yield lambda verb, **arguments: pair.do(verb, name=name, **arguments)
     pair.close("producer-close", name)
+
+
+@pytest.fixture(scope="module")
+def hasty() -> Iterator[Target]:
+    """A broker of ours whose retries come after a second: some clients cannot ask for less than its first delay."""
+    with start_ours(delay_levels=" ".join(["1s"] * 18)) as target:
+        yield target
 
 
 @pytest.fixture
@@ -153,8 +162,12 @@ def _probe(pair: Pair, produce: Produce, topic: str, names: list[str]) -> None:
 
 @on_pairs(*ALL, stock=())  # test_retry.py has the stock brokers
 @covers("retry, concurrent")
-def test_a_failed_message_comes_again_with_its_count(pair: Pair, produce: Produce, topic: str) -> None:
-    produce("send", topic=topic, bodies=["again"])
+def test_a_failed_message_comes_again_with_its_count(pair: Pair, hasty: Target) -> None:
+    pair = replace(pair, target=hasty)
+    topic, producer = pair.new_topic(), pair.named("producer")
+    pair.do("producer", name=producer, group=producer)
+    pair.do("send", name=producer, topic=topic, bodies=["again"])
+    pair.close("producer-close", producer)
     name = _consume(pair, topic, failFirst=1)
     received = pair.client.expect(name, 2, timeout=30.0)
     pair.close("push-close", name)

@@ -46,3 +46,71 @@ def ways(spark: Any, options: dict[str, str]) -> list[str]:
         return type(reopen(where)).__name__
 
     return sorted(set(spark.sparkContext.parallelize(range(6), 6).map(way).collect()))
+
+
+ROWS_BEFORE = 30  # of about 100 in a task
+SCHEMA = "queue_id int, queue_offset bigint, body binary"
+
+
+def copied(spark: Any, options: dict[str, str], out: str, signals: str, how: str) -> dict[str, Any]:
+    """Copy a topic to Parquet in one batch with tasks that stop half-way, as `stopping` says, and return its facts."""
+    loaded = spark.read.format("shmq").options(**options).schema(SCHEMA).load()
+    loaded.rdd.mapPartitions(stopping(signals, how)).toDF(SCHEMA).write.parquet(out)
+    return facts(spark, out)
+
+
+def streamed(spark: Any, options: dict[str, str], out: str, signals: str, how: str) -> dict[str, Any]:
+    """Copy a topic to Parquet in micro-batches with tasks that stop half-way, and return its facts."""
+
+    def batch(part: Any, number: int) -> None:
+        stopped = part.rdd.mapPartitions(stopping(signals, how)).toDF(SCHEMA)
+        stopped.write.mode("overwrite").parquet(f"{out}/batch={number}")
+
+    loaded = spark.readStream.format("shmq").options(**options).schema(SCHEMA).load()
+    writer = loaded.writeStream.foreachBatch(batch).option("checkpointLocation", f"{out}.checkpoint")
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(240)
+    return {**facts(spark, out), "batches": sum(each["numInputRows"] > 0 for each in query.recentProgress)}
+
+
+def facts(spark: Any, path: str) -> dict[str, Any]:
+    """Return what a copy holds."""
+    row = spark.read.parquet(path).selectExpr(
+        "count(*) AS rows",
+        "count(distinct queue_id, queue_offset) AS places",
+        "bit_xor(xxhash64(queue_id, queue_offset, body)) AS content",
+    )
+    return row.first().asDict()  # type: ignore[no-any-return]
+
+
+def stopping(signals: str, how: str) -> Any:
+    """Return a function over rows whose first attempts stop in the middle.
+
+    hold     until there is a file `go`; each says in a file which executor it holds
+    fail     with an error
+    """
+
+    def run(rows: Any) -> Any:
+        import os
+        import time
+        from pathlib import Path
+
+        import psutil
+        from pyspark import TaskContext
+
+        task, folder = TaskContext.get(), Path(signals)
+        number, attempt = task.partitionId(), task.attemptNumber()
+        if attempt:
+            (folder / f"again-{number}").touch()
+        for count, row in enumerate(rows):
+            yield row
+            if attempt or count != ROWS_BEFORE:
+                continue
+            if how == "fail":
+                raise RuntimeError("this attempt was meant to fail")
+            (folder / f"held-{psutil.Process(os.getppid()).ppid()}").touch()
+            deadline = time.monotonic() + 120
+            while not (folder / "go").exists() and time.monotonic() < deadline:
+                time.sleep(0.02)
+
+    return run

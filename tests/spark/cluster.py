@@ -1,6 +1,6 @@
 """A Spark standalone cluster on loopback, and drivers on it: real processes, ended by pid. It does not know the source.
 
-    master (JVM, 192 MiB) ◀── 3 workers (JVM, 192 MiB), 1 core each ──▶ an executor a worker and application, 512 MiB
+    master (JVM, 192 MiB) ◀── 3 workers (JVM, 192 MiB) ──▶ an executor of 1 core a worker and application, 512 MiB
     driver   a Python process of ours that answers calls: {"function": "tests.spark.x:f", "arguments": {…}}
 
 Rules: (1) every port is the kernel's choice, and everything listens on 127.0.0.1;
@@ -12,6 +12,7 @@ where it cannot see the broker, as on another host;
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -27,6 +28,8 @@ from typing import IO, Any
 
 import psutil
 
+PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 90.0
 CALL_SECONDS = 300.0
@@ -77,6 +80,11 @@ class Process:
         self.popen.wait()
 
 
+def _die_with_parent() -> None:
+    """In the child: end when the tests do, however that happens; executors end with their worker."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _session(pid: int) -> int | None:
     try:
         return os.getsid(pid)
@@ -105,7 +113,7 @@ class Cluster:
             self.url = until(lambda: master.said(r"Starting Spark master at (spark://\S+)"), "the master")
             for number, environment in enumerate(self._environments):
                 folder = self.directory / f"work-{number}"
-                place = ("--host", "127.0.0.1", "--port", "0", "--cores", "1", "--memory", "1g", "--work-dir")
+                place = ("--host", "127.0.0.1", "--port", "0", "--cores", "4", "--memory", "3g", "--work-dir")
                 self.workers.append(
                     self._start(f"worker-{number}", environment, "worker.Worker", *place, str(folder), self.url)
                 )
@@ -137,6 +145,8 @@ class Cluster:
         log = self.directory / f"{name}.log"
         command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{klass}", "--webui-port", "0"]
         options = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dspark.master.rest.enabled=false"
+        options += f" -Dspark.deploy.defaultCores={WORKERS}"  # several applications, each on all workers
+        options += " -Dspark.worker.timeout=600"  # seconds: a machine of CI stands still for longer than the default
         daemon = {"SPARK_DAEMON_MEMORY": "192m", "SPARK_DAEMON_JAVA_OPTS": options, "SPARK_HOME": str(home)}
         local = {"SPARK_LOCAL_DIRS": str(self.directory / "local"), "SPARK_LOCAL_IP": "127.0.0.1"}
         path = {"PYTHONPATH": os.pathsep.join((str(discovery_path(self.directory / "discovery")), str(ROOT)))}
@@ -147,6 +157,7 @@ class Cluster:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                preexec_fn=_die_with_parent,
                 env={**os.environ, **daemon, **local, **path, "PYSPARK_PYTHON": sys.executable, **environment},
             )
         self._processes.append(Process(popen, log))
@@ -178,6 +189,7 @@ class Driver:
                 stderr=output,
                 pass_fds=(here, answers),
                 start_new_session=True,
+                preexec_fn=_die_with_parent,
                 env={**os.environ, **needed, **(environment or {})},
             )
         os.close(here)

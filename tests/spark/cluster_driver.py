@@ -20,6 +20,8 @@ def session(master: str, local: str, settings: dict[str, str]) -> Any:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": local,
+        "spark.executor.heartbeatInterval": "60s",
+        "spark.network.timeout": "600s",
         "spark.sql.shuffle.partitions": "3",
         "spark.sql.session.timeZone": "UTC",
         "spark.python.worker.faulthandler.enabled": "true",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,3 +44,64 @@ def test_a_worker_elsewhere_reads_the_same_over_tcp(cluster: Cluster, driver: Dr
     remote = driver.call("tests.spark.calls:totals", options={**options, "access": "remote"})
     assert mixed == local == remote and mixed["rows"] == MESSAGES
     assert set(ways) == {"Attachment", "RemoteAccess"}
+
+
+# ---- executors that die, tasks that are tried again ------------------------------------------------------------------
+
+
+@pytest.fixture
+def signals(tmp_path: Path) -> Path:
+    """Where tasks say what they do, and are told what to do."""
+    folder = tmp_path / "signals"
+    folder.mkdir()
+    return folder
+
+
+def options_of(broker: Any, topic: str, **more: Any) -> dict[str, str]:
+    given = {"store": f"shmq://{broker.name}", "topic": topic, "minPartitions": 6, "batchRows": 20, **more}
+    return {name: str(value) for name, value in given.items()}
+
+
+@pytest.mark.parametrize("function", ["copied", "streamed"])
+def test_an_executor_killed_in_the_middle_costs_and_doubles_no_row(
+    function: str, cluster: Cluster, driver: Driver, broker: Any, topic: str, signals: Path, tmp_path: Path
+) -> None:
+    more = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 400} if function == "streamed" else {}
+    options = options_of(broker, topic, **more)
+    driver.begin(
+        f"tests.spark.calls:{function}", options=options, out=str(tmp_path / "out"), signals=str(signals), how="hold"
+    )
+    held = until(lambda: [int(path.name.split("-")[1]) for path in signals.glob("held-*")], "a task in its middle")
+    victim = held[0]
+    assert victim in cluster.executors()
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: victim not in cluster.executors(), "its worker to notice")
+    (signals / "go").touch()
+    found = driver.result()
+    assert (found["rows"], found["places"]) == (MESSAGES, MESSAGES)
+    assert list(signals.glob("again-*")), "no task was tried again"
+    assert found["content"] == content_of(driver, broker, topic, tmp_path)
+    assert found.get("batches", 2) == 2
+
+
+def test_first_attempts_that_fail_change_nothing(
+    driver: Driver, broker: Any, topic: str, signals: Path, tmp_path: Path
+) -> None:
+    options = options_of(broker, topic)
+    found = driver.call(
+        "tests.spark.calls:copied", options=options, out=str(tmp_path / "out"), signals=str(signals), how="fail"
+    )
+    assert len(list(signals.glob("again-*"))) == 6
+    assert (found["rows"], found["places"]) == (MESSAGES, MESSAGES)
+    assert found["content"] == content_of(driver, broker, topic, tmp_path)
+
+
+def content_of(driver: Driver, broker: Any, topic: str, directory: Path) -> int:
+    """What an undisturbed copy holds."""
+    calm = directory / "calm-signals"
+    calm.mkdir()
+    (calm / "go").touch()
+    arguments = {"options": options_of(broker, topic, access="shm", store=broker.url), "signals": str(calm)}
+    found = driver.call("tests.spark.calls:copied", out=str(directory / "calm"), how="hold", **arguments)
+    assert found["rows"] == MESSAGES
+    return int(found["content"])

@@ -29,11 +29,13 @@ _KINDS = tuple(kind.name.lower() for kind in TopicKind)
 
 
 class QueueOf(NamedTuple):
-    """A queue and the topic it belongs to."""
+    """A queue, its topic, and its bounds: read once, so that topics and groups tell of the same moment."""
 
     topic: str
     queue_id: int
     queue_index: int
+    offset_min: int
+    offset_max: int
 
 
 def read_roster(path: Path, generation: str) -> Roster | None:
@@ -58,7 +60,7 @@ def collect_topics(store: Store) -> tuple[tuple[Topic, ...], dict[int, QueueOf]]
             offset_min, offset_max, _, _, queue_id, size_bytes = store.queue(index)
             messages += max(0, offset_max - offset_min)
             stored, size = stored + offset_max, size + size_bytes
-            queues[index] = QueueOf(name, queue_id, index)
+            queues[index] = QueueOf(name, queue_id, index, offset_min, offset_max)
         role = _role(name, entry["perm"], entry["kind"])
         topics.append(Topic(name, role, entry["perm"], len(entry["queues"]), messages, stored, size))
     return tuple(sorted(topics, key=lambda topic: topic.name)), queues
@@ -175,7 +177,7 @@ class _GroupCollector:
     def _progress(
         self, queue: QueueOf, committed: int, owner: int, updated_ms: int, wanted: _Wanted
     ) -> tuple[QueueProgress, bool]:
-        offset_min, offset_max, *_ = self._store.queue(queue.queue_index)
+        offset_min, offset_max = queue.offset_min, queue.offset_max
         begin = max(committed, offset_min)
         ready, exact = (
             self._ready(queue, begin, offset_max, wanted.hashes(queue.topic)) if wanted.is_known else (None, True)

@@ -29,7 +29,8 @@ from shmq.shm.segment import SHM_DIRECTORY
 from shmq.tools.observe.snapshot import Segment
 
 _NAME = re.compile(
-    r"(?P<semaphore>sem\.)?shmq\.(?P<broker>.+)\.(?P<generation>[0-9a-f]{16})\.(?P<part>control|units|readers|w[0-9]+)"
+    r"(?P<semaphore>sem\.)?shmq\.(?P<broker>.+)\.(?P<generation>[0-9a-f]{16})"
+    r"\.(?P<part>control|units|readers|counters|w[0-9]+)"
 )
 _BLOCK_BYTES = 512
 SEMAPHORES = "semaphores"

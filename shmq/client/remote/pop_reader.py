@@ -207,8 +207,9 @@ class PopReader:
             self.session.network.soon(self._send_acks)
 
     def _nack(self, message: Message, after: float | None) -> None:
-        if after is not None and not after >= 0:
-            raise UsageError(f"a message cannot come again in {after} s", hint="give seconds >= 0, or None")
+        if after is not None and not 0 <= after <= options.INVISIBLE_MAX:
+            hint = f"0 to {options.INVISIBLE_MAX:g} s over TCP, or None"
+            raise UsageError(f"a message cannot come again in {after} s", hint=hint)
         if self.spec.attempts_max is not None and message.attempt >= self.spec.attempts_max:
             self.bury(message, "")
             return
@@ -216,7 +217,7 @@ class PopReader:
             lease = self._leases.pop(_key(message), None)
         if lease is not None:
             seconds = options.retry_delay(message.attempt) if after is None else after
-            self._submit(self._change(lease, min(seconds, options.INVISIBLE_MAX)))
+            self._submit(self._change(lease, seconds))
 
     def _extend(self, message: Message, seconds: float) -> None:
         if not 0 <= seconds <= options.INVISIBLE_MAX:

@@ -7,6 +7,7 @@ Rules: (1) a pop goes to the master of a broker name; (2) receipts are what the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -69,7 +70,7 @@ class PopRequests:
             "topic": spec.topic,
             "queueId": str(ANY_QUEUE),
             "maxMsgNums": str(count),
-            "invisibleTime": str(round(invisible * 1000)),
+            "invisibleTime": str(math.ceil(invisible * 1000)),
             "pollTime": str(round(hold * 1000)),
             "bornTime": str(self._session.now_ms()),
             "initMode": str(FROM_FIRST),
@@ -118,7 +119,7 @@ class PopRequests:
 
     async def change(self, spec: ConsumerSpec, receipt: Receipt, seconds: float) -> Receipt | None:
         """Hide a message for so long from now; its new receipt, None when it is not popped any more."""
-        ext = _settling(spec, receipt) | {"invisibleTime": str(round(seconds * 1000))}
+        ext = _settling(spec, receipt) | {"invisibleTime": str(math.ceil(seconds * 1000))}
         command = Command(code=Request.CHANGE_MESSAGE_INVISIBLETIME, ext=ext)
         reply = await self._ask(spec.topic, receipt.broker, command, self._session.timeout)
         if reply.code == Response.NO_MESSAGE:

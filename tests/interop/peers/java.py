@@ -21,6 +21,7 @@ from tests.interop.peers.registry import DEFAULT_JDK, java_program
 from tests.interop.peers.stock import SMALL_HEAP, make_home, opened
 
 ANSWER_TIMEOUT = 60.0
+REBALANCE = "rocketmq.client.rebalance.waitInterval"  # 20 s by default, spent whenever a client asks a moment too early
 
 
 class ClientError(Exception):
@@ -137,7 +138,7 @@ class JavaClient(LineClient):
     def __init__(self, version: str, *options: str) -> None:
         self.version = version
         command = [program("java", DEFAULT_JDK), *SMALL_HEAP, *opened(), *options]
-        command += ["-Dfile.encoding=UTF-8", "-Drocketmq.client.logLevel=WARN"]
+        command += ["-Dfile.encoding=UTF-8", "-Drocketmq.client.logLevel=WARN", f"-D{REBALANCE}=4000"]
         super().__init__([*command, "-Duser.home=.", "-cp", java_program(version), "Main"])
 
     def mqadmin(self, *words: str) -> str:

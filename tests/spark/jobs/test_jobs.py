@@ -14,7 +14,7 @@ pytest.importorskip("pyarrow")
 from shmq.errors import Reject, UsageError
 from shmq.spark.jobs.archive import ArchiveSettings, run_archive
 from shmq.spark.jobs.dlq import DlqSettings, run_dlq
-from shmq.spark.jobs.lag import LagSettings, run_lag, summary
+from shmq.spark.jobs.lag import LagSettings, run_lag, stored_to_consumed, summary
 from shmq.spark.jobs.ledger import ledger_line
 from shmq.spark.jobs.plots import draw
 from shmq.spark.jobs.reconcile import ReconcileSettings, run_reconcile
@@ -80,7 +80,9 @@ def test_a_replay_keeps_order_and_sends_each_message_once_however_often_it_runs(
 
 
 def test_what_is_the_same_has_no_difference(spark: Any, shop: Shop, tmp_path: Path) -> None:
-    report = run_reconcile(spark, ReconcileSettings(shop.source, shop.archive, (str(shop.ledger),), block=64))
+    ids = tmp_path / "ids.jsonl"  # a ledger that says which message, but not where
+    ids.write_text("".join(sorted('{"message_id"' + line.split('"message_id"')[1] for line in shop.ledger.open())))
+    report = run_reconcile(spark, ReconcileSettings(shop.source, shop.archive, (str(ids),), block=64))
     assert report["differences"] == 0, report
     assert [check["check"] for check in report["checks"]] == ["continuity", "archive", "ledger"]
     assert [row["messages"] for row in report["checks"][0]["queues"]] == [COUNT // 2] * 2
@@ -161,16 +163,20 @@ def test_dead_letters_are_sorted_and_driven_again_once(spark: Any, broker: Any, 
     def letters() -> int:
         return len(mq.admin.dlq("grump"))
 
-    listener = mq.listener("orders-dead", group="grump", attempts_max=1)
+    with broker.connect(trace=True) as traced:
+        listener = traced.listener("orders-dead", group="grump", attempts_max=1)
 
-    @listener
-    def refuse(message: Any) -> None:
-        raise Reject(f"order {message.body.decode()} is no order")
+        @listener
+        def refuse(message: Any) -> None:
+            raise Reject(f"order {message.body.decode()} is no order")
 
-    mq.start()
-    until = time.monotonic() + 60
-    while letters() < 4 and time.monotonic() < until:
-        time.sleep(0.05)
+        traced.start()
+        until = time.monotonic() + 60
+        while letters() < 4 and time.monotonic() < until:
+            time.sleep(0.05)
+    steps = stored_to_consumed(spark, LagSettings({"store": broker.url, "topics": "orders-dead"}, "grump"))
+    assert [(row["step"], row["messages"]) for row in steps] == [("consumed", 4), ("taken", 4)]
+    assert all(row["max_ms"] < 60_000 for row in steps)
     settings = DlqSettings({"store": broker.url}, groups=("grump",))
     report = run_dlq(spark, settings)
     assert report["letters"] == 4 and len(report["groups"]) == 1

@@ -72,7 +72,7 @@ def test_the_kernel_counts_as_many_attached_processes_as_are_registered(broker: 
 
 def test_segments_are_those_of_dev_shm(broker: Broker, observer: Observer) -> None:
     own = [segment for segment in observer.snapshot("quick").segments if segment.state == "own" and segment.path]
-    assert {segment.part for segment in own} == {"control", "units", "readers"}
+    assert {segment.part for segment in own} == {"control", "units", "readers", "counters"}
     for segment in own:
         status = os.stat(segment.path)
         assert (segment.size_bytes, segment.used_bytes) == (status.st_size, status.st_blocks * 512)

@@ -1,0 +1,328 @@
+"""Reads a broker's figures: tables and words of its segments, its counters, /proc and the file systems.
+
+It does not know the names' meaning (catalogue) nor how they are written (exposition). Everything is read-only and works
+while the daemon is dead or stopped.
+
+    of each queue    two words of one copy of all queues          messages, bytes
+    of each offset   two words of one copy of all offsets         lag: one subtraction; of a topic and group only the
+                                                                  oldest message is read, not that of each queue
+    counters         one copy of each writer's block
+
+Rules: (1) labels are bounded by what exists: counters of topics and groups that are gone are left out;
+(2) a gauge that a process said is left out when that process is dead; a counter stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+
+import psutil
+
+from shmq.errors import SegmentError, ShmqError
+from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
+from shmq.metrics.catalogue import FAMILIES
+from shmq.metrics.exposition import Samples, label_text
+from shmq.metrics.family import CLUSTER, COUNTER, DISPATCHED, HISTOGRAM
+from shmq.metrics.vital_signs import beats_of
+from shmq.protocol.codes import TopicKind
+from shmq.protocol.transaction import OP_TOPIC
+from shmq.shm.core import READ_ONLY_REASONS, Store
+from shmq.shm.counter_reader import CounterReader, open_counters
+from shmq.shm.instance import Instance
+from shmq.shm.liveness import is_alive
+from shmq.shm.presence import presence_of_key
+from shmq.shm.segment import SHM_DIRECTORY
+
+_LOCAL_DISK = label_text((("storage_type", "local"), ("storage_medium", "disk")))
+_UNIT_BYTES_OF_POSITION = 8
+_READS_AND_WRITES, _READS = 6, 4
+_BLOCK_BYTES = 512  # of st_blocks
+_CLIENT_STATES = {1: "awake", 2: "asleep"}
+
+
+class Gatherer:
+    """Gathers from one generation of segments, again and again."""
+
+    def __init__(self, store: Store, instance: Instance) -> None:
+        self._store = store
+        self._instance = instance
+        self._counters: CounterReader | None = None
+        with contextlib.suppress(SegmentError):  # a broker of an earlier version has none
+            self._counters = open_counters(instance)
+        self._cluster = "DefaultCluster"
+        self._tables_version = -1
+        self._topics: dict[str, str] = {}  # name -> labels
+        self._topic_queues: dict[str, tuple[int, ...]] = {}
+        self._topic_of: dict[int, str] = {}  # queue -> name
+        self._groups: dict[int, str] = {}
+        self._group_labels: dict[tuple[str, str], str] = {}
+
+    def close(self) -> None:
+        """Let go of the counters; the store is the caller's."""
+        if self._counters is not None:
+            self._counters.close()
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's name, as the keeper noted it."""
+        return self._cluster
+
+    def gather(self) -> Samples:
+        """Return all samples as of now.
+
+        Raises:
+            ShmqError: the segments cannot be read.
+        """
+        began = time.monotonic()
+        samples = Samples()
+        self._learn_tables()
+        self._read_words(samples)
+        self._read_topics(samples)
+        self._read_lag(samples)
+        self._read_counters(samples)
+        self._read_memory(samples)
+        self._read_processes(samples)
+        samples.put("shmq_scrape_duration_seconds", time.monotonic() - began)
+        return samples
+
+    # -- the segments
+
+    def _learn_tables(self) -> None:
+        version = self._store.table_version  # read first: what is kept may be too new, never too old
+        if version == self._tables_version:
+            return
+        self._topics, self._topic_queues, self._topic_of = {}, {}, {}
+        for topic in self._store.topics():
+            name = topic["name"]
+            kind = TopicKind(topic["kind"]).name.lower() if topic["kind"] in list(TopicKind) else "normal"
+            self._topics[name] = label_text(
+                (("topic", name), ("message_type", kind), ("is_system", _truth(is_system_topic(name))))
+            )
+            self._topic_queues[name] = tuple(topic["queues"])
+            self._topic_of |= dict.fromkeys(topic["queues"], name)
+        self._groups = dict(self._store.groups())
+        self._group_labels.clear()
+        self._tables_version = version
+
+    def _read_words(self, samples: Samples) -> None:
+        store, stats = self._store, self._store.stats()
+        head = store.head
+        log_end, durable_end, reason = store.log_end, store.durable_end, store.read_only
+        samples.put("shmq_broker", 1, self._identity(head))
+        samples.put("shmq_log_end_bytes", log_end)
+        samples.put("shmq_log_begin_bytes", store.log_begin)
+        samples.put("shmq_log_allocated_bytes", store.allocated_end)
+        samples.put("rocketmq_storage_flush_behind_bytes", max(0, log_end - durable_end), _LOCAL_DISK)
+        samples.put("rocketmq_broker_permission", _READS if reason else _READS_AND_WRITES)
+        for number, text in READ_ONLY_REASONS.items():
+            if number:
+                samples.put("shmq_read_only", int(reason == number), label_text((("reason", text),)))
+        for name, word in _WORDS.items():
+            samples.put(name, stats[word])
+        samples.put("shmq_lock_held", int(stats["lock_tid"] != 0))
+        samples.put("shmq_claim_open", int(stats["claim_state"] != 0))
+        for state, frames in (
+            ("used", stats["frame_used"]),
+            ("ready", stats["frame_ready"]),
+            ("max", head["frame_max"]),
+        ):
+            samples.put("shmq_frames", frames, label_text((("state", state),)))
+        age = max(0, time.monotonic_ns() - store.keeper_beat_ns) / 1e9
+        samples.put("shmq_keeper_beat_age_seconds", age)
+        oldest_ms = -1
+        if log_end > store.log_begin:
+            with contextlib.suppress(ShmqError):
+                oldest_ms = store.message_at(store.log_begin).store_ms
+        age_ms = max(0, _now_ms() - oldest_ms) if oldest_ms >= 0 else 0
+        samples.put("rocketmq_storage_message_reserve_time_milliseconds", age_ms, _LOCAL_DISK)
+        states = dict.fromkeys(_CLIENT_STATES.values(), 0)
+        for client in store.clients():
+            if client[1] in _CLIENT_STATES:
+                states[_CLIENT_STATES[client[1]]] += 1
+        for name, count in states.items():
+            samples.put("shmq_clients", count, label_text((("state", name),)))
+
+    def _identity(self, head: Mapping[str, object]) -> str:
+        return label_text(
+            (
+                ("version", self._instance.version),
+                ("abi", str(head["abi"])),
+                ("generation", f"{self._instance.generation:016x}"),
+                ("segments", self._instance.kind),
+                ("flush", "sync" if head["flush_sync"] else "async"),
+            )
+        )
+
+    def _read_topics(self, samples: Samples) -> None:
+        self._ends = memoryview(self._store.queue_counts()).cast("Q")
+        ends = self._ends
+        known = len(ends) // 2
+        for name, queues in self._topic_queues.items():
+            labels = self._topics[name]
+            messages = size = 0
+            for queue in queues:
+                if queue < known:
+                    messages += ends[2 * queue]
+                    size += ends[2 * queue + 1]
+            samples.put("rocketmq_messages_in", messages, labels)
+            samples.put("rocketmq_throughput_in", size, labels)
+            if name.startswith(DEAD_LETTER_PREFIX):
+                group = label_text((("consumer_group", name.removeprefix(DEAD_LETTER_PREFIX)),))
+                samples.put("rocketmq_send_to_dlq_messages", messages, group)
+            elif name == OP_TOPIC:
+                samples.put("shmq_transactions_settled", messages)
+        samples.put("rocketmq_topic_number", len(self._topics))
+        samples.put("rocketmq_consumer_group_number", len(self._groups))
+        samples.put("shmq_queues", len(self._topic_of))
+
+    def _read_lag(self, samples: Samples) -> None:
+        """Lag of every topic and group that has an offset, and the age of the oldest message of it."""
+        ends, known = self._ends, len(self._ends) // 2
+        words = memoryview(self._store.offset_counts()).cast("Q")
+        lags: dict[str, int] = {}
+        oldest: dict[str, tuple[int, int]] = {}  # labels -> (log position, record bytes)
+        for at in range(0, len(words), 2):
+            committed, (group, queue) = words[at], divmod(words[at + 1], 1 << 32)
+            topic, group_name = self._topic_of.get(queue), self._groups.get(group)
+            if not committed or topic is None or group_name is None or queue >= known:
+                continue
+            labels = self._labels_of(topic, group_name)
+            lag = max(0, ends[2 * queue] - (committed - 1))
+            lags[labels] = lags.get(labels, 0) + lag
+            if lag:
+                place = self._place_of(queue, committed - 1)
+                if place is not None and (labels not in oldest or place < oldest[labels]):
+                    oldest[labels] = place
+        samples.values["rocketmq_consumer_lag_messages"] = dict(lags)
+        now_ms = _now_ms()
+        for labels in lags:
+            age_ms = 0
+            if labels in oldest:
+                with contextlib.suppress(ShmqError):
+                    age_ms = max(0, now_ms - self._store.message_at(*oldest[labels]).store_ms)
+            samples.put("rocketmq_consumer_lag_latency_milliseconds", age_ms, labels)
+
+    def _labels_of(self, topic: str, group: str) -> str:
+        found = self._group_labels.get((topic, group))
+        if found is None:
+            found = self._group_labels[topic, group] = label_text(
+                (
+                    ("topic", topic),
+                    ("consumer_group", group),
+                    ("is_retry", _truth(topic.startswith(RETRY_PREFIX))),
+                    ("is_system", _truth(is_system_topic(topic))),
+                )
+            )
+        return found
+
+    def _place_of(self, queue: int, offset: int) -> tuple[int, int] | None:
+        """Where the record of a queue offset lies; the first that is left, when retention took it."""
+        with contextlib.suppress(ShmqError):
+            unit = self._store.units_stored(queue, max(offset, self._store.queue(queue)[0]), 1)
+            if len(unit) >= _UNIT_BYTES_OF_POSITION + 4:
+                position = int.from_bytes(unit[:_UNIT_BYTES_OF_POSITION])
+                return position, int.from_bytes(unit[_UNIT_BYTES_OF_POSITION : _UNIT_BYTES_OF_POSITION + 4])
+        return None
+
+    # -- counters
+
+    def _read_counters(self, samples: Samples) -> None:
+        if self._counters is None:
+            return
+        groups = set(self._groups.values())
+        refused = 0
+        samples.put("shmq_start_time_seconds", self._counters.made_ms / 1000)
+        blocks, now_ns = self._counters.blocks(), time.monotonic_ns()
+        for role, beat_ns in beats_of(blocks).items():
+            samples.put("shmq_beat_age_seconds", max(0, now_ns - beat_ns) / 1e9, label_text((("role", role),)))
+        for block in blocks:
+            refused += block.refused
+            alive = is_alive(block.mark)
+            for entry in block.entries:
+                if entry.family == CLUSTER:
+                    self._cluster = dict(entry.labels).get("cluster", self._cluster)
+                    continue
+                if entry.family == DISPATCHED:
+                    behind = max(0, self._store.log_end - entry.words[0])
+                    samples.put("rocketmq_storage_dispatch_behind_bytes", behind, _LOCAL_DISK)
+                    continue
+                family = FAMILIES.get(entry.family)
+                if family is None or not self._exists(entry.labels, groups):
+                    continue
+                labels = self._full_labels(entry.labels) if family.name in _OUT else label_text(entry.labels)
+                if family.kind == HISTOGRAM and len(entry.words) == len(family.bounds) + 2:
+                    samples.add_histogram(family.name, entry.words, labels)
+                elif family.kind == COUNTER or (alive and (entry.words[0] or not entry.labels)):
+                    samples.add(family.name, entry.words[0], labels)
+        samples.put("shmq_counters_refused", refused)
+
+    def _exists(self, labels: tuple[tuple[str, str], ...], groups: set[str]) -> bool:
+        return all(
+            (name != "topic" or value in self._topics) and (name != "consumer_group" or value in groups)
+            for name, value in labels
+        )
+
+    def _full_labels(self, labels: tuple[tuple[str, str], ...]) -> str:
+        known = dict(labels)
+        return self._labels_of(known.get("topic", ""), known.get("consumer_group", ""))
+
+    # -- around them
+
+    def _read_memory(self, samples: Samples) -> None:
+        for part, name in zip(("control", "units", "readers"), self._instance.segments, strict=True):
+            with contextlib.suppress(OSError):
+                if self._instance.kind == "posix":
+                    status = os.stat(f"{SHM_DIRECTORY}{name}")
+                    for state, size in (("size", status.st_size), ("used", status.st_blocks * _BLOCK_BYTES)):
+                        samples.put("shmq_segment_bytes", size, label_text((("segment", part), ("state", state))))
+        for family, path in (("shmq_shm_bytes", str(SHM_DIRECTORY)), ("shmq_disk_bytes", self._instance.store_path)):
+            with contextlib.suppress(OSError):
+                room = os.statvfs(path)
+                used, free = (room.f_blocks - room.f_bfree) * room.f_frsize, room.f_bavail * room.f_frsize
+                samples.put(family, used, label_text((("state", "used"),)))
+                samples.put(family, free, label_text((("state", "free"),)))
+                if family == "shmq_disk_bytes":
+                    samples.put("rocketmq_storage_size_bytes", used, _LOCAL_DISK)
+        count = presence_of_key(self._instance.presence_key, uid=self._instance.uid)
+        samples.put("shmq_attached_processes", -1 if count is None else count)
+
+    def _read_processes(self, samples: Samples) -> None:
+        for role, mark in self._instance.processes.items():
+            labels = label_text((("role", role),))
+            alive = is_alive(mark)
+            samples.put("shmq_process_up", int(alive), labels)
+            if not alive:
+                continue
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(mark.pid)
+                with process.oneshot():
+                    times = process.cpu_times()
+                    samples.put("shmq_process_cpu_seconds", times.user + times.system, labels)
+                    samples.put("shmq_process_resident_memory_bytes", process.memory_info().rss, labels)
+                    samples.put("shmq_process_threads", process.num_threads(), labels)
+                    samples.put("shmq_process_open_fds", process.num_fds(), labels)
+
+
+_OUT = frozenset(("rocketmq_messages_out", "rocketmq_throughput_out"))
+_WORDS = {
+    "shmq_appended_messages": "appended",
+    "shmq_appended_bytes": "appended_bytes",
+    "shmq_append_busy": "busy",
+    "shmq_lock_acquisitions": "lock_count",
+    "shmq_lock_holder_deaths": "deaths",
+    "shmq_claims": "claims",
+    "shmq_claims_evicted": "claims_evicted",
+    "shmq_log_rolls": "rolled",
+    "shmq_wakeups": "wakes",
+}
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

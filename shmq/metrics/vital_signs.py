@@ -1,0 +1,46 @@
+"""Whether a broker's processes really work: each says so in a word of its counters, about once a second.
+
+It does not know who asks: the service manager's watchdog is fed by it, and `shmq_beat_age_seconds` shows it.
+
+    keeper      at each of its rounds        bridge      at each of its ticks, in its event loop
+
+A process that is stopped, or stuck in something, lives for the kernel and not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shmq.metrics.family import BEAT
+from shmq.shm.counter_reader import Block
+from shmq.shm.counters import BRIDGE, KEEPER
+from shmq.shm.liveness import ProcessMark, is_alive
+
+
+def role_of(writer: int) -> str:
+    """Return the role of who counts in a block, as instance.json names it."""
+    return "keeper" if writer == KEEPER else "bridge" if writer == BRIDGE else f"bridge-{writer - BRIDGE}"
+
+
+def beats_of(blocks: list[Block]) -> dict[str, int]:
+    """Return when each living process gave its last sign, nanoseconds of the monotonic clock."""
+    return {
+        role_of(block.writer): entry.words[0]
+        for block in blocks
+        if is_alive(block.mark)
+        for entry in block.entries
+        if entry.family == BEAT
+    }
+
+
+def silent_roles(
+    wanted: Mapping[str, ProcessMark | None], blocks: list[Block], *, now_ns: int, limit_ns: int
+) -> list[str]:
+    """Return which of the wanted processes gave no sign for longer than the limit, or are not there."""
+    beats = beats_of(blocks)
+    marks = {role_of(block.writer): block.mark for block in blocks}
+    return [
+        role
+        for role, mark in wanted.items()
+        if mark is None or marks.get(role) != mark or now_ns - beats.get(role, 0) > limit_ns
+    ]

@@ -1,0 +1,128 @@
+"""Who has a file of shared memory open or mapped, asked of the kernel, for whoever is about to remove it.
+
+It does not know brokers or segments.
+
+    proof     answers for                                    asked by
+    lease     every process of this kernel, any user, any    F_SETLEASE on the file: refused while anybody else has it
+              namespace, mapped or only open                 open; held until the name is gone
+    maps      processes whose /proc/<pid>/maps we may read   device and inode of each mapping; says who it is
+
+Rules: (1) what cannot be proven free counts as held; (2) while a lease is held, whoever opens the file waits until it
+is given back, and then finds a file without a name, which `open_store` refuses; (3) processes are named by pid and
+start time.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from shmq.shm.liveness import ProcessMark, is_alive, mark_of
+
+File = tuple[int, int]  # device and inode
+
+_PROC = Path("/proc")
+_NO_LEASES = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS)
+
+
+class StillHeld(Exception):
+    """Somebody has the file open, or it cannot be proven that nobody has; the argument says which."""
+
+
+def identity(path: Path) -> File | None:
+    """Return device and inode of a regular file, None when there is none of that name."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+
+
+def mapping_processes(files: Iterable[File]) -> dict[File, list[ProcessMark]]:
+    """Return for each of these files the processes that map it, as far as this user may look; one pass over /proc.
+
+    Args:
+        files: device and inode of each, as `identity` returns them.
+    """
+    found: dict[File, list[ProcessMark]] = {file: [] for file in files}
+    keys = {_maps_key(*file): file for file in found}
+    for pid in sorted(int(name) for name in os.listdir(_PROC) if name.isdecimal()) if keys else ():
+        mark = mark_of(pid)
+        try:
+            text = (_PROC / str(pid) / "maps").read_bytes()
+        except OSError:  # not ours to see, or it has just ended
+            continue
+        if mark is not None and is_alive(mark):
+            for key in keys.keys() & _keys_in(text):
+                found[keys[key]].append(mark)
+    return found
+
+
+def _maps_key(device: int, inode: int) -> bytes:
+    return b"%02x:%02x %d" % (os.major(device), os.minor(device), inode)
+
+
+def _keys_in(text: bytes) -> set[bytes]:
+    """Device and inode of every mapping of a file: `begin-end perm offset dev inode path`."""
+    lines = (line.split(None, 5) for line in text.splitlines())
+    return {fields[3] + b" " + fields[4] for fields in lines if len(fields) >= 5 and fields[4] != b"0"}
+
+
+@contextmanager
+def nobody_holds(paths: Iterable[Path], *, uid: int) -> Iterator[None]:
+    """Prove for the length of a with block that nobody else has one of these files open or mapped.
+
+    Args:
+        uid: whose files they must be.
+
+    Raises:
+        StillHeld: somebody has, or the proof is not possible; nothing was changed.
+    """
+    files: list[File] = []
+    # How the kernel tells a lease holder that somebody waits; it would end the process.
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    try:
+        with ExitStack() as held:
+            for path in paths:
+                file = _lease(path, uid, held)
+                if file is not None:
+                    files.append(file)
+            pids = sorted({mark.pid for marks in mapping_processes(files).values() for mark in marks})
+            if pids:
+                raise StillHeld(f"pid {', '.join(map(str, pids))} maps it")
+            yield
+    finally:
+        signal.signal(signal.SIGIO, before)
+
+
+def _lease(path: Path, uid: int, held: ExitStack) -> File | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StillHeld(f"{path} cannot be opened: {error.strerror}") from error
+    held.callback(os.close, descriptor)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
+        raise StillHeld(f"{path} is not a file of uid {uid}")
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except OSError as error:
+        if error.errno == errno.EAGAIN:
+            raise StillHeld(f"{path} is open in {_holder_text(status)}") from error
+        known = "this file system knows no leases" if error.errno in _NO_LEASES else error.strerror
+        raise StillHeld(f"nobody can tell who has {path} open: {known}") from error
+    return status.st_dev, status.st_ino
+
+
+def _holder_text(status: os.stat_result) -> str:
+    [marks] = mapping_processes([(status.st_dev, status.st_ino)]).values()
+    pids = ", ".join(str(mark.pid) for mark in marks)
+    return f"pid {pids}" if pids else "a process that cannot be looked into"

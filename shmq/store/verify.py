@@ -1,0 +1,316 @@
+"""Checks a store without changing it: records of the log, and whether the units of the queues point at them.
+
+It works on the files alone, whether a broker runs or not, and needs no right but to read. It does not know segments.
+
+    walk     records from the log's begin on: length, magic, position, both CRCs; where the next one begins; a budget
+             of bytes ends it early
+    sample   units at random places of random queues: a whole record of that topic, queue and offset lies there
+
+    a record that is not whole   below the durable mark   damage
+                                 at or above it           the log's end; a running broker writes there
+                                 no mark (a stock store)  damage if a record follows in that file, else the end
+
+Rules: (1) nothing is opened for writing, nothing is mapped, so a file that goes away is no signal; (2) a file that
+retention removes while it is read counts as not there.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shmq.errors import CorruptionError
+from shmq.shm.access import Access
+from shmq.shm.core import UNIT_BYTES, CoreError, record_decode, record_verify
+from shmq.store.consumequeue import FILE_BYTES, is_pre_blank, unpack_unit
+from shmq.store.damage import HOLE_TOPIC, RECORD_BYTES_MAX
+from shmq.store.durable import DurableMark
+from shmq.store.layout import StoreLayout, file_name, position_of
+
+FAULTS_MAX = 20  # told one by one; the rest is counted
+
+_PREFIX = struct.Struct(">iI")  # record bytes, magic
+_MAGIC_AT = 4
+_POSITION = struct.Struct(">q")
+_POSITION_AT = 28
+_HEAD_BYTES = 36
+_MAGICS = (0xDAA320A7, 0xDAA320AB)
+_BLANK = 0xCBD43194
+_READ_BYTES = RECORD_BYTES_MAX + (4 << 20)
+
+
+@dataclass(frozen=True)
+class StoreFault:
+    """One thing that is not as it must be; `position` is a log position."""
+
+    position: int
+    reason: str
+
+
+@dataclass
+class Verification:
+    """What was looked at, and what was found."""
+
+    files: int = 0
+    log_begin: int = 0
+    log_end: int = 0  # as far as the walk came
+    durable_end: int | None = None
+    complete: bool = False  # the walk reached the end of the log
+    records: int = 0
+    record_bytes: int = 0
+    queues: int = 0
+    units: int = 0  # of the sample
+    fault_count: int = 0
+    faults: list[StoreFault] = field(default_factory=list)
+
+    def add_fault(self, position: int, reason: str) -> None:
+        """Count a fault, and keep it while there are few."""
+        self.fault_count += 1
+        if len(self.faults) < FAULTS_MAX:
+            self.faults.append(StoreFault(position, reason))
+
+
+def verify_store(root: Path, *, bytes_max: int | None = None, samples: int = 256, seed: int = 0) -> Verification:
+    """Look at a store and say what is wrong with it.
+
+    Args:
+        bytes_max: how much of the log to walk; None walks all of it.
+        samples: how many units to compare with their records.
+        seed: chooses them; the same seed chooses the same ones of the same store.
+
+    Raises:
+        OSError: the store cannot be read at all.
+    """
+    layout = StoreLayout(root, Access(-1))
+    result = Verification()
+    try:
+        mark = DurableMark(layout).load()
+    except CorruptionError as error:
+        mark = None
+        result.add_fault(0, str(error))
+    result.durable_end = mark.durable_end if mark else None
+    log = _LogFiles(layout.commitlog)
+    result.files, result.log_begin = len(log.positions), log.begin
+    result.log_end = log.begin
+    for problem in log.problems:
+        result.add_fault(log.begin, problem)
+    if log.positions:
+        _Walk(log, result).run(bytes_max)
+    if samples:
+        _sample(layout, log, result, samples, random.Random(seed))
+    return result
+
+
+class _LogFiles:
+    """The files of a log, for reading."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        sizes = {}
+        for entry in os.scandir(directory):
+            position = position_of(entry.name)
+            if position is not None and entry.is_file(follow_symlinks=False):
+                sizes[position] = entry.stat().st_size
+        self.positions = sorted(position for position, size in sizes.items() if size)
+        self.file_bytes = sizes[self.positions[0]] if self.positions else 0
+        self.problems = [
+            f"log file {file_name(position)} has {sizes[position]} bytes, the first one {self.file_bytes}"
+            for position in self.positions
+            if sizes[position] != self.file_bytes
+        ]
+        for before, position in zip(self.positions, self.positions[1:], strict=False):
+            if position != before + self.file_bytes:
+                self.problems.append(f"log files are missing between {file_name(before)} and {file_name(position)}")
+
+    @property
+    def begin(self) -> int:
+        return self.positions[0] if self.positions else 0
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return up to `size` bytes, not crossing the end of a file; none where there is no file."""
+        if not self.file_bytes:
+            return b""
+        within = position % self.file_bytes
+        try:
+            descriptor = os.open(
+                self._directory / file_name(position - within), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+            )
+        except FileNotFoundError:
+            return b""
+        try:
+            return os.pread(descriptor, min(size, self.file_bytes - within), within)
+        finally:
+            os.close(descriptor)
+
+
+class _Walk:
+    """One pass over the log; what it finds goes into `result`."""
+
+    def __init__(self, log: _LogFiles, result: Verification) -> None:
+        self._log = log
+        self._result = result
+        self._base = 0
+        self._data = b""
+
+    def run(self, bytes_max: int | None) -> None:
+        result, log = self._result, self._log
+        budget_end = None if bytes_max is None else log.begin + bytes_max
+        for first in log.positions:
+            at, file_end = first, first + log.file_bytes
+            while at < file_end:
+                if budget_end is not None and at >= budget_end:
+                    return
+                next_at = self._step(at, file_end)
+                if next_at is None:
+                    result.complete = True
+                    return
+                at = result.log_end = next_at
+        result.complete = True
+
+    def _step(self, at: int, file_end: int) -> int | None:
+        """Check what lies at a position; where the next one begins, None at the end of the log."""
+        size, magic = _PREFIX.unpack(self._window(at, _PREFIX.size).ljust(_PREFIX.size, b"\0"))
+        if magic == _BLANK and size == file_end - at:
+            return file_end
+        reason = self._wrong(at, size, magic, file_end)
+        if not reason:
+            self._result.records += 1
+            self._result.record_bytes += size
+            return at + int(size)
+        return self._after(at, reason, file_end)
+
+    def _wrong(self, at: int, size: int, magic: int, file_end: int) -> str:
+        if magic not in _MAGICS:
+            return "no record begins here"
+        if not _HEAD_BYTES < size <= min(RECORD_BYTES_MAX, file_end - at):
+            return f"a record cannot have {size} bytes here"
+        window = self._window(at, size)
+        [position] = _POSITION.unpack_from(window.ljust(_HEAD_BYTES), _POSITION_AT)
+        if position != at:
+            return f"the record says it lies at byte {position}"
+        try:
+            if len(window) == size and (record_verify(window) or _is_hole(window)):
+                return ""
+        except CoreError as error:
+            return str(error.args[1])
+        return "a checksum is wrong"
+
+    def _after(self, at: int, reason: str, file_end: int) -> int | None:
+        """Where to go on behind something that is no record, None when the log ends there."""
+        durable_end = self._result.durable_end
+        if durable_end is not None and at >= durable_end:
+            return None
+        after = self._next_record(at + 1, file_end)
+        if durable_end is None and after is None:
+            return None
+        self._result.add_fault(at, reason)
+        return file_end if after is None else after
+
+    def _next_record(self, at: int, file_end: int) -> int | None:
+        while at < file_end:
+            data = self._log.read(at, _READ_BYTES)
+            found = [at + index - _MAGIC_AT for index in _finds(data) if index >= _MAGIC_AT]
+            for candidate in found:
+                size, magic = _PREFIX.unpack(self._window(candidate, _PREFIX.size))
+                if not self._wrong(candidate, size, magic, file_end):
+                    return candidate
+            at += max(1, len(data) - _PREFIX.size + 1)  # a head may lie across two reads
+        return None
+
+    def _window(self, at: int, size: int) -> bytes:
+        if not self._base <= at <= at + size <= self._base + len(self._data):
+            self._base, self._data = at, self._log.read(at, max(_READ_BYTES, size))
+        return self._data[at - self._base : at - self._base + size]
+
+
+def _is_hole(record: bytes) -> bool:
+    """The hole of an evicted claim that its owner did not settle has a wrong body CRC, and nothing is missing."""
+    return bool(record_decode(record)["topic"] == HOLE_TOPIC)
+
+
+def _finds(data: bytes) -> list[int]:
+    found = []
+    for magic in _MAGICS:
+        pattern = magic.to_bytes(4, "big")
+        index = data.find(pattern)
+        while index >= 0:
+            found.append(index)
+            index = data.find(pattern, index + 1)
+    return sorted(found)
+
+
+def _sample(layout: StoreLayout, log: _LogFiles, result: Verification, samples: int, choice: random.Random) -> None:
+    files = sorted(_unit_files(layout.consumequeue))
+    result.queues = len({(topic, queue_id) for topic, queue_id, _, _ in files})
+    if not files:
+        return
+    for _ in range(samples):
+        topic, queue_id, first_byte, path = choice.choice(files)
+        offset, unit = _any_unit(path, first_byte, choice)
+        if unit is None:
+            continue
+        position, size, _ = unit
+        if position < log.begin:  # retention has passed it
+            continue
+        result.units += 1
+        reason = _wrong_unit(log, topic, queue_id, offset, position, size)
+        if reason and not (result.durable_end is not None and position >= result.durable_end):
+            result.add_fault(position, f"unit {offset} of queue {queue_id} of topic {topic}: {reason}")
+
+
+def _unit_files(directory: Path) -> Iterator[tuple[str, int, int, str]]:
+    if not directory.is_dir():
+        return
+    for topic in os.scandir(directory):
+        if not topic.is_dir(follow_symlinks=False):
+            continue
+        for queue in os.scandir(topic.path):
+            if not (queue.name.isascii() and queue.name.isdigit()):
+                continue
+            for entry in os.scandir(queue.path):
+                position = position_of(entry.name)
+                if position is not None and entry.stat().st_size == FILE_BYTES:
+                    yield topic.name, int(queue.name), position, entry.path
+
+
+def _any_unit(path: str, first_byte: int, choice: random.Random) -> tuple[int, tuple[int, int, int] | None]:
+    """A unit of a file and its queue offset; the written ones are its first, so a bisection finds how many."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return 0, None
+    try:
+        low, high = 0, FILE_BYTES // UNIT_BYTES
+        while low < high:
+            middle = (low + high) // 2
+            _, size, _ = unpack_unit(os.pread(descriptor, UNIT_BYTES, middle * UNIT_BYTES))
+            low, high = (middle + 1, high) if size else (low, middle)
+        if not low:
+            return 0, None
+        index = choice.randrange(low)
+        unit = unpack_unit(os.pread(descriptor, UNIT_BYTES, index * UNIT_BYTES))
+    finally:
+        os.close(descriptor)
+    return first_byte // UNIT_BYTES + index, None if is_pre_blank(unit[0], unit[1]) else unit
+
+
+def _wrong_unit(log: _LogFiles, topic: str, queue_id: int, offset: int, position: int, size: int) -> str:
+    if position < 0 or not 0 < size <= RECORD_BYTES_MAX:
+        return f"it speaks of {size} bytes at {position}"
+    record = log.read(position, size)
+    try:
+        found: dict[str, Any] = record_decode(record)
+        whole = record_verify(record)
+    except CoreError as error:
+        return f"at byte {position} lies no record: {error.args[1]}"
+    if not whole:
+        return f"the record at byte {position} has a wrong checksum"
+    said = (found["topic"].decode(errors="replace"), found["queue_id"], found["queue_offset"], found["log_position"])
+    if said != (topic, queue_id, offset, position):
+        return f"the record there is of queue {said[1]} of topic {said[0]}, offset {said[2]}, byte {said[3]}"
+    return ""

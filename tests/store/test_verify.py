@@ -1,0 +1,124 @@
+"""A store is checked without being changed: what is damaged is found, what is whole or still being written is not."""
+
+import os
+import select
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from shmq.store.consumequeue import UNIT_BYTES
+from shmq.store.verify import FAULTS_MAX, verify_store
+from shmq.testing import Broker
+
+MESSAGES = 300
+FILE_BYTES = 64 << 10
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of several log files whose broker has stopped in order."""
+    root = tmp_path_factory.mktemp("verify") / "store"
+    with Broker(file_bytes=FILE_BYTES, default_queues=1) as broker:
+        with broker.connect() as mq:
+            for number in range(MESSAGES):
+                mq.send("orders", b"%d" % number * 100, tag="fruit")
+            running = verify_store(broker.store)
+        assert running.fault_count == 0 and running.records <= MESSAGES
+        supervisor = broker.processes["supervisor"]
+        descriptor = os.pidfd_open(supervisor.pid)
+        signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+        assert select.select([descriptor], [], [], 30.0)[0]
+        os.close(descriptor)
+        shutil.copytree(broker.store, root)
+    return root
+
+
+@pytest.fixture
+def store(stopped: Path, tmp_path: Path) -> Path:
+    """A copy that may be damaged."""
+    return Path(shutil.copytree(stopped, tmp_path / "store"))
+
+
+def first_log(store: Path) -> Path:
+    return sorted((store / "commitlog").iterdir())[0]
+
+
+def flip(path: Path, position: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(position)
+        byte = file.read(1)
+        file.seek(position)
+        file.write(bytes([byte[0] ^ 0xFF]))
+
+
+def contents(store: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(path.relative_to(store)): (path.stat().st_mtime_ns, path.read_bytes())
+        for path in store.rglob("*")
+        if path.is_file() and path.stat().st_size < 1 << 20
+    }
+
+
+def test_a_whole_store_is_walked_to_its_end_and_left_as_it_was(store: Path) -> None:
+    before = contents(store)
+    found = verify_store(store)
+    assert (found.fault_count, found.complete, found.records) == (0, True, MESSAGES)
+    assert found.files > 2 and found.log_end == found.durable_end and found.units == 256
+    assert contents(store) == before
+
+
+def test_a_budget_ends_the_walk_early(store: Path) -> None:
+    found = verify_store(store, bytes_max=FILE_BYTES // 2, samples=0)
+    assert not found.complete and FILE_BYTES // 2 <= found.log_end < FILE_BYTES and found.units == 0
+
+
+def test_a_flipped_byte_is_found_by_the_walk_and_by_the_sample_and_what_follows_is_read(store: Path) -> None:
+    flip(first_log(store), 150)
+    found = verify_store(store, samples=2000)
+    assert (found.complete, found.records, found.faults[0].position) == (True, MESSAGES - 1, 0)
+    assert "checksum" in found.faults[0].reason
+    assert any("unit 0 of queue 0 of topic orders" in fault.reason for fault in found.faults[1:])
+
+
+def test_a_torn_end_above_the_durable_mark_is_no_damage(store: Path) -> None:
+    end = verify_store(store).log_end
+    last = sorted((store / "commitlog").iterdir())[end // FILE_BYTES]
+    with open(last, "r+b") as file:
+        file.seek(end % FILE_BYTES)
+        file.write(b"\0\0\1\0\xda\xa3\x20\xa7half a record")
+    assert (verify_store(store).fault_count, verify_store(store).log_end) == (0, end)
+
+
+def test_without_a_mark_a_bad_record_is_damage_only_if_another_follows(store: Path) -> None:
+    (store / "shmq.durable").unlink()
+    assert verify_store(store).fault_count == 0
+    flip(first_log(store), 150)
+    assert verify_store(store, samples=0).fault_count == 1
+
+
+def test_a_unit_that_points_at_another_record_is_found(store: Path) -> None:
+    path = next((store / "consumequeue/orders/0").iterdir())
+    with open(path, "r+b") as file:
+        units = file.read(2 * UNIT_BYTES)
+        file.seek(0)
+        file.write(units[UNIT_BYTES:])
+    found = verify_store(store, samples=2000, bytes_max=0)
+    assert found.fault_count and "the record there is of queue 0 of topic orders, offset 1" in found.faults[0].reason
+
+
+def test_a_missing_log_file_is_named_and_many_faults_are_counted(store: Path) -> None:
+    names = sorted((store / "commitlog").iterdir())
+    names[1].unlink()
+    found = verify_store(store, samples=2000)
+    assert f"missing between {names[0].name} and {names[2].name}" in found.faults[0].reason
+    assert found.fault_count > len(found.faults) == FAULTS_MAX
+
+
+def test_what_is_no_store_cannot_be_verified(tmp_path: Path) -> None:
+    with pytest.raises(OSError):
+        verify_store(tmp_path)
+    (tmp_path / "commitlog").mkdir()
+    assert verify_store(tmp_path).records == 0
+    assert os.listdir(tmp_path) == ["commitlog"]

@@ -1,0 +1,145 @@
+"""The log says what happens, once a line, counts what it leaves out, and holds nobody's messages."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import shmq
+from shmq.daemon.event_log import EventLog
+from shmq.testing import Broker
+
+
+def eventually(condition: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + 60.0
+    while not condition():
+        assert time.monotonic() < until, what
+        time.sleep(0.05)
+
+
+class Collected:
+    """A log with a clock of its own."""
+
+    def __init__(self) -> None:
+        self._reading, writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        self.now = 0.0
+        self.log = EventLog("keeper", "json", descriptor=writing, now=lambda: self.now)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What was written since the last call."""
+        try:
+            data = os.read(self._reading, 1 << 20)
+        except BlockingIOError:
+            return []
+        return [json.loads(line) for line in data.splitlines()]
+
+
+def test_a_cause_has_ten_lines_in_ten_seconds_and_the_next_says_how_many_were_left_out() -> None:
+    collected = Collected()
+    for number in range(1000):
+        collected.log("flush.slow", number=number)
+    assert [line["number"] for line in collected.lines()] == list(range(10))
+    collected.now = 10.0
+    collected.log("lock.held_long")
+    suppressed, other = collected.lines()
+    assert (suppressed["event"], suppressed["cause"], suppressed["suppressed"]) == ("log.suppressed", "flush.slow", 990)
+    assert other["event"] == "lock.held_long" and "suppressed" not in other
+
+
+def test_what_was_left_out_is_said_although_nothing_follows() -> None:
+    collected = Collected()
+    for _ in range(12):
+        collected.log("flush.slow")
+    collected.lines()
+    collected.log.tick()
+    assert collected.lines() == []
+    collected.now = 11.0
+    collected.log.tick()
+    [line] = collected.lines()
+    assert line["suppressed"] == 2
+
+
+def test_one_cause_hides_no_other_and_one_peer_no_other() -> None:
+    collected = Collected()
+    for _ in range(100):
+        collected.log("connection.closed", about="10.0.0.1")
+        collected.log("broker", text="the timer queue has no units at 17")
+    collected.log("connection.closed", about="10.0.0.2", reason="late")
+    collected.log("broker", text="open transactions are looked at again")
+    assert [line.get("reason", line.get("text")) for line in collected.lines()[-2:]] == [
+        "late",
+        "open transactions are looked at again",
+    ]
+
+
+def test_endless_causes_are_one() -> None:
+    collected = Collected()
+    for number in range(5000):
+        collected.log("connection.closed", about=f"10.0.{number}")
+    assert len(collected.lines()) <= 256 + 10
+    collected.now = 20.0
+    collected.log.tick()
+    assert sum(line["suppressed"] for line in collected.lines()) == 5000 - 256 - 10
+
+
+def test_a_line_that_would_be_too_long_is_still_one_object() -> None:
+    collected = Collected()
+    collected.log("internal.error", trace="x" * 50_000, number=3)
+    [line] = collected.lines()
+    assert line["cut"] is True and line["number"] == 3 and len(line["trace"]) == 512
+
+
+def test_faults_and_the_words_of_libraries_are_events_too() -> None:
+    program = """
+import logging, threading
+from shmq.daemon.event_log import EventLog
+EventLog("bridge", "json").own_everything()
+logging.getLogger("asyncio").warning("slow: %s", 3)
+thread = threading.Thread(target=lambda: 1 / 0); thread.start(); thread.join()
+raise ValueError("two\\nlines")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    library, of_thread, of_main = [json.loads(line) for line in done.stderr.splitlines()]
+    assert (library["event"], library["source"], library["text"]) == ("library.message", "asyncio", "slow: 3")
+    assert of_thread["event"] == "process.fault" and of_thread["reason"].startswith("ZeroDivisionError")
+    assert of_main["reason"] == "ValueError: two\nlines" and "Traceback" in of_main["trace"]
+    assert logging.getLogger().handlers is not None
+
+
+def test_no_body_is_ever_in_the_log_and_every_line_is_an_object() -> None:
+    body = b"SECRET-7f3a"
+    with Broker(tcp=True, log_format="json") as broker:
+        with broker.connect() as mq, shmq.connect(f"rocketmq://{broker.name_server}") as remote:
+
+            @mq.listener("orders", group="failing")
+            def on_order(message: shmq.Message) -> None:
+                raise shmq.Reject("no")
+
+            mq.start()
+            for sender in (mq, remote):
+                sender.send("orders", body, properties={"secret": body.decode()})
+            eventually(lambda: len(broker.dlq("failing")) == 2, "both are buried")
+        host, port = broker.broker_address.rsplit(":", 1)
+        for wrong in (b"\x00\x00\x00\x20\x00\x00\x00\x18" + body * 3, b"GET / HTTP/1.1\r\n\r\n" + body * 100):
+            with socket.create_connection((host, int(port)), 30.0) as peer:
+                peer.sendall(wrong)
+                peer.shutdown(socket.SHUT_WR)
+                while peer.recv(4096):
+                    pass
+        os.kill(broker.processes["bridge"].pid, signal.SIGKILL)
+        eventually(lambda: "child.ended" in broker.log, "the supervisor says so")
+        text = broker.log
+    assert body.decode() not in text
+    announced = text[text.index("shmq ") : text.index("\n", text.index("ready in ")) + 1]  # its stdout goes there, too
+    events = [json.loads(line) for line in text.replace(announced, "").splitlines()]
+    assert {"child.started", "connection.closed", "child.ended"} <= {event["event"] for event in events}
+    assert all({"time", "process", "event"} <= event.keys() for event in events)

@@ -1,0 +1,142 @@
+"""What docs/deploy promises of containers, with the kernel's own namespaces instead of a container engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEADLINE_SECONDS = 60.0
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "docs/deploy"
+_TOOLS = ("unshare", "nsenter", "mount")
+
+
+def may_unshare() -> bool:
+    if os.geteuid() != 0 or any(shutil.which(tool) is None for tool in _TOOLS):
+        return False
+    probe = ["unshare", "--mount", "--ipc", "--pid", "--fork", "--mount-proc", "true"]
+    return subprocess.run(probe, capture_output=True, check=False, timeout=DEADLINE_SECONDS).returncode == 0
+
+
+needs_namespaces = pytest.mark.skipif(not may_unshare(), reason="no rights to make namespaces here")
+
+
+class Box:
+    """A broker in namespaces of its own, with a /dev/shm of its own."""
+
+    def __init__(self, directory: Path, shm_mebibytes: int) -> None:
+        self.directory = directory
+        self.ready = directory / "ready.json"
+        serve = [sys.executable, "-m", "shmq", "serve", "--json", "--no-tcp", "--file-size", "4M"]
+        serve += ["--runtime-dir", str(directory / "run/box"), "--name", "box", "--store", str(directory / "store")]
+        mount = f"mount -t tmpfs -o size={shm_mebibytes}m,mode=1777 tmpfs /dev/shm"
+        script = f'{mount} && exec "$@" > {self.ready} 2> {directory / "log"}'
+        box = ["unshare", "--mount", "--ipc", "--pid", "--fork", "--mount-proc", "--kill-child=SIGTERM"]
+        self.process = subprocess.Popen([*box, "sh", "-c", script, "sh", *serve])
+
+    def wait(self) -> dict[str, Any]:
+        """What the broker said at its start."""
+        until = time.monotonic() + DEADLINE_SECONDS
+        while not (self.ready.exists() and self.ready.read_text().strip()):
+            assert time.monotonic() < until and self.process.poll() is None, (self.directory / "log").read_text()
+            time.sleep(0.05)
+        document: dict[str, Any] = json.loads(self.ready.read_text())
+        return document
+
+    @property
+    def init(self) -> int:
+        """Process 1 of the box, as seen from outside."""
+        [pid] = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return int(pid)
+
+    def inside(self, *words: str, own_pids: bool = False) -> Any:
+        """Run `shmq` in the namespaces of the box, or in all but that of the processes."""
+        enter = ["nsenter", "--target", str(self.init), "--mount", "--ipc"]
+        enter += ["unshare", "--pid", "--fork", "--mount-proc"] if own_pids else ["--pid"]
+        command = [*enter, sys.executable, "-m", "shmq", *words]
+        environment = {**os.environ, "SHMQ_URL": f"shmq://{self.directory}/run/box"}
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False
+        )
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.inside("stop")
+            self.process.wait(DEADLINE_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
+    made = Box(tmp_path_factory.mktemp("box"), shm_mebibytes=64)
+    yield made
+    made.stop()
+
+
+@needs_namespaces
+def test_docker_s_small_memory_is_enough_to_start_and_to_share(box: Box) -> None:
+    assert box.wait()["broker"] == "box"
+    assert box.inside("produce", "orders", "42 apples").returncode == 0
+    consumed = box.inside("consume", "orders", "-n", "1", "--json")
+    assert json.loads(consumed.stdout)["messages"][0]["body"] == "42 apples", consumed
+
+
+@needs_namespaces
+def test_nothing_of_it_is_seen_outside(box: Box) -> None:
+    box.wait()
+    assert not [name for name in os.listdir("/dev/shm") if name.startswith("shmq.box.")]
+
+
+@needs_namespaces
+def test_who_shares_the_memory_and_not_the_process_numbers_is_told_what_is_missing(box: Box) -> None:
+    box.wait()
+    refused = box.inside("produce", "orders", "x", "--json", own_pids=True)
+    document = json.loads(refused.stderr)
+    assert refused.returncode != 0 and re.search("namespace", document["error"]), document
+    assert "pid" in document["hint"]
+
+
+@needs_namespaces
+def test_a_memory_that_is_too_small_is_a_sentence_at_the_start(tmp_path: Path) -> None:
+    tiny = Box(tmp_path, shm_mebibytes=4)
+    assert tiny.process.wait(DEADLINE_SECONDS) == 73
+    said = tiny.ready.read_text() + (tmp_path / "log").read_text()
+    assert "--shm-size" in said and "/dev/shm has" in said
+
+
+def test_the_dockerfile_runs_what_there_is() -> None:
+    text = (DEPLOY / "Dockerfile").read_text()
+    assert re.search(r"^USER shmq$", text, re.M) and "root" not in text
+    assert text.index("groupadd") < text.index("USER shmq") < text.index("ENTRYPOINT")
+    [serve] = re.findall(r"^CMD (\[.*\])$", text, re.M)
+    [program] = re.findall(r"^ENTRYPOINT (\[.*\])$", text, re.M)
+    assert (json.loads(program), json.loads(serve)[0]) == (["shmq"], "serve")
+
+
+def test_the_compose_file_shares_what_the_document_says() -> None:
+    text = (DEPLOY / "compose.yaml").read_text()
+    for line in ("ipc: shareable", 'ipc: "service:shmq"', 'pid: "service:shmq"', "shm_size: 2gb", "run:/run/shmq"):
+        assert line in text, line
+    [command] = re.findall(r"^    command: (.*)$", text, re.M)
+    options = command.split()
+    known = subprocess.run(
+        [sys.executable, "-m", "shmq", "serve", "--help"], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    assert options[0] == "serve" and all(word in known for word in options if word.startswith("--"))
+    published = re.findall(r'^      - "([^"]+)"$', text, re.M)
+    assert published and all(each.startswith("127.0.0.1:") for each in published)
+
+
+def test_links_of_the_document_lead_somewhere() -> None:
+    page = ROOT / "docs/operations.md"
+    linked = re.findall(r"\]\(([\w./-]+)(?:#[\w-]+)?\)", page.read_text())
+    assert linked and [path for path in linked if not (page.parent / path).exists()] == []

@@ -1,0 +1,115 @@
+"""Store, network and consumers: what is wrong there is told with numbers and a cure."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+import shmq
+from shmq.testing import Broker
+from shmq.tools.doctor import consumers, disk, machine, network
+from shmq.tools.doctor import examine as examine_module
+from shmq.tools.doctor.case import Case, open_case
+from shmq.tools.doctor.finding import Finding
+from shmq.tools.observe.snapshot import Group, Member
+
+MOUNT = "22 1 0:20 / / {mode},relatime - {kind} /dev/x {mode}\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "verdict", "words"),
+    [
+        ("ext4", "rw", "ok", "on ext4"),
+        ("nfs4", "rw", "warn", "not safe"),
+        ("fuse.sshfs", "rw", "warn", "not safe"),
+        ("tmpfs", "rw", "warn", "reboot forgets"),
+        ("overlay", "rw", "warn", "goes with the container"),
+        ("ext4", "ro", "fail", "read-only"),
+    ],
+)
+def test_the_file_system_of_the_store_is_judged(
+    case_on: Callable[..., Case], kind: str, mode: str, verdict: str, words: str
+) -> None:
+    case = case_on({"/proc/self/mountinfo": MOUNT.format(kind=kind, mode=mode)})
+    [found] = disk.check_file_system(case)
+    assert found.verdict == verdict and words in found.text and (verdict == "ok" or found.fix)
+
+
+@pytest.mark.parametrize(("used", "verdict"), [(74, "ok"), (75, "warn"), (85, "fail"), (91, "fail")])
+def test_a_full_disk_is_told_at_the_brokers_own_marks(real: Case, used: int, verdict: str) -> None:
+    assert real.snapshot.disk is not None
+    marked = real.snapshot.disk._replace(used_percent=used, warn_percent=75, force_percent=85, refuse_percent=90)
+    found = [f for f in disk.check_room(replace(real, snapshot=real.snapshot._replace(disk=marked)))]
+    assert found[-1].verdict == verdict and f"{used} % used" in found[-1].text
+
+
+def test_a_port_that_takes_no_connection_is_a_failure(real: Case) -> None:
+    assert [found.verdict for found in network.check_ports(real)] == ["ok"]
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))  # and never listens
+        port = unheard.getsockname()[1]
+        broker = real.snapshot.broker._replace(tcp=f"127.0.0.1:{port}")
+        deaf = replace(real, snapshot=real.snapshot._replace(broker=broker))
+        [found] = [f for f in network.check_ports(deaf) if f.verdict != "ok"]
+        assert found.verdict == "fail" and found.figures["port"] == port
+        [found] = network.check_advertised(replace(real, options={"advertise": f"127.0.0.1:{port}"}))
+        assert found.verdict == "fail" and "--advertise" in found.fix
+    [found] = network.check_advertised(replace(real, options={"advertise": "127.0.0.1:" + real.snapshot.broker.tcp.split(":")[1]}))  # fmt: skip  # noqa: E501
+    assert found.verdict == "ok"
+
+
+def test_addresses_are_read_as_they_are_written() -> None:
+    assert network.split_address("0.0.0.0:10911") == ("127.0.0.1", 10911)
+    assert network.split_address("[::]:9876") == ("::1", 9876)
+    assert network.split_address("broker.example:1") == ("broker.example", 1)
+    assert network.split_address("nothing") is None and network.split_address("") is None
+
+
+def test_the_running_brokers_options_are_seen(real: Case) -> None:
+    assert real.options["broker_name"] == real.place.broker_name and real.options["tcp"] is True
+
+
+def test_members_that_subscribe_differently_are_told(real: Case) -> None:
+    [fine] = consumers.check_subscriptions(real)
+    members = tuple(
+        Member(name, "tcp", "java", None, True, {"orders": tags}) for name, tags in (("a", "x"), ("b", "y"))
+    )
+    group = Group("billing", "clustering", 0, 0, True, None, members, (), 12.0, 1, ())
+    [found] = consumers.check_subscriptions(replace(real, snapshot=real.snapshot._replace(groups=(group,))))
+    assert (fine.verdict, found.verdict) == ("ok", "warn")
+    assert "orders: x  |  orders: y" in found.text and found.figures["members"] == ["a", "b"]
+
+
+def test_a_check_that_cannot_look_says_so_and_takes_no_other_with_it(
+    real: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check_secrets(_case: Case) -> Iterator[Finding]:
+        raise PermissionError("not yours")
+        yield
+
+    monkeypatch.setattr(examine_module, "CHECKS", (check_secrets, machine.check_kernel))
+    first, second = examine_module.examine(real)
+    assert (first.check, first.verdict) == ("doctor.secrets", "warn") and "not yours" in first.text
+    assert second.check == "machine.kernel"
+
+
+def test_messages_that_came_again_are_counted_while_a_member_lives() -> None:
+    with Broker(tcp=True) as broker, shmq.connect(f"rocketmq://{broker.name_server}") as mq:
+        mq.send("orders", b"x")
+        with mq.simple_consumer("orders", group="slow", invisible=1.0, start="begin") as consumer:
+            deadline = time.monotonic() + 30.0
+            while not consumer.receive(wait=1.0):
+                assert time.monotonic() < deadline
+            again: list[object] = []
+            while not again:  # nobody has acknowledged it, so the broker hands it out once more
+                assert time.monotonic() < deadline
+                again = list(consumer.receive(wait=1.0))
+            while True:
+                with open_case(broker.url) as case:
+                    [found] = consumers.check_overdue(case)
+                if found.verdict == "warn":
+                    break
+                assert time.monotonic() < deadline
+    assert found.figures == {"group": "slow", "messages": 1} and "msg.extend()" in found.fix

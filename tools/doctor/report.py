@@ -1,0 +1,74 @@
+"""How the findings read: coloured lines for people, one document for programs.
+
+It does not know where they go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from shmq.tools.doctor.case import Case
+from shmq.tools.doctor.finding import Finding, Verdict, worst
+from shmq.tools.doctor.fix import Removal
+from shmq.tools.quantity import plural, size_text
+
+_STYLES: dict[Verdict, str] = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+def report(case: Case, findings: Sequence[Finding], removals: Sequence[Removal] = ()) -> Group:
+    """Return the whole report, to be printed at any width."""
+    table = Table.grid(padding=(0, 1), pad_edge=False)
+    table.add_column(no_wrap=True, width=6)
+    table.add_column(overflow="fold")
+    for finding in findings:
+        table.add_row(Text(f"[{finding.verdict}]", _STYLES[finding.verdict]), Text(finding.text))
+        if finding.fix and finding.verdict != "ok":
+            table.add_row("", Text.assemble(("fix: ", "bold"), finding.fix))
+    for removal in removals:
+        table.add_row(Text("[fix]", "cyan"), Text(_removal_text(removal)))
+    return Group(Text(headline(case), "bold"), table)
+
+
+def headline(case: Case) -> str:
+    """Return which broker this is about."""
+    broker, keeper = case.snapshot.broker, case.snapshot.process("supervisor")
+    state = "none runs here" if case.instance is None else "runs" if case.is_served else "is dead"
+    pid = f"  pid {keeper.pid}" if keeper is not None and keeper.alive else ""
+    tcp = f"  {broker.tcp}" if broker.tcp else ""
+    return f"shmq {broker.name}  {state}{pid}{tcp}  {case.place.runtime_dir}"
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """Return the last line."""
+    troubles = [finding for finding in findings if finding.verdict != "ok"]
+    if not troubles:
+        return f"nothing found in {plural(len(findings), 'check')}"
+    removable = "; shmq doctor --fix removes what is dead" if any(f.is_removable for f in troubles) else ""
+    return f"{plural(len(troubles), 'finding')} – report for an issue: shmq doctor --bundle{removable}"
+
+
+def _removal_text(removal: Removal) -> str:
+    if removal.refused:
+        return f"{removal.generation} stays: {removal.refused}"
+    return f"removed {removal.generation}: {plural(len(removal.removed), 'name')}, {size_text(removal.bytes)}"
+
+
+def document(
+    case: Case, findings: Sequence[Finding], removals: Sequence[Removal] = (), bundle: str | None = None
+) -> dict[str, Any]:
+    """Return the report as JSON carries it."""
+    broker = case.snapshot.broker
+    return {
+        "broker": broker.name,
+        "url": case.place.url,
+        "served": case.is_served,
+        "verdict": worst(findings),
+        "findings": [finding.document() for finding in findings],
+        "removals": [removal.document() for removal in removals],
+        "bundle": bundle,
+    }
