@@ -87,6 +87,7 @@ def stopping(signals: str, how: str) -> Any:
     """Return a function over rows whose first attempts stop in the middle.
 
     hold     until there is a file `go`; each says in a file which executor it holds
+    slow     the first task only, until another attempt of it has begun, which only speculation brings about
     fail     with an error
     """
 
@@ -104,13 +105,14 @@ def stopping(signals: str, how: str) -> Any:
             (folder / f"again-{number}").touch()
         for count, row in enumerate(rows):
             yield row
-            if attempt or count != ROWS_BEFORE:
+            if attempt or count != ROWS_BEFORE or (how == "slow" and number):
                 continue
             if how == "fail":
                 raise RuntimeError("this attempt was meant to fail")
+            awaited = folder / ("go" if how == "hold" else f"again-{number}")
             (folder / f"held-{psutil.Process(os.getppid()).ppid()}").touch()
             deadline = time.monotonic() + 120
-            while not (folder / "go").exists() and time.monotonic() < deadline:
+            while not awaited.exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
 
     return run

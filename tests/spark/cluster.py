@@ -3,7 +3,8 @@
     master (JVM, 192 MiB) ◀── 3 workers (JVM, 192 MiB) ──▶ an executor of 1 core a worker and application, 512 MiB
     driver   a Python process of ours that answers calls: {"function": "tests.spark.x:f", "arguments": {…}}
 
-Rules: (1) every port is the kernel's choice, and everything listens on 127.0.0.1;
+Rules: (1) every port is the kernel's choice, and everything listens on loopback: the workers on 127.0.0.2, .3 and .4,
+because Spark never speculates on the host of the first attempt;
 (2) workers inherit the environment that is given for them, and so do their executors: that is how one of them is put
 where it cannot see the broker, as on another host;
 (3) what was started is ended with all its children, which the kernel names by their session.
@@ -113,9 +114,17 @@ class Cluster:
             self.url = until(lambda: master.said(r"Starting Spark master at (spark://\S+)"), "the master")
             for number, environment in enumerate(self._environments):
                 folder = self.directory / f"work-{number}"
-                place = ("--host", "127.0.0.1", "--port", "0", "--cores", "4", "--memory", "3g", "--work-dir")
+                host = f"127.0.0.{number + 2}"
+                place = ("--host", host, "--port", "0", "--cores", "4", "--memory", "3g", "--work-dir")
                 self.workers.append(
-                    self._start(f"worker-{number}", environment, "worker.Worker", *place, str(folder), self.url)
+                    self._start(
+                        f"worker-{number}",
+                        {**environment, "SPARK_LOCAL_IP": host},
+                        "worker.Worker",
+                        *place,
+                        str(folder),
+                        self.url,
+                    )
                 )
             for worker in self.workers:
                 until(lambda worker=worker: worker.said(r"(Successfully registered with master)"), "a worker")

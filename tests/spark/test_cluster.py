@@ -96,6 +96,22 @@ def test_first_attempts_that_fail_change_nothing(
     assert found["content"] == content_of(driver, broker, topic, tmp_path)
 
 
+def test_speculative_attempts_change_nothing(
+    cluster: Cluster, driver: Driver, broker: Any, topic: str, signals: Path, tmp_path: Path
+) -> None:
+    settings = {"spark.speculation": "true", "spark.speculation.quantile": "0.3", "spark.speculation.interval": "100ms"}
+    settings |= {"spark.speculation.multiplier": "1.1", "spark.speculation.minTaskRuntime": "100ms"}
+    hasty = Driver(cluster.directory, cluster.url, {"SHMQ_RUNTIME_DIR": str(broker.directory)}, **settings)
+    try:
+        arguments = {"options": options_of(broker, topic), "signals": str(signals), "how": "slow"}
+        found = hasty.call("tests.spark.calls:copied", out=str(tmp_path / "out"), **arguments)
+    finally:
+        hasty.end()
+    assert (signals / "again-0").exists()
+    assert (found["rows"], found["places"]) == (MESSAGES, MESSAGES)
+    assert found["content"] == content_of(driver, broker, topic, tmp_path)
+
+
 def content_of(driver: Driver, broker: Any, topic: str, directory: Path) -> int:
     """What an undisturbed copy holds."""
     calm = directory / "calm-signals"
