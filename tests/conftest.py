@@ -6,6 +6,7 @@ clients expect (`interop`), a Spark session (`spark`).
 """
 
 import importlib.util
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -26,11 +27,12 @@ def pytest_configure(config: pytest.Config) -> None:
 SHARING_FOLDERS = ("interop", "spark")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before xdist's own, which comes early, too
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
     """Keep together what belongs together when the tests run in several processes."""
     here = Path(__file__).parent
     for item in items:
         path = item.path.relative_to(here)
         group = path.parts[0] if path.parts[0] in SHARING_FOLDERS else str(path)
         item.add_marker(pytest.mark.xdist_group(group))
+    yield

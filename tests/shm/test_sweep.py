@@ -97,7 +97,7 @@ def test_what_another_broker_left_stays_while_its_store_exists(
         record(place, broker.instance)
     before = broker.names()
     broker.kill()
-    assert sweep(place) == []
+    assert not [name for name in sweep(place) if broker_name in name]
     assert broker.names() == before
     (tmp_path / "store" / "commitlog").rmdir()
     sweep(place)
@@ -109,7 +109,7 @@ def test_what_a_living_process_uses_stays(place: Place, broker_name: str, kind: 
     broker = Broker(broker_name, kind)
     record(place, broker.instance)
     before = broker.names()
-    assert sweep(place) == []
+    assert not [name for name in sweep(place) if broker_name in name]
     assert broker.names() == before
     broker.kill()
     sweep(place)
@@ -119,9 +119,10 @@ def test_what_is_to_be_attached_again_stays(place: Place, broker_name: str) -> N
     broker = Broker(broker_name, "posix")
     before = broker.names()
     broker.kill()
-    assert sweep(place, keep=broker.instance) == []
+    assert not [name for name in sweep(place, keep=broker.instance) if broker_name in name]
     assert broker.names() == before
-    assert sweep(place)
+    sweep(place)
+    assert broker.names() == []
 
 
 def test_a_recorded_process_that_lives_protects_what_nobody_has_mapped(place: Place, broker_name: str) -> None:
@@ -129,9 +130,10 @@ def test_a_recorded_process_that_lives_protects_what_nobody_has_mapped(place: Pl
     broker.kill()
     # As when the keeper has just died and its supervisor is about to start the next one.
     record(place, broker.instance.with_processes(supervisor=own_mark()))
-    assert sweep(place) == []
+    assert not [name for name in sweep(place) if broker_name in name]
     record(place, broker.instance)
-    assert len(sweep(place)) == 4
+    sweep(place)
+    assert not any((SHM_DIRECTORY / name).exists() for name in broker.names())
 
 
 def test_a_generation_without_a_presence_semaphore_is_not_judged(place: Place, broker_name: str) -> None:
@@ -172,7 +174,8 @@ def test_somebody_elses_leftovers_stay_even_for_root(place: Place, broker_name: 
     assert all(path.exists() for path in paths)
     for path in paths:
         os.chown(path, os.geteuid(), -1)
-    assert len(sweep(place)) == len(paths)
+    sweep(place)  # or another broker that starts meanwhile
+    assert not any(path.exists() for path in paths)
 
 
 def test_a_broker_that_is_just_being_made_is_not_swept(

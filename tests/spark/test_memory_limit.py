@@ -15,6 +15,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow
 
+from shmq.spark import attach
 from shmq.spark.memory_limit import explained, memory_explained
 from shmq.spark.options import parse_options
 from shmq.spark.reader import ShmqReader
@@ -40,6 +41,7 @@ def in_child(room: int, work: Callable[[], object]) -> str:
     child = os.fork()
     if child == 0:
         try:
+            attach._attached.clear()  # as in a worker that has just been forked
             used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (used + room, used + room))
             said = str(work())
@@ -59,9 +61,6 @@ def reads(broker: Any, topic: str) -> Callable[[], object]:
     parts = reader.partitions()
 
     def work() -> object:
-        from shmq.spark import attach
-
-        attach._attached.clear()  # as in a worker that has just been forked
         return sum(batch.num_rows for part in parts for batch in reader.read(part))
 
     return work
