@@ -50,11 +50,15 @@ class Listener:
             ) from error
 
     def _bind(self, mode: int, gid: int) -> tuple[int, int]:
-        # Not longer than the path itself, which is known to fit into a socket address.
         temporary = writing_path(self.path.with_name("s"))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
-        self.socket.bind(os.fspath(temporary))
+        # The path itself is known to fit into a socket address, a longer name beside it may not.
+        directory = os.open(self.path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.socket.bind(f"/proc/self/fd/{directory}/{temporary.name}")
+        finally:
+            os.close(directory)
         try:
             os.chown(temporary, -1, gid, follow_symlinks=False)
             os.chmod(temporary, mode)

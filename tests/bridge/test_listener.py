@@ -11,6 +11,7 @@ import pytest
 
 from shmq.daemon.bridge.listener import Listener
 from shmq.errors import PermissionDenied, StoreLocked
+from shmq.shm.place import SOCKET_PATH_BYTES_MAX
 from shmq.shm.replacing import writing_path
 
 
@@ -88,3 +89,15 @@ def test_what_a_killed_predecessor_left_beside_the_path_is_no_hindrance(path: Pa
         leftover.bind(os.fspath(writing_path(path.with_name("s"))))
     listener(path).close()
     assert os.listdir(path.parent) == []
+
+
+def test_the_longest_path_a_socket_can_have_will_do() -> None:
+    with tempfile.TemporaryDirectory(prefix="shmq-") as directory:
+        room = SOCKET_PATH_BYTES_MAX - len(directory) - len("//control.sock")
+        path = Path(directory) / ("d" * room) / "control.sock"
+        path.parent.mkdir()
+        assert len(os.fspath(path)) == SOCKET_PATH_BYTES_MAX
+        made = listener(path)
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.connect(os.fspath(path))
+        made.close()

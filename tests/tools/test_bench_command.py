@@ -2,6 +2,8 @@
 
 import os
 import signal
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,17 +16,24 @@ NAMES = ["append alone", "send each", "send 10 at once", "latency, sleeping", "l
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
-    return Shell(SHMQ_RUNTIME_DIR=str(tmp_path / "run"), TMPDIR=str(tmp_path))
+def directory() -> Iterator[Path]:
+    """Where the commands put what is theirs; short, as a socket's path has 107 bytes at most."""
+    with tempfile.TemporaryDirectory() as path:
+        yield Path(path)
 
 
-def test_bench_measures_on_a_broker_of_its_own(shell: Shell, tmp_path: Path) -> None:
+@pytest.fixture
+def shell(directory: Path) -> Shell:
+    return Shell(SHMQ_RUNTIME_DIR=str(directory / "run"), TMPDIR=str(directory))
+
+
+def test_bench_measures_on_a_broker_of_its_own(shell: Shell, directory: Path) -> None:
     document = shell.json("bench", "bench", *QUICK)
     assert [result["name"] for result in document["results"]] == NAMES
     assert document["private"] and document["count"] == 1000
     assert all(result["rate"] > 0 for result in document["results"][:3])
     assert all(0 < result["p50"] <= result["p99"] <= result["max"] for result in document["results"][3:])
-    assert list(tmp_path.iterdir()) == []
+    assert list(directory.iterdir()) == []
 
 
 def test_bench_on_a_running_broker_takes_its_topics_with_it(shmq_broker: Broker, shell: Shell) -> None:
@@ -37,15 +46,15 @@ def test_bench_on_a_running_broker_takes_its_topics_with_it(shmq_broker: Broker,
     assert shell.fails(69, "bench", "--running", *QUICK)["type"] == "BrokerNotRunning"
 
 
-def test_demo_sends_and_receives_the_same_number(shell: Shell, tmp_path: Path) -> None:
+def test_demo_sends_and_receives_the_same_number(shell: Shell, directory: Path) -> None:
     document = shell.json("demo", "demo", "--seconds", "500ms")
     assert document["sent"] == document["received"] > 0
     assert document["seconds"] >= 0.5
-    assert list(tmp_path.iterdir()) == []
+    assert list(directory.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_an_ended_demo_cleans_up(shell: Shell, tmp_path: Path, number: signal.Signals) -> None:
+def test_an_ended_demo_cleans_up(shell: Shell, directory: Path, number: signal.Signals) -> None:
     with shell.start("demo", "--seconds", "1h") as process:
         assert process.stderr is not None
         while b"msg/s" not in process.stderr.readline():
@@ -54,5 +63,5 @@ def test_an_ended_demo_cleans_up(shell: Shell, tmp_path: Path, number: signal.Si
         assert len(children) == 3
         process.send_signal(number)
         assert process.wait(TIMEOUT) == 130
-    assert list(tmp_path.iterdir()) == []
+    assert list(directory.iterdir()) == []
     assert not [pid for pid in children if os.path.exists(f"/proc/{pid}")]
