@@ -138,7 +138,7 @@ class Attachment:
         (queue,) = still_there(self, [wanted])
         options, numbers = reading.options, column_numbers(reading.columns)
         at = wanted.start
-        limits: dict[str, Any] = {} if options.end_ms is None else {"ms_end": options.end_ms}
+        selection = reading.selection()
         while at < wanted.end:
             try:
                 following, rows, _, packed, array = self.store.columns(
@@ -149,12 +149,7 @@ class Attachment:
                     numbers,
                     wanted.topic,
                     self.broker,
-                    rows_max=options.batch_rows,
-                    bytes_max=options.batch_bytes,
-                    tags=options.tags or None,
-                    ms_begin=options.start_ms or 0,
-                    verify=options.verify_crc,
-                    **limits,
+                    **selection,
                 )
             except (OffsetOutOfRange, TopicNotFound) as error:
                 at = self._after_loss(options, queue, wanted, at, error)

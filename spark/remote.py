@@ -150,7 +150,7 @@ class RemoteAccess:
 
     def _batches(self, reading: Reading, wanted: Range, first: int, body: bytes) -> Iterator[Any]:
         options, numbers = reading.options, column_numbers(reading.columns)
-        limits: dict[str, Any] = {} if options.end_ms is None else {"ms_end": options.end_ms}
+        selection = reading.selection()
         data, at = pyarrow.py_buffer(body), 0
         while at < data.size:
             used, first, rows, packed, array = columns_decode(
@@ -158,13 +158,8 @@ class RemoteAccess:
                 numbers,
                 wanted.topic,
                 self.broker,
-                rows_max=options.batch_rows,
-                bytes_max=options.batch_bytes,
-                tags=options.tags or None,
-                ms_begin=options.start_ms or 0,
-                verify=options.verify_crc,
                 range=(wanted.queue_id, first, wanted.end),
-                **limits,
+                **selection,
             )
             if not used:
                 raise ProtocolError(f"byte {at} of the {data.size} that arrived does not begin a record")
