@@ -21,9 +21,9 @@ import shmq
 from shmq.errors import BrokerNotRunning, ConnectError, ShmqError
 from shmq.shm.instance import read_instance, store_identity
 from shmq.shm.place import place_of
-from shmq.spark.access import remote_url
+from shmq.spark.access import may_be_here, remote_url
 from shmq.spark.attach import full_url
-from shmq.spark.options import REMOTE, SHM, is_remote
+from shmq.spark.options import SHM, is_remote
 from shmq.spark.schema import refused
 from shmq.spark.sink_options import SinkOptions
 
@@ -50,7 +50,7 @@ def find_broker(options: SinkOptions) -> tuple[shmq.Connection, Way]:
         UsageError: access=remote, and nobody says where.
     """
     remote = _remote_of(options)
-    if options.access == REMOTE or is_remote(options.store):
+    if not may_be_here(options.access, options.store, options.nameserver):
         if remote is None:
             raise refused(
                 "option access=remote: nobody says where the broker listens on TCP",

@@ -17,6 +17,12 @@ def totals(spark: Any, options: dict[str, str]) -> dict[str, Any]:
     return {**row.asDict(), "partitions": loaded.rdd.getNumPartitions()}
 
 
+def written(spark: Any, rows: int, parts: int, options: dict[str, str]) -> None:
+    """Write numbers out of so many partitions."""
+    frame = spark.range(rows).repartition(parts).selectExpr("cast(id AS string) AS body")
+    frame.write.format("shmq").options(**options).mode("append").save()
+
+
 def hosts(spark: Any, tasks: int) -> list[int]:
     """Return the executors that ran so many tasks, by pid."""
     return sorted(set(spark.sparkContext.parallelize(range(tasks), tasks).map(_parent).collect()))

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from shmq.spark import lag_from_progress
+from shmq.spark.stream_lag import StreamLag
+
 BODIES = 3000
 
 
@@ -98,6 +101,8 @@ def test_available_now_reads_in_limited_batches_and_goes_on_where_it_was(
 ) -> None:
     mq.admin.create_topic("spark-stream", queues=2)
 
+    lags: list[StreamLag] = []
+
     def run() -> list[int]:
         """Start the query on its checkpoint, wait until it ends, and return its batch sizes."""
         query = (
@@ -113,14 +118,17 @@ def test_available_now_reads_in_limited_batches_and_goes_on_where_it_was(
             .start()
         )
         assert query.awaitTermination(300)
+        lags.append(lag_from_progress(query.recentProgress[0], store=broker.url)[0])
         return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
     for number in range(100):
         mq.send("spark-stream", b"%d" % number, queue_id=number % 2)
     assert run() == [40, 40, 20]
+    assert lags[0].total == 60 and lags[0].most == 30 and 0 <= (lags[0].oldest_age_ms or -1) < 3_600_000
     for number in range(100, 130):
         mq.send("spark-stream", b"%d" % number, queue_id=number % 2)
     assert run() == [30]
+    assert lags[1].total == 0 and lags[1].oldest_age_ms is None
     rows = spark.read.parquet(str(tmp_path / "out")).selectExpr("cast(body as string) as body").collect()
     assert sorted(int(row.body) for row in rows) == list(range(130))
     with mq.pull_consumer("spark-stream") as consumer:
