@@ -1,10 +1,11 @@
-"""Accounts and three bridges on one port: ranges and staged rows over TCP, from here and from a cluster's workers."""
+"""Accounts and three bridges on one port: ranges and staged rows over TCP. Workers of a cluster are in test_cluster."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,37 +24,18 @@ from shmq.spark.sink_connection import find_broker
 from shmq.spark.sink_options import parse_sink_options
 from shmq.spark.staged_sink import Task, check_staging, commit_batch, stage_task
 from shmq.testing import Broker
-from tests.spark.cluster import Driver, DriverError
+from tests.spark.accounts import MESSAGES, READER, WRITER, address, guarded_broker
+from tests.spark.cluster import until
 from tests.spark.query import Query
 from tests.spark.stored_rows import stored
 
-ACL = """
-accounts:
-- accessKey: writer
-  secretKey: secret-of-writer
-  topicPerms: [guarded=PUB, copied=PUB, killed=PUB, wide=PUB]
-- accessKey: reader
-  secretKey: secret-of-reader
-  topicPerms: [guarded=SUB, copied=SUB]
-  groupPerms: [spark-readers=SUB]
-"""
-READER = "access_key=reader&secret_key=secret-of-reader"
-WRITER = "access_key=writer&secret_key=secret-of-writer"
 CONNECTIONS = 6  # the kernel deals them out to the bridges
-MESSAGES = 400
 COLUMNS = ("queue_id", "queue_offset", "body", "keys")
 
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    path = tmp_path_factory.mktemp("accounts") / "plain_acl.yml"
-    path.write_text(ACL)
-    path.chmod(0o600)
-    with Broker(tcp=True, bridges=3, acl=str(path), file_bytes=4 << 20) as broker, broker.connect() as mq:
-        for topic in ("guarded", "copied", "killed", "wide"):
-            mq.admin.create_topic(topic, queues=3)
-        for number in range(MESSAGES):
-            mq.send("guarded", b"%d|" % number + bytes(number * 7 % 2000), queue_id=number % 3, key=f"k{number}")
+    with guarded_broker(tmp_path_factory.mktemp("accounts")) as broker:
         yield broker
 
 
@@ -67,10 +49,6 @@ def fresh() -> Iterator[None]:
     for connection in sink_connection._connections.values():
         connection.close()
     sink_connection._connections.clear()
-
-
-def address(broker: Broker, account: str = "") -> str:
-    return f"rocketmq://{broker.name_server}" + (f"?{account}" if account else "")
 
 
 def table(options: dict[str, str], columns: tuple[str, ...] = COLUMNS) -> pyarrow.Table:
@@ -116,7 +94,7 @@ def test_a_stream_of_an_account_reads_and_tells_its_group(guarded: Broker) -> No
     [
         (WRITER, {"topic": "guarded"}, "No permission SUB on topic 'guarded'"),
         ("", {"topic": "guarded"}, "No accessKey"),
-        ("access_key=reader&secret_key=guessed-secret", {"topic": "guarded"}, "Check signature failed"),
+        ("access_key=spark-reader&secret_key=guessed-secret", {"topic": "guarded"}, "Check signature failed"),
         (READER, {"topicPattern": "guard.*"}, "admin"),
     ],
 )
@@ -138,16 +116,18 @@ def rows(first: int, count: int) -> Iterator[Any]:
         yield pyarrow.record_batch({"body": [str(number) for number in range(start, min(start + 50, first + count))]})
 
 
-def write(choice: Any, writer: str, batch: int, parts: int, count: int) -> None:
-    """One batch: each part over a connection of its own, the commit over another."""
+def write(choice: Any, writer: str, batch: int, parts: int, count: int, *, fresh: bool = True) -> None:
+    """One batch: each part over a connection of its own, the commit over another; or all over the one there is."""
     done = []
     for part in range(parts):
-        sink_connection._connections.clear()
+        if fresh:
+            sink_connection._connections.clear()
         first = (batch * parts + part) * count
         done.append(
             stage_task(find_broker(choice)[0], choice, ("body",), Task(writer, batch, part), rows(first, count))
         )
-    sink_connection._connections.clear()
+    if fresh:
+        sink_connection._connections.clear()
     commit_batch(find_broker(choice)[0], choice, done)
 
 
@@ -169,47 +149,34 @@ def test_an_account_writes_once_through_any_bridge(guarded: Broker, guarantee: s
 
 def test_an_account_that_may_not_write_is_refused_on_the_driver(guarded: Broker) -> None:
     choice = choice_of(guarded, "copied", READER)
-    with pytest.raises(PermissionDenied, match="No permission PUB"):
+    with pytest.raises(PermissionDenied, match=r"option guarantee=transactional.*No permission PUB on topic 'copied'"):
         check_staging(find_broker(choice)[0], choice)
-    foreign = choice_of(guarded, "audit", WRITER)
-    with pytest.raises(PermissionDenied, match="No permission PUB on topic 'audit'"):
-        stage_task(find_broker(foreign)[0], foreign, ("body",), Task("w", 0, 0), rows(0, 10))
+    anywhere = parse_sink_options({"store": address(guarded, WRITER), "guarantee": "transactional"})
+    with pytest.raises(PermissionDenied, match=r"No permission PUB.*also option topic"):
+        check_staging(find_broker(anywhere)[0], anywhere)
+    choice = choice_of(guarded, "copied", WRITER)
+    foreign = pyarrow.record_batch({"body": ["x"], "topic": ["guarded-too"]})
+    with pytest.raises(PermissionDenied, match="No permission PUB on topic 'guarded-too'"):
+        stage_task(find_broker(choice)[0], choice, ("body", "topic"), Task("w", 0, 0), iter([foreign]))
 
 
 def test_killed_bridges_cost_no_row_and_double_none(guarded: Broker) -> None:
-    choice, stop = choice_of(guarded, "killed", WRITER), threading.Event()
+    choice, killed = choice_of(guarded, "killed", WRITER), []
 
     def kill() -> None:
-        for number in range(6):
-            if stop.wait(0.3 * (1 + number // 3)):
-                return
-            mark = guarded.processes.get(("bridge-1", "bridge", "bridge-2")[number % 3])
-            if mark is not None:
-                os.kill(mark.pid, signal.SIGKILL)
+        for role in ("bridge-1", "bridge", "bridge-2"):
+            mark = until(lambda role=role: guarded.processes.get(role), role)
+            time.sleep(0.2)  # somewhere in a batch
+            os.kill(mark.pid, signal.SIGKILL)
+            until(lambda role=role, mark=mark: guarded.processes.get(role) not in (None, mark), f"{role} anew")
+            killed.append(role)
 
     killer = threading.Thread(target=kill)
     killer.start()
-    try:
-        for batch in range(5):
-            write(choice, "killed", batch, 2, 300)
-    finally:
-        stop.set()
-        killer.join()
-    assert sorted(int(row.body) for row in stored(guarded, "killed")) == list(range(5 * 2 * 300))
-
-
-# ---- on the cluster --------------------------------------------------------------------------------------------------
-
-
-def test_workers_of_a_cluster_read_and_write_with_accounts(guarded: Broker, driver: Driver) -> None:
-    source = {"nameserver": address(guarded, READER), "topic": "guarded", "minPartitions": "9"}
-    here = driver.call("tests.spark.calls:totals", options={"store": guarded.url, "topic": "guarded", "access": "shm"})
-    there = driver.call("tests.spark.calls:totals", options=source)
-    assert there["rows"] == MESSAGES and {**there, "partitions": 0} == {**here, "partitions": 0}
-    sink = {"nameserver": address(guarded, WRITER), "topic": "wide", "guarantee": "transactional"}
-    for _ in range(2):
-        driver.call("tests.spark.calls:written", rows=900, parts=6, options={**sink, "writerId": "w", "batchId": "1"})
-    assert sorted(int(row.body) for row in stored(guarded, "wide")) == list(range(900))
-    with pytest.raises(DriverError, match="No permission SUB") as caught:
-        driver.call("tests.spark.calls:totals", options={**source, "nameserver": address(guarded, WRITER)})
-    assert "secret-of" not in str(caught.value)
+    batches = 0
+    while batches < 2 or (killer.is_alive() and batches < 40):
+        write(choice, "killed", batches, 2, 200, fresh=False)
+        batches += 1
+    killer.join()
+    assert len(killed) == 3
+    assert sorted(int(row.body) for row in stored(guarded, "killed")) == list(range(batches * 2 * 200))
