@@ -210,7 +210,7 @@ def _explained() -> Iterator[None]:
         )
         raise PermissionDenied(f"{_FROM}: {error}; {hint}", hint=hint) from error
     except (ConnectError, RequestTimeout) as error:
-        hint = error.hint or "start the broker with shmq serve --tcp, and see that its address leads there from here"
+        hint = "; ".join(filter(None, (error.hint, "start the broker with shmq serve --tcp, or name where it is")))
         raise BrokerNotRunning(f"{_FROM} on host {socket.gethostname()}: {error}; {hint}", hint=hint) from error
 
 

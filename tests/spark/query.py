@@ -11,6 +11,14 @@ from shmq.spark.options import parse_options
 from shmq.spark.stream import ShmqStreamReader
 
 COLUMNS = ("queue_id", "queue_offset", "body")
+SENT = 40
+
+
+def fill(mq: Any, topic: str, first: int = 0) -> None:
+    """Make a topic of two queues with so many messages, which are numbers."""
+    mq.admin.create_topic(topic, queues=2)
+    for number in range(first, first + SENT):
+        mq.send(topic, b"%d" % number, queue_id=number % 2)
 
 
 class Query:

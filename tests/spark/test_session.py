@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+
 from shmq.spark import lag_from_progress
 from shmq.spark.stream_lag import StreamLag
+from tests.spark.query import SENT, fill
 
 BODIES = 3000
 
@@ -137,3 +141,36 @@ def test_available_now_reads_in_limited_batches_and_goes_on_where_it_was(
     assert sorted(int(row.body) for row in rows) == list(range(130))
     with mq.pull_consumer("spark-stream") as consumer:
         assert sum(consumer.committed("spark-group").values()) in (100, 130)  # the last batch is told at the next start
+
+
+def test_running_queries_say_what_went_or_go_on(spark: Any, broker: Any, mq: Any, tmp_path: Any) -> None:
+    """In a real Spark: two queries over TCP, and their topic is deleted and made anew under them."""
+    from pyspark.errors import StreamingQueryException
+
+    topic = "spark-loss"
+    fill(mq, topic)
+    given = {"store": broker.url, "topic": topic, "access": "remote", "startingOffsets": "earliest"}
+
+    def start(name: str, **more: str) -> Any:
+        loaded = spark.readStream.format("shmq").options(**given, **more).schema("body binary").load()
+        writer = loaded.writeStream.format("memory").queryName(name)
+        query = writer.option("checkpointLocation", str(tmp_path / name)).start()
+        query.processAllAvailable()
+        assert spark.table(name).count() == SENT
+        return query
+
+    strict = lenient = None
+    try:
+        strict, lenient = start("loss_strict"), start("loss_lenient", failOnDataLoss="false")
+        mq.admin.delete_topic(topic)
+        with pytest.raises(StreamingQueryException) as caught:
+            strict.awaitTermination(100)
+        said = str(caught.value)
+        assert topic in said and "not there any more" in said and "failOnDataLoss=false" in said
+        fill(mq, topic, first=100)
+        lenient.processAllAvailable()
+        assert spark.table("loss_lenient").count() == 2 * SENT
+    finally:
+        for query in (strict, lenient):
+            if query is not None:
+                query.stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,10 +10,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from shmq.errors import OffsetOutOfRange
-from tests.spark.query import Query
-
-Eventually = Callable[..., Any]
-SENT = 40
+from tests.spark.query import SENT, Query, fill
 
 
 @pytest.fixture(params=["shm", "remote"])
@@ -25,14 +21,8 @@ def access(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def topic(request: pytest.FixtureRequest, mq: Any) -> str:
     name = f"loss-{abs(hash(request.node.name))}"
-    make(mq, name)
+    fill(mq, name)
     return name
-
-
-def make(mq: Any, topic: str, first: int = 0) -> None:
-    mq.admin.create_topic(topic, queues=2)
-    for number in range(first, first + SENT):
-        mq.send(topic, b"%d" % number, queue_id=number % 2)
 
 
 def pair(broker: Any, topic: str, access: str) -> tuple[Query, Query]:
@@ -120,7 +110,7 @@ def test_a_topic_that_is_deleted_between_two_batches_and_made_anew(
         lenient.reader._target = None
     assert caplog.text.count("is not there any more") == 2  # a queue each, once
     assert "1 messages are missing" in caplog.text and "0 messages are missing" in caplog.text
-    make(mq, topic, first=100)
+    fill(mq, topic, first=100)
     with pytest.raises(OffsetOutOfRange, match="made anew"):
         strict.step(at)
     at, bodies = lenient.step(at)
@@ -133,7 +123,7 @@ def test_a_pattern_goes_on_without_a_topic_that_went(
     broker: Any, mq: Any, topic: str, access: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = f"{topic}-other"
-    make(mq, other)
+    fill(mq, other)
     given = {"startingOffsets": "earliest", "access": access, "topicPattern": f"{topic}.*", "failOnDataLoss": "false"}
     query = Query(broker, None, **given)
     at, bodies = query.step(query.begin())
@@ -144,32 +134,3 @@ def test_a_pattern_goes_on_without_a_topic_that_went(
     assert bodies == [b"on"] and caplog.text.count("is not there any more") == 2
     mq.admin.delete_topic(topic)
     assert query.step(at) == (at, [])
-
-
-def test_running_queries_say_what_went_or_go_on(
-    spark: Any, broker: Any, mq: Any, topic: str, tmp_path: Any, eventually: Eventually
-) -> None:
-    """In a real Spark: two queries over TCP, and their topic is deleted and made anew under them."""
-    given = {"store": broker.url, "topic": topic, "access": "remote", "startingOffsets": "earliest"}
-
-    def start(name: str, **more: str) -> Any:
-        loaded = spark.readStream.format("shmq").options(**given, **more).schema("body binary").load()
-        writer = loaded.writeStream.format("memory").queryName(name)
-        return writer.option("checkpointLocation", str(tmp_path / name)).start()
-
-    def count(name: str) -> int:
-        return int(spark.table(name).count())
-
-    strict, lenient = start("loss_strict"), start("loss_lenient", failOnDataLoss="false")
-    try:
-        eventually(lambda: count("loss_strict") == count("loss_lenient") == SENT, 60.0)
-        mq.admin.delete_topic(topic)
-        eventually(lambda: strict.exception() is not None, 60.0)
-        said = str(strict.exception())
-        assert topic in said and "not there any more" in said and "failOnDataLoss=false" in said
-        make(mq, topic, first=100)
-        eventually(lambda: count("loss_lenient") == 2 * SENT, 60.0)
-        assert lenient.isActive
-    finally:
-        strict.stop()
-        lenient.stop()
