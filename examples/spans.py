@@ -1,4 +1,4 @@
-"""See one order in Jaeger, Tempo or any other OpenTelemetry back end: who sent it, how long it waited, what became of it.
+"""See one order in Jaeger, Tempo or any other OpenTelemetry back end: who sent it, who worked on it, for how long.
 
 pip install 'shmq[otel]'
 shmq serve

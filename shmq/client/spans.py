@@ -1,6 +1,7 @@
 """Owns OpenTelemetry's spans of one connection, and the context that travels with its messages.
 
-It needs the extra `otel`. It does not know how messages are stored, what a span says (span_attributes), nor what becomes of it.
+It needs the extra `otel`. It does not know how messages are stored, what a span says of them (span_attributes), nor
+what becomes of it.
 
     send orders       PRODUCER   around a send, and the first half of a transaction; `traceparent` becomes a property
     request orders    PRODUCER   around a request and the wait for its reply

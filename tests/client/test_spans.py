@@ -161,7 +161,9 @@ def test_a_listener_s_call_is_a_child_of_the_send_and_the_poll_links_to_it(
     assert attributes_of(receive)[names.MESSAGING_CONSUMER_GROUP_NAME] == "billing"
 
 
-@pytest.mark.parametrize(("error", "kind"), [(shmq.Retry("no stock", after=600), "Retry"), (ValueError("bad"), "Value")])
+@pytest.mark.parametrize(
+    ("error", "kind"), [(shmq.Retry("no stock", after=600), "Retry"), (ValueError("bad"), "Value")]
+)
 def test_a_call_that_fails_is_an_error_of_its_kind(
     mq: shmq.Connection, recorded: Recorded, topic: str, error: Exception, kind: str
 ) -> None:
@@ -198,7 +200,7 @@ def test_a_send_that_fails_is_an_error_and_raises_as_ever(mq: shmq.Connection, r
     assert attributes_of(span)["error.type"].startswith("shmq.errors.")
 
 
-@pytest.mark.parametrize("wrong", [{"keys": 5}, {"properties": 5}, {"delay": "soon"}, {"colour": "red"}])
+@pytest.mark.parametrize("wrong", [{"keys": 5}, {"delay": "soon"}, {"colour": "red"}])
 def test_a_wrong_argument_is_refused_as_without_spans(
     mq: shmq.Connection, url: str, topic: str, wrong: dict[str, Any]
 ) -> None:
@@ -227,7 +229,7 @@ def test_batches_oneway_sends_delays_and_slots_are_spans_too(
     assert ordered[names.MESSAGING_ROCKETMQ_MESSAGE_GROUP] == "one"
     if not mq.is_remote:
         with mq.reserve(topic, 3) as slot:
-            slot[:] = b"abc"
+            slot.view[:] = b"abc"
         assert recorded.one(f"create {topic}").kind is SpanKind.PRODUCER
     found = taken(mq, topic, 7 if mq.is_remote else 8)
     assert all("traceparent" in message.properties for message in found)
