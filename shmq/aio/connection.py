@@ -32,6 +32,7 @@ from shmq.client.consumer import Model
 from shmq.client.position import PositionLike
 from shmq.client.remote.place import RemotePlace
 from shmq.client.selecting import QueueSelector
+from shmq.client.simple import HiddenBy
 from shmq.client.spec import consumer_spec
 from shmq.client.transport import locate
 from shmq.errors import UsageError
@@ -254,6 +255,7 @@ class Connection(Face[SyncConnection]):
         start: PositionLike | None = None,
         attempts_max: int | None = None,
         codec: Decode | None = None,
+        hidden_by: HiddenBy = "broker",
     ) -> SimpleConsumer:
         """Return a consumer that takes batches and hides each message for `invisible` seconds."""
         call = functools.partial(
@@ -266,6 +268,7 @@ class Connection(Face[SyncConnection]):
             start=start,
             attempts_max=attempts_max,
             codec=codec,
+            hidden_by=hidden_by,
         )
         return SimpleConsumer(topic, group, invisible, self._maker(call))
 
