@@ -2,8 +2,7 @@
 
 It does not know how things are done: it makes a sync connection in a thread and hands out faces of what that makes.
 
-Rule: every name of `shmq.Connection` is here with the same meaning; what may wait is awaited, what only makes an object
-is not, and that object is opened by `async with`, by `await`, or by its first use.
+Rule: every name of `shmq.Connection` is here and means the same; only what may wait is awaited, objects open on use.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from shmq.aio.replier import replying
 from shmq.aio.sending import BatchArguments, RequestArguments, ReserveArguments, SendArguments, Sending
 from shmq.aio.topic import Topic
 from shmq.aio.transaction import checker_for
-from shmq.client import options
+from shmq.client import options, simple
 from shmq.client.codec import Codec
 from shmq.client.connection import Connection as SyncConnection
 from shmq.client.connection import Decode
@@ -32,7 +31,6 @@ from shmq.client.consumer import Model
 from shmq.client.position import PositionLike
 from shmq.client.remote.place import RemotePlace
 from shmq.client.selecting import QueueSelector
-from shmq.client.simple import HiddenBy
 from shmq.client.spec import consumer_spec
 from shmq.client.transport import locate
 from shmq.errors import UsageError
@@ -272,7 +270,7 @@ class Connection(Face[SyncConnection]):
         start: PositionLike | None = None,
         attempts_max: int | None = None,
         codec: Decode | None = None,
-        hidden_by: HiddenBy = "broker",
+        hidden_by: simple.HiddenBy = "broker",
     ) -> SimpleConsumer:
         """Return a consumer that takes batches and hides each message for `invisible` seconds."""
         call = functools.partial(
