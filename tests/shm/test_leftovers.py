@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,7 +81,7 @@ def test_what_a_living_process_maps_stays_although_nobody_is_recorded_or_counted
         broker.kill()
         found = only(place)
         assert (found.state, [mark.pid for mark in found.holders]) == ("mapped", [viewer.pid])
-        for asked in (found, replace(dead, state="dead")):  # what was believed before does not count
+        for asked in (found, dead._replace(state="dead")):  # what was believed before does not count
             with pytest.raises(StillHeld):
                 remove_dead(place, asked)
         assert len(broker.names()) == 4
@@ -117,7 +116,7 @@ def test_memory_that_the_next_start_goes_on_from_waits_for_it(place: Place, stor
     assert only(place).state == "waiting"  # also when only the memory itself says which store it is of
     # Another generation of the same store has taken its place.
     generation = broker.instance.generation ^ 2
-    successor = replace(broker.instance, generation=generation, segments=segment_names(place.broker_name, generation))
+    successor = broker.instance._replace(generation=generation, segments=segment_names(place.broker_name, generation))
     write_instance(place.instance_path, successor, mode=0o600, gid=-1)
     assert only(place).state == "dead"
     remove_dead(place, only(place))

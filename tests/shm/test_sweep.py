@@ -23,7 +23,6 @@ pytestmark = pytest.mark.flaky(reruns=5)
 BROKER = """
 import os, sys
 import posix_ipc
-from dataclasses import replace
 from shmq.shm.segment import SegmentSizes, create_segments
 name, kind, store_path = sys.argv[1:]
 sizes = SegmentSizes(file_bytes=1 << 20, topic_max=64, queue_max=256, frame_max=4096, client_max=16, group_max=16,
