@@ -16,6 +16,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -156,6 +157,7 @@ class _File:
         self._path = Path(layout.root, self._folder, f".{self._token}.parquet")
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._writer: Any = None
+        self._disk: _ToDisk | None = None
         self._waiting: list[Any] = []
         self._waiting_bytes = self._written_bytes = 0
         self._rows = self._body_bytes = self._crc_xor = self._crc_sum = 0
@@ -175,8 +177,8 @@ class _File:
     def close(self, end: int) -> Entry:
         self._flush()
         self._writer.close()
-        if self._layout.sync:
-            _sync(self._path)
+        if self._disk is not None:
+            self._disk.finish()
         start, name = self._entry.start, f"q{self._entry.queue_id:03d}"
         stem = f"{name}-{start:020d}-{end:020d}-{self._entry.broker}-{self._entry.born_position}"
         file_bytes = self._path.stat().st_size
@@ -199,6 +201,8 @@ class _File:
         )
 
     def discard(self) -> None:
+        if self._disk is not None:
+            self._disk.close()
         with contextlib.suppress(OSError):
             self._path.unlink()
 
@@ -220,7 +224,10 @@ class _File:
         table = pyarrow.Table.from_batches(self._waiting)
         if self._writer is None:
             self._writer = parquet_writer(self._path, table.schema, self._layout.compression)
+            self._disk = _ToDisk(self._path) if self._layout.sync else None
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+        if self._disk is not None:
+            self._disk.begin()
         self._written_bytes += self._waiting_bytes
         self._waiting, self._waiting_bytes = [], 0
 
@@ -261,9 +268,40 @@ def _path_text(text: str) -> str:
     return quote(text, safe="")
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+class _ToDisk:
+    """Brings a file to the disk while it is written, so that its end does not wait for all of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY)
+        self._thread = ThreadPoolExecutor(1)
+        self._running: Future[None] | None = None
+
+    def begin(self) -> None:
+        """Send what is written so far on its way, unless something is on its way.
+
+        Raises:
+            OSError: what went before did not arrive.
+        """
+        if self._running is not None:
+            if not self._running.done():
+                return
+            self._running.result()
+        self._running = self._thread.submit(os.fdatasync, self._descriptor)
+
+    def finish(self) -> None:
+        """Return when all of the file is on the disk.
+
+        Raises:
+            OSError: it is not.
+        """
+        if self._running is not None:
+            self._running.result()
+        os.fsync(self._descriptor)
+        self.close()
+
+    def close(self) -> None:
+        """Give back the thread and the descriptor; a second time does nothing."""
+        self._thread.shutdown()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
