@@ -83,6 +83,11 @@ class Checkpoints:
         """Return how many messages of a queue are popped and not settled."""
         return self._in_flight[queue]
 
+    @property
+    def all_in_flight(self) -> dict[QueueKey, int]:
+        """How many messages of each queue are popped and not settled; queues without any are left out."""
+        return dict(self._in_flight)
+
     def put(self, record: CheckpointRecord, place: Place, *, due_ms: int, now_ms: int, is_inherited: bool) -> None:
         """Take a record in; one of a known checkpoint only says where that is written now, and what is settled."""
         offsets = tuple(record.so + step for step in record.d)

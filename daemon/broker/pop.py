@@ -14,7 +14,7 @@ ours differ by more than the time it wants to wait; here a pop waits for its tim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from shmq.daemon.broker.assignment import Assignment
@@ -25,6 +25,7 @@ from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.pop_acks import PopAcks
 from shmq.daemon.broker.pop_header import PopHeader, checked_topic, read_pop_header, read_question
 from shmq.daemon.broker.pop_log import PopLog
+from shmq.daemon.broker.pop_records import QueueKey
 from shmq.daemon.broker.pop_state import PopState
 from shmq.daemon.broker.pop_taking import Taker
 from shmq.daemon.broker.pop_waiting import PopWaiting, WaitingPop
@@ -73,6 +74,11 @@ class Popping(Part):
     def unsettled(self) -> int:
         """How many pops are not settled."""
         return len(self._state.checkpoints)
+
+    @property
+    def in_flight(self) -> Mapping[QueueKey, int]:
+        """How many messages of each queue are popped and not settled, but for ordered pops, which move no progress."""
+        return self._state.checkpoints.all_in_flight
 
     def handlers(self) -> dict[int, Handler]:
         """Return what is served here, by request code."""
