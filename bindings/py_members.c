@@ -223,6 +223,7 @@ static PyObject *members_offset_take(PyStore *self, PyObject *value)
         /* Acquire: what the former owner did before it left happened before what we read of its progress. */
         if (atomic_compare_exchange_strong_explicit(&entry->owner, &seen, own, memory_order_acq_rel,
                                                     memory_order_acquire)) {
+            atomic_store_explicit(&entry->taken, 0, memory_order_relaxed); /* that was the former owner's */
             break;
         }
     }
@@ -236,6 +237,9 @@ static PyObject *members_offset_leave(PyStore *self, PyObject *value)
     if (!own) {
         return NULL;
     }
+    if (atomic_load_explicit(&entry->owner, memory_order_relaxed) == own) {
+        atomic_store_explicit(&entry->taken, 0, memory_order_relaxed);
+    }
     (void)atomic_compare_exchange_strong_explicit(&entry->owner, &own, 0, memory_order_acq_rel, memory_order_relaxed);
     Py_RETURN_NONE;
 }
@@ -246,6 +250,7 @@ static PyObject *members_offset_free(PyStore *self, PyObject *value)
     if (!entry || !store_check_writable(self)) {
         return NULL;
     }
+    atomic_store_explicit(&entry->taken, 0, memory_order_relaxed);
     atomic_store_explicit(&entry->owner, 0, memory_order_seq_cst);
     Py_RETURN_NONE;
 }
@@ -273,25 +278,6 @@ static PyObject *members_offsets(PyStore *self, PyObject *unused)
         Py_XDECREF(item);
     }
     return list;
-}
-
-static PyObject *members_offset_counts(PyStore *self, PyObject *args)
-{
-    unsigned int first = 0;
-    if (!PyArg_ParseTuple(args, "|I:offset_counts", &first) || !store_check(self)) {
-        return NULL;
-    }
-    uint32_t count = atomic_load_explicit(&self->core.readers->offset_count, memory_order_acquire);
-    count = count < self->core.sizes.offset_max ? count : self->core.sizes.offset_max;
-    count = count > first ? count - first : 0;
-    PyObject *words = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 16);
-    for (uint32_t i = 0; words && i < count; i++) {
-        const struct shmq_offset *entry = &self->core.offsets[first + i];
-        uint64_t pair[2] = {atomic_load_explicit(&entry->committed, memory_order_acquire),
-                            (uint64_t)entry->group << 32 | entry->queue};
-        memcpy(PyBytes_AS_STRING(words) + sizeof pair * i, pair, sizeof pair);
-    }
-    return words;
 }
 
 /* ---- client slots ---------------------------------------------------------------------------------- */
@@ -389,8 +375,6 @@ PyMethodDef member_methods[] = {
     {"offset_free", (PyCFunction)members_offset_free, METH_O, "Take the queue away from whoever owns it."},
     {"offsets", (PyCFunction)members_offsets, METH_NOARGS,
      "(slot, group, queue, committed or -1, owner client slot or -1, updated_ms) of every offset slot."},
-    {"offset_counts", (PyCFunction)members_offset_counts, METH_VARARGS,
-     "Committed offset plus 1, group and queue of the offset slots from one on, as native 64-bit words."},
     {"client_put", (PyCFunction)members_client_put, METH_VARARGS, "Hand out a client slot."},
     {"client_drop", (PyCFunction)members_client_drop, METH_O, "Take a client slot back."},
     {"clients", (PyCFunction)members_clients, METH_NOARGS,
