@@ -157,7 +157,7 @@ class Broker:
         return self._popping.clock_moved(milliseconds, now_ms) if self._popping is not None else ()
 
     def _in_flight(self) -> Mapping[QueueKey, int]:
-        return self._popping.in_flight if self._popping is not None else {}
+        return self._popping.queues_in_flight() if self._popping is not None else {}
 
     def _count_log_parts(
         self, pulling: Pulling, popping: Popping, timers: TimerService, transactions: Sequence[Part]
@@ -166,6 +166,7 @@ class Broker:
         self._figures.state("rocketmq_half_messages", lambda: sum(len(each.open) for each in halves))
         self._figures.state("rocketmq_timing_messages", lambda: timers.pending)
         self._figures.total("rocketmq_timer_dequeue", lambda: timers.delivered)
+        self._figures.of_groups("rocketmq_consumer_inflight_messages", popping.in_flight)
         self._figures.state("shmq_popped_checkpoints", lambda: popping.unsettled)
         self._figures.state("shmq_held_pulls", lambda: len(pulling.holding) + len(popping.waiting))
 

@@ -14,6 +14,7 @@ ours differ by more than the time it wants to wait; here a pop waits for its tim
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -75,10 +76,16 @@ class Popping(Part):
         """How many pops are not settled."""
         return len(self._state.checkpoints)
 
-    @property
-    def in_flight(self) -> Mapping[QueueKey, int]:
-        """How many messages of each queue are popped and not settled, but for ordered pops, which move no progress."""
-        return self._state.checkpoints.all_in_flight
+    def queues_in_flight(self) -> Mapping[QueueKey, int]:
+        """Return how many messages are popped and not settled, by queue; not those in order."""
+        return self._state.checkpoints.all_in_flight()
+
+    def in_flight(self) -> dict[tuple[str, str], int]:
+        """Return how many messages are popped and not settled, by topic and group."""
+        found: Counter[tuple[str, str]] = Counter()
+        for queue, count in self._state.checkpoints.all_in_flight().items():
+            found[queue.topic, queue.group] += count
+        return found
 
     def handlers(self) -> dict[int, Handler]:
         """Return what is served here, by request code."""
