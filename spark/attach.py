@@ -27,6 +27,7 @@ from shmq.shm.place import place_of
 from shmq.shm.segment import open_store
 from shmq.spark.access import Access, Queue, Where
 from shmq.spark.batches import column_numbers, import_batch, inflated
+from shmq.spark.memory_limit import OutOfRoom, is_out_of_room
 from shmq.spark.options import SHM, Options
 from shmq.spark.progress import Key
 from shmq.spark.ranges import Range, data_loss, still_there
@@ -154,16 +155,29 @@ class Attachment:
             except (OffsetOutOfRange, TopicNotFound) as error:
                 at = self._after_loss(options, queue, wanted, at, error)
                 continue
+            except (MemoryError, OSError, ShmqError) as error:
+                if is_out_of_room(error):
+                    raise OutOfRoom(str(error), at) from error
+                raise
             at = following
             if rows:
                 yield from inflated(import_batch(numbers, array), packed, bytes_max=options.batch_bytes)
 
     def _after_loss(self, options: Options, queue: Queue, wanted: Range, at: int, error: ShmqError) -> int:
         """Where reading goes on after messages were lost, if it may."""
-        first = self.store.queue(queue.index)[0]
-        following = min(first, wanted.end) if at < first else wanted.end
+        first = min(max(self.store.queue(queue.index)[0], self._first_kept(queue, at, wanted.end)), wanted.end)
+        following = first if at < first else wanted.end
         data_loss(options, f"topic {wanted.topic}, {error}", following - at)
         return following
+
+    def _first_kept(self, queue: Queue, low: int, high: int) -> int:
+        """The first of some offsets whose record is in the log; retention moves the log's begin before the queues'."""
+        begin = self.store.log_begin
+        while low < high:
+            middle = (low + high) // 2
+            is_gone = all(position < begin for position, _ in self.units(queue, middle, middle + 1))
+            low, high = (middle + 1, high) if is_gone else (low, middle)
+        return low
 
 
 def attach(url: str | None) -> Attachment:
