@@ -27,6 +27,7 @@ from shmq.shm.place import place_of
 from shmq.shm.segment import open_store
 from shmq.spark.access import Access, Queue, Where
 from shmq.spark.batches import column_numbers, import_batch, inflated
+from shmq.spark.memory_limit import OutOfRoom, is_out_of_room
 from shmq.spark.options import SHM, Options
 from shmq.spark.progress import Key
 from shmq.spark.ranges import Range, data_loss, still_there
@@ -68,13 +69,13 @@ class Attachment:
         """Return the queues of a topic that may be read or still hold messages.
 
         Raises:
-            UsageError: there is no such topic.
+            TopicNotFound: there is no such topic.
         """
         index = self.store.topic_find(topic)
         if index < 0:
             near = nearest(topic, self.topics())
-            meant = f"did you mean {' or '.join(near)}? " if near else ""
-            raise refused(f'topic "{topic}" does not exist on broker "{self.broker}"', f"{meant}shmq topic list")
+            hint = f"did you mean {' or '.join(near)}? shmq topic list" if near else "see shmq topic list"
+            raise TopicNotFound(f'topic "{topic}" does not exist on broker "{self.broker}"; {hint}', hint=hint)
         entry = self.store.topic(index)
         born = int(entry["born_position"])
         return [Queue(topic, queue_id, queue, born) for queue_id, queue in enumerate(entry["queues"])]
@@ -154,6 +155,10 @@ class Attachment:
             except (OffsetOutOfRange, TopicNotFound) as error:
                 at = self._after_loss(options, queue, wanted, at, error)
                 continue
+            except (MemoryError, OSError, ShmqError) as error:
+                if is_out_of_room(error):
+                    raise OutOfRoom(str(error), at) from error
+                raise
             at = following
             if rows:
                 yield from inflated(import_batch(numbers, array), packed, bytes_max=options.batch_bytes)
