@@ -162,6 +162,7 @@ class Broker:
         self._figures.state("rocketmq_half_messages", lambda: sum(len(each.open) for each in halves))
         self._figures.state("rocketmq_timing_messages", lambda: timers.pending)
         self._figures.total("rocketmq_timer_dequeue", lambda: timers.delivered)
+        self._figures.of_groups("rocketmq_consumer_inflight_messages", popping.in_flight)
         self._figures.state("shmq_popped_checkpoints", lambda: popping.unsettled)
         self._figures.state("shmq_held_pulls", lambda: len(pulling.holding) + len(popping.waiting))
 

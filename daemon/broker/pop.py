@@ -14,6 +14,7 @@ ours differ by more than the time it wants to wait; here a pop waits for its tim
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -73,6 +74,13 @@ class Popping(Part):
     def unsettled(self) -> int:
         """How many pops are not settled."""
         return len(self._state.checkpoints)
+
+    def in_flight(self) -> dict[tuple[str, str], int]:
+        """Return how many messages are popped and not settled, by topic and group."""
+        found: Counter[tuple[str, str]] = Counter()
+        for queue, count in self._state.checkpoints.all_in_flight().items():
+            found[queue.topic, queue.group] += count
+        return found
 
     def handlers(self) -> dict[int, Handler]:
         """Return what is served here, by request code."""
