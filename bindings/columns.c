@@ -10,7 +10,7 @@
 #define NAME_END 1
 #define VALUE_END 2
 #define SYS_FLAG_COMPRESSED 1u
-#define HOST_TEXT_MAX (INET6_ADDRSTRLEN + sizeof "[]:65535")
+_Static_assert(SHMQ_HOST_TEXT_MAX >= INET6_ADDRSTRLEN + sizeof "[]:65535", "any host fits");
 #define TIME_MS_MAX UINT64_C(253402300799999) /* the last millisecond of the year 9999, where Spark's calendar ends */
 
 const struct shmq_column_type shmq_column_types[SHMQ_COLUMN_COUNT] = {
@@ -118,17 +118,22 @@ static void properties_look(struct shmq_columns *columns, const struct shmq_view
     }
 }
 
-static bool put_host(struct shmq_array *array, const uint8_t *host, uint32_t host_bytes)
+static bool put_host(struct shmq_array *array, const uint8_t *host, uint32_t host_bytes, struct shmq_host_text *last)
 {
-    char address[INET6_ADDRSTRLEN], text[HOST_TEXT_MAX];
-    bool v6 = host_bytes == SHMQ_HOST_BYTES_V6;
-    uint32_t port;
-    memcpy(&port, host + host_bytes - sizeof port, sizeof port);
-    if (inet_ntop(v6 ? AF_INET6 : AF_INET, host, address, sizeof address) == NULL) {
-        return shmq_array_null(array, 0);
+    if (host_bytes != last->host_bytes || memcmp(host, last->host, host_bytes) != 0) {
+        char address[INET6_ADDRSTRLEN];
+        bool v6 = host_bytes == SHMQ_HOST_BYTES_V6;
+        uint32_t port;
+        memcpy(&port, host + host_bytes - sizeof port, sizeof port);
+        if (inet_ntop(v6 ? AF_INET6 : AF_INET, host, address, sizeof address) == NULL) {
+            return shmq_array_null(array, 0);
+        }
+        last->text_bytes = (uint32_t)snprintf(last->text, sizeof last->text, v6 ? "[%s]:%u" : "%s:%u", address,
+                                              ntohl(port) & 0xFFFFu);
+        memcpy(last->host, host, host_bytes);
+        last->host_bytes = host_bytes;
     }
-    int bytes = snprintf(text, sizeof text, v6 ? "[%s]:%u" : "%s:%u", address, ntohl(port) & 0xFFFFu);
-    return shmq_array_bytes(array, text, (size_t)bytes);
+    return shmq_array_bytes(array, last->text, last->text_bytes);
 }
 
 /* RocketMQ's offset message id: store host and log position in upper-case hex. */
@@ -270,8 +275,8 @@ static bool put_record_field(struct shmq_columns *columns, enum shmq_column colu
     case SHMQ_COLUMN_SYS_FLAG: return shmq_array_int(array, view->sys_flag);
     case SHMQ_COLUMN_BORN_TIME: return put_time(array, view->born_ms);
     case SHMQ_COLUMN_STORE_TIME: return put_time(array, view->store_ms);
-    case SHMQ_COLUMN_BORN_HOST: return put_host(array, view->born_host, view->born_host_bytes);
-    case SHMQ_COLUMN_STORE_HOST: return put_host(array, view->store_host, view->store_host_bytes);
+    case SHMQ_COLUMN_BORN_HOST: return put_host(array, view->born_host, view->born_host_bytes, &columns->born_host);
+    case SHMQ_COLUMN_STORE_HOST: return put_host(array, view->store_host, view->store_host_bytes, &columns->store_host);
     case SHMQ_COLUMN_RECONSUME_TIMES: return shmq_array_int(array, view->reconsume_times);
     case SHMQ_COLUMN_PREPARED_POSITION: return shmq_array_long(array, view->prepared_position);
     default: return false;

@@ -44,6 +44,8 @@ struct shmq_array {
     struct shmq_bytes bytes;   /* what the offsets point into */
     uint32_t rows, null_count;
 };
+#define SHMQ_HOST_TEXT_MAX 64u /* "[address]:port" */
+struct shmq_host_text { uint8_t host[SHMQ_HOST_BYTES_V6]; uint32_t host_bytes, text_bytes; char text[SHMQ_HOST_TEXT_MAX]; };
 struct shmq_packed_body { uint32_t row; uint32_t sys_flag; };
 struct shmq_columns {
     uint8_t order[SHMQ_COLUMN_COUNT];
@@ -52,6 +54,7 @@ struct shmq_columns {
     struct shmq_slice topic, broker; /* borrowed; without a topic, the record's own */
     bool needs_properties;
     struct shmq_slice uniq_key, keys, tags; /* of the row that is being added; no data where it has none */
+    struct shmq_host_text born_host, store_host; /* of the row before: most rows have the same */
     uint32_t rows;
     struct shmq_array arrays[SHMQ_COLUMN_COUNT]; /* by enum shmq_column */
     struct shmq_array map_names, map_values;
