@@ -9,10 +9,13 @@ Rules: (1) an end never lies before its start, nor behind what is there;
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from shmq.spark.progress import Key
 
 Ends = dict[Key, int]
+UNITS_MAX: Final = 1 << 20
+"""How many messages of a queue are looked at for one batch: planning takes its time too."""
 Sizes = Callable[[Key, int, int], list[int]]
 """Bytes of the records of queue offsets [start, end); may be cut short behind the first."""
 
@@ -37,14 +40,25 @@ def admit_bytes(start: Mapping[Key, int], top: Mapping[Key, int], bytes_max: int
     waiting = [key for key, end in top.items() if end > start.get(key, end)]
     ends, left = dict(top), bytes_max
     for number, key in enumerate(waiting):
-        at, share = start[key], max(0, left) // (len(waiting) - number)
-        taken, used = 0, 0
-        for size in sizes(key, at, top[key]):
-            if taken and used + size > share:
-                break
-            taken, used = taken + 1, used + size
-            if used >= share:
-                break
-        ends[key] = at + taken
+        share = max(0, left) // (len(waiting) - number)
+        ends[key], used = _admitted(key, start[key], top[key], share, sizes)
         left -= used
     return ends
+
+
+def _admitted(key: Key, start: int, top: int, share: int, sizes: Sizes) -> tuple[int, int]:
+    """How far a share goes, and the bytes until there."""
+    at, used = start, 0
+    while at < top and at - start < UNITS_MAX and (used < share or at == start):
+        found = sizes(key, at, top)
+        if not found:
+            break
+        if used + (whole := sum(found)) <= share:
+            at, used = at + len(found), used + whole
+            continue
+        for size in found:
+            if at > start and used + size > share:
+                return at, used
+            at, used = at + 1, used + size
+        break
+    return at, used

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shmq.spark.admission import admit_bytes, admit_rows
+from shmq.spark.admission import UNITS_MAX, admit_bytes, admit_rows
 
 QUEUES = st.dictionaries(
     st.tuples(st.just("orders"), st.integers(0, 40)),
@@ -37,3 +37,18 @@ def test_bytes_are_limited_but_for_one_message_a_queue(queues: dict, bytes_max: 
     assert all(moved[key] for key in top if top[key] > start[key])
     over = sum(count * size for count in moved.values()) > bytes_max
     assert not over or any(count == 1 for count in moved.values())
+
+
+@given(QUEUES, st.integers(1, 1 << 20), st.integers(1, 300), st.integers(1, 700))
+def test_sizes_that_come_in_pieces_change_nothing(queues: dict, bytes_max: int, size: int, piece: int) -> None:
+    start = {key: at for key, (at, _) in queues.items()}
+    top = {key: at + count for key, (at, count) in queues.items()}
+    whole = admit_bytes(start, top, bytes_max, lambda key, first, end: [size] * (end - first))
+    pieces = admit_bytes(start, top, bytes_max, lambda key, first, end: [size] * min(piece, end - first))
+    assert pieces == whole
+
+
+def test_a_batch_looks_at_so_many_messages_of_a_queue_and_no_more() -> None:
+    top = {("a", 0): 1 << 30}
+    ends = admit_bytes({("a", 0): 0}, top, 1 << 50, lambda key, first, end: [1] * min(65_536, end - first))
+    assert ends == {("a", 0): UNITS_MAX}
