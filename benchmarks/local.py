@@ -68,10 +68,15 @@ def run(program: str, description: str, table: Sequence[Workload], given: Sequen
     if not arguments.json:
         show_headings()
     broken = 0
+    told: set[str] = set()
     for workload in chosen:
         if arguments.peers_only and not workload.peers:
             continue
         results = measure(workload, list(workload.peers), runs, effort, with_ours=not arguments.peers_only)
+        for name, reason in results.absent.items():
+            if name not in told:
+                told.add(name)
+                print(f"skipped: {name}: {reason}", file=sys.stderr)
         for figure in workload.figures:
             for line in results.lines(figure):
                 show(line, as_json=arguments.json)

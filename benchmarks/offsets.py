@@ -2,7 +2,8 @@
 
 It does not know how samples become lines (workload.py). The store is a real one with the tables of a broker; what is
 timed is what the keeper does every five seconds: reading the offsets out of shared memory, and replacing the file, with
-the disk's word that it is there. Every group has moved on every queue since the time before.
+the disk's word that it is there. Every group has moved on every queue since the time before. Beside it stands the class
+by which a stock broker does this, in a JVM that is warm (PersistedOffsets.java); it does not wait for the disk.
 
     offsets_persist    10,000 groups x 8 queues
 """
@@ -10,20 +11,29 @@ the disk's word that it is there. Every group has moved on every queue since the
 from __future__ import annotations
 
 import secrets
+import subprocess
 import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.workload import Figure, Workload
+from benchmarks.contestants import name_of
+from benchmarks.workload import Figure, PeerAbsent, Workload
 from shmq.daemon.keeper.attach import Attached, attach
 from shmq.daemon.options import Options
 from shmq.shm.place import prepare_runtime
 from shmq.shm.segment import unlink_segments
+from shmq.tools.measure import median
+from tests.interop.peers.cache import PeerMissing, program
+from tests.interop.peers.registry import DEFAULT_JDK, SERVERS, class_path, jars
 
 GROUPS, QUEUES = 10_000, 8
 TOPIC = "progress"
 ROUNDS = 5
 LIMIT_MS = 100.0
+STOCK_VERSION = "4"
+STOCK_ROUNDS, STOCK_WARM_UP = 25, 16
+STOCK_TIMEOUT = 120.0
+STOCK_PROGRAM = Path(__file__).with_name("PersistedOffsets.java")
 
 
 def _options(folder: Path, groups: int) -> Options:
@@ -76,7 +86,27 @@ def offsets_persist(effort: float) -> dict[str, float]:
             unlink_segments(attached.instance)
 
 
+def stock_offsets_persist(effort: float) -> dict[str, float]:
+    """Milliseconds a stock broker's class takes for the same."""
+    groups = max(100, int(GROUPS * effort))
+    try:
+        java, libraries = program("java", DEFAULT_JDK), class_path(jars(SERVERS[STOCK_VERSION]))
+    except PeerMissing as reason:
+        raise PeerAbsent(str(reason)) from reason
+    with tempfile.TemporaryDirectory(prefix="shmq-bench-") as folder:
+        words = [Path(folder) / "consumerOffset.json", groups, QUEUES, STOCK_ROUNDS]
+        command = [java, f"-Duser.home={folder}", "-cp", libraries, STOCK_PROGRAM, *words]
+        done = subprocess.run(
+            [str(word) for word in command], capture_output=True, text=True, timeout=STOCK_TIMEOUT, check=False
+        )
+        if done.returncode != 0 or not words[0].exists():
+            raise RuntimeError(f"the stock broker's class wrote no offsets: {done.stderr or done.stdout}")
+    rounds = [float(line) for line in done.stdout.splitlines()[-STOCK_ROUNDS:]]
+    return {"ms": median(rounds[STOCK_WARM_UP:]) * GROUPS / groups}
+
+
 def workloads() -> list[Workload]:
     """Return what is measured here."""
     figure = Figure("offsets_10k_groups_x_8", "ms", "ms", limits={"limit": LIMIT_MS})
-    return [Workload("offsets_persist", offsets_persist, [figure])]
+    peers = {name_of(STOCK_VERSION): stock_offsets_persist}
+    return [Workload("offsets_persist", offsets_persist, [figure], peers)]

@@ -11,17 +11,17 @@ import sys
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 
+from benchmarks.contestants import name_of
 from benchmarks.report import show, show_headings
 from benchmarks.rocketmq import Arena
 from benchmarks.workload import Figure, Measure, Workload, measure
 from tests.interop.peers.cache import PeerMissing
-from tests.interop.peers.registry import SERVERS
 
 RUNS = 5
 QUICK_RUNS = 1
 QUICK_EFFORT = 0.1
 VERSION = "4"
-PEER = SERVERS[VERSION].replace("server-", "stock ")
+PEER = name_of(VERSION)
 BATCH = 32
 SINGLE_MUST = 1.4
 MANY_MUST = 2.0

@@ -1,7 +1,8 @@
 """Owns the workload of timed messages: what one costs the sender and the daemon, and how late it is delivered.
 
 It does not know how samples become lines (workload.py). One broker, one run: timers are inserted through the public
-API, due at random times of the next day; then others, due within seconds, are delivered while those are pending.
+API, due at random times of the next day; then others, due within seconds, are delivered while those are pending. Over
+TCP there are fewer, at a broker that goes on running, and an insert is over when it is answered.
 
     timer_insert           one send with delay=, until the last of all is known to the daemon
     timer_memory           what the daemon's own memory grew by, for each pending message
@@ -10,11 +11,14 @@ API, due at random times of the next day; then others, due within seconds, are d
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from pathlib import Path
 
 import shmq
+from benchmarks.beside import OverTcp
+from benchmarks.contestants import Contestant
 from benchmarks.workload import Figure, Workload
 from shmq.client.connection import Connection
 from shmq.testing import Broker
@@ -27,9 +31,13 @@ DELIVERED_MIN = 100
 WITHIN_SECONDS = 5.0
 DAY_SECONDS = 86_400
 FIRST_SECONDS = 3600.0  # none of the pending ones is due before the run ends
+REMOTE_PENDING, REMOTE_PENDING_MIN = 10_000, 200
+REMOTE_DELIVERED = 3000
+REMOTE_FIRST_SECONDS = 3.0  # all are sent before the first is due, however slow a send is
 TOPIC = "reminders"
 BODY = b"x" * 100
 PATIENCE_SECONDS = 60.0
+_serial = itertools.count(1)
 
 
 def _own_bytes(pid: int) -> int:
@@ -70,14 +78,14 @@ def _insert(mq: Connection, count: int, dice: random.Random) -> float:
     return (time.perf_counter() - begin) / count * 1e6
 
 
-def _lateness(mq: Connection, count: int, dice: random.Random) -> float:
-    """The 99th percentile in milliseconds."""
-    begin = time.time() + 1.0
+def _lateness(mq: Connection, topic: str, count: int, dice: random.Random, first_seconds: float = 1.0) -> float:
+    """The 99th percentile in milliseconds; the first is due in `first_seconds`."""
+    begin = time.time() + first_seconds
     for _ in range(count):
-        mq.send(TOPIC, BODY, tag="due", deliver_at=begin + dice.uniform(0, WITHIN_SECONDS))
+        mq.send(topic, BODY, tag="due", deliver_at=begin + dice.uniform(0, WITHIN_SECONDS))
     late: list[int] = []
     deadline = time.monotonic() + PATIENCE_SECONDS
-    with mq.pull_consumer(TOPIC, tags="due") as consumer:
+    with mq.pull_consumer(topic, tags="due") as consumer:
         while len(late) < count:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{len(late)} of {count} timers were delivered")
@@ -99,8 +107,32 @@ def timers(effort: float) -> dict[str, float]:
         before = _own_bytes(bridge)
         insert_us = _insert(mq, count, dice)
         grown = max(0, _own_bytes(bridge) - before)
-        lateness_ms = _lateness(mq, max(DELIVERED_MIN, int(DELIVERED * effort)), dice)
+        lateness_ms = _lateness(mq, TOPIC, max(DELIVERED_MIN, int(DELIVERED * effort)), dice)
     return {"insert_us": insert_us, "bytes": grown / count, "late_ms": lateness_ms}
+
+
+def timers_over_tcp(contestant: Contestant, effort: float) -> dict[str, float]:
+    """Insert and lateness at a broker over TCP."""
+    count = max(REMOTE_PENDING_MIN, int(REMOTE_PENDING * effort))
+    dice = random.Random(count)
+    topic = f"{TOPIC}_{next(_serial)}"
+    with shmq.connect(contestant.url) as mq:
+        mq.admin.create_topic(topic, queues=4)
+        mq.send(topic, BODY, delay=DAY_SECONDS)  # what is made once is made
+        delays = [dice.uniform(FIRST_SECONDS, DAY_SECONDS) for _ in range(count)]
+        begin = time.perf_counter()
+        for delay in delays:
+            mq.send(topic, BODY, delay=delay)
+        insert_us = (time.perf_counter() - begin) / count * 1e6
+        delivered = max(DELIVERED_MIN, int(REMOTE_DELIVERED * effort))
+        lateness_ms = _lateness(mq, topic, delivered, dice, REMOTE_FIRST_SECONDS)
+    return {"insert_us": insert_us, "late_ms": lateness_ms}
+
+
+def over_tcp() -> dict[str, OverTcp]:
+    """Return what is measured beside a stock broker: 5.x is the first with messages for any time."""
+    figures = {"insert_us": "timer_insert_tcp", "late_ms": "timer_lateness_p99_tcp"}
+    return {"timers": OverTcp(timers_over_tcp, figures, version="5")}
 
 
 def workloads() -> list[Workload]:

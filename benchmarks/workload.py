@@ -9,6 +9,7 @@ It does not know what is measured or how it is printed.
 (1) Runs are interleaved: ours, every peer, ours, every peer …, so a slow minute of the machine hits all.
 (2) A must compares medians. `factor` is ours / peer: at least for rates, at most for times.
 (3) A limit is a peer that is a number.
+(4) A peer that cannot be had is left out with the reason, and the others are measured.
 """
 
 from __future__ import annotations
@@ -71,12 +72,21 @@ class Line:
         return asdict(self)
 
 
+class PeerAbsent(Exception):
+    """A peer cannot be had here; the text says why."""
+
+
 class Results:
-    """Samples of one workload, per contestant, one entry a run."""
+    """Samples of one workload, per contestant, one entry a run.
+
+    Attributes:
+        absent: why a peer has no samples, by its name.
+    """
 
     def __init__(self) -> None:
         self.ours: list[Sample] = []
         self.peers: dict[str, list[Sample]] = {}
+        self.absent: dict[str, str] = {}
 
     def lines(self, figure: Figure) -> list[Line]:
         """Every line of one figure: its limits, then the peers with a must, then the others."""
@@ -97,8 +107,13 @@ def measure(workload: Workload, peers: Sequence[str], runs: int, effort: float, 
         if with_ours:
             results.ours.append(workload.ours(effort))
         for name in peers:
-            if name in workload.peers:
-                results.peers.setdefault(name, []).append(workload.peers[name](effort))
+            if name in workload.peers and name not in results.absent:
+                try:
+                    sample = workload.peers[name](effort)
+                except PeerAbsent as reason:
+                    results.absent[name] = str(reason)
+                else:
+                    results.peers.setdefault(name, []).append(sample)
     return results
 
 

@@ -306,7 +306,14 @@ class Store:
     def offset_owner(self, slot: int, /) -> int:
         """Client slot of the live owner, -1 when nobody owns it or the owner is dead."""
     def offset_take(self, slot: int, /) -> bool:
-        """Become the owner if nobody live is (our client slot); True when it is ours."""
+        """Become the owner if nobody live is (our client slot) and no lock holds; True when it is ours."""
+    def offset_lock(self, slot: int, holder: int, now_ms: int, life_ms: int, /) -> bool:
+        """Keep the queue for a client over TCP, known by the low 31 bits of `holder`, or renew that.
+
+        `now_ms` is on the monotonic clock. False while a local member owns it or another holder's time is not over.
+        """
+    def offset_unlock(self, slot: int, holder: int, /) -> None:
+        """End the lock of that holder; without one, nothing."""
     def offset_leave(self, slot: int, /) -> None:
         """Give the queue up if it is ours."""
     def offset_free(self, slot: int, /) -> None:

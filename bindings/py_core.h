@@ -199,7 +199,7 @@ bool store_format(PyStore *self, PyObject *format); /* py_format.c: fill mapped,
 PyObject *store_stats(PyStore *self, PyObject *unused); /* py_attribute.c */
 void store_methods_join(void); /* before the type is made */
 extern PyType_Spec store_spec;
-extern PyMethodDef keeper_methods[], table_methods[], member_methods[], scan_methods[], pull_methods[],
+extern PyMethodDef keeper_methods[], table_methods[], member_methods[], offset_methods[], scan_methods[], pull_methods[],
     index_methods[], together_methods[], columns_methods[];
 extern PyGetSetDef store_getset[];
 

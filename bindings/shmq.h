@@ -264,7 +264,8 @@ static_assert(sizeof(struct shmq_group) == 1168, "group entry");
 
 struct shmq_offset {           /* progress of one group on one queue */
     _Atomic uint64_t committed;    /* next queue offset to deliver, plus 1; 0 means never set */
-    _Atomic uint64_t owner;        /* client slot + 1 | slot generation << 32 of the member that reads it, 0 none */
+    _Atomic uint64_t owner;        /* client slot + 1 | slot generation << 32 of the member that reads it, 0 none;
+                                      or a lock over TCP: see py_offsets.c */
     uint32_t group;
     uint32_t queue;
     _Atomic uint64_t updated_ms;

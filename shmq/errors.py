@@ -40,7 +40,10 @@ response code a TCP client would see. A broken promise between two parts of shmq
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _SHOWN_BEFORE = 60  # characters of a long filter expression, before and behind the fault
 
@@ -263,6 +266,8 @@ class CorruptionError(ShmqError):
     """Stored bytes contradict themselves."""
 
     def __init__(self, path: Path | str, position: int, reason: str, *, hint: str = "") -> None:
+        from pathlib import Path  # three milliseconds, and hardly any process needs it here
+
         super().__init__(f"{path} at byte {position}: {reason}", hint=hint)
         self.path = Path(path)
         self.position = position

@@ -17,9 +17,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from shmq.spark.stream_lag import StreamLag
 
 
 def register(spark: SparkSession) -> None:
@@ -33,6 +35,60 @@ def register(spark: SparkSession) -> None:
     spark.dataSource.register(ShmqDataSource)
 
 
+def read(
+    spark: SparkSession,
+    topic: str | Sequence[str],
+    *,
+    where: Mapping[str, Any] | None = None,
+    schema: str | None = None,
+    **options: Any,
+) -> DataFrame:
+    """Return `spark.read.format("shmq")` of a topic, or of several, with a selection that is made before reading.
+
+    Args:
+        where: `{"queue_id": 3, "tags": ["paid", "sent"], "keys": "order-17", "store_timestamp": (begin, end)}`; a
+            value or several; times are datetimes, milliseconds or ISO 8601, `begin <= t < end`, None for no bound.
+        schema: columns wanted, as Spark DDL; None takes the view's default.
+        options: those of the source.
+
+    Raises:
+        UsageError: a selection that only a filter can make.
+    """
+    from shmq.spark.selection import read as selected
+
+    return selected(spark, topic, where=where, schema=schema, **options)
+
+
+def write_batch(frame: DataFrame, batch_id: int, query_id: str, **options: Any) -> None:
+    """Write a batch of `foreachBatch` once, however often it comes: guarantee transactional, if nothing else is said.
+
+    Args:
+        query_id: who writes; the same for every batch and every restart of the query.
+        options: those of the sink.
+
+    Raises:
+        ShmqError: what `save()` would raise.
+    """
+    given = {"guarantee": "transactional", **options, "writerId": query_id, "batchId": batch_id}
+    frame.write.format("shmq").options(**given).mode("append").save()
+
+
+def lag_from_progress(progress: Any, *, store: str | None = None) -> list[StreamLag]:
+    """Return how far a streaming query is behind, for each of its sources that is shmq.
+
+    Args:
+        progress: `query.lastProgress`, an event's `progress`, or its JSON.
+        store: as option `store`; with it, the age of the oldest message that is not read yet is looked up.
+
+    Raises:
+        UsageError: there are offsets of another version.
+        ShmqError: the broker cannot be asked.
+    """
+    from shmq.spark.stream_lag import lag_from_progress as lag
+
+    return lag(progress, store=store)
+
+
 def located_read(
     spark: SparkSession, *, schema: str | None = None, hosts: Sequence[str] | None = None, **options: Any
 ) -> DataFrame:
@@ -44,7 +100,7 @@ def located_read(
         options: those of the source.
 
     Raises:
-        ShmqError: what `load()` would raise; this is Spark Connect, or pandas is missing.
+        ShmqError: what `load()` would raise; this is Spark Connect.
     """
     from shmq.spark import located
 

@@ -7,7 +7,8 @@ It does not know records or offsets' meaning. The driver plans over one way; eac
     access=auto      the segments if they are those that were planned against, else TCP
 
     option store        shmq://NAME, a name, a runtime directory, or rocketmq://HOST:PORT
-    option nameserver   HOST:PORT for TCP beside a local store; else what the broker itself wrote into its directory
+    option nameserver   HOST:PORT for TCP beside a local store; else what the broker itself wrote into its directory.
+                        Without store it is the broker that is meant, whatever runs on this host
 
 Rules: (1) the same path is not the same store: what is compared is made of the host's boot and the directory's inode;
 (2) which way was taken is logged once a process, and changes nothing in the rows.
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shmq.errors import BrokerNotRunning, ConnectError, SegmentError, ShmqError
 from shmq.shm.addresses import read_addresses
-from shmq.shm.place import place_of
+from shmq.shm.place import DEFAULT_BROKER_NAME, place_of
 from shmq.spark.options import REMOTE, REMOTE_SCHEME, SHM, Options, is_remote
 from shmq.spark.progress import Key
 from shmq.spark.reading import Reading
@@ -121,14 +122,15 @@ def open_access(options: Options) -> Access:
     from shmq.spark.attach import attach
 
     remote = remote_url(options.store, options.nameserver)
-    if options.access != REMOTE and not is_remote(options.store):
+    if may_be_here(options.access, options.store, options.nameserver):
         try:
             attachment = attach(options.store)
         except (ConnectError, SegmentError):
             if options.access == SHM or remote is None:
                 raise
         else:
-            return attachment.planned_for(Where(options.access, options.store, remote, options.broker, ""))
+            store = options.store or f"shmq://{DEFAULT_BROKER_NAME}"  # workers may have another environment
+            return attachment.planned_for(Where(options.access, store, remote, options.broker, ""))
     if remote is None:
         raise refused(
             "option access=remote: nobody says where the broker listens on TCP",
@@ -148,7 +150,7 @@ def reopen(where: Where) -> Access:
     from shmq.spark.attach import attach
 
     failure: ShmqError | None = None
-    if where.access != REMOTE and (where.store is not None or where.remote is None or where.access == SHM):
+    if where.access != REMOTE and (where.store is not None or where.access == SHM):
         try:
             found = attach(where.store)
             if found.identity == where.identity or not where.identity:
@@ -163,6 +165,15 @@ def reopen(where: Where) -> Access:
     if where.access == SHM or where.remote is None:
         raise failure or BrokerNotRunning(f"option store: no broker on host {socket.gethostname()}")
     return _noted(_remote(where), REMOTE)
+
+
+def may_be_here(access: str, store: str | None, nameserver: str | None) -> bool:
+    """Say whether options mean a broker that may be on this host.
+
+    A name server alone means the broker behind it: the one that happens to run here would be read, or written to, by
+    mistake.
+    """
+    return access != REMOTE and not is_remote(store) and (access == SHM or store is not None or nameserver is None)
 
 
 def remote_url(store: str | None, nameserver: str | None) -> str | None:

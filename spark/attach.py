@@ -68,13 +68,13 @@ class Attachment:
         """Return the queues of a topic that may be read or still hold messages.
 
         Raises:
-            UsageError: there is no such topic.
+            TopicNotFound: there is no such topic.
         """
         index = self.store.topic_find(topic)
         if index < 0:
             near = nearest(topic, self.topics())
-            meant = f"did you mean {' or '.join(near)}? " if near else ""
-            raise refused(f'topic "{topic}" does not exist on broker "{self.broker}"', f"{meant}shmq topic list")
+            hint = f"did you mean {' or '.join(near)}? shmq topic list" if near else "see shmq topic list"
+            raise TopicNotFound(f'topic "{topic}" does not exist on broker "{self.broker}"; {hint}', hint=hint)
         entry = self.store.topic(index)
         born = int(entry["born_position"])
         return [Queue(topic, queue_id, queue, born) for queue_id, queue in enumerate(entry["queues"])]

@@ -26,9 +26,24 @@ class _Capsules:
         return self._pair
 
 
+class _Schema:
+    """A schema's capsule, as pyarrow asks for it."""
+
+    def __init__(self, capsule: object) -> None:
+        self._capsule = capsule
+
+    def __arrow_c_schema__(self) -> object:
+        return self._capsule
+
+
 def column_numbers(names: Sequence[str]) -> bytes:
     """Return the core's numbers of columns, in this order."""
     return bytes(_NUMBERS[name] for name in names)
+
+
+def schema_of(numbers: bytes) -> Any:
+    """Return the Arrow schema of the core's columns."""
+    return pyarrow.schema(_Schema(columns_schema(numbers)))
 
 
 def import_batch(numbers: bytes, array: object) -> Any:

@@ -11,7 +11,6 @@ Rules: (1) hosts are a wish: where nobody there is free soon, any executor reads
 
 from __future__ import annotations
 
-import importlib.util
 import pickle
 import socket
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from shmq.spark.schema import default_columns, projected, refused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 def located_read(
@@ -40,7 +40,7 @@ def located_read(
 
     Raises:
         ShmqError: what `load()` would raise.
-        UsageError: this is Spark Connect, or pandas is missing, which Spark needs for it.
+        UsageError: this is Spark Connect.
     """
     from pyspark.sql.types import StructType
 
@@ -52,11 +52,10 @@ def located_read(
     context = getattr(spark, "_sc", None)
     if context is None:
         raise refused("located_read needs a classic session: Spark Connect has no RDDs", "use spark.read")
-    _check_pandas()
     if hosts is None:
         hosts = [] if is_remote(parsed.store) else executors_here(context)
     plan = _located(spark, context, [pickle.dumps((reader, part)) for part in reader.partitions()], hosts)
-    return plan.mapInArrow(_read, wanted)
+    return _mapped(plan, wanted)
 
 
 def executors_here(context: Any) -> list[str]:
@@ -104,6 +103,12 @@ def _read(batches: Iterator[Any]) -> Iterator[Any]:
             yield from reader.read(part)
 
 
-def _check_pandas() -> None:
-    if importlib.util.find_spec("pandas") is None:
-        raise refused("located_read needs pandas, which Spark asks for in mapInArrow", "pip install pandas")
+def _mapped(plan: DataFrame, wanted: StructType) -> DataFrame:
+    """`plan.mapInArrow(_read, wanted)`, which asks for pandas although nothing of it is used."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    read: Any = UserDefinedFunction(_read, wanted, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    mapped = plan._jdf.mapInArrow(read(plan["plan"])._jc, False, None)
+    return DataFrame(mapped, plan.sparkSession)

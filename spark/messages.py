@@ -61,6 +61,4 @@ def read_ranges(
                 yield batch
                 renewal.look()
         except TopicNotFound as error:
-            if options.fail_on_data_loss:
-                raise
-            data_loss(options, str(error), each.count)
+            data_loss(options, f"topic {each.topic}: {error}", each.count)

@@ -3,9 +3,11 @@
     where   store = shmq://NAME, a name, or a runtime directory        $SHMQ_URL, else the broker "default"
             store = rocketmq://HOST:9876, or nameserver HOST:9876      over TCP; broker, where there are several
     what    topic | topics "a,b" | topicPattern (regular expression)   view, queueIds "0,1", tags "A || B"
-    from    startingOffsets earliest | latest | committed | JSON       or startingTimestamp
-    until   endingOffsets latest | JSON                                or endingTimestamp
+            assign {"orders": [0, 2], "paid": [1]}
+    from    startingOffsets earliest | latest | committed | JSON       or startingTimestamp, startingOffsetsByTimestamp
+    until   endingOffsets latest | JSON                                or endingTimestamp, endingOffsetsByTimestamp
     JSON    {"orders": {"0": 17, "1": -2}}, a broker's name may stand above the queues; -2 earliest, -1 latest
+            by timestamp the same, with milliseconds since 1970
     stream  maxOffsetsPerTrigger, maxBytesPerTrigger, minOffsetsPerTrigger, maxTriggerDelay "15m", commitGroup
     how     minPartitions, maxBytesPerPartition, parallelism, batchRows, batchBytes, includeProperties, verifyCrc,
             failOnDataLoss, leaseSeconds, access
@@ -18,9 +20,10 @@ Rules: (1) an option nobody knows is an error with the nearest name, never ignor
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shmq.client.remote.place import remote_place
@@ -40,8 +43,9 @@ Offsets = dict[str, dict[int, int]]  # topic -> queue id -> offset, EARLIEST or 
 
 NAMES: Final = (
     "store", "access", "nameserver", "broker",
-    "topic", "topics", "topicPattern", "view", "queueIds", "tags", "keys", "pushdown", "startingOffsets",
-    "startingTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets", "endingTimestamp", "group",
+    "topic", "topics", "topicPattern", "assign", "view", "queueIds", "tags", "keys", "pushdown", "startingOffsets",
+    "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "endingOffsets",
+    "endingTimestamp", "endingOffsetsByTimestamp", "group",
     "minPartitions", "maxBytesPerPartition", "parallelism", "batchRows", "batchBytes", "includeProperties", "verifyCrc",
     "failOnDataLoss", "leaseSeconds", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger",
     "maxTriggerDelay", "commitGroup",
@@ -49,13 +53,23 @@ NAMES: Final = (
 _FOREIGN: Final = {
     "subscribe": "topic or topics",
     "subscribepattern": "topicPattern",
-    "assign": "topic with queueIds",
-    "kafka.bootstrap.servers": "store",
+    "kafka.bootstrap.servers": "store or nameserver",
+    "brokers": "nameserver, and broker where there are several",
+    "namesrv": "nameserver",
+    "namesrvaddr": "nameserver",
+    "kafka.group.id": "group for startingOffsets=committed, commitGroup to tell one: the source is no member of any",
+    "groupidprefix": "commitGroup, if a group is to be told: the source is no member of any",
+    "maxrecordsperpartition": "maxBytesPerPartition or minPartitions",
     "path": "option('topic', …); there is no path to load",
     "includeheaders": "includeProperties",
     "topic.pattern": "topicPattern",
 }
 QUEUE_VIEWS: Final = frozenset(("messages", "index", "index_stats"))
+_ONLY_STREAMS: Final = (
+    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitGroup",
+)  # fmt: skip
+_BATCH_PARTITION_BYTES: Final = 256 << 20
+_STREAM_PARTITION_BYTES: Final = 128 << 20
 
 
 def is_remote(store: str | None) -> bool:
@@ -73,6 +87,7 @@ class Options:
     broker: str | None = None
     topics: tuple[str, ...] = ()
     topic_pattern: str | None = None
+    assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     view: str = "messages"
     queue_ids: tuple[int, ...] = ()
     queue_filter: tuple[int, ...] | None = None
@@ -81,12 +96,14 @@ class Options:
     pushdown: bool = False
     start: str | Offsets = "earliest"
     start_ms: int | None = None
+    start_times: Offsets | None = None
     start_strategy: str = "error"
     end: str | Offsets = "latest"
     end_ms: int | None = None
+    end_times: Offsets | None = None
     group: str | None = None
     partition_min: int = 0
-    partition_bytes_max: int = 256 << 20
+    partition_bytes_max: int = _BATCH_PARTITION_BYTES
     parallelism: int = 0
     batch_rows: int = 8192
     batch_bytes: int = 4 << 20
@@ -106,6 +123,10 @@ class Options:
             return re.fullmatch(self.topic_pattern, topic) is not None
         return not self.topics or topic in self.topics
 
+    def wanted_queues(self, topic: str) -> tuple[int, ...]:
+        """Return the queue ids of a topic that were asked for; none means all."""
+        return self.assigned.get(topic, self.queue_ids)
+
 
 def parse_options(given: Mapping[str, str], *, stream: bool = False) -> Options:
     """Read the options of a `load()`.
@@ -122,8 +143,8 @@ def parse_options(given: Mapping[str, str], *, stream: bool = False) -> Options:
     view = values.get("view", "messages")
     if view not in VIEWS:
         raise wrong("view", view, f"one of {', '.join(VIEWS)}", near=nearest(view, VIEWS))
+    partition_bytes = _STREAM_PARTITION_BYTES if stream else _BATCH_PARTITION_BYTES
     options = Options(
-        store=values.get("store"),
         **way(values),
         view=view,
         **_topics(values, view),
@@ -134,7 +155,7 @@ def parse_options(given: Mapping[str, str], *, stream: bool = False) -> Options:
         **_places(values, "latest" if stream else "earliest"),
         group=_group(values, "group"),
         partition_min=number("minPartitions", values.get("minPartitions", "0"), 0),
-        partition_bytes_max=size(values, "maxBytesPerPartition", 256 << 20, 1 << 20, 1 << 50),
+        partition_bytes_max=size(values, "maxBytesPerPartition", partition_bytes, 1 << 20, 1 << 50),
         parallelism=number("parallelism", values.get("parallelism", "0"), 0),
         batch_rows=number("batchRows", values.get("batchRows", "8192"), 1, COLUMN_ROWS_MAX),
         batch_bytes=size(values, "batchBytes", 4 << 20, 1, COLUMN_BATCH_BYTES_MAX),
@@ -153,8 +174,16 @@ def parse_options(given: Mapping[str, str], *, stream: bool = False) -> Options:
     return options
 
 
+def ignored_in_batch(given: Mapping[str, str]) -> list[str]:
+    """Return the options that mean something to streams only; a batch may have them, as in the Kafka source."""
+    names = {name.lower() for name in given}
+    return [name for name in _ONLY_STREAMS if name.lower() in names]
+
+
 def way(values: Mapping[str, str]) -> dict[str, Any]:
     """Return how the broker is reached; addresses are checked, not tried.
+
+    $SHMQ_URL stands for an option `store` that is missing, on the driver: workers have environments of their own.
 
     Raises:
         UsageError: no such way, an impossible address, or two that exclude each other.
@@ -162,30 +191,38 @@ def way(values: Mapping[str, str]) -> dict[str, Any]:
     access = values.get("access", AUTO).strip().lower()
     if access not in (AUTO, SHM, REMOTE):
         raise wrong("access", access, f"{AUTO}, {SHM} or {REMOTE}")
-    for name in ("store", "nameserver"):
-        text = values.get(name, "")
+    store = values.get("store") or os.environ.get("SHMQ_URL") or None
+    nameserver = values.get("nameserver") or None
+    if "nameserver" in values and "store" not in values:
+        store = None  # who names another broker does not mean that of the environment
+    for name, text in (("store", store or ""), ("nameserver", nameserver or "")):
         if name == "nameserver" and text and not is_remote(text):
             text = REMOTE_SCHEME + text
         if is_remote(text):
             checked(remote_place, text, name)
-    if is_remote(values.get("store")) and (access == SHM or "nameserver" in values):
+    if store is not None and is_remote(store) and (access == SHM or nameserver is not None):
         other = f"access={SHM}" if access == SHM else "nameserver"
-        raise refused(f"store={values['store'].partition('?')[0]!r} and {other} exclude each other", "give one of them")
-    return {"access": access, "nameserver": values.get("nameserver"), "broker": values.get("broker")}
+        raise refused(f"store={store.partition('?')[0]!r} and {other} exclude each other", "give one of them")
+    return {"store": store, "access": access, "nameserver": nameserver, "broker": values.get("broker")}
 
 
 def _topics(values: Mapping[str, str], view: str) -> dict[str, Any]:
-    given = [name for name in ("topic", "topics", "topicPattern") if name in values]
+    given = [name for name in ("topic", "topics", "topicPattern", "assign") if name in values]
     if len(given) > 1:
         raise refused(f"{' and '.join(given)} exclude each other", "give one of them")
     if not given and view in QUEUE_VIEWS:
-        raise refused(f"view {view} needs to know which topics", 'add option topic="orders", topics or topicPattern')
+        raise refused(
+            f"view {view} needs to know which topics", 'add option topic="orders", topics, topicPattern or assign'
+        )
     if "topicPattern" in values:
         try:
             re.compile(values["topicPattern"])
         except re.error as error:
             raise wrong("topicPattern", values["topicPattern"], f"a regular expression ({error})") from None
         return {"topic_pattern": values["topicPattern"]}
+    if "assign" in values:
+        assigned = _assigned(values)
+        return {"topics": tuple(assigned), "assigned": assigned}
     names = split(values.get("topics", "")) if "topics" in values else [values["topic"]] if given else []
     if given and not names:
         raise wrong("topics", values["topics"], "names divided by commas")
@@ -194,10 +231,31 @@ def _topics(values: Mapping[str, str], view: str) -> dict[str, Any]:
     return {"topics": tuple(dict.fromkeys(names))}
 
 
+def _assigned(values: Mapping[str, str]) -> dict[str, tuple[int, ...]]:
+    """{"orders": [0, 2], "paid": [1]}."""
+    if "queueIds" in values:
+        raise refused("assign and queueIds exclude each other", "name the queues in assign")
+    text = values["assign"]
+    try:
+        found = {topic: tuple(dict.fromkeys(queues)) for topic, queues in json.loads(text).items()}
+        if (
+            not found
+            or not all(found.values())
+            or any(type(q) is not int or q < 0 for qs in found.values() for q in qs)
+        ):
+            raise ValueError
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise wrong("assign", text, 'JSON like {"orders": [0, 2], "paid": [1]}') from None
+    for topic in found:
+        checked(check_topic, topic, "assign")
+    return found
+
+
 def _places(values: Mapping[str, str], start: str) -> dict[str, Any]:
-    for first, second in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
-        if first in values and second in values:
-            raise refused(f"{first} and {second} exclude each other", "give one of them")
+    for side in ("starting", "ending"):
+        given = [name for name in (f"{side}Offsets", f"{side}Timestamp", f"{side}OffsetsByTimestamp") if name in values]
+        if len(given) > 1:
+            raise refused(f"{' and '.join(given)} exclude each other", "give one of them")
     strategy = values.get("startingOffsetsByTimestampStrategy", "error")
     if strategy not in ("error", "latest"):
         raise wrong("startingOffsetsByTimestampStrategy", strategy, "error or latest")
@@ -207,9 +265,11 @@ def _places(values: Mapping[str, str], start: str) -> dict[str, Any]:
     return {
         "start": _offsets(values, "startingOffsets", start, ("earliest", "latest", "committed")),
         "start_ms": start_ms,
+        "start_times": _times(values, "startingOffsetsByTimestamp"),
         "start_strategy": strategy,
         "end": _offsets(values, "endingOffsets", "latest", ("latest",)),
         "end_ms": end_ms,
+        "end_times": _times(values, "endingOffsetsByTimestamp"),
     }
 
 
@@ -217,21 +277,28 @@ def _offsets(values: Mapping[str, str], name: str, default: str, words: tuple[st
     text = values.get(name, default).strip()
     if text.lower() in words:
         return text.lower()
-    form = f'{", ".join(words)} or JSON like {{"orders": {{"0": 17, "1": -2}}}}'
+    return _by_queue(name, text, f'{", ".join(words)} or JSON like {{"orders": {{"0": 17, "1": -2}}}}', EARLIEST)
+
+
+def _times(values: Mapping[str, str], name: str) -> Offsets | None:
+    form = 'JSON like {"orders": {"0": 1795161600000}}, in milliseconds since 1970'
+    return _by_queue(name, values[name], form, 0) if name in values else None
+
+
+def _by_queue(name: str, text: str, form: str, least: int) -> Offsets:
     try:
-        parsed = json.loads(text)
-        return {topic: _queue_offsets(queues) for topic, queues in parsed.items()}
+        return {topic: _queue_numbers(queues, least) for topic, queues in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError, RecursionError):
         raise wrong(name, text, form) from None
 
 
-def _queue_offsets(queues: dict[str, Any]) -> dict[int, int]:
+def _queue_numbers(queues: dict[str, Any], least: int) -> dict[int, int]:
     """{"0": 17} or, with the broker above it, {"broker-a": {"0": 17}}."""
     if len(queues) == 1 and isinstance(only := next(iter(queues.values())), dict):
         queues = only
     found: dict[int, int] = {}
     for queue_id, offset in queues.items():
-        if type(offset) is not int or offset < EARLIEST or int(queue_id) < 0:
+        if type(offset) is not int or offset < least or int(queue_id) < 0:
             raise ValueError
         found[int(queue_id)] = offset
     return found
@@ -255,7 +322,7 @@ def _group(values: Mapping[str, str], name: str) -> str | None:
 
 def _check_stream(values: Mapping[str, str]) -> None:
     """What a streaming query cannot have."""
-    for name in ("endingOffsets", "endingTimestamp"):
+    for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
         if name in values:
             raise refused(
                 f"a streaming query has no end, so option {name} is not possible", "leave it out, or use read"

@@ -47,6 +47,21 @@ def progress_of(data: Any, broker: str) -> Progress:
     Raises:
         UsageError: it is of another version, of another broker, or no offset of ours.
     """
+    written_for, found = parsed_progress(data)
+    if written_for not in (broker, ""):
+        raise refused(
+            f"the checkpoint is of broker {written_for}, option store leads to {broker}",
+            "a checkpoint belongs to one broker: take a new checkpoint location",
+        )
+    return found
+
+
+def parsed_progress(data: Any) -> tuple[str, Progress]:
+    """Read an offset, and return it behind the broker it is of; "" when it names no queue.
+
+    Raises:
+        UsageError: it is of another version, of several brokers, or no offset of ours.
+    """
     if not isinstance(data, dict) or data.get("v") != VERSION:
         version = data.get("v") if isinstance(data, dict) else data
         raise refused(
@@ -54,11 +69,15 @@ def progress_of(data: Any, broker: str) -> Progress:
             "run the query with the shmq that wrote it, or take a new checkpoint location",
         )
     try:
-        return Progress(
-            {_key(text, broker): int(offset) for text, offset in data["end"].items()},
-            {_key(text, broker): int(offset) for text, offset in data["from"].items()},
+        brokers = {_parts(text)[1] for text in (*data["end"], *data["from"])}
+        if len(brokers) > 1:
+            raise ValueError(f"brokers {sorted(brokers)}")
+        found = Progress(
+            {_key(text): int(offset) for text, offset in data["end"].items()},
+            {_key(text): int(offset) for text, offset in data["from"].items()},
             {str(topic): int(position) for topic, position in data["born"].items()},
         )
+        return next(iter(brokers), ""), found
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise refused(f"the checkpoint's offset is damaged: {error!r}", "take a new checkpoint location") from None
 
@@ -67,11 +86,11 @@ def _text(key: Key, broker: str) -> str:
     return f"{key[0]}/{broker}/{key[1]}"
 
 
-def _key(text: str, broker: str) -> Key:
-    topic, written_for, queue_id = text.split("/")
-    if written_for != broker:
-        raise refused(
-            f"the checkpoint is of broker {written_for}, option store leads to {broker}",
-            "a checkpoint belongs to one broker: take a new checkpoint location",
-        )
+def _parts(text: str) -> tuple[str, str, str]:
+    topic, broker, queue_id = text.split("/")
+    return topic, broker, queue_id
+
+
+def _key(text: str) -> Key:
+    topic, _, queue_id = _parts(text)
     return topic, int(queue_id)

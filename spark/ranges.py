@@ -9,10 +9,12 @@ message, because the log has become shorter than somebody knew it to be.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 
-from shmq.errors import OffsetOutOfRange, TopicNotFound, UsageError
+from shmq.errors import OffsetOutOfRange, TopicNotFound
 from shmq.spark.access import Access, Queue
 from shmq.spark.options import EARLIEST, LATEST, Offsets, Options
 from shmq.spark.progress import Key
@@ -53,16 +55,20 @@ def data_loss(options: Options, what: str, count: int | None = None) -> None:
     _log.warning("%s: %s and passed over", what, missing)
 
 
-def chosen_queues(access: Access, options: Options) -> list[Queue]:
+def chosen_queues(access: Access, options: Options, *, may_miss: Collection[str] = ()) -> list[Queue]:
     """Return the queues an options object asks for, by topic and queue id.
 
+    Args:
+        may_miss: topics that were there once; what is gone of them is left out.
+
     Raises:
-        UsageError: a topic or a queue that does not exist, or a pattern that no topic matches.
+        TopicNotFound: a topic that does not exist.
+        UsageError: a queue that does not exist, or a pattern that no topic matches.
     """
     names = list(options.topics)
     if options.topic_pattern is not None or not names:
         names = [name for name in access.topics() if options.matches(name)]
-    if not names and options.topic_pattern is not None:
+    if not names and options.topic_pattern is not None and not may_miss:
         raise refused(
             f"option topicPattern={options.topic_pattern!r} matches no topic of broker {access.broker}",
             "see shmq topic list",
@@ -72,15 +78,17 @@ def chosen_queues(access: Access, options: Options) -> list[Queue]:
         try:
             queues = access.queues(name)
         except TopicNotFound:
-            if name in options.topics:
+            if name in options.topics and name not in may_miss:
                 raise
             continue  # deleted since it was listed, or on another broker
-        missing = set(options.queue_ids) - {queue.queue_id for queue in queues}
-        if missing:
+        wanted = options.wanted_queues(name)
+        missing = set(wanted) - {queue.queue_id for queue in queues}
+        if missing and name not in may_miss:
+            option = "assign" if options.assigned else "queueIds"
             raise refused(
-                f"option queueIds: topic {name} has no queue {min(missing)}", f"it has 0 to {len(queues) - 1}"
+                f"option {option}: topic {name} has no queue {min(missing)}", f"it has 0 to {len(queues) - 1}"
             )
-        found += [queue for queue in queues if not options.queue_ids or queue.queue_id in options.queue_ids]
+        found += [queue for queue in queues if not wanted or queue.queue_id in wanted]
     return found
 
 
@@ -92,7 +100,7 @@ def resolve(access: Access, options: Options) -> list[Range]:
         UsageError: offsets for a topic or queue that is not read.
     """
     queues = chosen_queues(access, options)
-    for place in (options.start, options.end):
+    for place in (options.start, options.end, options.start_times, options.end_times):
         if isinstance(place, dict):
             check_named(place, queues)
     committed = _committed(access, options.group, queues) if options.start == "committed" else {}
@@ -127,7 +135,12 @@ def bounds_of(access: Access, queue: Queue) -> tuple[int, int]:
 def _start(access: Access, options: Options, queue: Queue, bounds: tuple[int, int], committed: dict[Key, int]) -> int:
     low, high = bounds
     if options.start_ms is not None:
-        return _at_time(access, options, queue, options.start_ms, bounds, options.start_strategy)
+        return _at_time(access, options, queue, options.start_ms, bounds, "startingTimestamp")
+    if options.start_times is not None:
+        time_ms = options.start_times.get(queue.topic, {}).get(queue.queue_id)
+        return (
+            low if time_ms is None else _at_time(access, options, queue, time_ms, bounds, "startingOffsetsByTimestamp")
+        )
     if options.start == "latest":
         return high
     wanted = committed.get((queue.topic, queue.queue_id), EARLIEST)
@@ -150,7 +163,10 @@ def _start(access: Access, options: Options, queue: Queue, bounds: tuple[int, in
 def _end(access: Access, options: Options, queue: Queue, bounds: tuple[int, int]) -> int:
     low, high = bounds
     if options.end_ms is not None:
-        return _at_time(access, options, queue, options.end_ms, bounds, "latest")
+        return _at_time(access, options, queue, options.end_ms, bounds)
+    if options.end_times is not None:
+        time_ms = options.end_times.get(queue.topic, {}).get(queue.queue_id)
+        return high if time_ms is None else _at_time(access, options, queue, time_ms, bounds)
     wanted = LATEST
     if isinstance(options.end, dict):
         wanted = options.end.get(queue.topic, {}).get(queue.queue_id, LATEST)
@@ -163,12 +179,13 @@ def _end(access: Access, options: Options, queue: Queue, bounds: tuple[int, int]
 
 
 def _at_time(
-    access: Access, options: Options, queue: Queue, time_ms: int, bounds: tuple[int, int], strategy: str
+    access: Access, options: Options, queue: Queue, time_ms: int, bounds: tuple[int, int], start: str | None = None
 ) -> int:
+    """The first offset stored at or after a time; `start` is the option that begins there."""
     offset = access.search_time(queue, time_ms) if bounds[0] < bounds[1] else bounds[1]
-    if offset >= bounds[1] and strategy == "error" and options.start_ms is not None:
+    if offset >= bounds[1] and start is not None and options.start_strategy == "error":
         raise refused(
-            f"option startingTimestamp: queue {queue.queue_id} of topic {queue.topic} stored nothing since {time_ms}",
+            f"option {start}: queue {queue.queue_id} of topic {queue.topic} stored nothing since {time_ms}",
             "take an earlier time, or startingOffsetsByTimestampStrategy=latest",
         )
     return min(max(offset, bounds[0]), bounds[1])
@@ -194,6 +211,20 @@ def _committed(access: Access, group: str | None, queues: list[Queue]) -> dict[K
     return found
 
 
+def present(access: Access, options: Options, ranges: Sequence[Range]) -> Iterator[tuple[Queue, Range]]:
+    """Yield ranges with their queues as this process finds them; with failOnDataLoss=false less what is gone.
+
+    Raises:
+        OffsetOutOfRange: a topic was deleted or made anew since the range was planned, and that may not be.
+    """
+    for topic, group in groupby(ranges, key=attrgetter("topic")):
+        mine = list(group)
+        try:
+            yield from zip(still_there(access, mine), mine, strict=True)
+        except TopicNotFound as error:
+            data_loss(options, f"topic {topic}: {error}", sum(each.count for each in mine))
+
+
 def still_there(access: Access, ranges: Sequence[Range]) -> list[Queue]:
     """Return the queue of each range as this process finds it.
 
@@ -204,15 +235,14 @@ def still_there(access: Access, ranges: Sequence[Range]) -> list[Queue]:
     for topic in dict.fromkeys(each.topic for each in ranges):
         try:
             known |= {(topic, queue.queue_id): queue for queue in access.queues(topic)}
-        except UsageError as error:
-            raise TopicNotFound(str(error), hint=error.hint) from error
+        except TopicNotFound as error:
+            raise TopicNotFound("it was deleted after the read was planned", hint="load it again") from error
     found = []
     for each in ranges:
         queue = known.get((each.topic, each.queue_id))
         if queue is None or queue.born_position != each.born_position:
             raise TopicNotFound(
-                f"topic {each.topic} was deleted and made anew, or lost queue {each.queue_id}, after the read was "
-                "planned; load it again",
+                f"it was deleted and made anew, or lost queue {each.queue_id}, after the read was planned",
                 hint="load it again",
             )
         found.append(queue)

@@ -27,7 +27,7 @@ from shmq.spark.memory_limit import explained
 from shmq.spark.messages import Reading, read_ranges
 from shmq.spark.options import QUEUE_VIEWS, Options
 from shmq.spark.plan import Sized, plan
-from shmq.spark.ranges import Range, resolve, still_there
+from shmq.spark.ranges import Range, present, resolve
 from shmq.spark.tables import read_stream, table_stream
 
 _SAMPLES = 8
@@ -100,7 +100,7 @@ class ShmqReader(DataSourceReader):
 
 def planned(access: Access, options: Options, ranges: list[Range]) -> Iterator[RangesPartition]:
     """Yield the partitions of ranges, by about how many bytes they are."""
-    pairs = list(zip(still_there(access, ranges), ranges, strict=True))
+    pairs = list(present(access, options, ranges))
     sized = [Sized(each, _bytes_of(access, queue, each, options)) for queue, each in pairs]
     slots = options.parallelism or os.cpu_count() or 1
     lease = _lease(access, options, pairs)

@@ -12,7 +12,9 @@ Rules: (1) one connection a process and place, made anew in a forked child and a
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -22,7 +24,15 @@ import pyarrow
 
 from shmq.client.remote.place import remote_place
 from shmq.client.remote.ranges import Described, Piece, RangeClient
-from shmq.errors import OffsetOutOfRange, ProtocolError, TopicNotFound
+from shmq.errors import (
+    BrokerNotRunning,
+    ConnectError,
+    OffsetOutOfRange,
+    PermissionDenied,
+    ProtocolError,
+    RequestTimeout,
+    TopicNotFound,
+)
 from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import columns_decode
 from shmq.spark.access import Queue, Where
@@ -31,8 +41,10 @@ from shmq.spark.options import Options
 from shmq.spark.progress import Key
 from shmq.spark.ranges import Range, data_loss
 from shmq.spark.reading import Reading
+from shmq.spark.unit_batches import UNIT_COLUMNS, unit_batches
 
 _SAMPLE_UNITS: Final = 64
+_FROM: Final = "option store or nameserver"
 _clients: dict[tuple[int, str, str | None], RangeClient] = {}
 
 
@@ -56,20 +68,24 @@ class RemoteAccess:
         """The broker's name, as rows show it."""
         for described in self._described.values():
             return described.broker
-        return self._client.broker_name()
+        with _explained():
+            return self._client.broker_name()
 
     def topics(self) -> list[str]:
         """Return the names of all topics of the cluster."""
-        return self._client.topics()
+        with _explained():
+            return self._client.topics()
 
     def queues(self, topic: str) -> list[Queue]:
         """Return the queues of a topic, with what they hold now.
 
         Raises:
             TopicNotFound: there is no such topic.
+            ConnectError: nobody is there, or not for this account.
         """
         try:
-            found = self._described[topic] = self._client.describe(topic)
+            with _explained():
+                found = self._described[topic] = self._client.describe(topic)
         except TopicNotFound as error:
             raise TopicNotFound(f"{error}; {error.hint}", hint=error.hint) from error
         return [Queue(topic, queue_id, -1, found.born, bounds) for queue_id, bounds in enumerate(found.queues)]
@@ -121,7 +137,8 @@ class RemoteAccess:
             ShmqError: what was planned is not there any more, and that may not be.
         """
         options, queue = reading.options, self._queue(wanted.topic, wanted.queue_id)
-        at, coming = wanted.start, self._ask(options, queue, wanted, wanted.start)
+        by_units = self._units_do(reading, wanted.topic)
+        at, coming = wanted.start, self._ask(options, queue, wanted, wanted.start, by_units)
         while at < wanted.end:
             try:
                 piece = self._client.wait(coming)
@@ -134,11 +151,24 @@ class RemoteAccess:
                 what = f"topic {wanted.topic}, queue {wanted.queue_id}, offset {at}: retention has deleted it"
                 data_loss(options, what, following - at)
             if following < wanted.end:
-                coming = self._ask(options, queue, wanted, following)
-            yield from self._batches(reading, wanted, at, piece.body)
+                coming = self._ask(options, queue, wanted, following, by_units)
+            if by_units:
+                limits = {"first": at, "rows_max": options.batch_rows}
+                yield from unit_batches(reading.columns, piece.body, wanted, broker=self.broker, **limits)
+            else:
+                yield from self._batches(reading, wanted, at, piece.body)
             at = following
 
-    def _ask(self, options: Options, queue: MessageQueue, wanted: Range, begin: int) -> Future[Piece]:
+    def _units_do(self, reading: Reading, topic: str) -> bool:
+        """Whether nothing is wanted of records that their units do not tell; RocketMQ hands out no units."""
+        options = reading.options
+        looks_at_records = options.tags or options.start_ms or options.end_ms is not None or options.verify_crc
+        is_ours = self._described[topic].born >= 0
+        return is_ours and not looks_at_records and UNIT_COLUMNS.issuperset(reading.columns)
+
+    def _ask(self, options: Options, queue: MessageQueue, wanted: Range, begin: int, by_units: bool) -> Future[Piece]:
+        if by_units:
+            return self._client.read_units(queue, begin, wanted.end, born=wanted.born_position)
         return self._client.read(queue, begin, wanted.end, born=wanted.born_position, tags=options.tags)
 
     def _queue(self, topic: str, queue_id: int) -> MessageQueue:
@@ -166,6 +196,22 @@ class RemoteAccess:
             at += used
             if rows:
                 yield from inflated(import_batch(numbers, array), packed, bytes_max=options.batch_bytes)
+
+
+@contextlib.contextmanager
+def _explained() -> Iterator[None]:
+    """Name the options and the cure when the broker is not reached; Spark shows the text only."""
+    try:
+        yield
+    except PermissionDenied as error:
+        hint = (
+            "name an account that may read the topic: rocketmq://HOST:9876?access_key=…&secret_key=… as option "
+            "nameserver or store, or $SHMQ_ACCESS_KEY and $SHMQ_SECRET_KEY of Spark's driver and workers"
+        )
+        raise PermissionDenied(f"{_FROM}: {error}; {hint}", hint=hint) from error
+    except (ConnectError, RequestTimeout) as error:
+        hint = "; ".join(filter(None, (error.hint, "start the broker with shmq serve --tcp, or name where it is")))
+        raise BrokerNotRunning(f"{_FROM} on host {socket.gethostname()}: {error}; {hint}", hint=hint) from error
 
 
 def connect_remote(where: Where) -> RemoteAccess:

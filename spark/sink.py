@@ -64,7 +64,8 @@ def checked_writing(options: SinkOptions, schema: StructType, *, overwrite: bool
     """
     if overwrite:
         raise refused("a topic cannot be overwritten", 'use mode("append")')
-    columns = column_names(schema, has_topic=options.topic is not None)
+    named = {"keyColumn": options.key_column, "orderBy": options.order_by}
+    columns = column_names(schema, has_topic=options.topic is not None, named=named)
     reached, way = find_broker(options)
     if options.topic is not None:
         reached._live().write_queues(options.topic)

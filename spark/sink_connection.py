@@ -20,10 +20,10 @@ from typing import Final
 import shmq
 from shmq.errors import BrokerNotRunning, ConnectError, ShmqError
 from shmq.shm.instance import read_instance, store_identity
-from shmq.shm.place import place_of
-from shmq.spark.access import remote_url
+from shmq.shm.place import DEFAULT_BROKER_NAME, place_of
+from shmq.spark.access import may_be_here, remote_url
 from shmq.spark.attach import full_url
-from shmq.spark.options import REMOTE, SHM, is_remote
+from shmq.spark.options import SHM, is_remote
 from shmq.spark.schema import refused
 from shmq.spark.sink_options import SinkOptions
 
@@ -50,14 +50,14 @@ def find_broker(options: SinkOptions) -> tuple[shmq.Connection, Way]:
         UsageError: access=remote, and nobody says where.
     """
     remote = _remote_of(options)
-    if options.access == REMOTE or is_remote(options.store):
+    if not may_be_here(options.access, options.store, options.nameserver):
         if remote is None:
             raise refused(
                 "option access=remote: nobody says where the broker listens on TCP",
                 "add option nameserver=HOST:9876, or start it with shmq serve --tcp",
             )
         return _connected(_option_of(options), remote), Way(options.access, None, remote)
-    url = place_of(full_url(options.store)).url
+    url = full_url(options.store) or f"shmq://{DEFAULT_BROKER_NAME}"  # each worker looks where its environment says
     try:
         reached = _connected("store", url)
     except ConnectError:

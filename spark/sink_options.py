@@ -2,6 +2,7 @@
 
     where   store, access, nameserver                  as for the source
     what    topic                                      for rows without a column `topic`
+    which   keyColumn, orderBy                         columns of any name for what people search for, and for the order
     how     guarantee at_least_once | idempotent | transactional     compression, timeoutMs, batchBytes, sendThreads
     again   writerId, batchId                          who writes, and which batch it is: what is written once
 
@@ -29,7 +30,7 @@ GUARANTEES: Final = (AT_LEAST_ONCE, IDEMPOTENT, TRANSACTIONAL)
 _COMPRESSIONS: Final = ("none", "zlib", "lz4", "zstd")
 NAMES: Final = (
     "store", "access", "nameserver", "topic", "guarantee", "writerId", "batchId", "compression", "timeoutMs",
-    "batchBytes", "sendThreads",
+    "batchBytes", "sendThreads", "keyColumn", "orderBy",
 )  # fmt: skip
 _ENGINES: Final = ("checkpointLocation",)  # Spark's own, which it hands on to every sink
 _FOREIGN: Final = {
@@ -41,7 +42,8 @@ _FOREIGN: Final = {
     "tag": "a column tag",
     "tags": "a column tag",
     "keys": "a column keys",
-    "orderby": "a column message_group",
+    "sendbatch": "batchBytes, or sendThreads",
+    "brokers": "store or nameserver",
     "transactionalid": "writerId",
 }
 _WRITER = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
@@ -62,6 +64,8 @@ class SinkOptions:
     timeout_ms: int = 10_000
     batch_bytes: int = 1 << 20
     send_threads: int = 16
+    key_column: str | None = None
+    order_by: str | None = None
 
 
 def parse_sink_options(given: Mapping[str, str], *, stream: bool = False) -> SinkOptions:
@@ -81,7 +85,7 @@ def parse_sink_options(given: Mapping[str, str], *, stream: bool = False) -> Sin
         raise refused(f"guarantee {guarantee} stores bodies as they are", "leave option compression out")
     reached = way(values)
     return SinkOptions(
-        store=values.get("store"),
+        store=reached["store"],
         access=reached["access"],
         nameserver=reached["nameserver"],
         topic=_topic(values.get("topic")),
@@ -92,6 +96,8 @@ def parse_sink_options(given: Mapping[str, str], *, stream: bool = False) -> Sin
         timeout_ms=number("timeoutMs", values.get("timeoutMs", "10000"), 1, 3_600_000),
         batch_bytes=size(values, "batchBytes", 1 << 20, 1, 2 << 20),
         send_threads=number("sendThreads", values.get("sendThreads", "16"), 1, 256),
+        key_column=values.get("keyColumn"),
+        order_by=values.get("orderBy"),
     )
 
 

@@ -6,6 +6,8 @@ when a session starts, and one that cannot be imported (no C core for this Pytho
 
 from __future__ import annotations
 
+import logging
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -14,6 +16,8 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 from pyspark.sql.types import StructType
+
+_log = logging.getLogger("shmq.spark")
 
 
 class ShmqDataSource(DataSource):
@@ -42,11 +46,13 @@ class ShmqDataSource(DataSource):
         Raises:
             UsageError: the options are not possible, or the schema asks for what the view has not.
         """
-        from shmq.spark.options import parse_options
+        from shmq.spark.options import ignored_in_batch, parse_options
         from shmq.spark.reader import ShmqReader
         from shmq.spark.schema import projected
 
         options = parse_options(self.options)
+        for name in ignored_in_batch(self.options):
+            _log.warning("option %s is for streams: a batch reads all there is at once and tells no group", name)
         columns = tuple(projected(options.view, schema))
         if options.pushdown:
             from shmq.spark.pushdown import PushingReader

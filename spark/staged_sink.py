@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from shmq.client.staging import Committed, Stager, StagingBroker, Unit
-from shmq.errors import ShmqError
+from shmq.errors import PermissionDenied, ShmqError
 from shmq.protocol.route import DEFAULT_TOPIC
 from shmq.protocol.staged_rows import CHECKSUM_MASK, WHOLE, StagedPart
 from shmq.spark.schema import refused
@@ -62,10 +62,17 @@ def check_staging(reached: Connection, options: SinkOptions) -> None:
     Raises:
         UsageError: it cannot.
         TransactionError: the writer is farther already.
+        PermissionDenied: the account may not write.
     """
     named = options.writer_id is not None and options.batch_id is not None and options.guarantee != IDEMPOTENT
     unit = Unit(options.writer_id or "", options.batch_id or 0, WHOLE) if named else _PROBE
-    _broker(reached, options).state(unit)
+    try:
+        _broker(reached, options).state(unit)
+    except PermissionDenied as error:
+        cure = (
+            "an account that may write it" if options.topic else "also option topic=…, one that the account may write"
+        )
+        raise PermissionDenied(f"option guarantee={options.guarantee}: {error}; give {cure}", hint=cure) from error
 
 
 def stage_task(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -43,6 +43,8 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[Key, int] | None = None
         self._waiting_since: float | None = None
         self._published: dict[Key, int] = {}
+        self._seen: dict[Key, int] = {}
+        self._gone: set[Key] = set()
         self._lease: str | None = None
 
     # -- what Spark asks, in this order
@@ -70,7 +72,7 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix what the run reads: what is visible now."""
         access = open_access(self._options)
-        self._target = self._visible(access, self._queues(access))
+        self._target = self._visible(access, self._queues(access, self._named))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch, or the start itself when there is nothing new.
@@ -79,8 +81,8 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ShmqError: messages the query has not read are gone, or a topic was made anew.
         """
         access = open_access(self._options)
-        queues = self._queues(access)
         before = progress_of(start, access.broker)
+        queues = self._queues(access, {topic for topic, _ in before.end})
         self._publish(access, before.end)
         begin = self._begin(access, before, queues)
         visible = self._visible(access, queues)
@@ -88,6 +90,7 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         top = {key: max(begin[key], min(visible[key], offset)) for key, offset in top.items()}
         if not isinstance(limit, ReadAllAvailable):
             top = self._limited(access, queues, begin, top)
+        self._seen.update(visible)
         moved = any(top[key] > begin[key] for key in top) or any(begin[key] != before.end.get(key) for key in begin)
         if not moved:
             return start
@@ -97,7 +100,7 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return what is visible now, for the progress report."""
         access = open_access(self._options)
-        return Progress(self._visible(access, self._queues(access))).to_json(access.broker)
+        return Progress(self._visible(access, self._queues(access, self._named))).to_json(access.broker)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Divide a batch.
@@ -145,8 +148,14 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _options(self) -> Options:
         return self._reading.options
 
-    def _queues(self, access: Access) -> dict[Key, Queue]:
-        return {(queue.topic, queue.queue_id): queue for queue in chosen_queues(access, self._options)}
+    @property
+    def _named(self) -> tuple[str, ...]:
+        return (*self._options.topics, self._options.topic_pattern or "")
+
+    def _queues(self, access: Access, known: Collection[str] = ()) -> dict[Key, Queue]:
+        """The queues that are read, less what is gone of known topics; whether that may be is judged by who counts."""
+        chosen = chosen_queues(access, self._options, may_miss=known)
+        return {(queue.topic, queue.queue_id): queue for queue in chosen}
 
     def _visible(self, access: Access, queues: dict[Key, Queue]) -> dict[Key, int]:
         return {key: bounds_of(access, queue)[1] for key, queue in queues.items()}
@@ -159,7 +168,10 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             place = f"topic {queue.topic}, queue {queue.queue_id}"
             wanted = before.end.get(key, low)
             if before.born.get(queue.topic, queue.born_position) != queue.born_position:
-                data_loss(self._options, f"{place}: the topic was deleted and made anew since offset {wanted}")
+                if key not in self._gone:  # that was counted when it went
+                    what = f"{place}: the topic was deleted and made anew since offset {wanted}"
+                    data_loss(self._options, what, self._unread(key, wanted))
+                self._gone.discard(key)
                 wanted = low
             elif wanted > high:
                 data_loss(self._options, f"{place} ends at offset {high}, the query was at {wanted}", wanted - high)
@@ -167,9 +179,15 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 data_loss(self._options, f"{place} begins at offset {low} now, the query is at {wanted}", low - wanted)
                 wanted = low
             begin[key] = wanted
-        for key in before.end.keys() - queues.keys():
-            data_loss(self._options, f"topic {key[0]}, queue {key[1]} is not there any more")
+        for key in sorted(before.end.keys() - queues.keys() - self._gone):
+            what = f"topic {key[0]}, queue {key[1]} is not there any more"
+            data_loss(self._options, what, self._unread(key, before.end[key]))
+            self._gone.add(key)
         return begin
+
+    def _unread(self, key: Key, wanted: int) -> int | None:
+        """How many messages a queue that is gone had behind an offset, as far as this process saw."""
+        return max(0, self._seen[key] - wanted) if key in self._seen else None
 
     def _limited(
         self, access: Access, queues: dict[Key, Queue], begin: dict[Key, int], top: dict[Key, int]

@@ -68,12 +68,12 @@ def _queues(access: Access, options: Options) -> Iterator[Row]:
             "offset_max": high,
             "persisted": facts[2],
             "bytes": facts[5],
-            "first_stored": _stored(access, queue, low) if high > low else None,
-            "last_stored": _stored(access, queue, high - 1) if high > low else None,
+            "first_stored": stored_at(access, queue, low) if high > low else None,
+            "last_stored": stored_at(access, queue, high - 1) if high > low else None,
         }
 
 
-def _stored(access: Access, queue: Queue, offset: int) -> datetime | None:
+def stored_at(access: Access, queue: Queue, offset: int) -> datetime | None:
     """When a message was stored; None when it went meanwhile."""
     place = Range(queue.topic, queue.queue_id, queue.born_position, offset, offset + 1)
     try:
@@ -86,6 +86,9 @@ def _stored(access: Access, queue: Queue, offset: int) -> datetime | None:
 
 
 def _groups(access: Access, options: Options) -> Iterator[Row]:
+    if options.group is not None and not isinstance(access, Attachment):
+        yield from _group_elsewhere(access, options, options.group)
+        return
     attachment = of_segments(access, "groups")
     store = attachment.store
     names = dict(store.groups())
@@ -107,6 +110,26 @@ def _groups(access: Access, options: Options) -> Iterator[Row]:
             "lag": max(0, high - max(committed, store.queue(index)[0])),
             "updated": datetime.fromtimestamp(updated_ms / 1000, UTC) if updated_ms else None,
         }
+
+
+def _group_elsewhere(access: Access, options: Options, group: str) -> Iterator[Row]:
+    """One group as its broker tells it over TCP: not when it committed."""
+    queues = chosen_queues(access, options)
+    committed = access.committed(group, queues)
+    for queue in queues:
+        low, high = bounds_of(access, queue)
+        offset = committed.get((queue.topic, queue.queue_id))
+        if offset is not None:
+            yield {
+                "consumer_group": group,
+                "topic": queue.topic,
+                "broker": access.broker,
+                "queue_id": queue.queue_id,
+                "committed": offset,
+                "offset_max": high,
+                "lag": max(0, high - max(offset, low)),
+                "updated": None,
+            }
 
 
 def _segments(access: Access, options: Options) -> Iterator[Row]:

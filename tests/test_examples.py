@@ -1,6 +1,7 @@
 """The examples work as they stand, against the broker that the environment names."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -152,6 +153,17 @@ def test_an_example_of_one_feature_says_what_it_did(start: Start, name: str, wan
     said, _ = start(name).communicate(timeout=60)
     lines = said.splitlines()
     assert [line for line in lines if line in wanted] == wanted
+
+
+def test_spans_of_an_order_are_one_trace_from_the_shop_to_the_bill(start: Start) -> None:
+    said, _ = start("spans.py").communicate(timeout=60)
+    spans = {line.partition(" trace=")[0]: dict(re.findall(r"(\w+)=(\S*)", line)) for line in said.splitlines()}
+    assert spans.keys() == {"checkout", "send orders", "receive orders", "process orders", "write bill"}
+    assert spans["send orders"]["parent"] == spans["checkout"]["id"]
+    assert spans["process orders"]["parent"] == spans["send orders"]["id"]
+    assert spans["write bill"]["parent"] == spans["process orders"]["id"]
+    assert spans["receive orders"]["links"] == spans["send orders"]["id"]
+    assert len({span["trace"] for name, span in spans.items() if name != "receive orders"}) == 1
 
 
 def test_every_example_is_run_here() -> None:

@@ -2,7 +2,7 @@
 
 import sys
 
-from shmq.tools.start import main
+from shmq.tools.start import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

@@ -17,14 +17,13 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from shmq.errors import UsageError
-from shmq.message import nearest
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
+_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _FILE_BYTES_MAX: Final = 1 << 20
 
 
@@ -37,12 +36,12 @@ def contexts_path() -> Path:
     return (Path(config) if config else Path.home() / ".config") / "shmq" / "contexts.json"
 
 
-@dataclass
 class Contexts:
     """The named brokers of one user."""
 
-    urls: dict[str, str] = field(default_factory=dict)
-    current: str | None = None
+    def __init__(self, urls: Mapping[str, str] | None = None, current: str | None = None) -> None:
+        self.urls = dict(urls or {})
+        self.current = current
 
     def url_of(self, name: str) -> str:
         """Return the URL of a name.
@@ -51,6 +50,8 @@ class Contexts:
             UsageError: there is no such context; the hint has the nearest ones.
         """
         if name not in self.urls:
+            from shmq.message import nearest
+
             near = nearest(name, self.urls)
             hint = f"did you mean {' or '.join(near)}?" if near else f"add it: shmq context add {name} URL"
             raise UsageError(f'there is no context "{name}"', hint=hint)
@@ -62,7 +63,7 @@ class Contexts:
         Raises:
             UsageError, InvalidName: no name, or no URL.
         """
-        if not _NAME.fullmatch(name):
+        if not re.fullmatch(_NAME, name):
             raise UsageError(
                 f"{name!a} cannot name a context", hint="1 to 64 of A-Z a-z 0-9 _ . - beginning with a letter or digit"
             )
@@ -107,7 +108,7 @@ def load_contexts() -> Contexts:
         ) from None
     if not is_sound:
         raise UsageError(f"{path} holds no contexts", hint="mend it, or remove it and add the contexts again")
-    return Contexts(dict(urls), current)
+    return Contexts(urls, current)
 
 
 def save_contexts(contexts: Contexts) -> None:

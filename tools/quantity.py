@@ -10,13 +10,12 @@ It does not know brokers, commands or terminals. Text made here goes into tables
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 
 from shmq.errors import UsageError
 
 _SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_SIZE_PATTERN = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?\s*$", re.IGNORECASE)
-_DURATION_PATTERN = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?\s*$", re.IGNORECASE)
+_SIZE_PATTERN = r"(?i)^\s*(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?\s*$"
+_DURATION_PATTERN = r"(?i)^\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)?\s*$"
 _DURATION_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
@@ -66,17 +65,21 @@ def age_text(seconds: float) -> str:
 
 def clock_text(time_ms: int) -> str:
     """Return the local time of day with milliseconds."""
+    from datetime import datetime
+
     return datetime.fromtimestamp(time_ms / 1000).strftime("%H:%M:%S.") + f"{time_ms % 1000:03d}"
 
 
 def iso_text(time_ms: int) -> str:
     """Return the time as JSON carries it: RFC 3339 in UTC with milliseconds."""
+    from datetime import UTC, datetime
+
     return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{time_ms % 1000:03d}Z"
 
 
 def parse_size(text: str) -> int:
     """Return the bytes meant by `64m`, `1G`, `512 KiB` or a bare number; units are powers of 1024."""
-    match = _SIZE_PATTERN.match(text)
+    match = re.match(_SIZE_PATTERN, text)
     if match is None:
         raise UsageError(f"{text!r} is not a size", hint="write a number and a unit: 64m, 1G, 512k")
     exponent = " kmgtp".index(match[2].lower() or " ")
@@ -85,7 +88,7 @@ def parse_size(text: str) -> int:
 
 def parse_duration(text: str) -> float:
     """Return the seconds meant by `250ms`, `30s`, `5m`, `2h`, `7d` or a bare number of seconds."""
-    match = _DURATION_PATTERN.match(text)
+    match = re.match(_DURATION_PATTERN, text)
     if match is None:
         raise UsageError(f"{text!r} is not a length of time", hint="write a number and a unit: 250ms, 30s, 5m, 2h, 7d")
     return float(match[1]) * _DURATION_SECONDS[(match[2] or "s").lower()]

@@ -151,6 +151,12 @@ class StoreTables:
     def offset_owner(self, slot: int) -> int:
         return self._store.offset_owner(slot)
 
+    def offset_lock(self, slot: int, holder: int, now_ms: int, life_ms: int) -> bool:
+        return self._store.offset_lock(slot, holder, now_ms, life_ms)
+
+    def offset_unlock(self, slot: int, holder: int) -> None:
+        self._store.offset_unlock(slot, holder)
+
     def received(self) -> Mapping[int, int]:
         return {slot: received for slot, state, _, _, _, received, *_ in self._store.clients() if state != _CLIENT_FREE}
 

@@ -75,7 +75,8 @@ def _any(permission: Permission) -> Callable[[Command], list[Need]]:
     return lambda _: [Need("", permission)]
 
 
-def _end_transaction(command: Command) -> list[Need]:
+def _sent_before(command: Command) -> list[Need]:
+    """What ends something that was sent names the topic it was sent to, as RocketMQ's clients do since 5."""
     topic = command.ext.get("topic", "")
     return [_topic(topic, _PUB)] if topic else [Need("", _PUB)]
 
@@ -133,7 +134,7 @@ _NEEDS: Mapping[int, Callable[[Command], list[Need]]] = {
     Request.SEND_REPLY_MESSAGE: _SEND,
     Request.SEND_REPLY_MESSAGE_V2: _SEND_SHORT,
     Request.RECALL_MESSAGE: _SEND,
-    Request.END_TRANSACTION: _end_transaction,
+    Request.END_TRANSACTION: _sent_before,
     Request.PULL_MESSAGE: _GROUP_AND_TOPIC,
     Request.LITE_PULL_MESSAGE: _GROUP_AND_TOPIC,
     Request.QUERY_MESSAGE: _fields(("topic", _SUB)),
@@ -161,9 +162,9 @@ _NEEDS: Mapping[int, Callable[[Command], list[Need]]] = {
     Request.POLLING_INFO: _GROUP_AND_TOPIC,
     Request.BATCH_ACK_MESSAGE: _any(_SUB),
     Request.STAGE_ROWS: _SEND,
-    Request.COMMIT_ROWS: _any(_PUB),
-    Request.DROP_ROWS: _any(_PUB),
-    Request.STAGED_STATE: _any(_PUB),
+    Request.COMMIT_ROWS: _sent_before,  # which rows an attempt has, its name says, and that nobody can guess
+    Request.DROP_ROWS: _sent_before,
+    Request.STAGED_STATE: _sent_before,
     Request.READ_RANGE: _fields(("topic", _SUB)),
     Request.DESCRIBE_QUEUES: _fields(("topic", _SUB)),
 }

@@ -136,6 +136,16 @@ class Tables(Protocol):
     def offset_owner(self, slot: int) -> int:
         """Return the client slot of the living local member that owns that queue; -1 when nobody does."""
 
+    def offset_lock(self, slot: int, holder: int, now_ms: int, life_ms: int) -> bool:
+        """Keep that queue for a client over TCP for so long; False while a local member or another holder has it.
+
+        What is locked stays so when the broker's processes are killed, and no local member takes it. A holder may ask
+        again; `now_ms` is the time the logic is given. The time may be rounded up by 64 ms.
+        """
+
+    def offset_unlock(self, slot: int, holder: int) -> None:
+        """End the lock of that holder."""
+
     def received(self) -> Mapping[int, int]:
         """Return how many messages each local client has received, by client slot."""
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.options import Options
@@ -103,7 +103,7 @@ def _try_warm(previous: Instance, options: Options, files: OpenFiles, log: Event
     files.mark.load()
     tables = LiveTables(files.config.load())
     tables.find_unplaced(store)
-    return Attached(replace(previous, settings=_told_settings(options)), store, files, tables, None)
+    return Attached(previous._replace(settings=_told_settings(options)), store, files, tables, None)
 
 
 def _why_not(store: Store, options: Options) -> str:
@@ -186,7 +186,7 @@ def _cold(options: Options, files: OpenFiles, log: EventLog) -> Attached:
         raise
     numbers = {name: value for name, value in asdict(report).items() if name != "damages"}
     log("recovery.done", **numbers, damages=len(report.damages))
-    described = replace(instance, settings=_told_settings(options), recovery=_told_recovery(report))
+    described = instance._replace(settings=_told_settings(options), recovery=_told_recovery(report))
     return Attached(described, store, files, tables, report)
 
 

@@ -268,7 +268,7 @@ class IndexKeeper:
 
     def _advance_mark(self) -> None:
         if self._mark.indexed < self._position <= self._store.durable_end:
-            self._mark = replace(self._mark, indexed=self._position)
+            self._mark = self._mark._replace(indexed=self._position)
             write_index_mark(self._layout, self._mark)
 
     def _mark_here(self) -> IndexMark:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from shmq.aio.admin import Admin
 from shmq.aio.consumer import PullConsumer, SimpleConsumer, Subscription
@@ -40,30 +40,40 @@ from shmq.shm.core import Message as SyncMessage
 from shmq.shm.core import Receipt
 from shmq.shm.place import Place
 
+if TYPE_CHECKING:
+    from shmq.client.observing import SpansWanted
+
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 ValueT = TypeVar("ValueT")
 
 
-def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False) -> Connection:
+def connect(
+    url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False, spans: SpansWanted = False
+) -> Connection:
     """Return a connection that opens with `async with`, with `await`, or on first use; see `shmq.connect`.
 
     Example:
         >>> async with connect() as mq:                                        # doctest: +SKIP
         ...     await mq.send("orders", b"42 apples", tag="fruit")
     """
-    return Connection(locate(url), timeout=timeout, trace=trace)
+    return Connection(locate(url), timeout=timeout, trace=trace, spans=spans)
 
 
 class Connection(Face[SyncConnection]):
     """Everything a process does with one broker, from an event loop. Made by `shmq.aio.connect()`."""
 
     def __init__(
-        self, place: Place | RemotePlace, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False
+        self,
+        place: Place | RemotePlace,
+        *,
+        timeout: float = options.CONNECT_TIMEOUT,
+        trace: bool = False,
+        spans: SpansWanted = False,
     ) -> None:
         super().__init__(self._connect)
         self.place = place
         self._timeout = timeout
-        self._trace = trace
+        self._watching: dict[str, Any] = {"trace": trace, "spans": spans}
         self._sending: Sending | None = None
         self._listeners = Listeners()
         self._closed = False
@@ -73,7 +83,7 @@ class Connection(Face[SyncConnection]):
     async def _connect(self) -> SyncConnection:
         if self._closed:
             raise UsageError("the connection is closed", hint="connect again with shmq.aio.connect()")
-        made = await offload(SyncConnection, self.place, timeout=self._timeout, trace=self._trace)
+        made = await offload(SyncConnection, self.place, timeout=self._timeout, **self._watching)
         loop = asyncio.get_running_loop()
         for group, function in self._checkers:
             await offload(made.transaction_checker(group), checker_for(loop, function))
@@ -147,9 +157,16 @@ class Connection(Face[SyncConnection]):
     ) -> Message:
         """Send a message that somebody is to answer, and return the answer; see `shmq.Connection.request`."""
         made = await self._open()
-        begin = functools.partial(
-            made._live().requests.begin, topic, body, self._timeout if timeout is None else timeout, **arguments
-        )
+        seconds = self._timeout if timeout is None else timeout
+        if made._spans is None:
+            return await self._ask(made, topic, body, seconds, arguments)
+        with made._spans.requesting(topic, body, {**arguments}) as carrying:
+            return await self._ask(made, topic, body, seconds, carrying)
+
+    async def _ask(
+        self, made: SyncConnection, topic: str, body: Any, timeout: float, arguments: Mapping[str, Any]
+    ) -> Message:
+        begin = functools.partial(made._live().requests.begin, topic, body, timeout, **arguments)
         # The first request may have to ask the broker for its topics.
         future = begin() if topic in self._asked else await offload(begin)
         reply = await asyncio.wrap_future(future)

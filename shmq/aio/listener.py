@@ -19,6 +19,7 @@ from shmq.aio.receiving import Receiving
 from shmq.client import options
 from shmq.client.consumer import ConsumerSpec
 from shmq.client.lanes import Lanes
+from shmq.client.observing import Call, called, is_watched
 from shmq.client.outcome import settle, settle_failed
 from shmq.client.push import PushConsumer
 from shmq.errors import UsageError
@@ -99,19 +100,20 @@ class Listener:
             task.result()  # raises what the function must not raise: KeyboardInterrupt and the like
 
     async def _call(self, consumer: PushConsumer, message: SyncMessage) -> None:
-        tracer = consumer._connection._tracer
-        if tracer is None:
+        link = consumer._connection
+        if not is_watched(link):
             consumed = await self._consume(consumer, message)
         else:
-            with tracer.consuming(self.spec.group, message) as outcome:
-                consumed = await self._consume(consumer, message)
-                outcome.append(consumed)
+            with called(link, self.spec.group, message) as call:
+                consumed = call.consumed = await self._consume(consumer, message, call)
         self._lanes.finish(message, consumed=consumed)
 
-    async def _consume(self, consumer: PushConsumer, message: SyncMessage) -> bool:
+    async def _consume(self, consumer: PushConsumer, message: SyncMessage, call: Call | None = None) -> bool:
         try:
             outcome = await self.function(Message(message))
         except BaseException as error:
+            if call is not None:
+                call.error = error
             return settle_failed(consumer, message, error)
         return settle(consumer, message, outcome)
 

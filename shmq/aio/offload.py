@@ -7,6 +7,7 @@ waiting for messages, which may last for ever, runs on a daemon thread of ours, 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import queue
 import threading
@@ -23,7 +24,8 @@ async def offload(
     call: Callable[ParametersT, ResultT], *args: ParametersT.args, **kwargs: ParametersT.kwargs
 ) -> ResultT:
     """Run a call that ends by itself in a thread; the loop goes on meanwhile."""
-    return await asyncio.get_running_loop().run_in_executor(None, functools.partial(call, *args, **kwargs))
+    inside = contextvars.copy_context()  # what is current here, such as a span, is so there
+    return await asyncio.get_running_loop().run_in_executor(None, functools.partial(inside.run, call, *args, **kwargs))
 
 
 class Waiter:
@@ -36,7 +38,7 @@ class Waiter:
     def submit(self, call: Callable[[], ResultT]) -> Future[ResultT]:
         """Run the call after those before it; the future may be dropped, the result then waits in it."""
         future: Future[ResultT] = Future()
-        self._calls.put((future, call))
+        self._calls.put((future, functools.partial(contextvars.copy_context().run, call)))
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="shmq-aio", daemon=True)
             self._thread.start()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from shmq.aio.message import Slot
 from shmq.aio.offload import offload
+from shmq.client.observing import is_watched
 from shmq.client.session import Session
 from shmq.errors import BrokerBusy, SegmentFull
 from shmq.shm.core import BATCH_MAX
@@ -90,7 +91,7 @@ class Sending:
         self._timeout = timeout
         # Traced, packed or sent to a chosen queue: another one than the core decides.
         shapes = (getattr(sender, name, None) for name in ("_selector", "_compression"))
-        self._is_shaped = link._tracer is not None or any(shape is not None for shape in shapes)
+        self._is_shaped = is_watched(link) or any(shape is not None for shape in shapes)
         self._session: Session | None = None
         self._fast: CoreProducer | None = None
         self._known: set[str] = set()

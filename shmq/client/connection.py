@@ -30,6 +30,7 @@ from shmq.message import check_group, check_topic
 if TYPE_CHECKING:
     from shmq.client.admin import Admin
     from shmq.client.codec import Codec
+    from shmq.client.observing import SpansWanted
     from shmq.client.push import Listeners
     from shmq.client.topic import Topic
     from shmq.shm.core import Message
@@ -39,7 +40,9 @@ ValueT = TypeVar("ValueT")
 Decode = Callable[[bytes], Any]
 
 
-def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False) -> Connection:
+def connect(
+    url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False, spans: SpansWanted = False
+) -> Connection:
     """Connect to a broker on this host, or to any RocketMQ cluster.
 
     Args:
@@ -48,6 +51,8 @@ def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT,
             else the broker "default".
         timeout: seconds to wait for the broker, and the default timeout of every send.
         trace: note every send, and every call of a listener, in RocketMQ's trace topic, in the background.
+        spans: make OpenTelemetry spans of sends, receives and calls of listeners (extra `otel`): True for the global
+            tracer provider, or a provider.
 
     Raises:
         BrokerNotRunning: nobody listens there; `shmq serve` starts one.
@@ -57,7 +62,7 @@ def connect(url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT,
         >>> with connect() as mq:                                          # doctest: +SKIP
         ...     mq.send("orders", b"42 apples", tag="fruit", key="order-42")
     """
-    return Connection(locate(url), timeout=timeout, trace=trace)
+    return Connection(locate(url), timeout=timeout, trace=trace, spans=spans)
 
 
 class Connection(Requester):
@@ -346,8 +351,9 @@ class Connection(Requester):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Handed to a spawned process it opens anew there, as a forked child does.
-        return _reconnect, (self.place.secret_url, self._timeout, self._tracer is not None)
+        # A provider of its own cannot go with it; the global one of that process gets its spans.
+        return _reconnect, (self.place.secret_url, self._timeout, self._tracer is not None, self._spans is not None)
 
 
-def _reconnect(url: str, timeout: float, trace: bool) -> Connection:
-    return connect(url, timeout=timeout, trace=trace)
+def _reconnect(url: str, timeout: float, trace: bool, spans: bool) -> Connection:
+    return connect(url, timeout=timeout, trace=trace, spans=spans)

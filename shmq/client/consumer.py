@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 from shmq.client import options
 from shmq.client.assignment import AssignmentWatch
 from shmq.client.keeping import Keeping, keeping_of
+from shmq.client.observing import iterated, polled
 from shmq.client.position import BEGIN, Position
 from shmq.client.returns import Returns
 from shmq.client.wanted import Wanted
@@ -180,8 +181,7 @@ class Consumer:
     # -- receiving, for the classes derived
     def _messages(self) -> Iterator[Message]:
         # `chain` is C: between the application and the core's __next__ there is no Python frame.
-        messages: Iterator[Message] = chain.from_iterable(self._readers())
-        return messages if self._connection._tracer is None else (self._handed([message])[0] for message in messages)
+        return iterated(self, chain.from_iterable(self._readers()))
 
     def _readers(self) -> Iterator[MessageReader]:
         """Every reader this consumer will have; the next one is asked for when the core ended the one before."""
@@ -208,17 +208,11 @@ class Consumer:
         """As `_poll`, but `_wake()` ends the wait."""
         reader = self._live_reader()
         try:
-            return self._handed(reader.poll(count_max, wait))
+            return polled(self, reader, count_max, wait)
         except UsageError:
             if reader is self._reader:
                 raise
             return []  # closed under us: stopped, or replaced by the reader of the next generation
-
-    def _handed(self, messages: list[Message]) -> list[Message]:
-        tracer = self._connection._tracer
-        if tracer is not None and self._traces_what_it_hands:
-            tracer.handed(self.group, messages)
-        return messages
 
     def _wake(self) -> None:
         reader = self._reader

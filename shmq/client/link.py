@@ -30,6 +30,7 @@ from shmq.client.client_id import new_client_id
 from shmq.client.clock import Clock
 from shmq.client.consumer import Consumer
 from shmq.client.coordinator import Coordinator
+from shmq.client.observing import watched_sender, watchers_of
 from shmq.client.producer import Producer, Sender
 from shmq.client.pull import PullConsumer
 from shmq.client.remote.place import RemotePlace
@@ -39,8 +40,8 @@ from shmq.errors import ConnectError, RequestTimeout, ShmqError, UsageError
 from shmq.shm.place import Place
 
 if TYPE_CHECKING:
+    from shmq.client.observing import SpansWanted
     from shmq.client.push import Listeners
-    from shmq.client.tracing import Tracer
     from shmq.client.transaction import Checkers
     from shmq.client.transport import MessageSender
 
@@ -63,6 +64,7 @@ class Link(Sender):
         "_periodic_scheduled",
         "_producers",
         "_session",
+        "_spans",
         "_timeout",
         "_tracer",
         "client_id",
@@ -76,9 +78,9 @@ class Link(Sender):
         timeout: float = options.CONNECT_TIMEOUT,
         clock: Clock | None = None,
         trace: bool = False,
+        spans: SpansWanted = False,
     ) -> None:
         self.place = place
-        self._tracer: Tracer | None = None
         self.client_id = ""
         self._timeout = timeout
         self._clock = clock or Clock()
@@ -90,10 +92,7 @@ class Link(Sender):
         self._held: list[Session] = []
         self._session: Session | None = None
         self._start_over()
-        if trace:
-            from shmq.client.tracing import tracer_of
-
-            self._tracer = tracer_of(self)
+        self._tracer, self._spans = watchers_of(self, trace=trace, spans=spans)
         self._live()
         fork.watch(self)
         weakref.finalize(self, _dropped, self._held, self.url).atexit = False
@@ -215,7 +214,7 @@ class Link(Sender):
     ) -> MessageSender:
         """Return what sends for this connection or a producer of it."""
         inner = session.sender(timeout, group=group, compression=compression)
-        return inner if self._tracer is None else self._tracer.traced(inner, group, session.host_of)
+        return watched_sender(self, inner, group, session)
 
     def _refuse(self) -> None:
         raise UsageError("the connection is closed", hint="connect again with shmq.connect()")

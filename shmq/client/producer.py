@@ -16,6 +16,7 @@ Rules:
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -220,7 +221,10 @@ class Producer(Sender):
         queue = self._nowait
         if queue is None:
             queue = self._start_nowait()
-        return queue.submit(functools.partial(self._send_queued, topic, body, arguments), self._timeout)
+        send = functools.partial(self._send_queued, topic, body, arguments)
+        if self._connection._spans is not None:  # the span it belongs to is current here, not on that thread
+            send = functools.partial(contextvars.copy_context().run, send)
+        return queue.submit(send, self._timeout)
 
     def transaction(
         self,
@@ -261,7 +265,10 @@ class Producer(Sender):
             from shmq.client.transaction_tracing import begun, words_of  # only who traces pays for it
 
             began, key, keys = time.monotonic(), None, words_of(key, keys)
-        half = self._connection._live().transactions.begin(
+        begin = self._connection._live().transactions.begin
+        if (spans := self._connection._spans) is not None:
+            begin = spans.beginning(begin)
+        half = begin(
             self.group,
             topic,
             body,

@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from shmq.client import options
+from shmq.client.observing import polled
 from shmq.client.position import Position, PositionLike, parse_position, parse_time
 from shmq.client.transport import QueueSlot
 from shmq.client.wanted import Wanted
@@ -40,6 +41,8 @@ class PullConsumer:
         ...     batch = c.poll(max=1000, wait=1.0)
         ...     c.commit(group="audit")
     """
+
+    _traces_what_it_hands = False
 
     def __init__(
         self,
@@ -118,7 +121,7 @@ class PullConsumer:
         deadline = time.monotonic() + wait
         while True:
             remaining = deadline - time.monotonic()
-            messages = self._live_reader().poll(max, min(remaining, options.ITERATION_SLICE) if remaining > 0 else 0.0)
+            messages = self._poll_once(max, min(remaining, options.ITERATION_SLICE) if remaining > 0 else 0.0)
             if messages or remaining <= 0:
                 return messages
 
@@ -227,7 +230,7 @@ class PullConsumer:
 
     def _poll_once(self, count_max: int, wait: float) -> list[Message]:
         """As `poll`, but `_wake()` ends the wait."""
-        return self._live_reader().poll(count_max, wait)
+        return polled(self, self._live_reader(), count_max, wait)
 
     def _wake(self) -> None:
         reader = self._reader

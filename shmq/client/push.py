@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from shmq.client import options
 from shmq.client.consumer import Consumer, ConsumerSpec
 from shmq.client.lanes import Lanes
+from shmq.client.observing import Call, called, is_watched
 from shmq.client.outcome import settle, settle_failed
 from shmq.errors import UsageError
 
@@ -174,18 +175,19 @@ class Listener:
 
     def _run(self, message: Message) -> bool:
         """Call the function and settle the message; True when it will not come again."""
-        tracer = self._connection._tracer
-        if tracer is None:
+        if not is_watched(self._connection):
             return self._call(message)
-        with tracer.consuming(self.spec.group, message) as outcome:
-            outcome.append(self._call(message))
-        return outcome[0]
+        with called(self._connection, self.spec.group, message) as call:
+            call.consumed = self._call(message, call)
+        return call.consumed
 
-    def _call(self, message: Message) -> bool:
+    def _call(self, message: Message, call: Call | None = None) -> bool:
         assert self._consumer is not None
         try:
             outcome = self.function(message)
         except BaseException as error:
+            if call is not None:
+                call.error = error
             return settle_failed(self._consumer, message, error)
         return settle(self._consumer, message, outcome)
 

@@ -41,7 +41,10 @@ class Requester(Link):
             RequestTimeout: no reply in time; the request may have been handled all the same.
             TopicNotFound and the other errors of `send`: nothing was sent.
         """
-        return self._live().requests.request(
+        ask = self._live().requests.request
+        if self._spans is not None:
+            ask = self._spans.asking(ask)
+        return ask(
             topic,
             body,
             self._timeout if timeout is None else timeout,

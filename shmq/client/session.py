@@ -305,7 +305,7 @@ class Session:
             return "the broker does not list this client as a member of the group"
         if share.missing:
             owners = sorted({self.store.offset_owner(slot.offset_slot) for slot in share.missing})
-            return f"its queues are still read by client slot {', '.join(map(str, owners))}, which has not left them"
+            return f"its queues are still read by client slot {str(owners)[1:-1]} (-1: over TCP), which still has them"
         return (
             f"the group has {len(members)} members for {len(slots)} queues; "
             f"more queues: shmq topic update {spec.topic} --queues {len(members)}"

@@ -152,6 +152,8 @@ class StagingBroker:
         """Ask, and ask again while the broker is away or busy."""
         deadline = time.monotonic() + self._timeout
         pause = _PAUSE_MIN
+        if self._topic != DEFAULT_TOPIC:
+            fields = {"topic": self._topic, **fields}  # accounts have permissions on topics
         while True:
             left = deadline - time.monotonic()
             try:

@@ -232,7 +232,7 @@ INTERNAL_ROWS = """
 30013 local>local internal
 30101 client>broker client writer! batch!:long partition!:int attempt! unit!:int chunk!:int topic!
  queueId!:int delayed:bool
-30102 client>broker client writer! batch!:long unit!:int rows!:long checksum!:long
-30103 client>broker client writer! batch!:long unit!:int attempt
-30104 client>broker client writer! batch!:long unit!:int
+30102 client>broker client writer! batch!:long unit!:int topic rows!:long checksum!:long
+30103 client>broker client writer! batch!:long unit!:int topic attempt
+30104 client>broker client writer! batch!:long unit!:int topic
 """

@@ -8,15 +8,13 @@ Rule: nothing of a broker is ever readable or writable by everybody.
 
 from __future__ import annotations
 
-import grp
 import os
-from dataclasses import dataclass
+from typing import NamedTuple
 
 WRITER_GROUP = "shmq"
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """Group and modes of what a broker creates; gid -1 leaves the group as it is."""
 
     gid: int
@@ -39,6 +37,8 @@ class Access:
 
 def access_rights() -> Access:
     """Return the rights a broker of this user gives away."""
+    import grp  # only who makes something asks
+
     try:
         gid = grp.getgrnam(WRITER_GROUP).gr_gid
     except KeyError:

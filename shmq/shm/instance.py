@@ -15,9 +15,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq.errors import SegmentError
 from shmq.shm.core import ABI
@@ -25,12 +24,15 @@ from shmq.shm.liveness import ProcessMark, boot_id
 from shmq.shm.replacing import replace_text
 from shmq.version import __version__
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 SEGMENT_PARTS = ("control", "units", "readers")
 _JSON_BYTES_MAX = 64 << 10
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Instance:
+class Instance(NamedTuple):
     """One generation of segments, and whose it is."""
 
     broker_name: str
@@ -46,9 +48,9 @@ class Instance:
     pid_namespace: int
     version: str = __version__
     abi: int = ABI
-    processes: Mapping[str, ProcessMark] = field(default_factory=dict)
-    settings: Mapping[str, int] = field(default_factory=dict)  # of the broker, for whoever judges it from outside
-    recovery: Mapping[str, int] = field(default_factory=dict)  # what filled the segments: when, what was found
+    processes: Mapping[str, ProcessMark] = _NONE
+    settings: Mapping[str, int] = _NONE  # of the broker, for whoever judges it from outside
+    recovery: Mapping[str, int] = _NONE  # what filled the segments: when, what was found
 
     @property
     def semaphore_prefix(self) -> str:
@@ -58,7 +60,7 @@ class Instance:
     def with_processes(self, **processes: ProcessMark | None) -> Instance:
         """Return a copy that names these processes; None takes one out."""
         merged = {**self.processes, **processes}
-        return replace(self, processes={name: mark for name, mark in merged.items() if mark is not None})
+        return self._replace(processes={name: mark for name, mark in merged.items() if mark is not None})
 
     def to_object(self) -> dict[str, Any]:
         """Return the JSON object of this instance."""

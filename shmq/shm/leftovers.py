@@ -20,8 +20,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from shmq.shm.holders import StillHeld, identity, mapping_processes, nobody_holds
 from shmq.shm.instance import Instance
@@ -36,8 +36,7 @@ BLOCK_BYTES = 512  # st_blocks, whatever the file system's own block is
 STATES = ("living", "mapped", "foreign", "waiting", "unjudged", "dead")
 
 
-@dataclass(frozen=True)
-class Leftover:
+class Leftover(NamedTuple):
     """One generation in /dev/shm, as it was when somebody looked."""
 
     broker_name: str

@@ -13,16 +13,14 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from typing import NamedTuple
 
 from shmq.shm.core import process_start
 
 STOPPED_STATES = frozenset("Tt")
 
 
-@dataclass(frozen=True)
-class ProcessMark:
+class ProcessMark(NamedTuple):
     """A process that cannot be confused with a later one of the same pid."""
 
     pid: int
@@ -48,7 +46,8 @@ def is_alive(mark: ProcessMark | None) -> bool:
 
 def boot_id() -> str:
     """Return the identity of this boot; segments of another boot cannot exist."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
 
 
 def pid_namespace() -> int:
@@ -59,7 +58,8 @@ def pid_namespace() -> int:
 def status_of(pid: int) -> dict[str, str]:
     """Return the fields of /proc/<pid>/status; {} when there is no such process. Takes a thread id too."""
     try:
-        text = Path(f"/proc/{pid}/status").read_text()
+        with open(f"/proc/{pid}/status") as file:
+            text = file.read()
     except OSError:
         return {}
     return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
@@ -68,9 +68,10 @@ def status_of(pid: int) -> dict[str, str]:
 def is_frozen(pid: int) -> bool:
     """Say whether the process' control group is frozen (cgroup v2 freezer)."""
     try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
-        group = next(line.split("::", 1)[1] for line in lines if line.startswith("0::"))
-        events = Path("/sys/fs/cgroup" + group, "cgroup.events").read_text().split("\n")
+        with open(f"/proc/{pid}/cgroup") as file:
+            group = next(line.rstrip("\n").split("::", 1)[1] for line in file if line.startswith("0::"))
+        with open(f"/sys/fs/cgroup{group}/cgroup.events") as file:
+            events = file.read().split("\n")
     except (OSError, StopIteration):
         return False
     return "frozen 1" in events

@@ -17,11 +17,9 @@ impersonate the broker.
 from __future__ import annotations
 
 import os
-import re
 import stat
-from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from typing import NamedTuple
 
 from shmq.errors import InvalidName, PermissionDenied, UsageError
 
@@ -31,11 +29,11 @@ SOCKET_PATH_BYTES_MAX = 107  # sun_path without its terminating zero
 
 DEFAULT_ALLOCATION = "average"
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
+_ALPHABET = _LETTERS | frozenset("_.-")
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """The runtime directory of one broker and what lies in it."""
 
     broker_name: str
@@ -45,8 +43,11 @@ class Place:
     @property
     def url(self) -> str:
         """The URL that leads here, whatever the environment says."""
-        query = f"?allocation={quote(self.allocation)}" if self.allocation != DEFAULT_ALLOCATION else ""
-        return f"shmq://{self.runtime_dir}{query}"
+        if self.allocation == DEFAULT_ALLOCATION:
+            return f"shmq://{self.runtime_dir}"
+        from urllib.parse import quote
+
+        return f"shmq://{self.runtime_dir}?allocation={quote(self.allocation)}"
 
     @property
     def secret_url(self) -> str:
@@ -85,7 +86,7 @@ def check_broker_name(name: str) -> str:
     Raises:
         InvalidName: wrong alphabet, empty, or too long.
     """
-    if len(name) > BROKER_NAME_BYTES_MAX or not _NAME.fullmatch(name):
+    if not 0 < len(name) <= BROKER_NAME_BYTES_MAX or name[0] not in _LETTERS or not _ALPHABET.issuperset(name):
         raise InvalidName(
             f"broker name {name!r} is not 1 to {BROKER_NAME_BYTES_MAX} characters of A-Z a-z 0-9 _ . - "
             "beginning with a letter or digit",
@@ -128,12 +129,13 @@ def place_of(url: str | None = None) -> Place:
         InvalidName: the name cannot name a broker.
     """
     text = url or os.environ.get("SHMQ_URL") or f"shmq://{DEFAULT_BROKER_NAME}"
-    parts = urlsplit(text)
-    if parts.scheme != "shmq" or parts.fragment:
+    scheme, _, rest = text.partition("://")
+    if scheme.lower() != "shmq" or "#" in rest:
         raise UsageError(f"{text!r} does not name a local broker", hint="shmq://NAME or shmq:///runtime/directory")
-    allocation = _allocation(text, parts.query)
-    # Not parts.hostname: that would fold the name to lower case.
-    host, path = unquote(parts.netloc), unquote(parts.path)
+    address, _, query = rest.partition("?")
+    allocation = _allocation(text, query)
+    host, slash, path = address.partition("/")
+    host, path = _unquoted(host), _unquoted(slash + path)
     if host and path in ("", "/"):
         return _checked(Place(check_broker_name(host), _runtime_root() / host, allocation))
     if not host and path.startswith("/") and path != "/":
@@ -142,10 +144,20 @@ def place_of(url: str | None = None) -> Place:
     raise UsageError(f"{text!r} does not name a local broker", hint="shmq://NAME or shmq:///runtime/directory")
 
 
+def _unquoted(text: str) -> str:
+    if "%" not in text:
+        return text
+    from urllib.parse import unquote
+
+    return unquote(text)
+
+
 def _allocation(text: str, query: str) -> str:
     """The one option of a local URL; whether there is such a rule is the client's to say."""
     if not query:
         return DEFAULT_ALLOCATION
+    from urllib.parse import parse_qs
+
     options = parse_qs(query, keep_blank_values=True)
     values = options.pop("allocation", [])
     if options or len(values) != 1:

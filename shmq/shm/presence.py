@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from shmq.errors import ForeignNamespace, PermissionDenied, SegmentError
 from shmq.shm.instance import Instance
@@ -24,10 +24,9 @@ from shmq.shm.kernel import sysv_ipc
 _KEY_MASK = 0x7FFFFFFF
 
 
-@dataclass
-class _Held:
+class _Held(NamedTuple):
     pid: int
-    count: int
+    attachments: int
 
 
 _held: dict[int, _Held] = {}
@@ -77,8 +76,8 @@ def detach_presence(instance: Instance) -> None:
         held = _held.get(key)
         if held is None or held.pid != os.getpid():
             return
-        held.count -= 1
-        if held.count:
+        if held.attachments > 1:
+            _held[key] = _Held(held.pid, held.attachments - 1)
             return
         del _held[key]
         try:
@@ -136,7 +135,7 @@ def _raise_once(key: int, semaphore: sysv_ipc.Semaphore) -> None:
     with _lock:
         held = _held.get(key)
         if held is not None and held.pid == os.getpid():
-            held.count += 1
+            _held[key] = _Held(held.pid, held.attachments + 1)
             return
         semaphore.undo = True
         semaphore.release()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from shmq.shm.core import process_start
 
-_BEING_WRITTEN = re.compile(r"\.[a-z.]*[a-z]\.([0-9]{1,10})")
+_BEING_WRITTEN = r"\.[a-z.]*[a-z]\.([0-9]{1,10})"
 
 
 def writing_path(path: Path) -> Path:
@@ -41,6 +41,6 @@ def replace_text(path: Path, text: str, *, mode: int, gid: int) -> None:
 def remove_unfinished(directory: Path) -> None:
     """Remove what writers that died left; the caller is the only one who starts writers there."""
     for path in directory.iterdir():
-        match = _BEING_WRITTEN.fullmatch(path.name)
+        match = re.fullmatch(_BEING_WRITTEN, path.name)
         if match is not None and process_start(int(match[1])) == 0:
             path.unlink(missing_ok=True)

@@ -20,13 +20,12 @@ import contextlib
 import errno
 import os
 import stat
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from shmq.errors import ForeignNamespace, PermissionDenied, SegmentError, ShmqError, VersionMismatch
 from shmq.shm.access import Access, access_rights
 from shmq.shm.core import ABI, FRAME_BYTES, CoreError, Store, layout_bytes
-from shmq.shm.counters import remove_counters
 from shmq.shm.instance import SEGMENT_PARTS, Instance, read_instance, segment_names, write_instance
 from shmq.shm.kernel import posix_ipc, sysv_ipc
 from shmq.shm.liveness import boot_id, pid_namespace
@@ -52,8 +51,7 @@ _GENERATION_TRIES = 8
 _DEFAULT_STORE_HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 
 
-@dataclass(frozen=True)
-class SegmentSizes:
+class SegmentSizes(NamedTuple):
     """How many things the tables hold; names and meaning of struct shmq_sizes."""
 
     file_bytes: int = 1 << 30
@@ -66,7 +64,7 @@ class SegmentSizes:
 
     def segment_bytes(self) -> tuple[int, int, int]:
         """Return the sizes of control, units and readers."""
-        return layout_bytes(**asdict(self))
+        return layout_bytes(**self._asdict())
 
     @property
     def frames_ready(self) -> int:
@@ -112,7 +110,7 @@ def create_segments(
     )
     frames_ready = fitted.frames_ready if kind == "posix" else fitted.frame_max
     layout = {
-        **asdict(fitted),
+        **fitted._asdict(),
         "generation": drawn,
         "flush_sync": flush_sync,
         "store_host": store_host,
@@ -145,12 +143,12 @@ def _draw_generation(broker_name: str, wanted: int | None, access: Access) -> tu
 def _fit(sizes: SegmentSizes, kind: str) -> SegmentSizes:
     """Fewer frames where there is less memory; the tables keep their size."""
     if kind == "sysv":
-        return replace(sizes, frame_max=min(sizes.frame_max, SYSV_UNITS_BYTES_MAX // FRAME_BYTES))
+        return sizes._replace(frame_max=min(sizes.frame_max, SYSV_UNITS_BYTES_MAX // FRAME_BYTES))
     status = os.statvfs(SHM_DIRECTORY)
     available = status.f_bavail * status.f_frsize if status.f_blocks else sum(sizes.segment_bytes())
     fitted = sizes
     while sum(fitted.segment_bytes()) > available and fitted.frame_max // 2 >= FRAME_MAX_LEAST:
-        fitted = replace(fitted, frame_max=fitted.frame_max // 2)
+        fitted = fitted._replace(frame_max=fitted.frame_max // 2)
     control, _, readers = fitted.segment_bytes()
     needed = control + readers + fitted.frames_ready * FRAME_BYTES
     if needed > available:
@@ -227,7 +225,7 @@ def _create_sysv(
                 segment.gid = access.gid
         control, units, readers = (int(segment.id) for segment in made)
         store = Store(control, units, readers, writable=True, sysv=True, format=layout)
-        return replace(instance, segments=(control, units, readers)), store
+        return instance._replace(segments=(control, units, readers)), store
     except CoreError:
         _remove_made(made)
         raise
@@ -364,6 +362,8 @@ def unlink_segments(instance: Instance) -> None:
         for identifier in instance.segments:
             with contextlib.suppress(sysv_ipc.Error, OSError):
                 sysv_ipc.remove_shared_memory(int(identifier))
+    from shmq.shm.counters import remove_counters  # who only looks removes nothing
+
     remove_counters(instance)
     prefix = "sem." + instance.semaphore_prefix[1:]
     for name in os.listdir(SHM_DIRECTORY):

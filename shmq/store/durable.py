@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from shmq.errors import CorruptionError
 from shmq.store.atomic import sync_directory
@@ -34,8 +34,7 @@ _MAGIC = b"SHMQMARK"
 _VERSION = 1
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """Positions that are on disk for certain."""
 
     durable_end: int = 0

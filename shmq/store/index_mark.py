@@ -11,15 +11,14 @@ Rule: it is written after the sync it speaks of, and taken back before the file 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from shmq.errors import StoreError
 from shmq.store.atomic import write_atomically
 from shmq.store.layout import StoreLayout
 
 
-@dataclass(frozen=True)
-class IndexMark:
+class IndexMark(NamedTuple):
     """Every key below `indexed` is in the files up to `last`, synced."""
 
     indexed: int = 0

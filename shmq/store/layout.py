@@ -16,7 +16,6 @@ Rule: a name that came from the log or a JSON file becomes part of a path only t
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from shmq.errors import StoreError
@@ -27,12 +26,12 @@ _NAME_BYTES_MAX = 255
 _NAME_DIGITS = 20
 
 
-@dataclass(frozen=True)
 class StoreLayout:
-    """Paths of one store."""
+    """Paths of one store, and who may read what is made there."""
 
-    root: Path
-    access: Access
+    def __init__(self, root: Path, access: Access) -> None:
+        self.root = root
+        self.access = access
 
     @property
     def commitlog(self) -> Path:

@@ -1,6 +1,7 @@
 """The timer workload delivers what it inserts, and promises what the issue asks for."""
 
 from benchmarks import features, timers
+from benchmarks.contestants import Contestants
 
 
 def test_timers_are_inserted_kept_and_delivered() -> None:
@@ -20,7 +21,8 @@ def test_their_figures_have_a_bound() -> None:
 
 
 def test_every_feature_module_is_in_the_table() -> None:
-    names = {workload.name for workload in features.workloads()}
+    with Contestants() as contestants:
+        names = {workload.name for workload in features.workloads(contestants)}
     assert {"timers", "tag_filter", "sql_filter"} <= names
     assert features.main(["--list"]) == 0
     assert features.main(["--figure", "nothing"]) == 2

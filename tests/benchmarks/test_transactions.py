@@ -1,12 +1,8 @@
 """The transactional workload commits what it counts."""
 
-from benchmarks import features, transactions
+from benchmarks import transactions
 
 
 def test_the_workload_commits_as_many_as_it_says() -> None:
     (workload,) = transactions.workloads()
     assert workload.ours(0.001)["per_s"] > 0
-
-
-def test_it_is_one_of_the_features() -> None:
-    assert "transactional_send" in {workload.name for workload in features.workloads()}

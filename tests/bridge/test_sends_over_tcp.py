@@ -60,7 +60,7 @@ def requests(count: int) -> bytes:
 def test_answers_come_once_and_in_order_however_the_bytes_are_cut(seed: int) -> None:
     noise = random.Random(seed)
     count = 140
-    with broker() as (_, peer):
+    with broker(limits={"send_wait_max": 3600.0}) as (_, peer):
         data = requests(count)
         offsets: dict[str, list[int]] = {"0": [], "1": []}
         most = (1, 50, 700, 100_000)[seed]

@@ -26,6 +26,7 @@ class MemoryTables:
         self.progress: dict[int, int] = {}
         self.owned: set[int] = set()
         self.owners: dict[int, int] = {}
+        self.locks: dict[int, tuple[int, int]] = {}
         self.received_counts: dict[int, int] = {}
         self.bounds: dict[int, QueueBounds] = {}
         self.clients: dict[int, tuple[int, int, int]] = {}
@@ -121,6 +122,17 @@ class MemoryTables:
 
     def offset_owner(self, slot: int) -> int:
         return self.owners.get(slot, -1)
+
+    def offset_lock(self, slot: int, holder: int, now_ms: int, life_ms: int) -> bool:
+        held_by, until_ms = self.locks.get(slot, (holder, 0))
+        if slot in self.owned or (held_by != holder and until_ms >= now_ms):
+            return False
+        self.locks[slot] = holder, now_ms + life_ms
+        return True
+
+    def offset_unlock(self, slot: int, holder: int) -> None:
+        if slot in self.locks and self.locks[slot][0] == holder:
+            del self.locks[slot]
 
     def received(self) -> dict[int, int]:
         return dict(self.received_counts)

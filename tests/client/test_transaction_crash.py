@@ -22,6 +22,7 @@ from shmq.testing import Broker
 
 PRODUCER = Path(__file__).with_name("transacting.py")
 SECONDS = float(os.environ.get("SHMQ_CRASH_SECONDS", "4"))
+KILLS_MIN = 3  # however slow the machine is
 Eventually = Callable[..., Any]
 
 
@@ -121,7 +122,7 @@ def test_i10_a_committed_transaction_is_visible_once_whoever_is_killed(
             eventually(lambda: len(scene.decided()) > 20, timeout=30.0)
             begin = time.monotonic()
             kills = 0
-            while time.monotonic() - begin < SECONDS:
+            while time.monotonic() - begin < SECONDS or kills < KILLS_MIN:
                 time.sleep(scene.random.uniform(0.1, 0.6))
                 scene.kill(victim)
                 kills += 1
@@ -139,7 +140,7 @@ def test_i10_a_committed_transaction_is_visible_once_whoever_is_killed(
                 stored.update(bytes(message.body).decode() for message in messages)
         print(f"{kills} kills of the {victim}, {len(scene.decided())} decisions, {len(committed)} committed")
         scene.mq.close()
-    assert kills >= 3 and committed
+    assert committed
     assert scene.early == [], "a message was visible before its transaction was decided"
     assert set(stored) == committed
     assert [body for body, count in stored.items() if count != 1] == []

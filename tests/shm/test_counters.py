@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -131,9 +130,9 @@ def test_a_block_that_makes_no_sense_is_left_out_and_begun_anew(instance: Instan
 
 def test_the_counters_of_another_generation_or_owner_are_refused(instance: Instance) -> None:
     with pytest.raises(SegmentError, match="could not be opened"):
-        open_counters(replace(instance, generation=instance.generation ^ 2))
+        open_counters(instance._replace(generation=instance.generation ^ 2))
     with pytest.raises(SegmentError, match="is not the broker's"):
-        open_counters(replace(instance, uid=instance.uid + 1))
+        open_counters(instance._replace(uid=instance.uid + 1))
     os.chmod(f"/dev/shm{counters_name(instance)}", 0o644)
     with pytest.raises(SegmentError, match="mode 0644"):
         open_counters(instance)

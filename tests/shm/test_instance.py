@@ -3,7 +3,6 @@
 import json
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,7 +39,7 @@ def test_a_missing_file_is_no_instance(tmp_path: Path) -> None:
 
 
 def test_sysv_segments_are_numbers() -> None:
-    instance = replace(INSTANCE, kind="sysv", segments=(4, 5, 6))
+    instance = INSTANCE._replace(kind="sysv", segments=(4, 5, 6))
     assert Instance.from_json(instance.to_json()) == instance
 
 

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -35,7 +34,7 @@ def test_we_are_alive() -> None:
 
 def test_a_process_with_another_start_time_is_a_stranger(sleeper: subprocess.Popen[bytes]) -> None:
     assert is_alive(mark(sleeper))
-    assert not is_alive(replace(mark(sleeper), start=mark(sleeper).start - 1))
+    assert not is_alive(mark(sleeper)._replace(start=mark(sleeper).start - 1))
 
 
 def test_a_zombie_is_dead(sleeper: subprocess.Popen[bytes]) -> None:
@@ -48,7 +47,7 @@ def test_a_zombie_is_dead(sleeper: subprocess.Popen[bytes]) -> None:
 
 def test_a_signal_reaches_exactly_the_process_that_was_meant(sleeper: subprocess.Popen[bytes]) -> None:
     seen = mark(sleeper)
-    assert not signal_proven(replace(seen, start=seen.start + 1), signal.SIGKILL)
+    assert not signal_proven(seen._replace(start=seen.start + 1), signal.SIGKILL)
     assert not signal_proven(seen, signal.SIGKILL, proof=lambda: False)
     assert sleeper.poll() is None
     assert signal_proven(seen, signal.SIGKILL)

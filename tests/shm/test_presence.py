@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -94,7 +93,7 @@ def test_a_missing_semaphore_means_another_ipc_namespace_or_none(instance: Insta
 
 
 def test_somebody_elses_semaphore_is_refused_and_not_removed(instance: Instance) -> None:
-    foreign = replace(instance, uid=os.geteuid() + 1)
+    foreign = instance._replace(uid=os.geteuid() + 1)
     with pytest.raises(PermissionDenied, match=str(os.geteuid())):
         attach_presence(foreign)
     remove_presence(foreign.presence_key, uid=foreign.uid)

@@ -5,7 +5,6 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import posix_ipc
@@ -148,11 +147,11 @@ def test_a_segment_that_is_gone_says_how_to_start_a_broker(made: Made) -> None:
 def test_segments_of_another_boot_namespace_or_layout_are_refused(made: Made) -> None:
     instance, _ = made
     with pytest.raises(SegmentError, match="reboot"):
-        open_store(replace(instance, boot_id="00000000-0000-0000-0000-000000000000"), writable=False)
+        open_store(instance._replace(boot_id="00000000-0000-0000-0000-000000000000"), writable=False)
     with pytest.raises(ForeignNamespace):
-        open_store(replace(instance, pid_namespace=instance.pid_namespace + 1), writable=False)
+        open_store(instance._replace(pid_namespace=instance.pid_namespace + 1), writable=False)
     with pytest.raises(VersionMismatch):
-        open_store(replace(instance, abi=instance.abi + 1), writable=False)
+        open_store(instance._replace(abi=instance.abi + 1), writable=False)
 
 
 def test_a_generation_that_is_not_the_one_in_the_segments_is_refused(made: Made) -> None:
@@ -160,7 +159,7 @@ def test_a_generation_that_is_not_the_one_in_the_segments_is_refused(made: Made)
     if instance.kind == "posix":
         pytest.skip("the name of a POSIX segment holds the generation")
     with pytest.raises(SegmentError, match="another generation"):
-        open_store(replace(instance, generation=instance.generation + 1), writable=False)
+        open_store(instance._replace(generation=instance.generation + 1), writable=False)
 
 
 def test_scribbled_bytes_in_place_of_a_control_segment_are_refused(posix: Instance) -> None:
@@ -201,7 +200,6 @@ def test_a_process_in_another_ipc_or_pid_namespace_is_told_so(posix: Instance) -
 
 SMALL_SHM = """
 import os, sys
-from dataclasses import replace
 from pathlib import Path
 from shmq.errors import SegmentError
 from shmq.shm.core import CoreError

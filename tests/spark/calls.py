@@ -17,6 +17,27 @@ def totals(spark: Any, options: dict[str, str]) -> dict[str, Any]:
     return {**row.asDict(), "partitions": loaded.rdd.getNumPartitions()}
 
 
+def written(spark: Any, rows: int, parts: int, options: dict[str, str]) -> list[str]:
+    """Write numbers out of so many partitions, and return the ways executors take to the same broker."""
+    frame = spark.range(rows).repartition(parts).selectExpr("cast(id AS string) AS body")
+    frame.write.format("shmq").options(**options).mode("append").save()
+
+    from shmq.spark.sink_connection import find_broker
+    from shmq.spark.sink_options import parse_sink_options
+
+    way = find_broker(parse_sink_options(options))[1]
+
+    def taken(_: object) -> str:
+        import time
+
+        from shmq.spark.sink_connection import connection
+
+        time.sleep(0.5)  # so that no executor takes the tasks of the others
+        return "tcp" if connection(way).is_remote else "shm"
+
+    return sorted(set(spark.sparkContext.parallelize(range(6), 6).map(taken).collect()))
+
+
 def hosts(spark: Any, tasks: int) -> list[int]:
     """Return the executors that ran so many tasks, by pid."""
     return sorted(set(spark.sparkContext.parallelize(range(tasks), tasks).map(_parent).collect()))

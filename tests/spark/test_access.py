@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,21 @@ import pytest
 pytest.importorskip("pyarrow")
 
 import pyarrow
+import pyarrow.compute
 
+from shmq.client.remote.ranges import STRIPES, Piece, RangeClient
 from shmq.errors import BrokerNotRunning, OffsetOutOfRange, ShmqError, TopicNotFound, UsageError
+from shmq.protocol.dialect import MessageQueue
+from shmq.shm.core import UNIT_BYTES
+from shmq.spark import remote
 from shmq.spark.access import open_access, reopen
 from shmq.spark.attach import Attachment
 from shmq.spark.options import parse_options
 from shmq.spark.reader import ShmqReader
-from shmq.spark.remote import RemoteAccess
+from shmq.spark.remote import RemoteAccess, connect_remote
 from shmq.spark.schema import column_kinds
+from shmq.spark.sink_connection import connection, find_broker
+from shmq.spark.sink_options import parse_sink_options
 from shmq.testing import Broker
 
 OFFSETS = ("queue_id", "queue_offset")
@@ -63,6 +70,8 @@ def batches(options: dict[str, str], columns: tuple[str, ...] = ()) -> pyarrow.T
         {"tags": "t1 || t3"},
         {"view": "index"},
         {"view": "index", "tags": "t2"},
+        {"view": "index", "batchRows": "7", "queueIds": "0,2"},
+        {"view": "index", "verifyCrc": "true"},
         {"startingOffsets": json.dumps({"varied": {"0": 50, "1": -1}}), "minPartitions": "5"},
     ],
 )
@@ -76,6 +85,58 @@ def test_rows_over_tcp_are_those_of_the_segments_to_the_byte(
     assert here.sort_by(order) == there.sort_by(order)
     nowhere = {**given, "store": f"rocketmq://{broker.name_server}"}
     assert batches(nowhere).sort_by(order) == here.sort_by(order)
+
+
+def test_what_units_tell_costs_no_record_on_the_way(
+    broker: Broker, varied: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"store": broker.url, "topic": varied, "batchRows": "100"}
+    some = ("store_size", "queue_offset", "queue_id", "topic")
+    here = batches({**given, "access": "shm"}, some), batches({**given, "access": "shm", "view": "index"})
+    monkeypatch.delattr(RangeClient, "read")
+    there = batches({**given, "access": "remote"}, some), batches({**given, "access": "remote", "view": "index"})
+    assert [by_queue(each) for each in here] == [by_queue(each) for each in there] and here[0].num_rows > 2500
+    client = connect_remote(open_access(parse_options({**given, "access": "remote"})).where)._client
+    described = client.describe(varied)
+    piece = client.wait(client.read_units(MessageQueue(described.broker, 0, varied), 0, 50, born=described.born))
+    assert (len(piece.body), piece.next_offset) == (50 * UNIT_BYTES, 50)
+
+
+def test_stripes_of_pulls_are_every_message_once_and_in_order(
+    broker: Broker, varied: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at a broker of RocketMQ, which knows no ranges: pieces are pulled side by side."""
+    given = {"store": broker.url, "topic": varied}
+    columns = ("queue_id", "queue_offset", "body", "keys")
+    here = batches({**given, "access": "shm"}, columns)
+    make = RangeClient.__init__
+
+    def making(client: RangeClient, *arguments: Any, **named: Any) -> None:
+        make(client, *arguments, **named)
+        client._stock[broker.name] = True
+
+    monkeypatch.setattr(RangeClient, "__init__", making)
+    monkeypatch.setattr(remote, "_clients", {})
+    counts: list[int] = []
+    pull = RangeClient._pull
+
+    async def counting(client: RangeClient, queue: MessageQueue, begin: int, end: int, tags: Sequence[str]) -> Piece:
+        piece = await pull(client, queue, begin, end, tags)
+        counts.append(piece.next_offset - begin)
+        return piece
+
+    monkeypatch.setattr(RangeClient, "_pull", counting)
+    there = batches({**given, "store": f"rocketmq://{broker.name_server}"}, columns)
+    assert by_queue(there) == by_queue(here)
+    assert max(counts) > 1 and len(counts) > STRIPES
+    tagged = {**given, "tags": "t1 || t3"}
+    there = batches({**tagged, "store": f"rocketmq://{broker.name_server}"}, columns)
+    assert by_queue(there) == by_queue(batches(tagged, columns))
+
+
+def by_queue(table: pyarrow.Table) -> list[pyarrow.Table]:
+    """The rows of each queue, in the order they came."""
+    return [table.filter(pyarrow.compute.equal(table["queue_id"], number)) for number in range(3)]
 
 
 def test_times_mean_the_same_over_both_ways(broker: Broker, mq: Any) -> None:
@@ -101,6 +162,9 @@ def test_a_group_is_known_over_tcp(broker: Broker, mq: Any, varied: str) -> None
     assert dict(zip(*(column.to_pylist() for column in first.columns), strict=True)) == {0: 7, 1: 9, 2: 11}
     with pytest.raises(UsageError, match="option group"):
         batches({**given, "group": "nobody-there"})
+    view = {"store": broker.url, "topic": varied, "view": "groups", "group": "tcp-group"}
+    here, there = (batches({**view, "access": access}).to_pylist() for access in ("shm", "remote"))
+    assert len(there) == 3 and there == [{**row, "updated": None} for row in here]
 
 
 # ---- which way -------------------------------------------------------------------------------------------------------
@@ -139,6 +203,22 @@ def test_what_only_files_tell_is_refused_over_tcp(broker: Broker, varied: str) -
     assert [{**row, "persisted": None, "bytes": None} for row in same] == rows
 
 
+def test_a_name_server_alone_is_the_broker_that_is_meant(
+    broker: Broker, varied: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "default").symlink_to(broker.place.runtime_dir)
+    monkeypatch.setenv("SHMQ_RUNTIME_DIR", str(tmp_path))
+    found = open_access(parse_options({"topic": varied}))
+    assert isinstance(found, Attachment) and found.where.store == "shmq://default"
+    assert isinstance(reopen(found.where), Attachment)
+    with Broker(file_bytes=1 << 20, tcp=True) as other:
+        meant = open_access(parse_options({"topic": varied, "nameserver": other.name_server}))
+        assert isinstance(meant, RemoteAccess) and meant.broker == other.name
+        assert isinstance(reopen(meant.where), RemoteAccess)
+        sink, way = find_broker(parse_sink_options({"topic": varied, "nameserver": other.name_server}))
+        assert sink.url == connection(way).url == f"rocketmq://{other.name_server}"
+
+
 # ---- what can go wrong -----------------------------------------------------------------------------------------------
 
 
@@ -161,8 +241,8 @@ def test_retention_between_planning_and_reading_over_tcp(
 ) -> None:
     broker, mq = old
     given = {"store": broker.url, "topic": "old", "access": "remote"}
-    strict = ShmqReader(parse_options(given), OFFSETS)
-    lenient = ShmqReader(parse_options({**given, "failOnDataLoss": "false"}), OFFSETS)
+    strict = ShmqReader(parse_options(given), (*OFFSETS, "body"))
+    lenient = ShmqReader(parse_options({**given, "failOnDataLoss": "false"}), (*OFFSETS, "body"))
     planned, planned_too = strict.partitions(), lenient.partitions()
     store = mq._live().store  # the test plays the keeper, whose two steps are seen one by one
     (broker.store / "commitlog" / f"{0:020d}").unlink()

@@ -11,7 +11,10 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from tests.spark.cluster import Cluster, Driver, until
+from tests.spark.accounts import MESSAGES as GUARDED
+from tests.spark.accounts import READER, WRITER, address, guarded_broker
+from tests.spark.cluster import Cluster, Driver, DriverError, until
+from tests.spark.stored_rows import stored
 
 MESSAGES = 600
 
@@ -44,6 +47,32 @@ def test_a_worker_elsewhere_reads_the_same_over_tcp(cluster: Cluster, driver: Dr
     remote = driver.call("tests.spark.calls:totals", options={**options, "access": "remote"})
     assert mixed == local == remote and mixed["rows"] == MESSAGES
     assert set(ways) == {"Attachment", "RemoteAccess"}
+
+
+def test_workers_here_and_elsewhere_write_one_batch(driver: Driver, broker: Any, mq: Any) -> None:
+    mq.admin.create_topic("cluster-written", queues=4)
+    sink = {"store": f"shmq://{broker.name}", "topic": "cluster-written", "guarantee": "transactional"}
+    for _ in range(2):
+        options = {**sink, "writerId": "w", "batchId": "1"}
+        found = driver.call("tests.spark.calls:written", rows=900, parts=6, options=options)
+    assert sorted(int(row.body) for row in stored(broker, "cluster-written")) == list(range(900))
+    assert set(found) == {"shm", "tcp"}
+
+
+def test_workers_read_and_write_with_accounts_through_three_bridges(driver: Driver, tmp_path: Path) -> None:
+    with guarded_broker(tmp_path) as guarded:
+        source = {"nameserver": address(guarded, READER), "topic": "guarded", "minPartitions": "9"}
+        near = {"store": guarded.url, "topic": "guarded", "access": "shm", "minPartitions": "9"}
+        found = driver.call("tests.spark.calls:totals", options=source)
+        assert found == driver.call("tests.spark.calls:totals", options=near) and found["rows"] == GUARDED
+        sink = {"nameserver": address(guarded, WRITER), "topic": "wide", "guarantee": "transactional"}
+        for _ in range(2):
+            options = {**sink, "writerId": "w", "batchId": "1"}
+            assert driver.call("tests.spark.calls:written", rows=900, parts=6, options=options) == ["tcp"]
+        assert sorted(int(row.body) for row in stored(guarded, "wide")) == list(range(900))
+        with pytest.raises(DriverError, match="No permission SUB") as caught:
+            driver.call("tests.spark.calls:totals", options={**source, "nameserver": address(guarded, WRITER)})
+        assert "secret-of" not in str(caught.value)
 
 
 # ---- executors that die, tasks that are tried again ------------------------------------------------------------------

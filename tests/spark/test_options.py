@@ -3,7 +3,7 @@
 import pytest
 
 from shmq.errors import UsageError
-from shmq.spark.options import Options, parse_options
+from shmq.spark.options import Options, ignored_in_batch, parse_options
 
 
 def test_names_have_no_case_and_defaults_read_everything() -> None:
@@ -17,6 +17,13 @@ def test_names_have_no_case_and_defaults_read_everything() -> None:
         ({"topc": "orders"}, ["topc", "did you mean topic"]),
         ({"topic": "orders", "quite_else": "1"}, ["quite_else", "options are"]),
         ({"subscribe": "orders"}, ["subscribe", "topic or topics"]),
+        ({"topic": "a", "kafka.group.id": "g"}, ["kafka.group.id", "commitGroup"]),
+        ({"topic": "a", "assign": '{"a": [0]}'}, ["exclude"]),
+        ({"assign": '{"a": [0]}', "queueIds": "1"}, ["assign and queueIds exclude"]),
+        ({"assign": '{"a": []}'}, ["assign", '{"orders": [0, 2]']),
+        ({"assign": '{"a": [-1]}'}, ["assign"]),
+        ({"assign": "a"}, ["assign"]),
+        ({"assign": '{"bad name": [0]}'}, ["option assign"]),
         ({}, ["which topics"]),
         ({"topic": "a", "topics": "a,b"}, ["exclude"]),
         ({"topic": "bad name"}, ["option topic"]),
@@ -31,6 +38,9 @@ def test_names_have_no_case_and_defaults_read_everything() -> None:
         ({"topic": "a", "startingOffsets": '{"a": {"0": true}}'}, ["startingOffsets"]),
         ({"topic": "a", "endingOffsets": "[1]"}, ["endingOffsets"]),
         ({"topic": "a", "startingOffsets": "earliest", "startingTimestamp": "1"}, ["exclude"]),
+        ({"topic": "a", "startingTimestamp": "1", "startingOffsetsByTimestamp": '{"a": {"0": 1}}'}, ["exclude"]),
+        ({"topic": "a", "startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, ["startingOffsetsByTimestamp", "1970"]),
+        ({"topic": "a", "endingOffsetsByTimestamp": "latest"}, ["endingOffsetsByTimestamp"]),
         ({"topic": "a", "startingTimestamp": "yesterday"}, ["startingTimestamp", "2026"]),
         ({"topic": "a", "startingTimestamp": "2", "endingTimestamp": "1"}, ["swap"]),
         ({"topic": "a", "batchRows": "0"}, ["batchRows", "1 to 65536"]),
@@ -64,3 +74,28 @@ def test_sizes_and_times_have_units() -> None:
     )
     assert (options.partition_bytes_max, options.batch_bytes) == (64 << 20, 512 << 10)
     assert (options.start_ms, options.end_ms) == (1_795_161_600_000, 1_900_000_000_000)
+
+
+def test_queues_are_assigned_by_topic() -> None:
+    options = parse_options({"assign": '{"a": [2, 0, 2], "b": [1]}'})
+    assert options.topics == ("a", "b")
+    assert (options.wanted_queues("a"), options.wanted_queues("b"), options.wanted_queues("c")) == ((2, 0), (1,), ())
+
+
+def test_the_environment_names_a_store_only_where_no_option_names_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHMQ_URL", "shmq://from-environment")
+    assert parse_options({"topic": "a"}).store == "shmq://from-environment"
+    assert parse_options({"topic": "a", "store": "mine"}).store == "mine"
+    assert parse_options({"topic": "a", "nameserver": "h:9876"}).store is None
+    monkeypatch.setenv("SHMQ_URL", "rocketmq://h:x")
+    with pytest.raises(UsageError, match="option store"):
+        parse_options({"topic": "a"})
+
+
+def test_what_means_something_to_streams_only_is_told_to_a_batch() -> None:
+    assert ignored_in_batch({"topic": "a", "COMMITGROUP": "g", "maxOffsetsPerTrigger": "1"}) == [
+        "maxOffsetsPerTrigger",
+        "commitGroup",
+    ]
+    assert parse_options({"topic": "a"}).partition_bytes_max == 256 << 20
+    assert parse_options({"topic": "a"}, stream=True).partition_bytes_max == 128 << 20

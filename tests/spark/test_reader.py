@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from shmq.errors import BrokerNotRunning, OffsetOutOfRange, ShmqError, UsageError
+from shmq.errors import BrokerNotRunning, OffsetOutOfRange, ShmqError, TopicNotFound, UsageError
 from shmq.spark.attach import attach
 from shmq.spark.options import parse_options
 from shmq.spark.reader import RangesPartition, ShmqReader
@@ -51,6 +51,7 @@ def test_tags_queues_and_offsets_choose(topic: str, load: Any, view: str) -> Non
     end = json.dumps({topic: {"0": 9, "2": 2, "3": -2}})
     rows = load(OFFSETS, topic=topic, view=view, startingOffsets=start, endingOffsets=end)
     assert pairs(rows) == [(0, 7), (0, 8), (2, 0), (2, 1)]
+    assert {queue for queue, _ in pairs(load(OFFSETS, assign=json.dumps({topic: [0, 2]}), view=view))} == {0, 2}
 
 
 def test_times_choose_by_when_messages_were_stored(mq: Any, load: Any) -> None:
@@ -60,8 +61,15 @@ def test_times_choose_by_when_messages_were_stored(mq: Any, load: Any) -> None:
         stored.append(mq.send("by-time", b"x").store_ms)
     rows = load(OFFSETS, topic="by-time", startingTimestamp=stored[0] + 1, endingTimestamp=stored[-1])
     assert [row["queue_offset"] for row in rows] == [at for at, ms in enumerate(stored) if stored[0] < ms < stored[-1]]
+    first, late = stored[0] + 1, json.dumps({"by-time": {"0": stored[-1] + 60_000}})
+    by_queue = {"startingOffsetsByTimestamp": json.dumps({"by-time": {"0": first}})}
+    by_queue["endingOffsetsByTimestamp"] = json.dumps({"by-time": {"0": stored[-1]}})
+    assert load(OFFSETS, topic="by-time", **by_queue) == rows
+    assert len(load(OFFSETS, topic="by-time", startingOffsetsByTimestamp='{"by-time": {}}')) == len(stored)
     with pytest.raises(UsageError, match="startingTimestamp"):
         load(OFFSETS, topic="by-time", startingTimestamp=stored[-1] + 60_000)
+    with pytest.raises(UsageError, match="startingOffsetsByTimestamp"):
+        load(OFFSETS, topic="by-time", startingOffsetsByTimestamp=late)
     later = {"startingTimestamp": stored[-1] + 60_000, "startingOffsetsByTimestampStrategy": "latest"}
     assert load(OFFSETS, topic="by-time", **later) == []
 
@@ -132,10 +140,12 @@ def test_queues_tell_their_bounds_and_times(topic: str, load: Any) -> None:
 
 
 def test_a_broker_or_topic_that_is_not_there_is_said_on_the_driver(broker: Broker, topic: str, load: Any) -> None:
-    with pytest.raises(UsageError, match="does not exist"):
+    with pytest.raises(TopicNotFound, match="does not exist"):
         load(topic=topic[:-1])
     with pytest.raises(UsageError, match="queueIds"):
         load(topic=topic, queueIds=9)
+    with pytest.raises(UsageError, match="option assign"):
+        load(assign=json.dumps({topic: [9]}))
     with pytest.raises(BrokerNotRunning, match="option store"):
         load(topic=topic, store="shmq:///tmp/no-such-broker")
 

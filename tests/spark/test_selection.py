@@ -16,6 +16,7 @@ import shmq
 from shmq.errors import UsageError
 from shmq.spark.options import parse_options
 from shmq.spark.pushdown import PushingReader
+from shmq.spark.selection import where_options
 from tests.spark.cluster import until
 
 COLUMNS = ("queue_id", "queue_offset", "keys", "tags")
@@ -97,7 +98,6 @@ def test_a_filter_reaches_the_reader_where_it_was_asked_for(spark: Any, broker: 
 
 
 def test_a_read_with_places_gives_the_rows_of_a_load(spark: Any, broker: Any, topic: str) -> None:
-    pytest.importorskip("pandas")
     import shmq.spark
 
     shmq.spark.register(spark)
@@ -110,3 +110,42 @@ def test_a_read_with_places_gives_the_rows_of_a_load(spark: Any, broker: Any, to
     assert sorted(map(tuple, placed.collect())) == sorted(map(tuple, loaded.collect()))
     none = shmq.spark.located_read(spark, store=broker.url, topic=topic, startingOffsets="latest")
     assert none.count() == 0
+
+
+# ---- a selection as a dictionary -------------------------------------------------------------------------------------
+
+
+def test_a_selection_becomes_options() -> None:
+    begin = datetime(2026, 11, 20, 8)
+    assert where_options({"queue_id": [0, 3], "tags": ["a", "b"], "keys": "k1", "store_timestamp": (begin, None)}) == {
+        "queueIds": "0,3",
+        "tags": "a || b",
+        "keys": "k1",
+        "startingTimestamp": "2026-11-20T08:00:00+00:00",
+    }
+    assert where_options({"queue_id": 3, "store_timestamp": (None, 7)}) == {"queueIds": "3", "endingTimestamp": "7"}
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ({"tag": "a"}, "did you mean tags"),
+        ({"body": "x"}, "use filter"),
+        ({"tags": []}, "no value of tags"),
+        ({"keys": "a,b"}, "no value of keys"),
+        ({"store_timestamp": "today"}, "no pair"),
+    ],
+)
+def test_a_selection_that_only_a_filter_can_make_is_refused(where: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        where_options(where)
+
+
+def test_each_selection_is_a_load_of_its_own(spark: Any, broker: Any, topic: str) -> None:
+    import shmq.spark
+
+    def count(**where: Any) -> int:
+        return shmq.spark.read(spark, topic, where=where, store=broker.url, schema="queue_offset bigint").count()
+
+    assert [count(queue_id=1, tags="t1"), count(), count(queue_id=[0, 2])] == [10, 120, 60]
+    assert count(store_timestamp=(datetime.now(UTC), None)) == 0

@@ -6,6 +6,13 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+
+from shmq.spark import lag_from_progress
+from shmq.spark.stream_lag import StreamLag
+from tests.spark.query import SENT, fill
+
 BODIES = 3000
 
 
@@ -77,6 +84,10 @@ def test_nothing_to_read_is_an_empty_frame(spark: Any, broker: Any, topic: str) 
         ({}, "bodi binary", ["bodi", "did you mean body"]),
         ({}, "body string", ["body of view messages is binary", "cast"]),
         ({"queueIds": "77"}, None, ["queueIds", "no queue 77"]),
+        ({"startingOffsets": '{"spark-orders": {"0": 99999}}'}, None, ["queue 0", "failOnDataLoss=false"]),
+        ({"store": "nobody-here"}, None, ["option store", "shmq serve --name nobody-here"]),
+        ({"store": "rocketmq://127.0.0.1:1"}, None, ["option store or nameserver", "127.0.0.1:1", "shmq serve --tcp"]),
+        ({"access": "shm", "store": "shmq:///nowhere/at-all"}, None, ["option store", "/nowhere/at-all"]),
     ],
 )
 def test_errors_reach_the_driver_with_option_and_cure(
@@ -98,6 +109,8 @@ def test_available_now_reads_in_limited_batches_and_goes_on_where_it_was(
 ) -> None:
     mq.admin.create_topic("spark-stream", queues=2)
 
+    lags: list[StreamLag] = []
+
     def run() -> list[int]:
         """Start the query on its checkpoint, wait until it ends, and return its batch sizes."""
         query = (
@@ -113,15 +126,51 @@ def test_available_now_reads_in_limited_batches_and_goes_on_where_it_was(
             .start()
         )
         assert query.awaitTermination(300)
+        lags.append(lag_from_progress(query.recentProgress[0], store=broker.url)[0])
         return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
     for number in range(100):
         mq.send("spark-stream", b"%d" % number, queue_id=number % 2)
     assert run() == [40, 40, 20]
+    assert lags[0].total == 60 and lags[0].most == 30 and 0 <= (lags[0].oldest_age_ms or -1) < 3_600_000
     for number in range(100, 130):
         mq.send("spark-stream", b"%d" % number, queue_id=number % 2)
     assert run() == [30]
+    assert lags[1].total == 0 and lags[1].oldest_age_ms is None
     rows = spark.read.parquet(str(tmp_path / "out")).selectExpr("cast(body as string) as body").collect()
     assert sorted(int(row.body) for row in rows) == list(range(130))
     with mq.pull_consumer("spark-stream") as consumer:
         assert sum(consumer.committed("spark-group").values()) in (100, 130)  # the last batch is told at the next start
+
+
+def test_running_queries_say_what_went_or_go_on(spark: Any, broker: Any, mq: Any, tmp_path: Any) -> None:
+    """In a real Spark: two queries over TCP, and their topic is deleted and made anew under them."""
+    from pyspark.errors import StreamingQueryException
+
+    topic = "spark-loss"
+    fill(mq, topic)
+    given = {"store": broker.url, "topic": topic, "access": "remote", "startingOffsets": "earliest"}
+
+    def start(name: str, **more: str) -> Any:
+        loaded = spark.readStream.format("shmq").options(**given, **more).schema("body binary").load()
+        writer = loaded.writeStream.format("memory").queryName(name)
+        query = writer.option("checkpointLocation", str(tmp_path / name)).start()
+        query.processAllAvailable()
+        assert spark.table(name).count() == SENT
+        return query
+
+    strict = lenient = None
+    try:
+        strict, lenient = start("loss_strict"), start("loss_lenient", failOnDataLoss="false")
+        mq.admin.delete_topic(topic)
+        with pytest.raises(StreamingQueryException) as caught:
+            strict.awaitTermination(100)
+        said = str(caught.value)
+        assert topic in said and "not there any more" in said and "failOnDataLoss=false" in said
+        fill(mq, topic, first=100)
+        lenient.processAllAvailable()
+        assert spark.table("loss_lenient").count() == 2 * SENT
+    finally:
+        for query in (strict, lenient):
+            if query is not None:
+                query.stop()

@@ -61,6 +61,26 @@ def test_a_delayed_row_waits_and_a_named_queue_is_taken(spark: Any, tcp_broker: 
     ] * 2
 
 
+def test_a_batch_of_foreach_batch_is_there_once_with_the_order_and_keys_that_options_name(
+    spark: Any, tcp_broker: Any
+) -> None:
+    import shmq.spark
+
+    shmq.spark.register(spark)
+    with tcp_broker.connect() as mq:
+        mq.admin.create_topic("sink-named", queues=4)
+    frame = spark.range(60).selectExpr("cast(id as string) as body", "id as order_id", "id % 3 as customer")
+    named = {"store": tcp_broker.url, "topic": "sink-named", "keyColumn": "order_id", "orderBy": "customer"}
+    for _ in range(2):
+        shmq.spark.write_batch(frame, 7, "named-query", **named)
+    found = stored(tcp_broker, "sink-named")
+    assert sorted(int(row.body) for row in found) == list(range(60))
+    assert all(row.keys == [row.body.decode()] for row in found)
+    for customer in range(3):
+        mine = [row for row in found if int(row.body) % 3 == customer]
+        assert len({row.queue_id for row in mine}) == 1
+
+
 def test_a_stream_writes_each_batch(spark: Any, tcp_broker: Any, tmp_path: Any) -> None:
     with tcp_broker.connect() as mq:
         for number in range(100):

@@ -96,3 +96,34 @@ def test_a_row_without_body_or_topic_is_refused(body: str | None, topic: str | N
     with pytest.raises(UsageError) as caught:
         list(rows_of(batch, ("body", "topic"), None))
     assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+def test_options_give_columns_of_any_name_a_meaning() -> None:
+    named = {"keyColumn": "order_id", "orderBy": "customer"}
+    columns = column_names(schema("body string, customer bigint, order_id string"), has_topic=True, named=named)
+    assert columns == ("body", "message_group", "keys")
+    both = {"keyColumn": "tag", "orderBy": "tag"}
+    assert column_names(schema("body string, tag string"), has_topic=True, named=both) == (
+        "body",
+        "tag keys message_group",
+    )
+    batch = pyarrow.record_batch({"body": ["a", "b"], "n": pyarrow.array([7, None], pyarrow.int64())})
+    assert [each.arguments for each in rows_of(batch, ("body", "keys message_group"), "t")] == [
+        {"keys": ["7"], "message_group": "7"},
+        {},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "named", "words"),
+    [
+        ("body string, order_id string", {"keyColumn": "order"}, ["keyColumn", "no such column", "order_id"]),
+        ("body string, at timestamp", {"orderBy": "at"}, ["orderBy", "timestamp", "cast('string')"]),
+        ("body string, keys string, n string", {"keyColumn": "n"}, ["n", "there twice", "keys"]),
+        ("body string, n string", {}, ["no column n"]),
+    ],
+)
+def test_a_column_that_cannot_have_the_meaning_is_named(columns: str, named: dict[str, str], words: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        column_names(schema(columns), has_topic=True, named=named)
+    assert all(word in str(caught.value) for word in words), str(caught.value)

@@ -17,6 +17,7 @@ def test_names_have_no_case_and_the_engines_own_option_passes() -> None:
         ({"quite_else": "1"}, ["quite_else", "options are"]),
         ({"kafka.bootstrap.servers": "x"}, ["store or nameserver"]),
         ({"topics": "a,b"}, ["a column topic"]),
+        ({"sendBatch": "100"}, ["sendBatch", "batchBytes"]),
         ({"topic": "bad name"}, ["option topic"]),
         ({"topic": "rmq_sys_wheel_timer"}, ["broker's own"]),
         ({"guarantee": "transaction"}, ["guarantee", "did you mean transactional"]),

@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 pytest.importorskip("pyarrow")
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-
 from shmq.errors import OffsetOutOfRange, UsageError
-from shmq.spark.options import parse_options
-from shmq.spark.stream import ShmqStreamReader
-
-COLUMNS = ("queue_id", "queue_offset", "body")
-
-
-class Query:
-    """Plays Spark's engine for one query, its checkpoint included."""
-
-    def __init__(self, broker: Any, topic: str, **options: Any) -> None:
-        texts = {name: str(value) for name, value in options.items()}
-        self._options = parse_options({"store": broker.url, "topic": topic, **texts}, stream=True)
-        self.start()
-
-    def start(self) -> None:
-        """Begin in a new process, as after a crash."""
-        self.reader = ShmqStreamReader(self._options, COLUMNS)
-
-    def begin(self) -> dict[str, Any]:
-        return json.loads(json.dumps(self.reader.initialOffset()))
-
-    def step(self, at: dict[str, Any], *, everything: bool = False) -> tuple[dict[str, Any], list[bytes]]:
-        """One batch: the new offset and what it holds."""
-        limit = ReadAllAvailable() if everything else self.reader.getDefaultReadLimit()
-        end = json.loads(json.dumps(self.reader.latestOffset(at, limit)))
-        return end, self.batch(at, end)
-
-    def batch(self, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:
-        parts = self.reader.partitions(start, end)
-        return [row["body"] for part in parts for batch in self.reader.read(part) for row in batch.to_pylist()]
+from tests.spark.query import Query
 
 
 @pytest.fixture

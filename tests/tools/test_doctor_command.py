@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,7 +118,7 @@ def test_fix_removes_what_is_dead_and_nothing_that_lives(tmp_path: Path) -> None
 
 def _successor_of(instance: Instance) -> Instance:
     generation = instance.generation ^ 2
-    return replace(instance, generation=generation, segments=segment_names(instance.broker_name, generation))
+    return instance._replace(generation=generation, segments=segment_names(instance.broker_name, generation))
 
 
 def _viewer_of(segments: Segments) -> "subprocess.Popen[bytes]":
@@ -152,7 +151,7 @@ def test_another_layout_and_a_wrong_mode_fail_with_both_numbers(broker: Broker, 
     assert instance is not None
     place = Place(broker.name, tmp_path / broker.name)
     place.runtime_dir.mkdir()
-    write_instance(place.instance_path, replace(instance, abi=instance.abi + 1, version="9.9.9"), mode=0o600, gid=-1)
+    write_instance(place.instance_path, instance._replace(abi=instance.abi + 1, version="9.9.9"), mode=0o600, gid=-1)
     document = Shell(f"shmq://{place.runtime_dir}").json("doctor", "doctor", status=1)
     versions = finding(document, "installation.versions")
     assert versions["verdict"] == "fail" and versions["figures"]["abi"] == versions["figures"]["library_abi"] + 1

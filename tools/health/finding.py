@@ -11,8 +11,6 @@ It does not know where the figures come from nor how a finding is printed.
 Rule: whatever is not OK says why, and what to type next.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from types import MappingProxyType

@@ -3,8 +3,6 @@
 The marks of the disk are not here: they are the broker's own settings and come with the snapshot.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -28,7 +28,7 @@ from shmq.shm.presence import presence_key_of, presence_of_key
 from shmq.shm.segment import SHM_DIRECTORY
 from shmq.tools.observe.snapshot import Segment
 
-_NAME = re.compile(
+_NAME = (
     r"(?P<semaphore>sem\.)?shmq\.(?P<broker>.+)\.(?P<generation>[0-9a-f]{16})"
     r"\.(?P<part>control|units|readers|counters|w[0-9]+)"
 )
@@ -70,7 +70,7 @@ def _by_generation() -> dict[tuple[str, int], list[Path]]:
     except OSError:
         return {}
     for name in names:
-        match = _NAME.fullmatch(name)
+        match = re.fullmatch(_NAME, name)
         if match is not None:
             found.setdefault((match["broker"], int(match["generation"], 16)), []).append(SHM_DIRECTORY / name)
     return found

@@ -3,8 +3,13 @@
 It does not know groups' members nor what is made of the records. It is a connection of its own without heartbeats, for
 who reads and is a member of nothing.
 
-    our broker      DESCRIBE_QUEUES, READ_RANGE      the log's own bytes, up to 1 MiB an answer
-    RocketMQ        GET_MIN/MAX_OFFSET, PULL_MESSAGE 32 messages an answer, as its clients get them
+    our broker      DESCRIBE_QUEUES, READ_RANGE      the log's own bytes, up to 1 MiB an answer; or units alone
+    RocketMQ        GET_MIN/MAX_OFFSET, PULL_MESSAGE as its clients get them: 32 messages or 256 KiB an answer, 8 or
+                                                     64 KiB from disk, unless maxTransfer…OnMessage… says more
+
+A piece of a RocketMQ broker is therefore made of stripes that are pulled side by side, each to its end:
+
+    [begin ── stripe 0 ──)[── stripe 1 ──)[── stripe 2 ──) …     each about STRIPE_BYTES by the records that came last
 
 Rules:
     (1) which of both a broker is, it says itself: whoever does not know DESCRIBE_QUEUES is RocketMQ;
@@ -37,6 +42,9 @@ from shmq.protocol.failure import error_of
 from shmq.shm.core import UNIT_BYTES, records_read, tag_hash
 
 PIECE_BYTES: Final = 1 << 20
+STRIPES: Final = 8
+STRIPE_MESSAGES_MAX: Final = 512
+STRIPE_BYTES: Final = 1 << 19
 TIMEOUT: Final = 30.0
 STOP_TIMEOUT: Final = 2.0
 _UNIT = struct.Struct(">QIq")
@@ -89,6 +97,7 @@ class RangeClient:
         self._names = NameService(self._network, place.name_servers, _not_asked)
         self._queues = QueueService(self._network, self._names)
         self._stock: dict[str, bool] = {}
+        self._record_bytes: dict[MessageQueue, int] = {}  # of a RocketMQ broker's queue, on average, lately
 
     def close(self) -> None:
         """End the connection and its thread."""
@@ -137,6 +146,15 @@ class RangeClient:
         RocketMQ does not tell that, so there records are pulled and looked at.
         """
         return self._call(self._units(queue, begin, end, born))  # type: ignore[no-any-return]
+
+    def read_units(self, queue: MessageQueue, begin: int, end: int, *, born: int) -> Future[Piece]:
+        """Ask one of our brokers for ConsumeQueue units of [begin, end) in place of records: 20 bytes a message.
+
+        Raises:
+            TopicNotFound: the topic was deleted, or made anew; as the rest, when the answer is taken.
+            OffsetOutOfRange: nothing is stored at `begin`.
+        """
+        return self._network.submit(self._range(queue, begin, end, {"born": str(born), "units": "true"}))
 
     def read(
         self, queue: MessageQueue, begin: int, end: int, *, born: int = -1, tags: Sequence[str] = ()
@@ -202,17 +220,16 @@ class RangeClient:
 
     async def _units(self, queue: MessageQueue, begin: int, end: int, born: int) -> list[StoredUnit]:
         if await self._is_stock(queue):
-            piece = await self._pull(queue, begin, end, ())
+            piece = await self._pull(queue, begin, min(end, begin + COUNT_MAX), ())
             messages = records_read(piece.body)
             return [StoredUnit(each.log_position, each.record_bytes, 0) for each in messages if each.offset < end]
         piece = await self._range(queue, begin, end, {"born": str(born), "units": "true"})
-        if len(piece.body) != (piece.next_offset - begin) * UNIT_BYTES:
-            raise ProtocolError(f"{len(piece.body)} bytes are no units of {piece.next_offset - begin} messages")
         return [StoredUnit(*unit) for unit in _UNIT.iter_unpack(piece.body)]
 
     async def _read(self, queue: MessageQueue, begin: int, end: int, born: int, tags: Sequence[str]) -> Piece:
         if await self._is_stock(queue):
-            return await self._pull(queue, begin, end, tags)
+            # What a selection skips nobody knows before, so there are no stripes of it.
+            return await (self._pull(queue, begin, end, tags) if tags else self._pull_stripes(queue, begin, end))
         hashes = ",".join(str(tag_hash(tag)) for tag in tags)
         ext = {"born": str(born), "bytesMax": str(PIECE_BYTES), **({"tags": hashes} if tags else {})}
         return await self._range(queue, begin, end, ext)
@@ -225,14 +242,51 @@ class RangeClient:
         next_offset, first = (_number(reply.ext, name) for name in ("nextOffset", "offsetMin"))
         if first > begin:
             return Piece(b"", begin, first)
+        if "units" in ext and len(reply.body) != (next_offset - begin) * UNIT_BYTES:
+            raise ProtocolError(f"{len(reply.body)} bytes are no units of {next_offset - begin} messages")
         return _checked(Piece(reply.body, next_offset, first), queue, begin, end)
+
+    async def _pull_stripes(self, queue: MessageQueue, begin: int, end: int) -> Piece:
+        """Pull some of a range of a RocketMQ broker: every record, in order, up to the first stripe that has gaps."""
+        known = self._record_bytes.get(queue)
+        stripe = min(STRIPE_MESSAGES_MAX, max(1, STRIPE_BYTES // known)) if known else COUNT_MAX
+        starts = range(begin, min(end, begin + stripe * (STRIPES if known else 1)), stripe)
+        pulls = (self._pull_stripe(queue, at, min(end, at + stripe)) for at in starts)
+        stripes = await asyncio.gather(*pulls, return_exceptions=True)
+        if isinstance(stripes[0], BaseException):
+            raise stripes[0]
+        bodies, following = [], begin
+        for piece in stripes:
+            if isinstance(piece, BaseException):
+                break  # it comes again when its turn is
+            bodies.append(piece.body)
+            following = piece.next_offset
+            if following < begin + stripe * len(bodies):
+                break
+        body = b"".join(bodies)
+        if body:
+            self._record_bytes[queue] = max(1, len(body) // (following - begin))
+        return Piece(body, following, stripes[0].offset_min)
+
+    async def _pull_stripe(self, queue: MessageQueue, begin: int, end: int) -> Piece:
+        """Pull until a stripe is whole, twice as long as it should be, or at a gap."""
+        bodies, at, size = [], begin, 0
+        while at < end and size < 2 * STRIPE_BYTES:
+            piece = await self._pull(queue, at, end, ())
+            if piece.offset_min > at:
+                if at == begin:
+                    return piece
+                break
+            bodies.append(piece.body)
+            size, at = size + len(piece.body), piece.next_offset
+        return Piece(b"".join(bodies), at, 0)
 
     async def _pull(self, queue: MessageQueue, begin: int, end: int, tags: Sequence[str]) -> Piece:
         question = PullQuestion(
             ANONYMOUS_GROUP,
             queue,
             begin,
-            count_max=min(COUNT_MAX, end - begin),
+            count_max=min(STRIPE_MESSAGES_MAX, end - begin),
             hold=0.0,
             expression=" || ".join(tags) or "*",
             version=0,

@@ -28,7 +28,7 @@ def case_on(real: Case, tmp_path: Path) -> Callable[..., Case]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         assert real.instance is not None
-        instance = real.instance if owner is None else replace(real.instance, uid=owner)
+        instance = real.instance if owner is None else real.instance._replace(uid=owner)
         return replace(real, host=Host(tmp_path), instance=instance)
 
     return make

@@ -1,0 +1,121 @@
+"""Owns the brokers that are compared over TCP: ours, and stock ones from the cache of the tests with real peers.
+
+It does not know what is measured at them.
+
+(1) A broker is started when it is first asked for and runs until all are stopped; who is not measured has no clients.
+(2) Memory is the proportional set size of a broker's processes, so shared pages count once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from shmq.testing import Broker
+from tests.interop.peers.registry import SERVERS
+from tests.interop.peers.stock import StockBroker
+from tests.interop.peers.wire import Wire
+
+OURS = "ours"
+# The options of RocketMQ's bin/runbroker.sh with its 8 GiB heap cut to 2 GiB, and without AlwaysPreTouch, so that
+# its memory is what it uses and not what it was given.
+STOCK_HEAP = [
+    "-server",
+    "-Xms2g",
+    "-Xmx2g",
+    "-Xmn1g",
+    "-XX:+UseG1GC",
+    "-XX:G1HeapRegionSize=16m",
+    "-XX:G1ReservePercent=25",
+    "-XX:InitiatingHeapOccupancyPercent=30",
+    "-XX:SoftRefLRUPolicyMSPerMB=0",
+    "-XX:-OmitStackTraceInFastThrow",
+]
+# RocketMQ's defaults where the tests want something else, and what it has but leaves off.
+STOCK_SETTINGS: dict[str, object] = {
+    "mappedFileSizeCommitLog": 1 << 30,
+    "mapedFileSizeCommitLog": 1 << 30,
+    "transactionTimeOut": 6000,
+    "transactionCheckInterval": 60_000,
+    "enablePropertyFilter": "true",
+}
+QUEUES = 8  # at least as many as a new topic gets
+GET_MAX_OFFSET = 30
+MIB = 1 << 20
+
+
+def name_of(version: str) -> str:
+    """Return what a line calls the stock broker of a version, "4" or "5"."""
+    return SERVERS[version].replace("server-", "stock ")
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A running broker: where it is, and which processes it is made of."""
+
+    name_server: str
+    broker_address: str
+    pids: Callable[[], list[int]]
+
+    @property
+    def url(self) -> str:
+        """What our client is given."""
+        return f"rocketmq://{self.name_server}"
+
+    def stored(self, topic: str) -> int:
+        """Return how many messages a topic's queues have."""
+        with Wire(self.broker_address) as wire:
+            replies = [wire.ask(GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue)}) for queue in range(QUEUES)]
+        return sum(int(reply.fields["offset"]) for reply in replies if reply is not None and reply.code == 0)
+
+    def memory_mib(self) -> float:
+        """Return the resident memory of its processes; a page that several of them share counts once."""
+        return sum(_proportional_bytes(pid) for pid in self.pids()) / MIB
+
+
+class Contestants:
+    """Brokers by name: "ours", or the stock version "4" or "5"."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._running: dict[str, Contestant] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop all of them."""
+        self._running.clear()
+        self._stack.close()
+
+    def get(self, name: str) -> Contestant:
+        """Return a running broker.
+
+        Raises:
+            PeerMissing: a stock broker cannot be had here; the text says why.
+        """
+        if name not in self._running:
+            self._running[name] = self._start(name)
+        return self._running[name]
+
+    def _start(self, name: str) -> Contestant:
+        if name == OURS:
+            ours = self._stack.enter_context(Broker(tcp=True, small=False))
+            pids = lambda: [mark.pid for mark in ours.processes.values()]  # noqa: E731
+            return Contestant(ours.name_server, ours.broker_address, pids)
+        stock = self._stack.enter_context(StockBroker(name, heap=STOCK_HEAP, settings=STOCK_SETTINGS))
+        return Contestant(stock.name_server, stock.broker_address, partial(list, stock.pids[1:]))
+
+
+def _proportional_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"process {pid} has no proportional set size")
