@@ -330,8 +330,10 @@ class Store:
     def use_client(self, slot: int, /) -> None:
         """This process' own slot; needed before waiting or owning offsets."""
     # -- reading outside a Reader
-    def message_at(self, position: int, size: int = 0, /) -> Message:
-        """The record at a log position; CoreError GONE/CORRUPT."""
+    def message_at(
+        self, position: int, size: int = 0, owner: Any = None, codec: Callable[[bytes], Any] | None = None, /
+    ) -> Message:
+        """The record at a log position; CoreError GONE/CORRUPT. `owner` is asked to settle it: see `records_read`."""
     def search_time(self, queue: int, time_ms: int, /) -> int:
         """First queue offset whose record was stored at or after time_ms."""
     def wait_durable(self, position: int, timeout: float, /) -> None: ...

@@ -125,7 +125,8 @@ static PyObject *store_scan(PyStore *self, PyObject *args)
 static PyObject *store_message_at(PyStore *self, PyObject *args)
 {
     unsigned long long position, bytes = 0;
-    if (!PyArg_ParseTuple(args, "K|K:message_at", &position, &bytes) || !store_check(self)) {
+    PyObject *owner = Py_None, *codec = Py_None;
+    if (!PyArg_ParseTuple(args, "K|KOO:message_at", &position, &bytes, &owner, &codec) || !store_check(self)) {
         return NULL;
     }
     uint64_t visible = shmq_visible_end(&self->core);
@@ -146,7 +147,12 @@ static PyObject *store_message_at(PyStore *self, PyObject *args)
         return core_raise(self->state, SHMQ_CORRUPT, "no record starts at log position %llu%s", position,
                           status == SHMQ_OK && view.log_position == position ? ", or not one of that size" : "");
     }
-    return message_new(self->state, NULL, &view, mapping, 0, 0);
+    PyMessage *message = (PyMessage *)message_new(self->state, NULL, &view, mapping, 0, 0);
+    if (message) {
+        message->owner = owner == Py_None ? NULL : Py_NewRef(owner);
+        message->codec = codec == Py_None ? NULL : Py_NewRef(codec);
+    }
+    return (PyObject *)message;
 }
 
 static PyObject *store_search_time(PyStore *self, PyObject *args)

@@ -7,10 +7,8 @@ plugin (entry point `pytest11`), and then offers three fixtures:
     shmq_broker_factory   call it for brokers with settings of their own: shmq_broker_factory(flush="sync")
     shmq_shared_broker    one broker for the whole session; `named("orders")` gives each test names of its own
 
-Rules:
-    (1) the processes are those of production, with smaller files and tables;
-    (2) everything lies below one temporary directory, and nothing else on the host is touched;
-    (3) processes are ended by pid and start time, never by name.
+Rules: (1) the processes are those of production, with smaller files and tables; (2) everything lies below one temporary
+directory, and nothing else on the host is touched; (3) processes are ended by pid and start time, never by name.
 """
 
 from __future__ import annotations
@@ -57,8 +55,7 @@ SMALL: dict[str, Any] = {
     "disk_force_percent": 100,
     "disk_refuse_percent": 100,
 }
-"""Settings that keep a broker for tests at a few dozen MiB, let it serve the tests of a whole session, and make what a
-test sees independent of how full the disk is."""
+"""Settings of a few dozen MiB that serve the tests of a whole session, however full the disk is."""
 
 _serial = itertools.count(1)
 
@@ -228,6 +225,8 @@ class Broker:
         Delays of messages, of `nack` and `Retry`, invisible times and the client's own intervals pass at once, and what
         the broker stores from then on says so. Other processes and waits inside a `receive` are not moved.
         """
+        for connection in self._local():
+            connection._local().poppers.settle()  # what was acknowledged before counts
         self._watch()._local().control.advance_clock(seconds)
         for connection in self._local():
             connection._clock.advance(seconds)
@@ -312,8 +311,8 @@ class Broker:
         from shmq.client.fork import live_connections
         from shmq.client.link import Link
 
-        live = [link for link in live_connections() if isinstance(link, Link)]
-        return [link for link in live if not link.closed and link.place == self.place]
+        live = live_connections()
+        return [link for link in live if isinstance(link, Link) and not link.closed and link.place == self.place]
 
     def _watch(self) -> Connection:
         if self._observer is None:

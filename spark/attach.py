@@ -27,6 +27,7 @@ from shmq.shm.place import place_of
 from shmq.shm.segment import open_store
 from shmq.spark.access import Access, Queue, Where
 from shmq.spark.batches import column_numbers, import_batch, inflated
+from shmq.spark.memory_limit import OutOfRoom, is_out_of_room
 from shmq.spark.options import SHM, Options
 from shmq.spark.progress import Key
 from shmq.spark.ranges import Range, data_loss, still_there
@@ -154,6 +155,10 @@ class Attachment:
             except (OffsetOutOfRange, TopicNotFound) as error:
                 at = self._after_loss(options, queue, wanted, at, error)
                 continue
+            except (MemoryError, OSError, ShmqError) as error:
+                if is_out_of_room(error):
+                    raise OutOfRoom(str(error), at) from error
+                raise
             at = following
             if rows:
                 yield from inflated(import_batch(numbers, array), packed, bytes_max=options.batch_bytes)

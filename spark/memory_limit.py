@@ -21,6 +21,20 @@ from shmq.errors import SegmentError, ShmqError
 _NO_MEMORY: Final = os.strerror(errno.ENOMEM)
 
 
+class OutOfRoom(SegmentError):
+    """A log file does not fit into what this worker may map; `offset` is the first that was not read."""
+
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
+def is_out_of_room(error: BaseException) -> bool:
+    """Say whether something failed because this process may use so much address space and no more."""
+    is_limited = resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+    return is_limited and (isinstance(error, MemoryError) or _NO_MEMORY in str(error))
+
+
 @contextlib.contextmanager
 def memory_explained() -> Iterator[None]:
     """Let an error of a limited worker say which setting limits it.
@@ -31,9 +45,9 @@ def memory_explained() -> Iterator[None]:
     try:
         yield
     except (MemoryError, OSError, ShmqError) as error:
-        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if limit == resource.RLIM_INFINITY or not (isinstance(error, MemoryError) or _NO_MEMORY in str(error)):
+        if not is_out_of_room(error):
             raise
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         hint = "unset spark.executor.pyspark.memory, or raise it by the size of some log files (1 GiB each)"
         raise SegmentError(
             f"{error}: this worker may use {limit >> 20} MiB of address space (spark.executor.pyspark.memory), "

@@ -7,19 +7,24 @@ failOnDataLoss=false a gap that is counted in a warning.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from shmq.errors import TopicNotFound
 from shmq.shm.lease import renew_lease
-from shmq.spark.access import Where, open_access, reopen
+from shmq.spark.access import Access, Where, open_access, reopen
+from shmq.spark.memory_limit import OutOfRoom
+from shmq.spark.options import AUTO, REMOTE
 from shmq.spark.ranges import Range, data_loss
 from shmq.spark.reading import Reading
 from shmq.spark.statistics import INDEX_STATS, summed
 
 __all__ = ["Reading", "read_ranges"]
+_log = logging.getLogger("shmq.spark")
 
 
 class _Renewal:
@@ -53,12 +58,24 @@ def read_ranges(
     options = reading.options
     access = open_access(options) if where is None else reopen(where)
     renewal = _Renewal(lease, options.lease_seconds)
-    read = partial(summed, access) if options.view == INDEX_STATS else access.read
     for each in ranges:
         renewal.look()
         try:
-            for batch in read(reading, each):
+            for batch in _read(access, reading, each, where or access.where):
                 yield batch
                 renewal.look()
         except TopicNotFound as error:
             data_loss(options, f"topic {each.topic}: {error}", each.count)
+
+
+def _read(access: Access, reading: Reading, wanted: Range, where: Where) -> Iterator[Any]:
+    """Yield the batches of a range; from where a log file does not fit into this worker, over TCP if that may be."""
+    read = partial(summed, access) if reading.options.view == INDEX_STATS else access.read
+    try:
+        yield from read(reading, wanted)
+    except OutOfRoom as error:
+        if where.access != AUTO or where.remote is None:
+            raise
+        _log.warning("%s: reading on over TCP, from offset %d of topic %s", error, error.offset, wanted.topic)
+        elsewhere = replace(where, access=REMOTE)
+        yield from _read(reopen(elsewhere), reading, replace(wanted, start=error.offset), elsewhere)

@@ -102,7 +102,7 @@ class Broker:
                 now_ms=now_ms,
             ),
         ]
-        self._parts += [ClockRequests(tables, settings), self._figures]
+        self._parts += [ClockRequests(tables, settings, self._clock_moved), self._figures]
         self._sending: Sending | None = None
         self._pulling: Pulling | None = None
         self._popping: Popping | None = None
@@ -151,6 +151,9 @@ class Broker:
             self._timers,
             SendBack(tables, log, groups, registry, levels, statistics, settings, arrived=self.arrived),
         ]
+
+    def _clock_moved(self, milliseconds: int, now_ms: int) -> Sequence[Effect]:
+        return self._popping.clock_moved(milliseconds, now_ms) if self._popping is not None else ()
 
     def _count_log_parts(
         self, pulling: Pulling, popping: Popping, timers: TimerService, transactions: Sequence[Part]

@@ -6,7 +6,9 @@ clock, and only on the control socket; time never goes back.
 
 from __future__ import annotations
 
-from shmq.daemon.broker.effects import Wake
+from collections.abc import Callable, Sequence
+
+from shmq.daemon.broker.effects import Effect, Wake
 from shmq.daemon.broker.fields import INT32_MAX, number_of
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.settings import BrokerSettings
@@ -15,16 +17,25 @@ from shmq.protocol.codes import Request
 
 
 class ClockRequests(Part):
-    """Serves ADVANCE_CLOCK."""
+    """Serves ADVANCE_CLOCK.
 
-    def __init__(self, tables: Tables, settings: BrokerSettings) -> None:
+    Args:
+        moved: is told by how much and when, for times that are counted on a clock that nobody sets.
+    """
+
+    def __init__(
+        self, tables: Tables, settings: BrokerSettings, moved: Callable[[int, int], Sequence[Effect]] | None = None
+    ) -> None:
         self._tables = tables
         self._settings = settings
+        self._moved = moved
 
     def handlers(self) -> dict[int, Handler]:
         """Return what is served here, by request code."""
         return {Request.ADVANCE_CLOCK: self._advance} if self._settings.movable_clock else {}
 
     def _advance(self, call: Call) -> Answer:
-        self._tables.advance_clock(number_of(call.ext, "milliseconds", most=INT32_MAX))
-        return Answer(effects=(Wake(0),))
+        milliseconds = number_of(call.ext, "milliseconds", most=INT32_MAX)
+        self._tables.advance_clock(milliseconds)
+        effects = self._moved(milliseconds, call.now_ms) if self._moved is not None else ()
+        return Answer(effects=(*effects, Wake(0)))

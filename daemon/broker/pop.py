@@ -86,7 +86,7 @@ class Popping(Part):
     # -- requests
 
     def _pop(self, call: Call) -> Answer | None:
-        header = read_pop_header(call.ext)
+        header = read_pop_header(call.ext, is_local=call.connection.is_local)
         topic = checked_topic(self._tables, self._groups, header)
         answer = self._answer(header, topic, call.now_ms)
         if answer.code == Response.SUCCESS:
@@ -264,6 +264,12 @@ class Popping(Part):
             return []
         self._wake_at_ms = max(due_ms, now_ms)
         return [Wake(self._wake_at_ms - now_ms)]
+
+    def clock_moved(self, milliseconds: int, now_ms: int) -> Sequence[Effect]:
+        """A test has moved the clock ahead: so much of every invisible time is over."""
+        self._state.checkpoints.hasten(milliseconds)
+        self._state.ordered.hasten(milliseconds)
+        return self._wake(now_ms)
 
     def due_soon(self, now_ms: int) -> Sequence[Effect]:
         """Somebody made a message visible again: see to it in time."""

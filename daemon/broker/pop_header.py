@@ -42,10 +42,11 @@ class PopHeader(NamedTuple):
     expression_type: str
     is_ordered: bool
     attempt: str
+    takes_places: bool = False
 
 
-def read_pop_header(ext: Mapping[str, str]) -> PopHeader:
-    """Return the header of a POP_MESSAGE.
+def read_pop_header(ext: Mapping[str, str], *, is_local: bool = False) -> PopHeader:
+    """Return the header of a POP_MESSAGE; only who maps our log can do anything with places of it.
 
     Raises:
         ProtocolError: a field is missing or no number.
@@ -66,6 +67,7 @@ def read_pop_header(ext: Mapping[str, str]) -> PopHeader:
         ext.get("expType", "") or TAG,
         flag_of(ext, "order"),
         ext.get("attemptId", ""),
+        is_local and flag_of(ext, "places"),
     )
 
 

@@ -12,15 +12,17 @@ requests, nor who waits.
     not set, from the last          the first offset if nothing of the queue is gone, else the last message, as RocketMQ
     below what is stored, beyond    the nearest offset there is
 
-A queue that a local member of the group reads is left to it. Messages of the retry topic are handed out under the name
-of the topic that was popped, with their receipt in a property.
+Who maps the log is told log positions instead of records. Where all messages are wanted, none is read here then.
+
+A queue that a local member of the group reads by itself is left to it. Messages of the retry topic are handed out under
+the name of the topic that was popped, with their receipt in a property.
 
 Invariant: the group's progress moves behind a message only after a checkpoint of it is in the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from shmq.daemon.broker.log import Log
@@ -30,7 +32,7 @@ from shmq.daemon.broker.pop_state import PopState
 from shmq.daemon.broker.property_text import property_of, with_properties
 from shmq.daemon.broker.selection import Selection
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.stored_record import pieces_of, stored_record
+from shmq.daemon.broker.stored_record import offset_of, pieces_of, position_of, stored_record
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.message import RETRY_PREFIX, pop_retry_flag, pop_retry_topic
 from shmq.protocol.pop import (
@@ -38,6 +40,7 @@ from shmq.protocol.pop import (
     RECEIPT_PROPERTY,
     Popped,
     Receipt,
+    encode_places,
     offset_fields,
 )
 from shmq.shm.core import record_encode
@@ -58,6 +61,15 @@ class _Batch:
     next_offset: int
     offsets: list[int] = field(default_factory=list)
     records: list[bytes] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)  # log positions, in place of records
+
+    def add(self, piece: bytes, *, as_place: bool) -> None:
+        """Take a record."""
+        self.offsets.append(offset_of(piece))
+        if as_place:
+            self.places.append(position_of(piece))
+        else:
+            self.records.append(piece)
 
 
 @dataclass(slots=True)
@@ -134,7 +146,11 @@ class Taker:
             batch = self._begin(header, source, queue_id, group)
             if room > 0 and bytes_room > 0:
                 wanted = selection if source is topic else Selection()  # what comes again was wanted
-                self._read(batch, queue, room, bytes_room, wanted, taken)
+                as_places = header.takes_places and source is topic  # it is not in the topic that was popped, either
+                if as_places and wanted == Selection():
+                    self._place(batch, queue, room)
+                else:
+                    self._read(batch, queue, room, bytes_room, wanted, taken, as_places=as_places)
                 room -= len(batch.offsets)
                 bytes_room -= sum(map(len, batch.records))
             if batch.offsets:
@@ -154,11 +170,39 @@ class Taker:
             self._tables.set_committed(slot, offset)
         return _Batch(QueueKey(header.group, source.name, queue_id), slot, offset, offset)
 
-    def _read(self, batch: _Batch, queue: int, room: int, bytes_room: int, selection: Selection, taken: Taken) -> None:
-        """Read until something is wanted, or there is no more."""
+    def _place(self, batch: _Batch, queue: int, room: int) -> None:
+        """Find out where messages lie, without reading them."""
+        settled = self._settled_before(batch)
+        for _ in range(_LOOKS_MAX):
+            count = min(room, self._log.visible(queue) - batch.next_offset)
+            for unit in self._tables.units(queue, batch.next_offset, count) if count > 0 else ():
+                if not settled(batch.next_offset):
+                    batch.offsets.append(batch.next_offset)
+                    batch.places.append(unit.log_position)
+                batch.next_offset += 1
+            if batch.offsets or count <= 0:
+                return
+
+    def _settled_before(self, batch: _Batch) -> Callable[[int], bool]:
+        """Say which offsets need not be handed out, because the last ordered pop of the queue has settled them."""
         before = self._state.ordered.get(batch.key)
-        if before is not None and before.next_offset != batch.first_offset:
-            before = None  # somebody has moved the group's progress
+        if before is None or before.next_offset != batch.first_offset:  # somebody has moved the group's progress
+            return lambda _: False
+        return before.has_settled
+
+    def _read(
+        self,
+        batch: _Batch,
+        queue: int,
+        room: int,
+        bytes_room: int,
+        selection: Selection,
+        taken: Taken,
+        *,
+        as_places: bool,
+    ) -> None:
+        """Read until something is wanted, or there is no more."""
+        settled = self._settled_before(batch)
         for _ in range(_LOOKS_MAX):
             if batch.next_offset >= self._tables.queue_bounds(queue).offset_max:
                 return
@@ -174,18 +218,16 @@ class Taker:
                 return  # stored, but not on disk yet
             batch.next_offset = pulled.next_offset
             for piece in pieces_of(pulled.body):
-                record = stored_record(piece)
-                if record is not None and not (before and before.has_settled(record.queue_offset)):
-                    batch.offsets.append(record.queue_offset)
-                    batch.records.append(piece)
+                if not settled(offset_of(piece)):
+                    batch.add(piece, as_place=as_places)
             if batch.offsets:
                 return
         taken.is_cut_short = True
 
     def _hand_out(self, header: PopHeader, batches: list[_Batch], taken: Taken, now_ms: int) -> None:
         pop_ms = self._state.new_pop_ms((batch.key, batch.first_offset) for batch in batches)
-        records = [self._record(header, batch, pop_ms) for batch in batches]
-        self._state.write(records, now_ms)
+        notes = [self._record(header, batch, pop_ms) for batch in batches]
+        self._state.write(notes, now_ms)
         for batch in batches:
             if not header.is_ordered:
                 self._tables.set_committed(batch.slot, batch.next_offset)
@@ -195,9 +237,9 @@ class Taker:
                 batch.key.queue_id,
                 batch.first_offset,
                 batch.offsets,
-                record.oc if isinstance(record, OrderRecord) else {},
+                note.oc if isinstance(note, OrderRecord) else {},
             )
-            for batch, record in zip(batches, records, strict=True)
+            for batch, note in zip(batches, notes, strict=True)
         ]
         revive_queue = ORDER_REVIVE_QUEUE if header.is_ordered else _REVIVE_QUEUE
         taken.fields = {
@@ -206,9 +248,13 @@ class Taker:
             "reviveQid": str(revive_queue),
             **offset_fields(queues, is_ordered=header.is_ordered),
         }
-        taken.body = b"".join(
+        records = b"".join(
             self._handed_out(piece, batch, header, pop_ms) for batch in batches for piece in batch.records
         )
+        places = [place for batch in batches for place in batch.places]
+        if places:
+            taken.fields["places"] = str(len(places))
+        taken.body = encode_places(places) + records
 
     def _record(self, header: PopHeader, batch: _Batch, pop_ms: int) -> CheckpointRecord | OrderRecord:
         if header.is_ordered:

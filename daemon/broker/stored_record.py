@@ -5,12 +5,15 @@ Owns which of its fields the broker's logic looks at. It does not know where a r
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from shmq.shm.core import CoreError, record_decode
 
 _LENGTH_BYTES = 4
+_OFFSETS = struct.Struct(">QQ")  # queue offset and log position, behind size, magic, body CRC, queue id and flag
+_OFFSETS_AT = 20
 
 
 class StoredRecord(NamedTuple):
@@ -30,6 +33,16 @@ class StoredRecord(NamedTuple):
     prepared_position: int
     properties: bytes
     body: bytes
+
+
+def offset_of(data: bytes) -> int:
+    """Return the queue offset of a whole record."""
+    return _OFFSETS.unpack_from(data, _OFFSETS_AT)[0]  # type: ignore[no-any-return]
+
+
+def position_of(data: bytes) -> int:
+    """Return the log position of a whole record."""
+    return _OFFSETS.unpack_from(data, _OFFSETS_AT)[1]  # type: ignore[no-any-return]
 
 
 def stored_record(data: bytes) -> StoredRecord | None:

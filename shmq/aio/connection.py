@@ -2,8 +2,7 @@
 
 It does not know how things are done: it makes a sync connection in a thread and hands out faces of what that makes.
 
-Rule: every name of `shmq.Connection` is here with the same meaning; what may wait is awaited, what only makes an object
-is not, and that object is opened by `async with`, by `await`, or by its first use.
+Rule: every name of `shmq.Connection` is here and means the same; only what may wait is awaited, objects open on use.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from shmq.aio.replier import replying
 from shmq.aio.sending import BatchArguments, RequestArguments, ReserveArguments, SendArguments, Sending
 from shmq.aio.topic import Topic
 from shmq.aio.transaction import checker_for
-from shmq.client import options
+from shmq.client import options, simple
 from shmq.client.codec import Codec
 from shmq.client.connection import Connection as SyncConnection
 from shmq.client.connection import Decode
@@ -271,6 +270,7 @@ class Connection(Face[SyncConnection]):
         start: PositionLike | None = None,
         attempts_max: int | None = None,
         codec: Decode | None = None,
+        hidden_by: simple.HiddenBy = "broker",
     ) -> SimpleConsumer:
         """Return a consumer that takes batches and hides each message for `invisible` seconds."""
         call = functools.partial(
@@ -283,6 +283,7 @@ class Connection(Face[SyncConnection]):
             start=start,
             attempts_max=attempts_max,
             codec=codec,
+            hidden_by=hidden_by,
         )
         return SimpleConsumer(topic, group, invisible, self._maker(call))
 

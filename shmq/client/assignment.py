@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shmq.client import options
+from shmq.errors import ShmqError
 
 if TYPE_CHECKING:
-    from shmq.client.consumer import Consumer
+    from shmq.client.consumer import Consumer, ConsumerSpec
+    from shmq.client.session import Session
     from shmq.client.transport import QueueShare
 
 
@@ -54,3 +56,25 @@ class AssignmentWatch:
         consumer = self._consumer
         link = consumer._connection
         return link._live().why_unassigned(consumer._spec, share, link.client_id)
+
+
+def reason_unassigned(session: Session, spec: ConsumerSpec, share: QueueShare, client_id: str) -> str:
+    """Say why a consumer of this host has no queue."""
+    if not session.control.alive:
+        return "the broker's control plane does not answer; see `shmq health`"
+    try:
+        _, slots = session.assignment(spec, client_id)
+        members = session.control.members(spec.group, spec.topic) if spec.group else []
+    except ShmqError as error:
+        return f"the broker could not say who is in the group: {error}"
+    if not slots:
+        return "the topic has no queue that may be read"
+    if spec.model == "clustering" and client_id not in members:
+        return "the broker does not list this client as a member of the group"
+    if share.missing:
+        owners = sorted({session.store.offset_owner(slot.offset_slot) for slot in share.missing})
+        return f"its queues are still read by client slot {str(owners)[1:-1]} (-1: over TCP), which still has them"
+    return (
+        f"the group has {len(members)} members for {len(slots)} queues; "
+        f"more queues: shmq topic update {spec.topic} --queues {len(members)}"
+    )

@@ -19,7 +19,7 @@ from shmq.client.remote.place import COMPRESSIONS
 from shmq.client.replier import replying
 from shmq.client.requester import Requester
 from shmq.client.selecting import QueueSelector, check_selector
-from shmq.client.simple import SimpleConsumer, check_invisible
+from shmq.client.simple import HiddenBy, SimpleConsumer, check_hidden_by, check_invisible
 from shmq.client.spec import consumer_spec
 from shmq.client.subscription import Subscription
 from shmq.client.transport import locate
@@ -158,8 +158,14 @@ class Connection(Requester):
         start: PositionLike | None = None,
         attempts_max: int | None = None,
         codec: Decode | None = None,
+        hidden_by: HiddenBy = "broker",
     ) -> SimpleConsumer:
-        """Return a consumer that takes batches and hides each message for `invisible` seconds."""
+        """Return a consumer that takes batches and hides each message for `invisible` seconds.
+
+        Args:
+            hidden_by: "process" reads queues without asking the broker; see `SimpleConsumer` for the limits.
+        """
+        check_invisible(invisible)
         spec = consumer_spec(
             topic,
             group,
@@ -169,7 +175,7 @@ class Connection(Requester):
             where=where,
             attempts_max=attempts_max,
             codec=codec,
-            invisible=check_invisible(invisible),
+            invisible=invisible if check_hidden_by(hidden_by) == "broker" else None,
         )
         return self._add_consumer(SimpleConsumer(self, spec, invisible=invisible))
 

@@ -26,7 +26,9 @@ from shmq.client.assignment import AssignmentWatch
 from shmq.client.keeping import Keeping, keeping_of
 from shmq.client.observing import iterated, polled
 from shmq.client.position import BEGIN, Position
+from shmq.client.reader_owner import ReaderOwner
 from shmq.client.returns import Returns
+from shmq.client.transport import HidingReader
 from shmq.client.wanted import Wanted
 from shmq.errors import UsageError
 from shmq.shm.core import RETRY_QUEUE_BASE
@@ -61,30 +63,6 @@ class ConsumerSpec(NamedTuple):
         return Wanted(self.tags, self.where)
 
 
-class _Owner:
-    """What the core's Reader calls; cut off from its consumer when the reader is replaced."""
-
-    __slots__ = ("consumer",)
-
-    def __init__(self, consumer: Consumer) -> None:
-        self.consumer: Consumer | None = consumer
-
-    def _nack(self, message: Message, after: float | None) -> None:
-        if self.consumer is not None:
-            self.consumer._returns.give_back(message, after)
-
-    def _stray(self, message: Message) -> None:
-        if self.consumer is not None:
-            self.consumer._pass_on(message)
-
-    def _extend(self, message: Message, seconds: float) -> None:
-        if self.consumer is not None:
-            self.consumer._returns.extend(message, seconds)
-
-    def _idle(self) -> bool:
-        return self.consumer is None or self.consumer._stopped
-
-
 class Consumer:
     """Reads one topic; see the classes derived from it. Any thread may use it."""
 
@@ -100,7 +78,7 @@ class Consumer:
     def _start_over(self) -> None:
         self._lock = threading.RLock()
         self._renewed = threading.Condition(self._lock)
-        self._owner: _Owner | None = None
+        self._owner: ReaderOwner | None = None
         self._reader: MessageReader | None = None
         self._share: QueueShare | None = None
         self._step_scheduled = False
@@ -242,7 +220,7 @@ class Consumer:
         """Begin to read; the caller holds the lock, and the connection has registered us with the broker."""
         spec = self._spec
         session.resolve(spec.topic)
-        self._owner = _Owner(self)
+        self._owner = ReaderOwner(self)
         self._reader = session.reader(self._owner, spec)
         self._share = session.share(self._reader, spec, self._queue_left)
         self._keeping = keeping_of(self)
@@ -264,6 +242,8 @@ class Consumer:
 
     def _renew(self) -> None:
         """Start over on the next generation of segments."""
+        if isinstance(self._reader, HidingReader):
+            return self._rebalance()  # the broker forgets no receipt: what is in hand stays there
         with self._lock:
             if self._closed:
                 return
@@ -378,7 +358,7 @@ class Consumer:
         return self._connection._live().hand_back(self._spec, message, after, failed=failed)
 
 
-def _cut_off(owner: _Owner | None, reader: MessageReader | None) -> None:
+def _cut_off(owner: ReaderOwner | None, reader: MessageReader | None) -> None:
     """Let a reader deliver nothing and move no offset any more, without telling anybody.
 
     Not `stop()`, which wakes waiting threads through a lock: in a forked child another thread may hold it for ever. An

@@ -45,14 +45,23 @@ _OPAQUE_END = 1 << 31
 
 
 class _Waiter:
-    """One request that waits for its answer."""
+    """One request that waits for its answer; `then` gets it where nobody waits."""
 
-    __slots__ = ("done", "link", "reply")
+    __slots__ = ("done", "link", "reply", "then")
 
-    def __init__(self, link: ControlLink) -> None:
+    def __init__(self, link: ControlLink, then: Callable[[Command | None], None] | None = None) -> None:
         self.link = link
+        self.then = then
         self.reply: Command | None = None  # None after `done`: the link broke
         self.done = threading.Event()
+
+    def end(self, reply: Command | None) -> None:
+        """Hand over the answer, or that there will be none."""
+        if reply is not None:
+            self.reply = reply
+        self.done.set()
+        if self.then is not None:
+            guarded(self.then, reply)
 
 
 _clients: weakref.WeakSet[ControlChannel] = weakref.WeakSet()
@@ -151,6 +160,33 @@ class ControlChannel:
                 raise error
             return reply
 
+    def begin(
+        self, code: int, ext: Mapping[str, str], body: bytes = b"", *, then: Callable[[Command | None], None]
+    ) -> None:
+        """Ask the broker without waiting; `then` gets the answer, None when the link broke, on a thread that reads on.
+
+        Raises:
+            BrokerNotRunning: it is away now.
+            RequestTimeout: it does not read.
+        """
+        deadline = time.monotonic() + REQUEST_TIMEOUT
+        link = self._usable_link(0.0)
+        waiter = _Waiter(link, then)
+        command = Command(code=code, ext=dict(ext), body=body)
+        self._enter(command, waiter)
+        try:
+            link.send(command, deadline)
+        except (ConnectError, RequestTimeout):
+            with self._changed:
+                is_open = self._waiters.pop(command.opaque, None) is not None
+            if is_open:  # else `then` knows already that the link broke
+                raise
+
+    def _enter(self, command: Command, waiter: _Waiter) -> None:
+        with self._changed:
+            command.opaque = self._opaque = (self._opaque + 1) % _OPAQUE_END
+            self._waiters[command.opaque] = waiter
+
     @property
     def _is_reader(self) -> bool:
         return threading.current_thread() is self._thread
@@ -185,9 +221,7 @@ class ControlChannel:
 
     def _exchange(self, link: ControlLink, command: Command, deadline: float) -> Command:
         waiter = _Waiter(link)
-        with self._changed:
-            command.opaque = self._opaque = (self._opaque + 1) % _OPAQUE_END
-            self._waiters[command.opaque] = waiter
+        self._enter(command, waiter)
         try:
             link.send(command, deadline)
             if self._is_reader:
@@ -237,9 +271,10 @@ class ControlChannel:
             if command.is_reply:
                 with self._changed:
                     waiter = self._waiters.get(command.opaque)
+                    if waiter is not None and waiter.then is not None:
+                        del self._waiters[command.opaque]
                 if waiter is not None:  # else its asker has given up
-                    waiter.reply = command
-                    waiter.done.set()
+                    waiter.end(command)
             elif command.code == Request.NOTIFY_CONSUMER_IDS_CHANGED:
                 group = command.ext.get("consumerGroup", "")
                 if group and group not in self._notices:
@@ -258,9 +293,12 @@ class ControlChannel:
             if self._link is not link:
                 return
             self._link = None
-            for waiter in self._waiters.values():
-                if waiter.link is link:
-                    waiter.done.set()
+            ended = {opaque: waiter for opaque, waiter in self._waiters.items() if waiter.link is link}
+            for opaque, waiter in ended.items():
+                if waiter.then is not None:
+                    del self._waiters[opaque]
+        for waiter in ended.values():
+            waiter.end(None)
         link.close()
 
     def _reconnect(self) -> None:

@@ -62,9 +62,9 @@ def is_members_own(spec: ConsumerSpec, after: float | None) -> bool:
 
 def reads_retries(spec: ConsumerSpec, specs: Iterable[ConsumerSpec]) -> bool:
     """Whether this is the consumer of its connection that reads the group's retry topic."""
-    if spec.group is None or spec.model != "clustering":
+    if spec.group is None or spec.model != "clustering" or spec.invisible is not None:
         return False
-    first = next((known for known in specs if known.group == spec.group), spec)
+    first = next((known for known in specs if known.group == spec.group and known.invisible is None), spec)
     return first.topic == spec.topic
 
 

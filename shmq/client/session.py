@@ -21,7 +21,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shmq.client import handing, lookup, options
+from shmq.client.assignment import reason_unassigned
 from shmq.client.control import ControlClient
+from shmq.client.pop_reader import LocalPopReader
+from shmq.client.pop_share import PopShare
+from shmq.client.poppers import Poppers
 from shmq.client.registration import consumer_data
 from shmq.client.request_reply import LocalRequests, reply_locally
 from shmq.client.share import Share, start_offset
@@ -64,6 +68,7 @@ class Session:
         "control",
         "instance",
         "place",
+        "poppers",
         "store",
         "timeout",
     )
@@ -80,6 +85,7 @@ class Session:
         self._requests: LocalRequests | None = None
         self._transactions: LocalTransactions | None = None
         self._making = threading.Lock()
+        self.poppers = Poppers(self)
         try:
             self.instance: Instance = self.control.attachment.instance
             self.store: Store = self._map()
@@ -91,6 +97,11 @@ class Session:
     def alive(self) -> bool:
         """Whether the control plane answers."""
         return self.control.alive
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the segments mapped here are those of the broker that answers."""
+        return self.control.attachment.instance.generation == self.instance.generation
 
     @property
     def wait_durable(self) -> bool:
@@ -240,7 +251,7 @@ class Session:
     def renew(self) -> bool:
         """After a reconnection: map the next generation (True), or go on with this one under the new client slot."""
         attachment = self.control.attachment
-        if attachment.instance.generation == self.instance.generation:
+        if self.is_current:
             self.store.use_client(attachment.client_slot)
             return False
         self._discount()
@@ -260,8 +271,10 @@ class Session:
         """Leave a group."""
         self.control.unregister(group)
 
-    def reader(self, owner: Any, spec: ConsumerSpec) -> Reader:
-        """Return the core's reader for a consumer."""
+    def reader(self, owner: Any, spec: ConsumerSpec) -> Reader | LocalPopReader:
+        """Return the core's reader for a consumer, or one that asks the broker for messages it hides."""
+        if spec.invisible is not None:
+            return self.poppers.open(owner, spec)
         return Reader(
             self.store,
             owner=owner,
@@ -273,13 +286,15 @@ class Session:
             slice=options.ITERATION_SLICE,
         )
 
-    def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> Share:
+    def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> Share | PopShare:
         """Return the share that decides what such a reader reads."""
+        if isinstance(reader, LocalPopReader):
+            return PopShare()
         return Share(store=self.store, reader=reader, topic=spec.topic, start=spec.start, on_left=on_left)
 
     def assignment(self, spec: ConsumerSpec, client_id: str) -> tuple[list[QueueSlot], list[QueueSlot]]:
         """Return the queues a consumer is to read, and all of them."""
-        if spec.model != "clustering" or spec.group is None:
+        if spec.model != "clustering" or spec.group is None or spec.invisible is not None:
             slots = self.read_queues(spec.topic)
             return slots, slots
         slots = sorted(QueueSlot(*entry) for entry in self.control.offset_slots(spec.group, spec.topic))
@@ -292,24 +307,7 @@ class Session:
 
     def why_unassigned(self, spec: ConsumerSpec, share: Any, client_id: str) -> str:
         """Say why a consumer has no queue."""
-        if not self.control.alive:
-            return "the broker's control plane does not answer; see `shmq health`"
-        try:
-            _, slots = self.assignment(spec, client_id)
-            members = self.control.members(spec.group, spec.topic) if spec.group else []
-        except ShmqError as error:
-            return f"the broker could not say who is in the group: {error}"
-        if not slots:
-            return "the topic has no queue that may be read"
-        if spec.model == "clustering" and client_id not in members:
-            return "the broker does not list this client as a member of the group"
-        if share.missing:
-            owners = sorted({self.store.offset_owner(slot.offset_slot) for slot in share.missing})
-            return f"its queues are still read by client slot {str(owners)[1:-1]} (-1: over TCP), which still has them"
-        return (
-            f"the group has {len(members)} members for {len(slots)} queues; "
-            f"more queues: shmq topic update {spec.topic} --queues {len(members)}"
-        )
+        return reason_unassigned(self, spec, share, client_id)
 
     def hand_back(
         self, spec: ConsumerSpec, message: Message, after: float | None, *, failed: Callable[[Message], None]
@@ -318,7 +316,9 @@ class Session:
         return handing.hand_back(self, spec, message, after)
 
     def bury(self, spec: ConsumerSpec, message: Message, reason: str, *, failed: Callable[[Message], None]) -> bool:
-        """Let the broker store the dead-letter copy of a message, which the caller settles."""
+        """Let the broker store the dead-letter copy of a message; False when the caller has to settle it."""
+        if self.poppers.bury(spec, message, reason):
+            return True
         handing.bury(self, spec, message, reason)
         return False
 

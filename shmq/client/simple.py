@@ -1,11 +1,14 @@
 """Owns the simple consumer: take, work, settle, with an invisible time per message.
 
-It does not know timers (returns does, or a broker) nor queues (consumer does).
+It does not know timers (a broker does, or returns) nor queues (consumer does).
+
+    hidden by the broker     messages of all queues are shared one by one; nothing in hand is lost or given out early
+    hidden by the process    queues are shared out, and the messages of a queue with it
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shmq.client import options
 from shmq.client.consumer import Consumer, ConsumerSpec
@@ -15,6 +18,16 @@ from shmq.errors import UsageError
 if TYPE_CHECKING:
     from shmq.client.link import Link
     from shmq.shm.core import Message
+
+
+HiddenBy: TypeAlias = Literal["broker", "process"]
+
+
+def check_hidden_by(hidden_by: HiddenBy) -> HiddenBy:
+    """Return who hides messages unchanged; raises UsageError for anybody else."""
+    if hidden_by not in ("broker", "process"):
+        raise UsageError(f"hidden_by={hidden_by!r} does not exist", hint='hidden_by="broker" or "process"')
+    return hidden_by
 
 
 def check_invisible(seconds: float) -> float:
@@ -33,10 +46,17 @@ def check_invisible(seconds: float) -> float:
 class SimpleConsumer(Consumer):
     """Takes messages in batches and hides each for `invisible` seconds. Made by `Connection.simple_consumer()`.
 
-    A message neither acknowledged nor extended in that time is delivered again, with a higher `attempt`; after 16
-    attempts it goes to the dead-letter topic. On this host the process hides them: when it dies, its messages are
-    delivered to the others at once. Over TCP the brokers do (POP of RocketMQ 5 and shmq), and deliver them when their
-    time is over; brokers of RocketMQ 4 leave it to the process.
+    A message neither acknowledged nor extended in that time is delivered again, with a higher `attempt`; after its last
+    attempt it goes to the dead-letter topic. The broker hides messages (POP of RocketMQ 5 and shmq), on this host and
+    over TCP with the same result: all members of the group take from all queues, and what a member has in hand when it
+    dies, or while the broker restarts, comes again when its time is over. `ack()` returns before the broker has
+    confirmed it, `nack()`, `extend()` and `reject()` on this host after that. While the broker's bridge is away nothing
+    is received; what is in hand can be worked on, and is settled when the bridge is back.
+
+    With `hidden_by="process"`, and at brokers of RocketMQ 4 in any case, the process itself hides them and reads its
+    share of the queues: on this host faster and without the bridge. Its limits: when the process dies or a queue goes
+    to another member, messages in hand are delivered to others at once; a message not settled holds the group's
+    progress in its queue up; members beyond the number of queues get nothing.
     """
 
     def __init__(self, connection: Link, spec: ConsumerSpec, *, invisible: float) -> None:

@@ -10,6 +10,9 @@ Owns those texts for the broker and for our own client. It does not know what is
 
     retry flag          which topic a message lies in: `shmq.message.popped_topic`
 
+A process of the broker's host may ask for places instead of records, with the field `places` "true". The answer's field
+`places` says how many there are; they stand before the records, 8 bytes each: the log position, big-endian.
+
 Invariants:
  1. `parse_receipt(str(handle)) == handle`; a text that is no handle raises ProtocolError, whatever it holds.
  2. A reply has one entry for each queue it holds messages of.
@@ -20,6 +23,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -32,6 +36,7 @@ FIRST_POP_PROPERTY = "1ST_POP_TIME"
 ORDER_REVIVE_QUEUE = 999  # says in a receipt that the pop was an ordered one
 POP_COUNT_MAX = 32  # of one pop, as in RocketMQ: its checkpoints are bitmaps of 32
 INVISIBLE_MS_MAX = 7 * 24 * 3600 * 1000
+PLACE_BYTES = 8
 
 _RETRY_FLAGS = ("0", "1", "2")
 _NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -58,6 +63,15 @@ class Receipt(NamedTuple):
     def is_ordered(self) -> bool:
         """Whether the message was popped in order."""
         return self.revive_queue == ORDER_REVIVE_QUEUE
+
+    @property
+    def pop(self) -> Receipt:
+        """What all receipts of one pop of one queue have in common."""
+        return self._replace(offset=0)
+
+    def of(self, offset: int) -> Receipt:
+        """Return the receipt of another message of the same pop."""
+        return self._replace(offset=offset)
 
 
 def parse_receipt(text: str) -> Receipt:
@@ -132,6 +146,22 @@ def _number(text: str) -> int:
     if not _NUMBER.fullmatch(text):
         raise ProtocolError(f"{text[:32]!a} is no offset")
     return int(text)
+
+
+def encode_places(log_positions: Sequence[int]) -> bytes:
+    """Return places as they stand before the records of an answer."""
+    return struct.pack(f">{len(log_positions)}Q", *log_positions)
+
+
+def read_places(body: bytes, count: int) -> Sequence[int]:
+    """Return the log positions an answer begins with.
+
+    Raises:
+        ProtocolError: it has not so many.
+    """
+    if count * PLACE_BYTES > len(body):
+        raise ProtocolError(f"an answer of {len(body)} bytes has no {count} places")
+    return struct.unpack_from(f">{count}Q", body)
 
 
 class BatchAck(msgspec.Struct):

@@ -68,7 +68,7 @@ CLIENT_ROWS = f"""
 30014 client>broker client topic! queueId!:int queueOffset!:long queueEnd!:long born:long bytesMax:int tags units:bool
 30015 client>broker client topic!
 200050 client>broker client consumerGroup! topic! queueId!:int maxMsgNums!:int invisibleTime!:long pollTime!:long
- bornTime!:long initMode!:int expType exp order:bool attemptId
+ bornTime!:long initMode!:int expType exp order:bool attemptId places:bool
 200051 client>broker client consumerGroup! topic! queueId!:int extraInfo! offset!:long
 200052 client>broker client topic! queueId!:int maxMsgNums!:int consumerGroup!
 200053 client>broker client consumerGroup! topic! queueId!:int extraInfo! offset!:long invisibleTime!:long

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import shmq
-from shmq.client.remote.pop_reader import PopReader
+from shmq.client.popped import PoppedReader
 from shmq.message import pop_retry_topic
 from shmq.testing import Broker
 from tests.bridge.live_bridge import DEADLINE, wait_until
@@ -16,11 +16,12 @@ from tests.bridge.test_delays_survive import is_served, kill_bridge, kill_everyt
 
 Kill = Callable[[Broker], Any]
 COUNT = 200
+TRANSPORTS = ("shm", "tcp")
 HELD = 60.0  # seconds; longer than a test
 
 
-def url_of(broker: Broker) -> str:
-    return f"rocketmq://{broker.name_server}"
+def url_of(broker: Broker, transport: str) -> str:
+    return broker.url if transport == "shm" else f"rocketmq://{broker.name_server}"
 
 
 def take(consumer: Any, count: int) -> list[Any]:
@@ -43,8 +44,9 @@ def stored(broker: Broker, topic: str) -> Counter[bytes]:
     return found
 
 
-def test_killed_between_pop_and_ack_the_receipt_still_counts() -> None:
-    with Broker(tcp=True) as broker, shmq.connect(url_of(broker), timeout=10.0) as mq:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_killed_between_pop_and_ack_the_receipt_still_counts(transport: str) -> None:
+    with Broker(tcp=True) as broker, shmq.connect(url_of(broker, transport), timeout=10.0) as mq:
         mq.send_batch("orders", [b"%d" % number for number in range(10)])
         with mq.simple_consumer("orders", group="g", invisible=HELD) as consumer:
             messages = take(consumer, 10)
@@ -61,31 +63,36 @@ def test_killed_between_pop_and_ack_the_receipt_still_counts() -> None:
         assert stored(broker, pop_retry_topic("g", "orders")) == {messages[0].body: 1}
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("kill", [kill_bridge, kill_everything])
-def test_killed_after_the_ack_a_message_never_comes_again(kill: Kill) -> None:
+def test_killed_after_the_ack_a_message_never_comes_again(kill: Kill, transport: str) -> None:
     with Broker(tcp=True) as broker:
-        with shmq.connect(url_of(broker)) as mq, mq.simple_consumer("orders", group="g", invisible=2) as consumer:
+        with (
+            shmq.connect(url_of(broker, transport)) as mq,
+            mq.simple_consumer("orders", group="g", invisible=2) as consumer,
+        ):
             mq.send_batch("orders", [b"%d" % number for number in range(10)])
             for message in take(consumer, 10):
                 message.ack()
         kill(broker)
         wait_until(lambda: is_served(broker), "the bridge is back")
-        with shmq.connect(url_of(broker)) as mq, mq.simple_consumer("orders", group="g") as consumer:
+        with shmq.connect(url_of(broker, transport)) as mq, mq.simple_consumer("orders", group="g") as consumer:
             assert consumer.receive(wait=3.0) == []
 
 
+@pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("kill", [kill_bridge, kill_everything])
-def test_killed_while_messages_come_again_every_one_comes_once(kill: Kill) -> None:
+def test_killed_while_messages_come_again_every_one_comes_once(kill: Kill, transport: str) -> None:
     with Broker(tcp=True) as broker:
         with broker.connect() as mq:
             mq.admin.create_topic("orders", queues=4)
             for start in range(0, COUNT, 50):
                 mq.send_batch("orders", [b"%d" % number for number in range(start, start + 50)])
-        with shmq.connect(url_of(broker), timeout=10.0) as mq:
+        with shmq.connect(url_of(broker, transport), timeout=10.0) as mq:
             consumer = mq.simple_consumer("orders", group="g", invisible=3)
             due = time.monotonic() + 3.0
             take(consumer, COUNT)
-            assert isinstance(consumer._reader, PopReader)
+            assert isinstance(consumer._reader, PoppedReader)
             consumer._reader._leases.clear()  # this process has forgotten them, as one that was killed
         for turn in range(3):
             wait_until(lambda turn=turn: time.monotonic() > due + 0.3 * turn)  # type: ignore[misc]

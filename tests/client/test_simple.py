@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 import shmq
+from shmq.client.popped import PoppedReader
 from shmq.testing import SharedBroker
 
 Eventually = Callable[..., Any]
+Advance = Callable[[float], None]
 
 
 @pytest.fixture
@@ -27,9 +29,10 @@ def group(shmq_shared_broker: SharedBroker) -> str:
     return shmq_shared_broker.named("billing")
 
 
-def advance(mq: shmq.Connection, seconds: float) -> None:
-    mq._clock.advance(seconds)
-    mq._coordinator.clock_moved()
+@pytest.fixture
+def advance(shmq_shared_broker: SharedBroker) -> Callable[[float], None]:
+    """Move the broker's clock, by which messages are hidden."""
+    return shmq_shared_broker.broker.advance
 
 
 def test_nothing_there_is_an_empty_list(mq: shmq.Connection, topic: str, group: str) -> None:
@@ -38,74 +41,83 @@ def test_nothing_there_is_an_empty_list(mq: shmq.Connection, topic: str, group: 
         assert consumer.receive(wait=0.01) == []
 
 
-def test_an_acknowledged_message_never_comes_again(mq: shmq.Connection, topic: str, group: str) -> None:
+def test_an_acknowledged_message_never_comes_again(
+    mq: shmq.Connection, topic: str, group: str, advance: Advance
+) -> None:
     mq.send(topic, b"x")
     with mq.simple_consumer(topic, group=group, invisible=30) as consumer:
         (message,) = consumer.receive(wait=10)
         message.ack()
-        advance(mq, 31)
+        advance(31)
         assert consumer.receive(wait=0.1) == []
 
 
-def test_a_message_comes_again_when_its_invisible_time_is_over(mq: shmq.Connection, topic: str, group: str) -> None:
+def test_a_message_comes_again_when_its_invisible_time_is_over(
+    mq: shmq.Connection, topic: str, group: str, advance: Advance
+) -> None:
     mq.send(topic, b"x")
     with mq.simple_consumer(topic, group=group, invisible=30) as consumer:
         assert len(consumer.receive(wait=10)) == 1
-        advance(mq, 29)
+        advance(29)
         assert consumer.receive(wait=0.05) == []
-        advance(mq, 1)
+        advance(1)
         (second,) = consumer.receive(wait=10)
         assert (second.body, second.attempt) == (b"x", 2)
         second.ack()
 
 
-def test_an_extension_keeps_it_hidden_for_longer(mq: shmq.Connection, topic: str, group: str) -> None:
+def test_an_extension_keeps_it_hidden_for_longer(mq: shmq.Connection, topic: str, group: str, advance: Advance) -> None:
     mq.send(topic, b"x")
     with mq.simple_consumer(topic, group=group, invisible=30) as consumer:
         (message,) = consumer.receive(wait=10)
-        advance(mq, 20)
+        advance(20)
         message.extend(30)
-        advance(mq, 29)
+        advance(29)
         assert consumer.receive(wait=0.05) == []
-        advance(mq, 1)
+        advance(1)
         assert len(consumer.receive(wait=10)) == 1
 
 
-def test_giving_back_decides_when_it_comes_again(mq: shmq.Connection, topic: str, group: str) -> None:
+def test_giving_back_decides_when_it_comes_again(mq: shmq.Connection, topic: str, group: str, advance: Advance) -> None:
     mq.send(topic, b"x")
     with mq.simple_consumer(topic, group=group, invisible=30) as consumer:
         (message,) = consumer.receive(wait=10)
         message.nack(after=0.9)
         assert consumer.receive(wait=0.05) == []
-        advance(mq, 1)
+        advance(1)
         assert [again.attempt for again in consumer.receive(wait=10)] == [2]
 
 
-def test_one_receive_may_hide_for_another_time(mq: shmq.Connection, topic: str, group: str) -> None:
+def test_one_receive_may_hide_for_another_time(mq: shmq.Connection, topic: str, group: str, advance: Advance) -> None:
     mq.send(topic, b"x")
     with mq.simple_consumer(topic, group=group, invisible=300) as consumer:
         consumer.receive(wait=10, invisible=5)
-        advance(mq, 5)
+        advance(5)
         assert len(consumer.receive(wait=10)) == 1
 
 
 def test_a_message_nobody_settles_is_dead_after_its_last_attempt(
-    mq: shmq.Connection, topic: str, group: str, eventually: Eventually
+    mq: shmq.Connection, topic: str, group: str, eventually: Eventually, advance: Advance
 ) -> None:
     mq.send(topic, b"poison")
     with mq.simple_consumer(topic, group=group, invisible=30, attempts_max=3) as consumer:
         for attempt in (1, 2, 3):
             (message,) = consumer.receive(wait=10)
             assert message.attempt == attempt
-            advance(mq, 30)
-        (letter,) = eventually(lambda: mq.admin.dlq(group))
+            advance(30)
+        (letter,) = eventually(lambda: consumer.receive(wait=0.1) or mq.admin.dlq(group))
         assert letter.body == b"poison"
         eventually(lambda: mq.admin.groups[group].lag.total == 0)
         assert consumer.receive(wait=0.05) == []
 
 
 def test_the_other_member_gets_what_a_vanished_one_had_taken(
-    shmq_shared_broker: SharedBroker, mq: shmq.Connection, topic: str, group: str, eventually: Eventually
+    shmq_shared_broker: SharedBroker,
+    mq: shmq.Connection,
+    topic: str,
+    group: str,
+    eventually: Eventually,
+    advance: Advance,
 ) -> None:
     victim = shmq_shared_broker.connect()
     taker = victim.simple_consumer(topic, group=group, invisible=300)
@@ -116,13 +128,15 @@ def test_the_other_member_gets_what_a_vanished_one_had_taken(
     assert shmq_shared_broker.broker.kill_consumer(group) == [victim.client_id]
     assert victim.closed
     with mq.simple_consumer(topic, group=group) as consumer:
+        assert consumer.receive(wait=0.2) == []
+        advance(300)
         bodies: list[bytes] = []
         eventually(lambda: bodies.extend(message.body for message in consumer.receive(wait=1)) or len(bodies) == 8)
     assert sorted(bodies) == [b"%d" % number for number in range(8)]
 
 
 def test_acknowledged_messages_are_not_held_for_the_invisible_time(
-    mq: shmq.Connection, topic: str, group: str, eventually: Eventually
+    mq: shmq.Connection, topic: str, group: str, eventually: Eventually, advance: Advance
 ) -> None:
     with mq.simple_consumer(topic, group=group, invisible=3600) as consumer:
         for _ in range(5):
@@ -132,7 +146,33 @@ def test_acknowledged_messages_are_not_held_for_the_invisible_time(
             for message in consumer.receive(wait=10):
                 message.ack()
                 received += 1
-        eventually(lambda: advance(mq, 1) or len(consumer._returns._redelivery) == 0)
+        assert isinstance(consumer._reader, PoppedReader)
+        assert not consumer._reader._leases
+
+
+def test_without_the_broker_acknowledged_messages_are_not_held_for_the_invisible_time(
+    mq: shmq.Connection, topic: str, group: str, eventually: Eventually, advance: Advance
+) -> None:
+    with mq.simple_consumer(topic, group=group, invisible=3600, hidden_by="process") as consumer:
+        mq.send(topic, b"x")
+        (message,) = consumer.receive(wait=10)
+        message.ack()
+        eventually(lambda: advance(1) or len(consumer._returns._redelivery) == 0)
+
+
+def test_without_the_broker_a_message_comes_again_when_its_time_is_over(
+    mq: shmq.Connection, topic: str, group: str, advance: Advance
+) -> None:
+    mq.send(topic, b"x")
+    with mq.simple_consumer(topic, group=group, invisible=30, hidden_by="process") as consumer:
+        (first,) = consumer.receive(wait=10)
+        first.extend(60)
+        advance(31)
+        assert consumer.receive(wait=0.05) == []
+        advance(30)
+        (second,) = consumer.receive(wait=10)
+        assert (second.body, second.attempt) == (b"x", 2)
+        second.ack()
 
 
 @pytest.mark.parametrize("invisible", [0, -1, 43_201, float("nan")])

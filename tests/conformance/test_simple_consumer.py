@@ -1,4 +1,4 @@
-"""Take, work, settle: the same through shared memory, where the process hides messages, and over TCP by POP."""
+"""Take, work, settle: the same through shared memory and over TCP; on both ways the broker hides messages."""
 
 import time
 from collections.abc import Callable
@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 import shmq
-from shmq.client.remote.pop_reader import PopReader
+from shmq.client.popped import PoppedReader
 from shmq.errors import LeaseExpired
-from shmq.testing import Broker
 from tests.conformance.conftest import PATIENCE
 
 Named = Callable[[str], str]
@@ -31,9 +30,21 @@ def topic(mq: shmq.Connection, named: Named) -> str:
     return topic
 
 
-def test_over_tcp_the_broker_hides_messages(mq: shmq.Connection, topic: str, named: Named) -> None:
+def test_the_broker_hides_messages_unless_the_process_is_to(mq: shmq.Connection, topic: str, named: Named) -> None:
     with mq.simple_consumer(topic, group=named("group")) as consumer:
-        assert isinstance(consumer._reader, PopReader) == mq.is_remote
+        assert isinstance(consumer._reader, PoppedReader)
+    with mq.simple_consumer(topic, group=named("other"), hidden_by="process", invisible=1) as consumer:
+        assert not isinstance(consumer._reader, PoppedReader)
+        assert {message.attempt for message in take(consumer, 5, PATIENCE)} == {1}
+        again = take(consumer, 5, PATIENCE)
+        assert {message.attempt for message in again} == {2}
+        for message in again:
+            message.ack()
+
+
+def test_somebody_else_who_hides_messages_is_refused(mq: shmq.Connection, named: Named) -> None:
+    with pytest.raises(shmq.UsageError, match="hidden_by='me'"):
+        mq.simple_consumer(named("orders"), group=named("group"), hidden_by="me")  # type: ignore[arg-type]
 
 
 def test_messages_are_taken_and_settled(mq: shmq.Connection, topic: str, named: Named) -> None:
@@ -89,16 +100,15 @@ def test_what_is_given_back_comes_again_after_its_time(mq: shmq.Connection, topi
         again.ack()
 
 
-def test_what_a_broker_cannot_hide_so_long_is_refused_and_stays_in_hand(broker: Broker, named: Named) -> None:
+def test_what_a_broker_cannot_hide_so_long_is_refused_and_stays_in_hand(mq: shmq.Connection, named: Named) -> None:
     topic = named("orders")
-    with shmq.connect(f"rocketmq://{broker.name_server}") as mq:
-        mq.send(topic, b"x")
-        with mq.simple_consumer(topic, group=named("group")) as consumer:
-            (message,) = take(consumer, 1)
-            with pytest.raises(shmq.UsageError, match="come again in 50000 s"):
-                message.nack(after=50_000)
-            assert not message.settled
-            message.ack()
+    mq.send(topic, b"x")
+    with mq.simple_consumer(topic, group=named("group")) as consumer:
+        (message,) = take(consumer, 1)
+        with pytest.raises(shmq.UsageError, match="come again in 50000 s"):
+            message.nack(after=50_000)
+        assert not message.settled
+        message.ack()
 
 
 def test_an_extended_message_is_hidden_as_long_and_still_settled(mq: shmq.Connection, topic: str, named: Named) -> None:
@@ -177,12 +187,35 @@ def test_an_invisible_time_that_is_not_possible_is_refused(mq: shmq.Connection, 
         mq.simple_consumer(named("orders"), group=named("group"), invisible=invisible)
 
 
-def test_extending_too_late_is_an_error_where_others_may_have_the_message(broker: Broker, named: Named) -> None:
+def test_extending_too_late_is_an_error_as_others_may_have_the_message(mq: shmq.Connection, named: Named) -> None:
     topic = named("orders")
-    with shmq.connect(f"rocketmq://{broker.name_server}") as mq:
-        mq.send_batch(topic, [b"x"] * 2)
-        with mq.simple_consumer(topic, group=named("group"), invisible=0.3) as consumer:
-            messages = take(consumer, 2)
-            consumer.receive(max=1, wait=0.5)
-            with pytest.raises(LeaseExpired, match="is over"):
-                messages[0].extend(10)
+    mq.send_batch(topic, [b"x"] * 2)
+    with mq.simple_consumer(topic, group=named("group"), invisible=0.3) as consumer:
+        messages = take(consumer, 2)
+        take(consumer, 2)
+        with pytest.raises(LeaseExpired, match="is over"):
+            messages[0].extend(10)
+
+
+def test_a_message_that_came_too_often_while_nobody_looked_is_a_dead_letter(mq: shmq.Connection, named: Named) -> None:
+    topic, group = named("orders"), named("group")
+    mq.send(topic, b"poison")
+    with mq.simple_consumer(topic, group=group, invisible=0.3, attempts_max=2) as consumer:
+        assert [message.attempt for message in (*take(consumer, 1), *take(consumer, 1))] == [1, 2]
+        deadline = time.monotonic() + PATIENCE
+        while not (letters := list(mq.admin.dlq(group))) and time.monotonic() < deadline:
+            assert consumer.receive(wait=0.2) == []
+        assert [letter.body for letter in letters] == [b"poison"]
+
+
+def test_what_is_received_keeps_its_place_in_the_log(mq: shmq.Connection, named: Named) -> None:
+    topic = named("orders")
+    receipts = [mq.send(topic, b"%d" % number, tag="t", key=f"k{number}", properties={"a": "b"}) for number in range(3)]
+    with mq.simple_consumer(topic, group=named("group"), tags="t") as consumer:
+        found = {message.body: message for message in take(consumer, 3)}
+    for number, receipt in enumerate(receipts):
+        message = found[b"%d" % number]
+        assert (message.queue_id, message.offset) == (receipt.queue_id, receipt.offset)
+        assert message.log_position == receipt.log_position or mq.is_remote
+        assert (message.tag, message.key, message.properties["a"]) == ("t", f"k{number}", "b")
+        assert bytes(message.view) == message.body

@@ -22,10 +22,12 @@ from shmq.spark.reader import ShmqReader
 from shmq.spark.sink import ShmqWriter, Writing
 from shmq.spark.sink_connection import find_broker
 from shmq.spark.sink_options import parse_sink_options
+from shmq.testing import Broker
 
 ROWS = 4000
 ENOUGH = 2 << 30
 SCARCE = 1 << 19
+LARGE_FILE = 256 << 20
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +58,8 @@ def in_child(room: int, work: Callable[[], object]) -> str:
     return said
 
 
-def reads(broker: Any, topic: str) -> Callable[[], object]:
-    reader = ShmqReader(parse_options({"store": broker.url, "topic": topic, "access": "shm"}), ("body",))
+def reads(broker: Any, topic: str, access: str = "shm") -> Callable[[], object]:
+    reader = ShmqReader(parse_options({"store": broker.url, "topic": topic, "access": access}), ("body",))
     parts = reader.partitions()
 
     def work() -> object:
@@ -87,6 +89,15 @@ def test_what_fits_is_read_and_written(broker: Any, limited_topic: str) -> None:
 def test_what_does_not_fit_names_the_setting_and_the_cure(broker: Any, limited_topic: str, side: str) -> None:
     said = in_child(SCARCE, reads(broker, limited_topic) if side == "source" else writes(broker))
     assert said.startswith("SegmentError") and "spark.executor.pyspark.memory" in said and "raise it" in said, said
+
+
+def test_a_log_file_that_does_not_fit_is_read_over_tcp_where_that_may_be() -> None:
+    with Broker(file_bytes=LARGE_FILE, tcp=True) as large, large.connect() as connection:
+        for number in range(ROWS):
+            connection.send("limited", b"%d" % number)
+        said = in_child(LARGE_FILE - (16 << 20), reads(large, "limited"))
+        assert said.startswith("SegmentError") and "spark.executor.pyspark.memory" in said, said
+        assert in_child(LARGE_FILE - (16 << 20), reads(large, "limited", "auto")) == str(ROWS)
 
 
 def test_without_a_limit_an_error_stays_what_it_was() -> None:

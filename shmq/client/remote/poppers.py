@@ -15,7 +15,7 @@ from shmq.client.transport import QueueSlot
 
 if TYPE_CHECKING:
     from shmq.client.consumer import ConsumerSpec
-    from shmq.client.remote.reader import Owner
+    from shmq.client.popped import PopOwner
     from shmq.client.remote.session import RemoteSession
 
 
@@ -26,7 +26,7 @@ class Poppers:
         self._session = session
         self._readers: list[PopReader] = []
 
-    def open(self, owner: Owner, spec: ConsumerSpec) -> PopReader:
+    def open(self, owner: PopOwner, spec: ConsumerSpec) -> PopReader:
         """Return a new reader."""
         reader = PopReader(self._session, owner, spec)
         self._readers = [*(known for known in self._readers if not known.stopped), reader]

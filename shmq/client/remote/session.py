@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from shmq.client.pop_share import PopShare
 from shmq.client.recalling import recall
 from shmq.client.remote import assignment, choosing, lookup, returning
 from shmq.client.remote.duties import Duties
@@ -27,7 +28,6 @@ from shmq.client.remote.name_service import NameService
 from shmq.client.remote.network import Network
 from shmq.client.remote.outgoing import DEFAULT_PRODUCER_GROUP
 from shmq.client.remote.pop_reader import PopReader
-from shmq.client.remote.pop_share import PopShare
 from shmq.client.remote.poppers import Poppers
 from shmq.client.remote.process_queue import ProcessQueue
 from shmq.client.remote.pull_reader import PullReader

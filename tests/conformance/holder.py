@@ -1,0 +1,28 @@
+"""A member of a group that takes messages and holds them: to be killed.
+
+python holder.py URL TOPIC GROUP COUNT INVISIBLE          prints one line for each message it has: its body
+"""
+
+import sys
+import time
+
+import shmq
+
+
+def run(url: str, topic: str, group: str, count: str, invisible: str) -> None:
+    """Take so many messages, and hold them until killed."""
+    with (
+        shmq.connect(url, timeout=10.0) as mq,
+        mq.simple_consumer(topic, group=group, invisible=float(invisible)) as consumer,
+    ):
+        held: list[shmq.Message] = []
+        while len(held) < int(count):
+            for message in consumer.receive(max=int(count) - len(held), wait=1.0):
+                held.append(message)
+                print(message.body.decode(), flush=True)
+        while True:
+            time.sleep(60)
+
+
+if __name__ == "__main__":
+    run(*sys.argv[1:])

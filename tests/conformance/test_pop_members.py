@@ -1,0 +1,181 @@
+"""Members of one group that hold messages: on this host, over TCP, and both together, with the same expectations."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shmq
+from shmq.testing import Broker
+from tests.conformance.conftest import PATIENCE, url_of
+
+Named = Callable[[str], str]
+Eventually = Callable[..., Any]
+HOLDER = Path(__file__).with_name("holder.py")
+PAIRS = [("shm", "shm"), ("shm", "tcp"), ("tcp", "shm"), ("tcp", "tcp")]
+
+
+@pytest.fixture(params=PAIRS, ids="-".join)
+def members(request: pytest.FixtureRequest, broker: Broker) -> Iterator[tuple[shmq.Connection, shmq.Connection]]:
+    """Two connections, of one transport or of both."""
+    one, two = request.param
+    with (
+        shmq.connect(url_of(broker, one), timeout=10.0) as first,
+        shmq.connect(url_of(broker, two), timeout=10.0) as second,
+    ):
+        yield first, second
+
+
+@pytest.fixture
+def holder(broker: Broker) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start a member in a process of its own, which takes messages and holds them."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(transport: str, topic: str, group: str, count: int, invisible: float) -> subprocess.Popen[str]:
+        arguments = [url_of(broker, transport), topic, group, str(count), str(invisible)]
+        command = [sys.executable, "-P", str(HOLDER), *arguments]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def fill(mq: shmq.Connection, topic: str, count: int, *, queues: int = 1) -> list[bytes]:
+    mq.admin.create_topic(topic, queues=queues)
+    bodies = [b"%03d" % number for number in range(count)]
+    for body in bodies:
+        mq.send(topic, body)
+    return bodies
+
+
+def take(consumer: Any, count: int, wait: float = PATIENCE) -> list[Any]:
+    found: list[Any] = []
+    deadline = time.monotonic() + wait
+    while len(found) < count and time.monotonic() < deadline:
+        found += consumer.receive(max=count - len(found), wait=0.5)
+    assert len(found) == count, f"{len(found)} of {count} messages came"
+    return found
+
+
+def test_members_share_one_queue_message_by_message(
+    members: tuple[shmq.Connection, shmq.Connection], named: Named
+) -> None:
+    topic, group = named("orders"), named("group")
+    bodies = fill(members[0], topic, 40)
+    with (
+        members[0].simple_consumer(topic, group=group, invisible=60) as one,
+        members[1].simple_consumer(topic, group=group, invisible=60) as two,
+    ):
+        found = [take(one, 10), take(two, 10), take(one, 10), take(two, 10)]
+        assert sorted(message.body for part in found for message in part) == bodies
+        assert {message.attempt for part in found for message in part} == {1}
+        for part in found:
+            assert [message.offset for message in part] == sorted(message.offset for message in part)
+            for message in part:
+                message.ack()
+        assert one.receive(wait=0.3) == two.receive(wait=0.3) == []
+
+
+def test_what_one_member_gives_back_another_may_get(
+    members: tuple[shmq.Connection, shmq.Connection], named: Named
+) -> None:
+    topic, group = named("orders"), named("group")
+    bodies = fill(members[0], topic, 3)
+    with (
+        members[0].simple_consumer(topic, group=group, invisible=60) as one,
+        members[1].simple_consumer(topic, group=group, invisible=60) as two,
+    ):
+        first, second, third = take(one, 3)
+        second.nack(after=0)
+        (again,) = take(two, 1)
+        assert (again.body, again.attempt, again.topic) == (bodies[1], 2, topic)
+        again.nack(after=0)
+        (once_more,) = take(one, 1)
+        assert (once_more.body, once_more.attempt) == (bodies[1], 3)
+        for message in (first, once_more, third):
+            message.ack()
+        assert one.receive(wait=0.3) == two.receive(wait=0.3) == []
+
+
+def test_an_extension_keeps_a_message_from_the_other_member(
+    members: tuple[shmq.Connection, shmq.Connection], named: Named
+) -> None:
+    topic, group = named("orders"), named("group")
+    fill(members[0], topic, 1)
+    with (
+        members[0].simple_consumer(topic, group=group, invisible=1) as one,
+        members[1].simple_consumer(topic, group=group, invisible=60) as two,
+    ):
+        (message,) = take(one, 1)
+        message.extend(60)
+        assert two.receive(wait=1.5) == []
+        message.nack(after=0)
+        assert [again.attempt for again in take(two, 1)] == [2]
+
+
+@pytest.mark.parametrize(("victim", "survivor"), PAIRS, ids=map("-".join, PAIRS))
+def test_what_a_killed_member_held_comes_to_another_when_its_time_is_over(
+    broker: Broker, holder: Callable[..., subprocess.Popen[str]], named: Named, victim: str, survivor: str
+) -> None:
+    topic, group, invisible = named("orders"), named("group"), 2.0
+    with shmq.connect(url_of(broker, survivor), timeout=10.0) as mq:
+        bodies = fill(mq, topic, 6)
+        began = time.monotonic()
+        process = holder(victim, topic, group, 4, invisible)
+        assert process.stdout is not None
+        held = [process.stdout.readline().strip().encode() for _ in range(4)]
+        process.kill()
+        process.wait(20)
+        with mq.simple_consumer(topic, group=group, invisible=60) as consumer:
+            rest = take(consumer, 2)
+            assert sorted([*held, *(message.body for message in rest)]) == bodies
+            again = take(consumer, 1)
+            assert time.monotonic() - began >= invisible  # it took them after it was started
+            again += take(consumer, 3)
+            assert sorted(message.body for message in again) == sorted(held)
+            assert {message.attempt for message in again} == {2}
+            for message in [*rest, *again]:
+                message.ack()
+
+
+def test_the_group_goes_on_behind_a_message_nobody_settles(
+    members: tuple[shmq.Connection, shmq.Connection], named: Named
+) -> None:
+    topic, group = named("orders"), named("group")
+    fill(members[0], topic, 2)
+    with (
+        members[0].simple_consumer(topic, group=group, invisible=60) as one,
+        members[1].simple_consumer(topic, group=group, invisible=60) as two,
+    ):
+        (stuck,) = take(one, 1)
+        (other,) = take(two, 1)
+        other.ack()
+        members[0].send(topic, b"later")
+        (later,) = take(two, 1)
+        assert later.body == b"later"
+        later.ack()
+        stuck.ack()
+
+
+def test_what_fails_too_often_for_any_member_is_a_dead_letter_once(
+    members: tuple[shmq.Connection, shmq.Connection], named: Named, eventually: Eventually
+) -> None:
+    topic, group = named("orders"), named("group")
+    (body,) = fill(members[0], topic, 1)
+    with (
+        members[0].simple_consumer(topic, group=group, attempts_max=2) as one,
+        members[1].simple_consumer(topic, group=group, attempts_max=2) as two,
+    ):
+        take(one, 1)[0].nack(after=0)
+        take(two, 1)[0].nack(after=0)
+        letters = eventually(lambda: list(members[0].admin.dlq(group)))
+        assert [letter.body for letter in letters] == [body]
+        assert one.receive(wait=0.5) == two.receive(wait=0.5) == []
+        assert len(list(members[0].admin.dlq(group))) == 1
