@@ -27,6 +27,7 @@ from tests.spark.jobs.killing import LONG, SEED, SMALL, WAIT_SECONDS, Job, Produ
 
 KILLS = int(os.environ.get("SHMQ_SINK_KILLS", "40" if LONG else "3"))
 VICTIMS = ("worker", "broker", "driver", "jvm") if LONG else ("worker", "broker", "driver")
+ONLY_LONG = pytest.mark.skipif(not LONG, reason="the same job with another table: SHMQ_CRASH_LONG=1")
 STAGE = 600  # messages for one kill: three batches
 QUEUES = 3
 TOPIC = "killed"
@@ -65,7 +66,7 @@ def kill_broker() -> Iterator[Any]:
 
 
 @pytest.mark.timeout(0 if LONG else 420)
-@pytest.mark.parametrize("form", ["parquet", "delta"])
+@pytest.mark.parametrize("form", ["parquet", pytest.param("delta", marks=ONLY_LONG)])
 def test_whatever_is_killed_the_archive_holds_each_message_of_the_log_once(
     kill_broker: Any, tmp_path: Path, form: str
 ) -> None:
