@@ -26,7 +26,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from shmq.shm.instance import read_instance
-from shmq.shm.leftovers import find_leftovers, remove_dead
+from shmq.shm.leftovers import find_leftovers, remove_leftover
 from shmq.shm.liveness import is_alive, signal_proven
 from shmq.shm.place import place_of
 from shmq.tools.doctor.case import open_case
@@ -123,7 +123,7 @@ def _remove_the_dead_one() -> None:
     place = place_of("shmq://old")
     for entry in find_leftovers(place):
         if entry.broker_name == "old":
-            remove_dead(place, entry)
+            remove_leftover(place, entry)
 
 
 def _health(observer: Observer) -> RenderableType:

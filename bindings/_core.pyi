@@ -323,6 +323,13 @@ class Store:
     def offset_counts(self, first: int = 0, /) -> bytes:
         """Of every offset slot from one on two native 64-bit words: the committed offset plus 1 (0: never set), and the
         group's index << 32 | the queue's."""
+    def offsets_taken(self) -> bytes:
+        """Of each offset slot the queue offset behind what its reader was handed, as a native 64-bit word; 0: nothing.
+        The highest bit says that a local member owns the slot; without it a client over TCP was handed them last."""
+    def offset_show(self, slot: int, taken: int, /) -> None:
+        """Show how far a client over TCP was handed messages; a slot that a local member owns stays as it is."""
+    def unit_sizes(self, units: bytes, bounds: Sequence[int], /) -> list[int]:
+        """How many records of these units have at most so many bytes, one number a bound and one above; their bytes."""
     def client_put(self, pid: int, start: int, role: int, /) -> int: ...
     def client_drop(self, slot: int, /) -> None: ...
     def clients(self) -> list[tuple[int, int, int, int, int, int, int, int, int]]:

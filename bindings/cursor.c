@@ -80,6 +80,7 @@ void shmq_reader_seek(struct shmq_reader *reader, struct shmq_cursor *cursor, ui
 {
     cursor->serial = ++reader->serial;
     cursor->next = cursor->committed = offset;
+    shmq_cursor_show(reader, cursor);
     cursor->unit_at = cursor->unit_count = 0;
     if (cursor->bits) {
         memset(cursor->bits, 0, cursor->bit_count / 8);
@@ -88,6 +89,7 @@ void shmq_reader_seek(struct shmq_reader *reader, struct shmq_cursor *cursor, ui
 
 void shmq_reader_revoke(struct shmq_reader *reader, struct shmq_cursor *cursor)
 {
+    cursor->slot = SHMQ_NONE; /* perhaps in a forked child, and the slot is its parent's */
     shmq_reader_seek(reader, cursor, 0);
     free(cursor->bits);
     cursor->bits = NULL;
@@ -97,18 +99,33 @@ void shmq_reader_revoke(struct shmq_reader *reader, struct shmq_cursor *cursor)
 }
 
 /* ---- the window ------------------------------------------------------------------------------------ */
-void shmq_cursor_save(struct shmq_reader *reader, struct shmq_cursor *cursor)
+static struct shmq_offset *entry_owned(const struct shmq_reader *reader, const struct shmq_cursor *cursor)
 {
-    cursor->unsaved = false;
     if (cursor->slot == SHMQ_NONE) {
-        return;
+        return NULL;
     }
     struct shmq_offset *entry = &reader->store->offsets[cursor->slot];
     /* Our word of now, not of the assignment: after a reconnect the queue is ours under another client slot. */
     uint64_t own = shmq_owner_word(reader->store);
-    if (!own || atomic_load_explicit(&entry->owner, memory_order_relaxed) != own) {
+    return own && atomic_load_explicit(&entry->owner, memory_order_relaxed) == own ? entry : NULL;
+}
+
+void shmq_cursor_show(const struct shmq_reader *reader, const struct shmq_cursor *cursor)
+{
+    struct shmq_offset *entry = entry_owned(reader, cursor);
+    if (entry) {
+        atomic_store_explicit(&entry->taken, cursor->next, memory_order_relaxed);
+    }
+}
+
+void shmq_cursor_save(struct shmq_reader *reader, struct shmq_cursor *cursor)
+{
+    cursor->unsaved = false;
+    struct shmq_offset *entry = entry_owned(reader, cursor);
+    if (!entry) {
         return;
     }
+    atomic_store_explicit(&entry->taken, cursor->next, memory_order_relaxed);
     /* Release: whoever takes the queue over and sees the offset also sees what we did before acknowledging. */
     atomic_store_explicit(&entry->committed, cursor->committed + 1, memory_order_release);
     atomic_store_explicit(&entry->updated_ms, reader->store->io->wall_ms(), memory_order_relaxed);

@@ -200,7 +200,7 @@ PyObject *store_stats(PyStore *self, PyObject *unused); /* py_attribute.c */
 void store_methods_join(void); /* before the type is made */
 extern PyType_Spec store_spec;
 extern PyMethodDef keeper_methods[], table_methods[], member_methods[], offset_methods[], scan_methods[], pull_methods[],
-    index_methods[], together_methods[], columns_methods[];
+    index_methods[], together_methods[], columns_methods[], figure_methods[];
 extern PyGetSetDef store_getset[];
 
 /* ---- py_property.c: RocketMQ's property text ---- */

@@ -16,6 +16,7 @@
 
 #define LOCK_BIT (UINT32_C(1) << 31)
 #define LOCK_HOLDER (LOCK_BIT - 1)
+#define TAKEN_LOCALLY (UINT64_C(1) << 63)
 enum { LOCK_TICK_MS = 64, NS_PER_MS = 1000000 };
 
 struct lock_wish {
@@ -81,6 +82,9 @@ static bool owner_replace(PyStore *self, struct shmq_offset *entry, uint64_t wor
         /* Acquire: what the former owner did before it left happened before what we read of its progress. */
         if (atomic_compare_exchange_strong_explicit(&entry->owner, &seen, word, memory_order_acq_rel,
                                                     memory_order_acquire)) {
+            if (!is_own) {
+                atomic_store_explicit(&entry->taken, 0, memory_order_relaxed); /* that was the former owner's */
+            }
             break;
         }
     }
@@ -200,6 +204,9 @@ static PyObject *members_offset_leave(PyStore *self, PyObject *value)
     if (!own) {
         return NULL;
     }
+    if (atomic_load_explicit(&entry->owner, memory_order_relaxed) == own) {
+        atomic_store_explicit(&entry->taken, 0, memory_order_relaxed);
+    }
     (void)atomic_compare_exchange_strong_explicit(&entry->owner, &own, 0, memory_order_acq_rel, memory_order_relaxed);
     Py_RETURN_NONE;
 }
@@ -210,6 +217,7 @@ static PyObject *members_offset_free(PyStore *self, PyObject *value)
     if (!entry || !store_check_writable(self)) {
         return NULL;
     }
+    atomic_store_explicit(&entry->taken, 0, memory_order_relaxed);
     atomic_store_explicit(&entry->owner, 0, memory_order_seq_cst);
     Py_RETURN_NONE;
 }
@@ -258,6 +266,66 @@ static PyObject *members_offset_counts(PyStore *self, PyObject *args)
     return words;
 }
 
+/* ---- how far readers were handed messages ----------------------------------------------------------- */
+/* Whether a local member owns it, as far as shared memory says: its slot is in use, and was not handed out again. */
+static bool owner_stays(const struct shmq_store *store, uint64_t word)
+{
+    uint32_t slot = (uint32_t)word - 1u;
+    if (!(uint32_t)word || slot >= store->sizes.client_max) {
+        return false;
+    }
+    const struct shmq_client *client = &store->clients[slot];
+    return atomic_load_explicit(&client->state, memory_order_acquire) != SHMQ_CLIENT_FREE &&
+           atomic_load_explicit(&client->generation, memory_order_acquire) == (uint32_t)(word >> 32);
+}
+
+static PyObject *members_offsets_taken(PyStore *self, PyObject *unused)
+{
+    (void)unused;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    const struct shmq_store *store = &self->core;
+    uint32_t count = atomic_load_explicit(&store->readers->offset_count, memory_order_acquire);
+    count = count < store->sizes.offset_max ? count : store->sizes.offset_max;
+    PyObject *words = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 8);
+    for (uint32_t i = 0; words && i < count; i++) {
+        const struct shmq_offset *entry = &store->offsets[i];
+        uint64_t owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
+        uint64_t taken = atomic_load_explicit(&entry->taken, memory_order_relaxed) & ~TAKEN_LOCALLY;
+        if ((uint32_t)owner && !((uint32_t)owner & LOCK_BIT)) {
+            taken = owner_stays(store, owner) && taken ? taken | TAKEN_LOCALLY : 0;
+        }
+        memcpy(PyBytes_AS_STRING(words) + sizeof taken * i, &taken, sizeof taken);
+    }
+    return words;
+}
+
+static PyObject *members_offset_show(PyStore *self, PyObject *args)
+{
+    unsigned int slot;
+    unsigned long long taken;
+    if (!PyArg_ParseTuple(args, "IK:offset_show", &slot, &taken) || !store_check_readers(self)) {
+        return NULL;
+    }
+    if (slot >= self->core.sizes.offset_max) {
+        core_raise(self->state, SHMQ_BAD_ARGUMENT, "offset slot %u of %u", slot, self->core.sizes.offset_max);
+        return NULL;
+    }
+    struct shmq_offset *entry = &self->core.offsets[slot];
+    uint64_t owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
+    bool is_local = (uint32_t)owner && !((uint32_t)owner & LOCK_BIT);
+    if (is_local && !owner_stays(&self->core, owner)) {
+        /* Of a dead owner; while its word stands, what is shown counts as its own. */
+        is_local = !atomic_compare_exchange_strong_explicit(&entry->owner, &owner, 0, memory_order_acq_rel,
+                                                            memory_order_relaxed);
+    }
+    if (!is_local) {
+        atomic_store_explicit(&entry->taken, (uint64_t)taken, memory_order_relaxed);
+    }
+    Py_RETURN_NONE;
+}
+
 PyMethodDef offset_methods[] = {
     {"offset_put", (PyCFunction)members_offset_put, METH_VARARGS,
      "Offset slot of a group and a queue, made if need be."},
@@ -276,5 +344,9 @@ PyMethodDef offset_methods[] = {
      "(slot, group, queue, committed or -1, owner client slot or -1, updated_ms) of every offset slot."},
     {"offset_counts", (PyCFunction)members_offset_counts, METH_VARARGS,
      "Committed offset plus 1, group and queue of the offset slots from one on, as native 64-bit words."},
+    {"offsets_taken", (PyCFunction)members_offsets_taken, METH_NOARGS,
+     "Of each offset slot the queue offset behind what was handed out, 0: none; as native 64-bit words."},
+    {"offset_show", (PyCFunction)members_offset_show, METH_VARARGS,
+     "Show how far somebody without a client slot was handed messages."},
     {NULL},
 };

@@ -343,7 +343,7 @@ static PyMethodDef store_methods[] = {
 /* tp_methods takes one table, the methods live where their subject does: they are joined when the module loads. */
 static PyMethodDef *const store_method_tables[] = {store_methods, keeper_methods, table_methods, member_methods,
                                                    offset_methods, scan_methods, pull_methods, index_methods,
-                                                   together_methods, columns_methods};
+                                                   together_methods, columns_methods, figure_methods};
 static PyMethodDef joined_methods[96];
 
 static PyType_Slot store_slots[] = {

@@ -253,6 +253,7 @@ static enum shmq_status cursor_deliver(struct shmq_reader *reader, struct shmq_c
         shmq_cursor_skip(cursor, offset, 1);
         return status != SHMQ_OK ? SHMQ_CORRUPT : SHMQ_EMPTY;
     }
+    shmq_cursor_show(reader, cursor);
     if (shmq_cursor_retries(cursor)) {
         shmq_view_show_origin(&out->view);
         out->view.queue_id = cursor->queue_id;

@@ -100,6 +100,8 @@ enum shmq_status shmq_reader_ack(struct shmq_reader *reader, uint32_t cursor, ui
 void shmq_cursor_skip(struct shmq_cursor *cursor, uint64_t offset, uint32_t count);
 void shmq_cursor_save(struct shmq_reader *reader, struct shmq_cursor *cursor);
 void shmq_cursor_jump(struct shmq_reader *reader, struct shmq_cursor *cursor, uint64_t offset);
+/* Show how far we were handed messages, for the metrics. */
+void shmq_cursor_show(const struct shmq_reader *reader, const struct shmq_cursor *cursor);
 /* Queues and offsets to wait for; returns how many (at most cursor_count). */
 uint32_t shmq_reader_wait_list(const struct shmq_reader *reader, uint32_t *queues, uint64_t *offsets);
 /* How long spinning before sleep pays, from the waits seen so far; and one more wait for that figure. */

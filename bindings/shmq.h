@@ -31,7 +31,7 @@
 #include <sys/types.h>
 
 #define SHMQ_MAGIC UINT64_C(0x53484d5155455545) /* "SHMQUEUE" */
-#define SHMQ_ABI 4u
+#define SHMQ_ABI 5u
 
 /* ---- limits; each is a width or a bound used by more than one file ---------------------------- */
 #define SHMQ_TOPIC_BYTES_MAX 127
@@ -269,8 +269,9 @@ struct shmq_offset {           /* progress of one group on one queue */
     uint32_t group;
     uint32_t queue;
     _Atomic uint64_t updated_ms;
+    _Atomic uint64_t taken;        /* statistics: queue offset behind what the reading member was handed, 0 none */
 };
-static_assert(sizeof(struct shmq_offset) == 32, "offset entry");
+static_assert(sizeof(struct shmq_offset) == 40, "offset entry");
 
 struct shmq_readers_head {
     _Atomic uint64_t magic;

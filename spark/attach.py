@@ -165,10 +165,19 @@ class Attachment:
 
     def _after_loss(self, options: Options, queue: Queue, wanted: Range, at: int, error: ShmqError) -> int:
         """Where reading goes on after messages were lost, if it may."""
-        first = self.store.queue(queue.index)[0]
-        following = min(first, wanted.end) if at < first else wanted.end
+        first = min(max(self.store.queue(queue.index)[0], self._first_kept(queue, at, wanted.end)), wanted.end)
+        following = first if at < first else wanted.end
         data_loss(options, f"topic {wanted.topic}, {error}", following - at)
         return following
+
+    def _first_kept(self, queue: Queue, low: int, high: int) -> int:
+        """The first of some offsets whose record is in the log; retention moves the log's begin before the queues'."""
+        begin = self.store.log_begin
+        while low < high:
+            middle = (low + high) // 2
+            is_gone = all(position < begin for position, _ in self.units(queue, middle, middle + 1))
+            low, high = (middle + 1, high) if is_gone else (low, middle)
+        return low
 
 
 def attach(url: str | None) -> Attachment:

@@ -142,6 +142,9 @@ class StoreTables:
     def set_committed(self, slot: int, queue_offset: int) -> None:
         self._store.offset_set(slot, queue_offset)
 
+    def set_taken(self, slot: int, queue_offset: int) -> None:
+        self._store.offset_show(slot, queue_offset)
+
     def offset_free(self, slot: int) -> None:
         self._store.offset_free(slot)
 

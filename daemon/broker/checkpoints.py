@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from shmq.daemon.broker.pop_log import Place
@@ -82,6 +82,10 @@ class Checkpoints:
     def in_flight(self, queue: QueueKey) -> int:
         """Return how many messages of a queue are popped and not settled."""
         return self._in_flight[queue]
+
+    def all_in_flight(self) -> Mapping[QueueKey, int]:
+        """Return the same of all queues where there are any."""
+        return self._in_flight
 
     def put(self, record: CheckpointRecord, place: Place, *, due_ms: int, now_ms: int, is_inherited: bool) -> None:
         """Take a record in; one of a known checkpoint only says where that is written now, and what is settled."""

@@ -67,6 +67,7 @@ class BrokerFigures(Part):
         self._connections = connections
         self._states: dict[str, Callable[[], int]] = {}
         self._totals: dict[str, tuple[Callable[[], int], int]] = {}
+        self._of_groups: dict[str, Callable[[], Mapping[tuple[str, str], int]]] = {}
         self._conflicts: dict[str, int] = {}
 
     def handlers(self) -> dict[int, Handler]:
@@ -76,6 +77,10 @@ class BrokerFigures(Part):
     def state(self, family: str, read: Callable[[], int]) -> None:
         """Have a number shown at each tick."""
         self._states[family] = read
+
+    def of_groups(self, family: str, read: Callable[[], Mapping[tuple[str, str], int]]) -> None:
+        """Have numbers by topic and group shown at each tick."""
+        self._of_groups[family] = read
 
     def total(self, family: str, read: Callable[[], int]) -> None:
         """Have what a number grew by added to a total at each tick."""
@@ -106,6 +111,12 @@ class BrokerFigures(Part):
         figures = self._figures
         for family, read in self._states.items():
             figures.show(family, {(): read()})
+        for family, look in self._of_groups.items():
+            found = look()
+            figures.show(
+                family,
+                {(("consumer_group", group), ("topic", topic)): count for (topic, group), count in found.items()},
+            )
         for family, (read, before) in self._totals.items():
             if (now := read()) > before:
                 figures.count(family, now - before)

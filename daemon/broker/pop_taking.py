@@ -231,6 +231,8 @@ class Taker:
         for batch in batches:
             if not header.is_ordered:
                 self._tables.set_committed(batch.slot, batch.next_offset)
+            else:
+                self._tables.set_taken(batch.slot, batch.next_offset)
         queues = [
             Popped(
                 pop_retry_flag(batch.key.topic),

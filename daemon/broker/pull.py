@@ -46,6 +46,7 @@ _ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 _BROADCASTING = "BROADCASTING"
 _MOVED_TOPIC = "OFFSET_MOVED_EVENT"
 _MASTER_ID = "0"  # reading from a slave is never suggested
+_TAKES = (Response.SUCCESS, Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY)
 _NOT_FOUND = (Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY)
 
 
@@ -96,21 +97,23 @@ class Pulling(Part):
         answer, next_offset = self._read(queue, header.queue_offset, header.count_max, wanted)
         if header.commits:
             self._commit(header, queue)
-        if answer.code == Response.SUCCESS:
-            self._tell_start(header, queue)
+        if answer.code in _TAKES:
+            self._tell_taken(header, queue, next_offset, is_found=answer.code == Response.SUCCESS)
         if answer.code == Response.PULL_NOT_FOUND and header.suspends and header.suspend_ms > 0:
             return self._hold(call, header, queue, next_offset)
         if answer.code == Response.PULL_OFFSET_MOVED:
             answer.effects = self._tell_moved(call, header, next_offset)
         return answer
 
-    def _tell_start(self, header: PullHeader, queue: int) -> None:
-        """Who counts what groups read has to know where one begins."""
-        group = self._tables.group(header.group) if self._started is not None else None
-        if group is None or self._started is None:
+    def _tell_taken(self, header: PullHeader, queue: int, taken: int, *, is_found: bool) -> None:
+        """Show how far the group was handed messages; who counts what groups read has to know where one begins."""
+        group = self._tables.group(header.group)
+        if group is None:
             return
         slot = self._tables.offset_slot(group, queue)
-        if slot is None or self._tables.committed(slot) < 0:
+        if slot is not None:
+            self._tables.set_taken(slot, taken)
+        if is_found and self._started is not None and (slot is None or self._tables.committed(slot) < 0):
             self._started(group, queue, header.queue_offset)
 
     # -- checks, in RocketMQ's order
@@ -287,8 +290,9 @@ class Pulling(Part):
                 self.holding.move(held, next_offset)
             return []
         self.holding.remove(held)
-        if answer.code == Response.SUCCESS:
-            self._tell_start(read_pull_header(held.call.ext), held.queue)
+        if answer.code in _TAKES:
+            header, is_found = read_pull_header(held.call.ext), answer.code == Response.SUCCESS
+            self._tell_taken(header, held.queue, next_offset, is_found=is_found)
         return later(held.call, answer)
 
     def _again(self, held: HeldPull) -> tuple[Answer, int]:

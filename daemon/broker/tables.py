@@ -130,6 +130,9 @@ class Tables(Protocol):
     def set_committed(self, slot: int, queue_offset: int) -> None:
         """Set the next queue offset to deliver."""
 
+    def set_taken(self, slot: int, queue_offset: int) -> None:
+        """Show how far a group's client was handed messages; of a queue that a local member owns, it says so itself."""
+
     def offset_owned(self, slot: int) -> bool:
         """Say whether a living local member owns the queue whose progress is kept there."""
 

@@ -1,4 +1,5 @@
-"""What the keeper counts: how long units wait for their files, how far the files are, and what the last recovery found.
+"""What the keeper counts: how long units wait for their files, how far these are, how long records are, and what the
+last recovery found.
 
 It does not know how units and keys get there. Flushes are counted where they happen (flusher).
 
@@ -10,15 +11,21 @@ from __future__ import annotations
 import time
 
 from shmq.daemon.options import Options
-from shmq.metrics.family import BEAT, CLUSTER, DISK_BOUNDS, DISPATCHED
-from shmq.shm.counters import Counters
+from shmq.metrics.family import BEAT, CLUSTER, DISK_BOUNDS, DISPATCHED, SIZE_BOUNDS
+from shmq.shm.core import Store
+from shmq.shm.counters import Counters, Histogram
 from shmq.store.recovery import RecoveryReport
+
+SIZES = "rocketmq_message_size"
 
 
 class KeeperFigures:
     """Counts for one keeper."""
 
-    def __init__(self, counters: Counters, options: Options, report: RecoveryReport | None) -> None:
+    def __init__(self, store: Store, counters: Counters, options: Options, report: RecoveryReport | None) -> None:
+        self._store = store
+        self._counters = counters
+        self._sizes: dict[str, Histogram] = {}
         self._latency = counters.histogram("shmq_dispatch_latency_seconds", DISK_BOUNDS)
         self._position = counters.counter(DISPATCHED)
         self._beat = counters.counter(BEAT)
@@ -45,6 +52,13 @@ class KeeperFigures:
             self._since = began
         elif self._seen_end is None:
             self._seen_end = log_end
+
+    def stored(self, topic: str, units: bytes) -> None:
+        """Note records whose units are in their files now."""
+        words = self._sizes.get(topic)
+        if words is None:
+            words = self._sizes[topic] = self._counters.histogram(SIZES, SIZE_BOUNDS, topic=topic)
+        words.merge(self._store.unit_sizes(units, SIZE_BOUNDS))
 
     def indexed(self, log_position: int) -> None:
         """Note how far the key index is; what is dispatched is both."""

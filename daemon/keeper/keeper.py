@@ -48,18 +48,19 @@ class Keeper:
         self._store = store
         self._log = log
         self._wake = threading.Event()
+        counters = counters or LooseCounters()
+        self._figures = KeeperFigures(store, counters, options, attached.report)
         self._frames = FrameKeeper(store, memory_bytes=options.unit_memory_bytes, log=log)
         self._units = UnitWriter(
             store,
             files.consumequeue,
             self._frames,
             born={name: record.born for name, record in attached.tables.tables.topics.items()},
+            stored=self._figures.stored,
             log=log,
         )
         self._index = IndexKeeper(store, files, warm=attached.report is None, log=log)
         self._space = LogSpace(store, files.commitlog, options, on_begin_moved=self._begin_moved, log=log)
-        counters = counters or LooseCounters()
-        self._figures = KeeperFigures(counters, options, attached.report)
         self._flusher = Flusher(store, options, on_bell=self._wake.set, log=log, counters=counters)
         self._marks = MarkKeeper(store, files, self._units, self._flusher, log)
         self._catalog = Catalog(store, files.config, attached.tables, self._units, self._frames, log)

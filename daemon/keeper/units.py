@@ -10,6 +10,7 @@ that is missing in memory keeps its own queue from going on, and the mark, but n
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from shmq.daemon.event_log import EventLog
@@ -28,6 +29,7 @@ class UnitWriter:
 
     Args:
         born: topic -> birth position of the life whose units are in the files.
+        stored: told the topic and the units that were written.
     """
 
     def __init__(
@@ -37,12 +39,14 @@ class UnitWriter:
         frames: FrameKeeper,
         *,
         born: dict[str, int],
+        stored: Callable[[str, bytes], None],
         log: EventLog,
     ) -> None:
         self._store = store
         self._files = files
         self._frames = frames
         self._born = born
+        self._stored = stored
         self._log = log
         self._names: dict[int, Queue | None] = {}
         self._names_version = -1
@@ -138,6 +142,7 @@ class UnitWriter:
             self._files.write(queue, persisted, units)
             persisted += len(units) // UNIT_BYTES
             self._store.set_persisted(index, persisted)
+            self._stored(queue[0], units)
         self._frames.grew(index, offset_max)
         self._failed = False
         return True

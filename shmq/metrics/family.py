@@ -17,7 +17,8 @@ BEAT = "shmq_beat"  # monotonic time of a process' last sign of life, ns
 
 MICROSECOND, MILLISECOND, SECOND = 1000, 1_000_000, 1_000_000_000
 
-# RocketMQ's own bounds of rpc latency.
+# RocketMQ's own bounds, of the bytes of a record and of rpc latency.
+SIZE_BOUNDS = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 RPC_BOUNDS = tuple(each * MILLISECOND for each in (1, 3, 5, 7, 10, 100, 1000, 2000, 3000))
 FAST_BOUNDS = tuple(
     each * MICROSECOND
@@ -35,8 +36,8 @@ class Family:
         name: without the _total of a counter's samples.
         unit: of OpenMetrics, "" where there is none; the name ends with it.
         source: where the number is read, and which other tool says the same.
-        bounds: of a histogram, in nanoseconds.
-        scale: of a histogram, nanoseconds in one unit of its name.
+        bounds: of a histogram, in nanoseconds, or bytes where sizes are counted.
+        scale: of a histogram, nanoseconds in one unit of its name; 1 for bytes.
     """
 
     name: str

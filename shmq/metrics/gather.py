@@ -4,8 +4,7 @@ It does not know the names' meaning (catalogue) nor how they are written (exposi
 while the daemon is dead or stopped.
 
     of each queue    two words of one copy of all queues          messages, bytes
-    of each offset   two words of one copy of all offsets         lag: one subtraction; of a topic and group only the
-                                                                  oldest message is read, not that of each queue
+    of each offset   three words, copied at once                  lag, in flight and ready: see group_progress
     counters         one copy of each writer's block
 
 Rules: (1) labels are bounded by what exists: counters of topics and groups that are gone are left out;
@@ -26,6 +25,7 @@ from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
 from shmq.metrics.catalogue import FAMILIES
 from shmq.metrics.exposition import Samples, label_text
 from shmq.metrics.family import CLUSTER, COUNTER, DISPATCHED, HISTOGRAM
+from shmq.metrics.group_progress import INFLIGHT, GroupProgress
 from shmq.metrics.vital_signs import beats_of
 from shmq.protocol.codes import TopicKind
 from shmq.protocol.transaction import OP_TOPIC
@@ -37,7 +37,6 @@ from shmq.shm.presence import presence_of_key
 from shmq.shm.segment import SHM_DIRECTORY
 
 _LOCAL_DISK = label_text((("storage_type", "local"), ("storage_medium", "disk")))
-_UNIT_BYTES_OF_POSITION = 8
 _READS_AND_WRITES, _READS = 6, 4
 _BLOCK_BYTES = 512  # of st_blocks
 _CLIENT_STATES = {1: "awake", 2: "asleep"}
@@ -59,6 +58,7 @@ class Gatherer:
         self._topic_of: dict[int, str] = {}  # queue -> name
         self._groups: dict[int, str] = {}
         self._group_labels: dict[tuple[str, str], str] = {}
+        self._attended: set[str] = set()  # groups that have members
 
     def close(self) -> None:
         """Let go of the counters; the store is the caller's."""
@@ -81,8 +81,8 @@ class Gatherer:
         self._learn_tables()
         self._read_words(samples)
         self._read_topics(samples)
-        self._read_lag(samples)
         self._read_counters(samples)
+        self._read_progress(samples)
         self._read_memory(samples)
         self._read_processes(samples)
         samples.put("shmq_scrape_duration_seconds", time.monotonic() - began)
@@ -178,32 +178,10 @@ class Gatherer:
         samples.put("rocketmq_consumer_group_number", len(self._groups))
         samples.put("shmq_queues", len(self._topic_of))
 
-    def _read_lag(self, samples: Samples) -> None:
-        """Lag of every topic and group that has an offset, and the age of the oldest message of it."""
-        ends, known = self._ends, len(self._ends) // 2
-        words = memoryview(self._store.offset_counts()).cast("Q")
-        lags: dict[str, int] = {}
-        oldest: dict[str, tuple[int, int]] = {}  # labels -> (log position, record bytes)
-        for at in range(0, len(words), 2):
-            committed, (group, queue) = words[at], divmod(words[at + 1], 1 << 32)
-            topic, group_name = self._topic_of.get(queue), self._groups.get(group)
-            if not committed or topic is None or group_name is None or queue >= known:
-                continue
-            labels = self._labels_of(topic, group_name)
-            lag = max(0, ends[2 * queue] - (committed - 1))
-            lags[labels] = lags.get(labels, 0) + lag
-            if lag:
-                place = self._place_of(queue, committed - 1)
-                if place is not None and (labels not in oldest or place < oldest[labels]):
-                    oldest[labels] = place
-        samples.values["rocketmq_consumer_lag_messages"] = dict(lags)
-        now_ms = _now_ms()
-        for labels in lags:
-            age_ms = 0
-            if labels in oldest:
-                with contextlib.suppress(ShmqError):
-                    age_ms = max(0, now_ms - self._store.message_at(*oldest[labels]).store_ms)
-            samples.put("rocketmq_consumer_lag_latency_milliseconds", age_ms, labels)
+    def _read_progress(self, samples: Samples) -> None:
+        """Of groups; the counters were read, so it is known who has members."""
+        store, attended = self._store, self._attended
+        GroupProgress(store, self._ends, self._topic_of, self._groups, attended, self._labels_of).read(samples)
 
     def _labels_of(self, topic: str, group: str) -> str:
         found = self._group_labels.get((topic, group))
@@ -218,21 +196,13 @@ class Gatherer:
             )
         return found
 
-    def _place_of(self, queue: int, offset: int) -> tuple[int, int] | None:
-        """Where the record of a queue offset lies; the first that is left, when retention took it."""
-        with contextlib.suppress(ShmqError):
-            unit = self._store.units_stored(queue, max(offset, self._store.queue(queue)[0]), 1)
-            if len(unit) >= _UNIT_BYTES_OF_POSITION + 4:
-                position = int.from_bytes(unit[:_UNIT_BYTES_OF_POSITION])
-                return position, int.from_bytes(unit[_UNIT_BYTES_OF_POSITION : _UNIT_BYTES_OF_POSITION + 4])
-        return None
-
     # -- counters
 
     def _read_counters(self, samples: Samples) -> None:
         if self._counters is None:
             return
         groups = set(self._groups.values())
+        self._attended.clear()
         refused = 0
         samples.put("shmq_start_time_seconds", self._counters.made_ms / 1000)
         blocks, now_ns = self._counters.blocks(), time.monotonic_ns()
@@ -252,7 +222,9 @@ class Gatherer:
                 family = FAMILIES.get(entry.family)
                 if family is None or not self._exists(entry.labels, groups):
                     continue
-                labels = self._full_labels(entry.labels) if family.name in _OUT else label_text(entry.labels)
+                labels = self._labels_said(family.name, entry.labels)
+                if family.name == _MEMBERS and alive and entry.words[0]:
+                    self._attended.add(dict(entry.labels).get("consumer_group", ""))
                 if family.kind == HISTOGRAM and len(entry.words) == len(family.bounds) + 2:
                     samples.add_histogram(family.name, entry.words, labels)
                 elif family.kind == COUNTER or (alive and (entry.words[0] or not entry.labels)):
@@ -265,9 +237,14 @@ class Gatherer:
             for name, value in labels
         )
 
-    def _full_labels(self, labels: tuple[tuple[str, str], ...]) -> str:
-        known = dict(labels)
-        return self._labels_of(known.get("topic", ""), known.get("consumer_group", ""))
+    def _labels_said(self, family: str, labels: tuple[tuple[str, str], ...]) -> str:
+        """The labels of a counter, with what is known of its topic and group."""
+        if family in _OF_GROUPS:
+            known = dict(labels)
+            return self._labels_of(known.get("topic", ""), known.get("consumer_group", ""))
+        if family == _SIZES:
+            return self._topics.get(dict(labels).get("topic", ""), "")
+        return label_text(labels)
 
     # -- around them
 
@@ -306,7 +283,8 @@ class Gatherer:
                     samples.put("shmq_process_open_fds", process.num_fds(), labels)
 
 
-_OUT = frozenset(("rocketmq_messages_out", "rocketmq_throughput_out"))
+_OF_GROUPS = frozenset(("rocketmq_messages_out", "rocketmq_throughput_out", INFLIGHT))
+_SIZES, _MEMBERS = "rocketmq_message_size", "rocketmq_consumer_connections"
 _WORDS = {
     "shmq_appended_messages": "appended",
     "shmq_appended_bytes": "appended_bytes",

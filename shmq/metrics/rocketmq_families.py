@@ -10,8 +10,10 @@ from shmq.metrics.family import (
     COUNTER,
     GAUGE,
     HISTOGRAM,
+    KEEPER,
     MILLISECOND,
     RPC_BOUNDS,
+    SIZE_BOUNDS,
     Family,
 )
 
@@ -34,6 +36,14 @@ ROCKETMQ = (
         "Bytes of the records stored in a topic since the segments were made.",
         "byte counts of its queues",
         _TOPIC,
+    ),
+    Family(
+        "rocketmq_message_size",
+        HISTOGRAM,
+        "Bytes of the records stored in a topic since the segments were made, as soon as their units are in files.",
+        f"{KEEPER}, from the units",
+        _TOPIC,
+        bounds=SIZE_BOUNDS,
     ),
     Family(
         "rocketmq_messages_out",
@@ -60,6 +70,29 @@ ROCKETMQ = (
         "rocketmq_consumer_lag_latency_milliseconds",
         GAUGE,
         "Age of the oldest message a group has not committed; 0 when there is none.",
+        "store time of that record",
+        _GROUP,
+        "milliseconds",
+    ),
+    Family(
+        "rocketmq_consumer_inflight_messages",
+        GAUGE,
+        "Messages between what the group has committed and what its members were handed last; popped ones until "
+        "they are settled.",
+        f"what each member of this host shows in its offset slot; pulls and pops: {BRIDGE}",
+        _GROUP,
+    ),
+    Family(
+        "rocketmq_consumer_ready_messages",
+        GAUGE,
+        "Messages of the lag that nobody was handed yet, whether the group's filter selects them or not.",
+        "lag less what was handed out",
+        _GROUP,
+    ),
+    Family(
+        "rocketmq_consumer_queueing_latency_milliseconds",
+        GAUGE,
+        "Age of the oldest message that no member was handed yet; 0 when there is none.",
         "store time of that record",
         _GROUP,
         "milliseconds",

@@ -99,6 +99,12 @@ class Histogram:
         words[at + bisect_left(self._bounds, value)] += times
         words[at + len(self._bounds) + 1] += (value if value > 0 else 0) * times
 
+    def merge(self, counts: Sequence[int]) -> None:
+        """Add counts of values that were looked at elsewhere: one a bound, one above, and the sum."""
+        for step, count in enumerate(counts):
+            if count:
+                self._words[self._at + step] += count
+
 
 class Counters(Protocol):
     """Where a process counts."""

@@ -17,8 +17,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import random
 import signal
 import stat
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,11 +30,16 @@ from shmq.shm.liveness import ProcessMark, is_alive, mark_of
 File = tuple[int, int]  # device and inode
 
 _PROC = Path("/proc")
+_ASK_AGAIN_SECONDS = 0.01
 _NO_LEASES = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOLCK, errno.ENOSYS)
 
 
 class StillHeld(Exception):
     """Somebody has the file open, or it cannot be proven that nobody has; the argument says which."""
+
+
+class _IsOpen(StillHeld):
+    """Somebody has it open, which may be over in a moment."""
 
 
 def identity(path: Path) -> File | None:
@@ -75,22 +82,24 @@ def _keys_in(text: bytes) -> set[bytes]:
 
 
 @contextmanager
-def nobody_holds(paths: Iterable[Path], *, uid: int) -> Iterator[None]:
+def nobody_holds(paths: Iterable[Path], *, uid: int, patience_seconds: float = 0.0) -> Iterator[None]:
     """Prove for the length of a with block that nobody else has one of these files open or mapped.
 
     Args:
         uid: whose files they must be.
+        patience_seconds: how long to ask again, in all: somebody may just be looking at what is there.
 
     Raises:
         StillHeld: somebody has, or the proof is not possible; nothing was changed.
     """
     files: list[File] = []
+    until = time.monotonic() + patience_seconds
     # How the kernel tells a lease holder that somebody waits; it would end the process.
     before = signal.signal(signal.SIGIO, signal.SIG_IGN)
     try:
         with ExitStack() as held:
             for path in paths:
-                file = _lease(path, uid, held)
+                file = _patient_lease(path, uid, held, until)
                 if file is not None:
                     files.append(file)
             pids = sorted({mark.pid for marks in mapping_processes(files).values() for mark in marks})
@@ -101,24 +110,39 @@ def nobody_holds(paths: Iterable[Path], *, uid: int) -> Iterator[None]:
         signal.signal(signal.SIGIO, before)
 
 
+def _patient_lease(path: Path, uid: int, held: ExitStack, until: float) -> File | None:
+    while True:
+        try:
+            return _lease(path, uid, held)
+        except _IsOpen:
+            if time.monotonic() >= until:
+                raise
+        # Two who ask at once refuse each other; whoever is back first while the other sleeps is given it.
+        time.sleep(random.uniform(0.1, 1.0) * _ASK_AGAIN_SECONDS)
+
+
 def _lease(path: Path, uid: int, held: ExitStack) -> File | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
+    except BlockingIOError as error:
+        raise _IsOpen(f"{path} is just being removed by another process") from error
     except OSError as error:
         raise StillHeld(f"{path} cannot be opened: {error.strerror}") from error
-    held.callback(os.close, descriptor)
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
+        os.close(descriptor)
         raise StillHeld(f"{path} is not a file of uid {uid}")
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     except OSError as error:
+        os.close(descriptor)
         if error.errno == errno.EAGAIN:
-            raise StillHeld(f"{path} is open in {_holder_text(status)}") from error
+            raise _IsOpen(f"{path} is open in {_holder_text(status)}") from error
         known = "this file system knows no leases" if error.errno in _NO_LEASES else error.strerror
         raise StillHeld(f"nobody can tell who has {path} open: {known}") from error
+    held.callback(os.close, descriptor)
     return status.st_dev, status.st_ino
 
 

@@ -356,12 +356,6 @@ def unlink_segments(instance: Instance) -> None:
 
     Processes that are attached keep their mappings; retire the store first, or they go on writing into nowhere.
     """
-    if instance.kind == "posix":
-        _unlink(instance.segments)
-    else:
-        for identifier in instance.segments:
-            with contextlib.suppress(sysv_ipc.Error, OSError):
-                sysv_ipc.remove_shared_memory(int(identifier))
     from shmq.shm.counters import remove_counters  # who only looks removes nothing
 
     remove_counters(instance)
@@ -370,6 +364,13 @@ def unlink_segments(instance: Instance) -> None:
         if name.startswith(prefix):
             with contextlib.suppress(posix_ipc.Error):
                 posix_ipc.unlink_semaphore("/" + name.removeprefix("sem."))
+    # Last, because what is left of a removal that was cut short is judged by them.
+    if instance.kind == "posix":
+        _unlink(instance.segments)
+    else:
+        for identifier in instance.segments:
+            with contextlib.suppress(sysv_ipc.Error, OSError):
+                sysv_ipc.remove_shared_memory(int(identifier))
     detach_presence(instance)
     remove_presence(instance.presence_key, uid=instance.uid)
 

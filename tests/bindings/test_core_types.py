@@ -421,6 +421,68 @@ def test_a_queue_has_one_live_owner_and_the_dead_lose_it() -> None:
         assert live.store.offset_take(slot)
 
 
+def taken(live: LiveStore, slot: int) -> tuple[int, bool]:
+    """What is shown of a slot, and whether a local member shows it."""
+    word = memoryview(live.store.offsets_taken()).cast("Q")[slot]
+    return word & ~(1 << 63), bool(word >> 63)
+
+
+def test_how_far_a_member_was_handed_messages_is_shown_while_it_owns_the_queue() -> None:
+    with LiveStore() as live:
+        (queue, *_) = live.topic()
+        producer = live.producer()
+        for number in range(6):
+            producer.send("orders", b"x", queue_id=0, tag="odd" if number % 2 else "even")
+        slot = live.store.offset_put(live.store.group_put("g"), queue)
+        live.use_client()
+        assert live.store.offset_take(slot) and taken(live, slot) == (0, False)
+        reader = _core.Reader(live.store, tags=["odd"])
+        reader.assign("orders", queue, 0, 0, slot)
+        first, second = reader.poll(2)
+        assert taken(live, slot) == (4, True)
+        live.store.offset_show(slot, 6)  # of an owned queue nobody else says anything
+        assert taken(live, slot) == (4, True)
+        first.ack()
+        second.ack()
+        assert taken(live, slot) == (4, True) and live.store.offset_get(slot) == 4
+        reader.seek(queue, 1)
+        assert taken(live, slot) == (1, True)
+        reader.poll(1)
+        reader.revoke(queue)  # perhaps in a forked child: it says nothing of its parent's
+        assert taken(live, slot) == (2, True)
+        live.store.offset_leave(slot)
+        assert taken(live, slot) == (0, False)
+
+
+def test_a_client_without_a_slot_is_shown_by_somebody_else_once_the_owner_is_gone() -> None:
+    with LiveStore() as live:
+        (queue, *_) = live.topic()
+        slot = live.store.offset_put(live.store.group_put("g"), queue)
+        live.store.offset_show(slot, 3)
+        assert taken(live, slot) == (3, False)
+        mine = live.use_client()
+        assert live.store.offset_take(slot) and taken(live, slot) == (0, False)
+        live.store.client_drop(mine)
+        live.store.offset_show(slot, 5)
+        assert taken(live, slot) == (5, False) and live.store.offset_owner(slot) == -1
+        live.store.offset_free(slot)
+        assert taken(live, slot) == (0, False)
+        with raises_status(_core.BAD_ARGUMENT):
+            live.store.offset_show(SIZES["offset_max"], 1)
+
+
+def test_record_sizes_are_counted_by_bounds_with_their_sum() -> None:
+    with LiveStore() as live:
+        units = b"".join(struct.pack(">QIq", 0, size, 0) for size in (1, 10, 11, 100, 101, 5000))
+        assert live.store.unit_sizes(units, (10, 100)) == [2, 2, 2, 5223]
+        assert live.store.unit_sizes(units + b"cut short", ()) == [6, 5223]
+        assert live.store.unit_sizes(b"", (10, 100)) == [0, 0, 0, 0]
+        with raises_status(_core.BAD_ARGUMENT):
+            live.store.unit_sizes(units, range(33))
+        with pytest.raises(OverflowError):
+            live.store.unit_sizes(units, (-1,))
+
+
 def test_an_owner_whose_process_died_is_no_owner() -> None:
     with LiveStore() as live:
         (queue, *_) = live.topic()

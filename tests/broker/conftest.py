@@ -37,6 +37,7 @@ class MemoryTables:
         self.store_facts = StoreFacts(0, 0, 0, 0, 0, 0)
         self.queue_count = 0
         self.freed: list[int] = []
+        self.taken: dict[int, int] = {}
         self.clock = 1_700_000_000_000
         self.stamp_age_ms = 0  # how old the clock of an append may be
         self._groups = itertools.count()
@@ -113,6 +114,9 @@ class MemoryTables:
 
     def set_committed(self, slot: int, queue_offset: int) -> None:
         self.progress[slot] = queue_offset
+
+    def set_taken(self, slot: int, queue_offset: int) -> None:
+        self.taken[slot] = queue_offset
 
     def offset_free(self, slot: int) -> None:
         self.freed.append(slot)

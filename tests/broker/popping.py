@@ -6,6 +6,7 @@ from typing import Any
 
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.effects import Effect, Reply, Report, Wake
+from shmq.daemon.broker.figures import Figures
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.settings import BrokerSettings
@@ -24,8 +25,10 @@ CLUSTER = "DefaultCluster"
 class PopClient:
     """TCP connections that pop, a log to put messages into, and a clock for all; `skew_ms` sets the log's clock."""
 
-    def __init__(self, tables: Any, settings: BrokerSettings, *, queues: int = 1) -> None:
-        self.tables, self.settings = tables, settings
+    def __init__(
+        self, tables: Any, settings: BrokerSettings, *, queues: int = 1, figures: Figures | None = None
+    ) -> None:
+        self.tables, self.settings, self.figures = tables, settings, figures
         self.log = RecordLog(tables)
         tables.topic_put("orders", read_queues=queues, write_queues=queues, perm=6, flags=0, kind=0)
         self.now_ms = 5_000_000
@@ -38,7 +41,7 @@ class PopClient:
 
     def start(self) -> None:
         """As a new process would: nothing is known but what the tables and the log say."""
-        self.broker = Broker(self.tables, self.settings, now_ms=self.now_ms, log=self.log)
+        self.broker = Broker(self.tables, self.settings, now_ms=self.now_ms, log=self.log, figures=self.figures)
         for connection_id in (1, 2, 3):
             self.broker.connected(
                 connection_id, None, 0, remote=Address("10.0.0.9", 4), local=Address("127.0.0.1", 10911)

@@ -1,9 +1,11 @@
 """POP: what is handed out, what a client can ask, and waiting; what RocketMQ's client makes of the replies."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from shmq.daemon.broker.figures import Labels, NoFigures
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds
 from shmq.errors import BrokerBusy
@@ -296,3 +298,28 @@ def test_a_pop_can_select_by_properties(client: PopClient, monkeypatch: pytest.M
     assert seen[-1] is not None
     assert client.pop(expType="SQL92", exp="size >").code == Response.SUBSCRIPTION_PARSE_FAILED
     assert client.pop(expType="OTHER", exp="x").code == Response.SYSTEM_ERROR
+
+
+def test_what_is_popped_is_counted_by_topic_and_group_until_it_is_settled(
+    tables: Any, settings: BrokerSettings
+) -> None:
+    figures = Shown()
+    client = PopClient(tables, settings, figures=figures)
+    client.put(b"a", b"b", b"c")
+    client.popped(maxMsgNums=2)
+    client.run(client.now_ms + 1)
+    about = (("consumer_group", "g"), ("topic", "orders"))
+    assert figures.last["rocketmq_consumer_inflight_messages"] == {about: 2}
+    client.popped()
+    client.run(client.now_ms + 1)
+    assert figures.last["rocketmq_consumer_inflight_messages"] == {about: 3}
+
+
+class Shown(NoFigures):
+    """Keeps what was shown last."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, dict[Labels, int]] = {}
+
+    def show(self, family: str, values: Mapping[Labels, int]) -> None:
+        self.last[family] = dict(values)

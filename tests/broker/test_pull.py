@@ -15,7 +15,7 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds
 from shmq.message import parse_properties
 from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body
-from shmq.protocol.codes import Request
+from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command
 from tests.broker.memory_log import MemoryLog
 
@@ -394,3 +394,22 @@ def test_what_a_new_group_reads_before_its_first_commit_is_counted(consumer: Con
     consumer.broker.tick(60_000)
     (reply,) = consumer.broker.handle(1, asked, 60_000)
     assert isinstance(reply, Reply) and b'"sum":3' in reply.command.body
+
+
+def test_how_far_a_group_was_handed_messages_is_shown_at_once_and_when_a_held_pull_ends(consumer: Consumer) -> None:
+    consumer.beat()
+    consumer.put(b"a", b"b", b"c")
+    consumer.pull(0)
+    assert consumer.tables.taken == {}, "the group has no place yet"
+    consumer.pull(0, COMMIT | SUBSCRIPTION, maxMsgNums=2)
+    slot = consumer.tables.offset_slot(consumer.tables.group("g"), consumer.queue)
+    assert consumer.tables.taken == {slot: 2}
+    consumer.pull(2)
+    assert consumer.tables.taken == {slot: 3}
+    assert consumer.effects(3, SUSPEND | SUBSCRIPTION) == []
+    consumer.put(b"d", b"e")
+    assert [body for _, _, body in replies(consumer.broker.arrived((consumer.queue,), 5))] == [b"3|orders|d4|orders|e"]
+    assert consumer.tables.taken == {slot: 5}
+    consumer.pull(1, maxMsgNums=1)  # it goes back, or another one does
+    assert consumer.tables.taken == {slot: 2}
+    assert consumer.pull(9).code == Response.PULL_OFFSET_MOVED and consumer.tables.taken == {slot: 2}

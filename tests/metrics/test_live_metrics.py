@@ -5,46 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import shmq
 from shmq.metrics.catalogue import FAMILIES
 from shmq.metrics.report import MetricsReport
 from shmq.shm.instance import read_instance
 from shmq.testing import Broker
+from tests.metrics.scraping import DEADLINE_SECONDS, Scrape, eventually
 from tests.tools.shell import Shell
-
-DEADLINE_SECONDS = 30.0
-
-
-def eventually(condition: Callable[[], Any], what: str) -> Any:
-    until = time.monotonic() + DEADLINE_SECONDS
-    while not (value := condition()):
-        assert time.monotonic() < until, what
-        time.sleep(0.05)
-    return value
-
-
-class Scrape:
-    """One reading."""
-
-    def __init__(self, text: str) -> None:
-        self.families = {each.name: each for each in text_string_to_metric_families(text)}
-
-    def __call__(self, sample: str, **labels: str) -> float:
-        """The sum of the samples of that name with these labels."""
-        return sum(
-            each.value
-            for family in self.families.values()
-            for each in family.samples
-            if each.name == sample and labels.items() <= each.labels.items()
-        )
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +114,22 @@ def test_requests_are_counted_once_each_on_both_transports(worked: Scrape) -> No
     assert worked("shmq_request_latency_seconds_count", **{"class": "send"}) == 3
     assert worked("rocketmq_rpc_latency_milliseconds_count", request_code="attach", protocol_type="local") >= 1
     assert worked("shmq_flush_latency_seconds_count") >= 1 and worked("shmq_dispatch_latency_seconds_count") >= 1
+
+
+def test_sizes_are_those_of_the_records_in_rocketmq_s_classes(broker: Broker, scrape: Callable[[], Scrape]) -> None:
+    found: list[int] = []
+    with broker.connect() as mq, mq.pull_consumer("sized") as consumer:
+        for body in (10, 1000, 3000, 5000, 600_000, 1_500_000):
+            mq.send("sized", b"x" * body)
+        eventually(lambda: found.extend(each.record_bytes for each in consumer.poll(9)) or len(found) == 6, "all come")
+    eventually(lambda: scrape()("rocketmq_message_size_count", topic="sized") == 6, "all units are in files")
+    now = scrape()
+    assert now("rocketmq_message_size_sum", topic="sized") == sum(found)
+    assert now("rocketmq_message_size_sum", topic="sized") == now("rocketmq_throughput_in_total", topic="sized")
+    for bound in (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20):
+        below = sum(size <= bound for size in found)
+        assert now("rocketmq_message_size_bucket", topic="sized", le=f"{bound:.1f}") == below, bound
+    assert now("rocketmq_message_size_bucket", topic="sized", le="+Inf") == 6
 
 
 def test_a_held_pull_is_shown_while_it_waits_and_counted_as_long_polling(

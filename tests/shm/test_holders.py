@@ -60,6 +60,19 @@ def test_our_own_mapping_counts_too(path: Path) -> None:
         pass
 
 
+def test_who_only_looks_for_a_moment_does_not_stand_in_the_way_of_the_patient(path: Path) -> None:
+    program = "import sys; held = open(sys.argv[1], 'rb'); print('open', flush=True); sys.stdin.read(); held.close()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as looker:
+        assert looker.stdout and looker.stdin and looker.stdout.readline() == b"open\n"
+        with pytest.raises(StillHeld), nobody_holds([path], uid=os.geteuid(), patience_seconds=0.02):
+            pass
+        looker.stdin.close()
+        with nobody_holds([path], uid=os.geteuid(), patience_seconds=30.0):
+            path.unlink()
+
+
 def test_another_file_at_the_place_of_the_held_one_is_not_taken_for_it(path: Path) -> None:
     with open(path, "rb") as opened, mmap.mmap(opened.fileno(), 4096, prot=mmap.PROT_READ):
         path.unlink()

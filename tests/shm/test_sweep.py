@@ -4,20 +4,20 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import posix_ipc
 import pytest
 import sysv_ipc
 
-from shmq.shm.instance import Instance, write_instance
+from shmq.shm.instance import Instance, segment_names, write_instance
 from shmq.shm.liveness import own_mark
 from shmq.shm.place import Place
+from shmq.shm.presence import presence_count
 from shmq.shm.segment import SHM_DIRECTORY, SegmentSizes, create_segments, unlink_segments
 from shmq.shm.sweep import sweep
-
-# Any broker that starts on this host, in tests beside these, may sweep what a test left dead for a moment.
-pytestmark = pytest.mark.flaky(reruns=5)
+from tests.shm.private_memory import private_memory
 
 # A broker that makes segments, says where, and waits to be killed.
 BROKER = """
@@ -30,6 +30,17 @@ sizes = SegmentSizes(file_bytes=1 << 20, topic_max=64, queue_max=256, frame_max=
 instance, store = create_segments(name, store_path=store_path, sizes=sizes, kind=kind)
 posix_ipc.Semaphore(instance.semaphore_prefix + "0", posix_ipc.O_CREX, mode=0o600).close()
 print(instance.to_json().replace("\\n", ""), flush=True)
+sys.stdin.read()
+"""
+
+
+# Whoever looks on read-only: nobody counts it, and no file names it.
+VIEWER = """
+import sys
+from shmq.shm.instance import Instance
+from shmq.shm.segment import open_store
+store = open_store(Instance.from_json(sys.argv[1]), writable=False, observing=True)
+print("mapped", flush=True)
 sys.stdin.read()
 """
 
@@ -61,6 +72,18 @@ class Broker:
                 continue
             found.append(f"sysv:{identifier}")
         return sorted(found)
+
+
+def successor_of(instance: Instance) -> Instance:
+    """The next generation of the same broker, as far as instance.json tells."""
+    generation = instance.generation ^ 2
+    return instance._replace(generation=generation, segments=segment_names(instance.broker_name, generation))
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    with private_memory():
+        yield
 
 
 @pytest.fixture
@@ -115,6 +138,29 @@ def test_what_a_living_process_uses_stays(place: Place, broker_name: str, kind: 
     assert broker.names() == before
     broker.kill()
     sweep(place)
+
+
+@pytest.mark.parametrize("kind", ["posix", "sysv"])
+def test_what_somebody_still_looks_at_stays_until_they_are_gone(
+    place: Place, broker_name: str, tmp_path: Path, kind: str
+) -> None:
+    broker = Broker(broker_name, kind, str(tmp_path / "store") if kind == "posix" else "/nowhere")
+    if kind == "posix":  # a successor, which only we can see: other brokers of this host wait for its return
+        (tmp_path / "store" / "commitlog").mkdir(parents=True)
+        record(place, successor_of(broker.instance))
+    else:
+        record(place, broker.instance)
+    with subprocess.Popen(
+        [sys.executable, "-c", VIEWER, broker.instance.to_json()], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as viewer:
+        assert viewer.stdout and viewer.stdout.readline() == b"mapped\n"
+        before = broker.names()
+        broker.kill()
+        assert not [name for name in sweep(place) if broker_name in name or name.startswith("sysv:")]
+        assert broker.names() == before and presence_count(broker.instance) == 0
+        viewer.kill()
+    sweep(place)
+    assert broker.names() == []
 
 
 def test_what_is_to_be_attached_again_stays(place: Place, broker_name: str) -> None:

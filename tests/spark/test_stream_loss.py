@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import pytest
@@ -10,6 +12,8 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from shmq.errors import OffsetOutOfRange
+from shmq.testing import Broker
+from tests.spark.cluster import until
 from tests.spark.query import SENT, Query, fill
 
 
@@ -134,3 +138,28 @@ def test_a_pattern_goes_on_without_a_topic_that_went(
     assert bodies == [b"on"] and caplog.text.count("is not there any more") == 2
     mq.admin.delete_topic(topic)
     assert query.step(at) == (at, [])
+
+
+def test_the_retention_of_a_living_broker_is_an_error_or_the_same_gap_over_both_ways(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with Broker(file_bytes=1 << 20, tcp=True, retention_hours=1) as broker, broker.connect() as mq:
+        mq.admin.create_topic("aged", queues=1)
+        for number in range(400):
+            mq.send("aged", b"%d|" % number + bytes(9000))
+        queries = [query for access in ("shm", "remote") for query in pair(broker, "aged", access)]
+        planned = []
+        for query in queries:
+            at = query.begin()
+            end = query.reader.latestOffset(at, query.reader.getDefaultReadLimit())
+            planned.append(query.reader.partitions(at, end))
+        oldest = broker.store / "commitlog" / f"{0:020d}"
+        os.utime(oldest, (0, 0))
+        os.kill(broker.processes["keeper"].pid, signal.SIGKILL)  # its successor looks at once, and not in a while
+        until(lambda: not oldest.exists(), "retention")
+        for query, parts in zip(queries[::2], planned[::2], strict=True):
+            with pytest.raises(OffsetOutOfRange, match=r"messages are missing.*failOnDataLoss=false"):
+                query.read(parts)
+        here, there = ([int(body.split(b"|")[0]) for body in queries[at].read(planned[at])] for at in (1, 3))
+        assert here == there == list(range(here[0], 400)) and 100 < here[0] < 130
+        assert caplog.text.count(f"{here[0]} messages are missing") == 2

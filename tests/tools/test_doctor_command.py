@@ -88,12 +88,16 @@ def test_fix_removes_what_is_dead_and_nothing_that_lives(tmp_path: Path) -> None
     place = Place("doctored", tmp_path / "run" / "doctored")
     place.runtime_dir.mkdir(parents=True)
     shell = Shell(f"shmq://{place.runtime_dir}", SHMQ_STORE=str(tmp_path / "store"))
-    # With stores, so that no broker that starts on this host meanwhile sweeps them; the first one has a successor.
+    # With stores, so that no broker that starts on this host meanwhile sweeps them. Those that are dead here have
+    # successors, which only who looks from here can see.
     stores = [tmp_path / name for name in ("dead", "alive", "mapped")]
     for store in stores:
         (store / "commitlog").mkdir(parents=True)
     dead, alive, mapped = (Segments(f"{store.name}-{os.getpid()}", "posix", str(store)) for store in stores)
     write_instance(place.instance_path, _successor_of(dead.instance), mode=0o600, gid=-1)
+    beside = place.runtime_dir.parent / "beside" / place.instance_path.name
+    beside.parent.mkdir()
+    write_instance(beside, _successor_of(mapped.instance), mode=0o600, gid=-1)
     viewer = _viewer_of(mapped)
     try:
         before = alive.names(), mapped.names()

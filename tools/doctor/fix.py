@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shmq.shm.holders import StillHeld
-from shmq.shm.leftovers import Leftover, remove_dead
+from shmq.shm.leftovers import Leftover, remove_leftover
 from shmq.shm.place import Place
 from shmq.tools.doctor.case import Case
 
@@ -45,7 +45,7 @@ def fix(place: Place, leftovers: list[Leftover]) -> list[Removal]:
 def _remove(place: Place, leftover: Leftover) -> Removal:
     name = f"shmq.{leftover.broker_name}.{leftover.generation:016x}"
     try:
-        removed = remove_dead(place, leftover)
+        removed = remove_leftover(place, leftover)
     except StillHeld as error:
         return Removal(name, leftover.size_bytes, (), str(error))
     return Removal(name, leftover.size_bytes, tuple(removed), "")

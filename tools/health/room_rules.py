@@ -18,6 +18,20 @@ from shmq.tools.quantity import age_text, count_text, plural, size_text
 
 _RECENT_SECONDS = 86_400.0
 _SHOWN_MAX = 3
+# What is left of brokers that no longer run, by the state shmq.shm.leftovers gives it: a word, what it is, and why.
+_LEFT = {
+    "dead": (
+        "stale",
+        "are left of dead brokers",
+        "they were killed, their stores are gone or others have taken their place, and no start would sweep it",
+    ),
+    "mapped": ("mapped", "of dead brokers are still looked at", "a process, `shmq top` perhaps, has them mapped"),
+    "waiting": (
+        "waiting",
+        "wait for the next start of their broker",
+        "it ended without being stopped; what its groups have read is there, newer than in its files",
+    ),
+}
 _SPARE_SHARE = 0.1  # of a file: less than this ahead of the log means that the keeper has not made the next one
 
 
@@ -92,23 +106,33 @@ def _segments(snapshot: Snapshot) -> Iterator[Finding]:
         what = f"{size_text(used)} taken of {size_text(size)}, generation {broker.generation}"
         measures = {"segments_used": Measure(used, "B"), "segments_size": Measure(size, "B")}
         yield Finding("segments", Verdict.OK, what, measures=measures)
-    yield from _stale(snapshot, [segment for segment in snapshot.segments if segment.state == "stale"])
+    for state in _LEFT:
+        left = [segment for segment in snapshot.segments if segment.state == state]
+        own = [segment for segment in left if segment.broker == broker.name]
+        yield from _left(snapshot, state, broker.name, own)
+        yield from _left(snapshot, state, "others", [segment for segment in left if segment.broker != broker.name])
 
 
-def _stale(snapshot: Snapshot, stale: list[Segment]) -> Iterator[Finding]:
-    """Of brokers of another name we only tell: whether they come back is not ours to judge."""
-    name = snapshot.broker.name
-    own = [segment for segment in stale if segment.broker == name]
-    others = [segment for segment in stale if segment.broker != name]
-    for subject, found, verdict in ((name, own, Verdict.WARNING), ("others", others, Verdict.OK)):
-        if found:
-            used = sum(segment.used_bytes for segment in found)
-            generations = sorted({f"{segment.broker}.{segment.generation}" for segment in found})
-            more = f" and {len(generations) - _SHOWN_MAX} more" if len(generations) > _SHOWN_MAX else ""
-            what = f"{size_text(used)} are left of dead brokers: {', '.join(generations[:_SHOWN_MAX])}{more}"
-            why = "they were killed, and none was started since in their place, which would have swept it"
-            measures = {"stale_bytes" if found is own else "stale_bytes_others": Measure(used, "B")}
-            yield Finding("segments", verdict, what, f"stale {subject}", why, "shmq doctor --fix", measures)
+def _left(snapshot: Snapshot, state: str, subject: str, found: list[Segment]) -> Iterator[Finding]:
+    """What dead brokers left; of brokers of another name we only tell, because they do not stand in this one's way."""
+    if not found:
+        return
+    word, what, why = _LEFT[state]
+    used = sum(segment.used_bytes for segment in found)
+    generations = sorted({f"{segment.broker}.{segment.generation}" for segment in found})
+    more = f" and {len(generations) - _SHOWN_MAX} more" if len(generations) > _SHOWN_MAX else ""
+    what = f"{size_text(used)} {what}: {', '.join(generations[:_SHOWN_MAX])}{more}"
+    is_own = subject == snapshot.broker.name
+    do = "shmq doctor --fix"
+    if state == "waiting":
+        do = (
+            serve_command(snapshot)
+            if is_own
+            else f"shmq serve --name {found[0].broker}; or remove its store, then: {do}"
+        )
+    verdict = Verdict.WARNING if is_own else Verdict.OK
+    measures = {f"{word}_bytes" if is_own else f"{word}_bytes_others": Measure(used, "B")}
+    yield Finding("segments", verdict, what, f"{word} {subject}", why, do, measures)
 
 
 def _disk(disk: Disk) -> Iterator[Finding]:

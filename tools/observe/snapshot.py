@@ -6,7 +6,7 @@ It does not know where a figure comes from; the collectors beside it do.
       broker      who it is, whether it serves, why it takes no appends       from instance.json and the control segment
       processes   every process that takes part, by pid and start time        instance.json, client slots, psutil
       presence    the kernel's own count of attached processes                SEM_UNDO semaphore
-      segments    of this broker and of others, stale ones marked             /dev/shm, SysV
+      segments    of this broker and of others, those of dead ones marked     /dev/shm, SysV
       memory      /dev/shm and control group limits                           statvfs, cgroup
       log         ends, spare files, how far flush and dispatch are behind    control segment, mark files
       lock, claim who holds them, since when                                  control segment
@@ -104,8 +104,8 @@ class Segment(NamedTuple):
     used_bytes: int
     uid: int
     mode: int
-    state: str  # "own", "other" (of another living broker), "stale" (of a dead one), "unknown"
-    reason: str = ""  # of a stale one: how that is known
+    state: str  # "own", or what shmq.shm.leftovers says: living, foreign, unjudged, waiting, mapped, dead
+    reason: str = ""  # how that is known
 
 
 class Memory(NamedTuple):
@@ -224,6 +224,7 @@ class QueueProgress(NamedTuple):
     ready: int | None
     owner_pid: int | None
     idle: float | None  # since the offset moved
+    in_flight: int = 0  # of the lag: taken by members, hidden by the broker until they settle it (POP)
 
 
 class Member(NamedTuple):
@@ -264,6 +265,7 @@ class Group(NamedTuple):
     differs: float | None  # seconds since its members subscribe differently, None while they agree
     conflicts: int
     departed: tuple[Departure, ...]
+    in_flight: int = 0  # of the lag: taken by members, hidden by the broker until they settle it (POP)
 
 
 class Recovery(NamedTuple):

@@ -182,7 +182,7 @@ def test_a_client_slot_of_a_dead_process_is_told() -> None:
 
 def test_stale_segments_count_only_under_our_own_name() -> None:
     segment = Segment(
-        "shmq.b.00c1.units", "/dev/shm/shmq.b.00c1.units", "units", "b", "00c1", 100, 90, 7, 0o600, "stale", "x"
+        "shmq.b.00c1.units", "/dev/shm/shmq.b.00c1.units", "units", "b", "00c1", 100, 90, 7, 0o600, "dead", "x"
     )
     [finding] = judged(segments=(segment,))
     assert (finding.check, finding.verdict, finding.measures["stale_bytes"].value) == ("segments", WARNING, 90)

@@ -1,5 +1,6 @@
 """Every trouble a broker can be in, made for real, is reported with its cause, its cure and the number."""
 
+import gc
 import json
 import mmap
 import os
@@ -16,9 +17,12 @@ import pytest
 
 from shmq.shm.core import ABI
 from shmq.shm.instance import read_instance
+from shmq.shm.leftovers import find_leftovers
 from shmq.shm.segment import open_store
 from shmq.testing import Broker
-from shmq.tools.health.finding import Verdict
+from shmq.tools.doctor.case import open_case
+from shmq.tools.doctor.memory_left import check_leftovers
+from shmq.tools.health.finding import Finding, Verdict
 from shmq.tools.health.thresholds import Thresholds
 from shmq.version import __version__
 from tests.tools.health.situations import all_well, of, reported
@@ -227,16 +231,31 @@ def test_a_killed_daemon_its_stale_segments_and_a_flush_that_fails() -> None:
 
         hidden = broker.place.instance_path.rename(broker.directory / "instance.json")
         finding, report = reported(broker.url, of("segments", WARNING, f"{broker.name}."))
-        assert finding.do == "shmq doctor --fix" and report.verdict is CRITICAL
+        assert finding.do.startswith("shmq serve") and report.verdict is CRITICAL
         segments = list(Path("/dev/shm").glob(f"shmq.{broker.name}.*"))
         semaphores = list(Path("/dev/shm").glob(f"sem.shmq.{broker.name}.*"))
         taken = sum(path.stat().st_blocks * 512 for path in (*segments, *semaphores))
-        assert len(segments) == 4 and finding.measures["stale_bytes"].value == taken
+        assert len(segments) == 4 and finding.measures["waiting_bytes"].value == taken
+        _doctor_says_the_same_of(broker, "waiting", finding)
+        gc.collect()  # the client above has had it mapped
+        (broker.store / "commitlog").rename(broker.store / "hidden")
+        finding, _ = reported(broker.url, of("segments", WARNING, f"{broker.name}.", "left of dead brokers"))
+        assert finding.do == "shmq doctor --fix" and finding.measures["stale_bytes"].value == taken
+        _doctor_says_the_same_of(broker, "dead", finding)
+        (broker.store / "hidden").rename(broker.store / "commitlog")
 
         hidden.rename(broker.place.instance_path)
         broker.restart()
         all_well(broker.url)
         _break_the_disk(broker)
+
+
+def _doctor_says_the_same_of(broker: Broker, state: str, finding: Finding) -> None:
+    [leftover] = [entry for entry in find_leftovers(broker.place) if entry.broker_name == broker.name]
+    assert leftover.state == state and f"{leftover.generation:016x}" in finding.what
+    with open_case(broker.url) as case:
+        told = [found for found in check_leftovers(case) if broker.name in str(found.figures.get("generations"))]
+    assert [found.check for found in told] == [{"dead": "memory.stale"}.get(state, f"memory.{state}")]
 
 
 def _break_the_disk(broker: Broker) -> None:

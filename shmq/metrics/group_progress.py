@@ -1,0 +1,115 @@
+"""How far groups are: lag, what their members have in hand, what waits, and how long the oldest of each has waited.
+
+It does not know where the words come from (gather), nor the daemon's counters.
+
+      committed          taken           end of the queue
+          |   in flight    |     ready      |
+          |              lag                |
+
+    committed   of the group's offset slot
+    taken       of the same slot: how far whoever reads the queue was handed messages. A local member shows it while it
+                owns the slot; for clients over TCP the bridge does, and it counts while the group has members
+    popped      what is handed out by POP lies below `committed`, so it is in flight beside the lag
+
+Of a topic and group only the oldest message is read, not that of each queue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from shmq.errors import ShmqError
+from shmq.metrics.exposition import Samples
+from shmq.shm.core import Store
+
+LAG: Final = "rocketmq_consumer_lag_messages"
+LAG_AGE: Final = "rocketmq_consumer_lag_latency_milliseconds"
+INFLIGHT: Final = "rocketmq_consumer_inflight_messages"
+READY: Final = "rocketmq_consumer_ready_messages"
+READY_AGE: Final = "rocketmq_consumer_queueing_latency_milliseconds"
+
+_IS_LOCAL: Final = 1 << 63
+_UNIT_BYTES_OF_POSITION: Final = 8
+
+_Place = tuple[int, int]  # log position, record bytes
+
+
+class GroupProgress:
+    """The progress of every group, at one moment."""
+
+    def __init__(
+        self,
+        store: Store,
+        ends: Sequence[int],
+        topic_of: Mapping[int, str],
+        groups: Mapping[int, str],
+        attended: Collection[str],
+        labels_of: Callable[[str, str], str],
+    ) -> None:
+        """
+        Args:
+            ends: of each queue its end and its bytes.
+            topic_of: queue index -> topic.
+            groups: group index -> name.
+            attended: groups that have members.
+        """
+        self._store = store
+        self._ends = ends
+        self._topic_of = topic_of
+        self._groups = groups
+        self._attended = attended
+        self._labels_of = labels_of
+        self._oldest: dict[str, dict[str, _Place]] = {LAG_AGE: {}, READY_AGE: {}}
+
+    def read(self, samples: Samples) -> None:
+        """Add the samples of every topic and group that has an offset."""
+        ends, known = self._ends, len(self._ends) // 2
+        words = memoryview(self._store.offset_counts()).cast("Q")
+        takens = memoryview(self._store.offsets_taken()).cast("Q")
+        found: dict[str, list[int]] = {}  # lag, in flight
+        for slot in range(min(len(words) // 2, len(takens))):
+            committed, (group, queue) = words[2 * slot], divmod(words[2 * slot + 1], 1 << 32)
+            topic, name = self._topic_of.get(queue), self._groups.get(group)
+            if not committed or topic is None or name is None or queue >= known:
+                continue
+            labels, begin, end, taken = self._labels_of(topic, name), committed - 1, ends[2 * queue], takens[slot]
+            if not (taken & _IS_LOCAL or name in self._attended):
+                taken = 0
+            taken = min(max(taken & ~_IS_LOCAL, begin), end)
+            sums = found.setdefault(labels, [0, 0])
+            sums[0] += max(0, end - begin)
+            sums[1] += max(0, taken - begin)
+            if begin < end:
+                self._see(LAG_AGE, labels, queue, begin)
+            if taken < end:
+                self._see(READY_AGE, labels, queue, taken)
+        now_ms = time.time_ns() // 1_000_000
+        for labels, (lag, in_flight) in found.items():
+            samples.put(LAG, lag, labels)
+            samples.add(INFLIGHT, in_flight, labels)  # to what was popped
+            samples.put(READY, lag - in_flight, labels)
+            for family, oldest in self._oldest.items():
+                samples.put(family, self._age_ms(oldest.get(labels), now_ms), labels)
+
+    def _see(self, family: str, labels: str, queue: int, offset: int) -> None:
+        place, oldest = self._place_of(queue, offset), self._oldest[family]
+        if place is not None and (labels not in oldest or place < oldest[labels]):
+            oldest[labels] = place
+
+    def _age_ms(self, place: _Place | None, now_ms: int) -> int:
+        if place is not None:
+            with contextlib.suppress(ShmqError):
+                return max(0, now_ms - self._store.message_at(*place).store_ms)
+        return 0
+
+    def _place_of(self, queue: int, offset: int) -> _Place | None:
+        """Where the record of a queue offset lies; the first that is left, when retention took it."""
+        with contextlib.suppress(ShmqError):
+            unit = self._store.units_stored(queue, max(offset, self._store.queue(queue)[0]), 1)
+            if len(unit) >= _UNIT_BYTES_OF_POSITION + 4:
+                position = int.from_bytes(unit[:_UNIT_BYTES_OF_POSITION])
+                return position, int.from_bytes(unit[_UNIT_BYTES_OF_POSITION : _UNIT_BYTES_OF_POSITION + 4])
+        return None
