@@ -134,6 +134,7 @@ def test_reminders_come_when_they_are_due(start: Start) -> None:
     ("name", "wanted"),
     [
         ("browse.py", ["fruit of the last hour: b'apples'", "by id: b'beets'"]),
+        ("retry.py", ["attempt 1: b'the card of o-2'", "attempt 3: b'the card of o-1'"]),
         ("dead_letters.py", ["dead: b'one without a price' because of no price", "again: b'one without a price'"]),
         ("simple_consumer.py", ["packed b'apples'", "packed at attempt 2 b'beets'"]),
         ("ordered.py", ["o-42 b'created'", "o-42 b'paid'", "o-42 b'shipped'"]),

@@ -33,6 +33,7 @@ def _summary(name: str, progress: list[ProgressView]) -> dict[str, Any]:
         "topics": sorted({entry.topic for entry in mine}),
         "readers": sorted({entry.owner_pid for entry in mine if entry.owner_pid is not None}),
         "lag": sum(entry.lag for entry in mine),
+        "in_flight": sum(entry.in_flight for entry in mine),
         "updated": iso_text(updated) if updated else None,
         "updated_age_seconds": _age(updated),
     }
@@ -117,6 +118,7 @@ def group_document(memory: Memory, name: str) -> dict[str, Any]:
                 "offset": entry.committed,
                 "offset_max": entry.queue.offset_max,
                 "lag": entry.lag,
+                "in_flight": entry.in_flight,
                 "reader": entry.owner_pid,
                 "updated": iso_text(entry.updated_ms) if entry.updated_ms else None,
                 "updated_age_seconds": _age(entry.updated_ms),
@@ -164,6 +166,8 @@ def _members(call: Call, name: str) -> tuple[list[dict[str, Any]] | None, Confli
 def _print_group(call: Call, document: dict[str, Any]) -> None:
     members = document["members"]
     facts = [f"lag {count_text(document['lag'])}", f"last {_age_cell(document['updated_age_seconds'])}"]
+    if document["in_flight"]:
+        facts.insert(1, f"in flight {count_text(document['in_flight'])}")
     if members is not None:
         facts.insert(0, plural(len(members), "member"))
     call.terminal.line(f"group {document['group']}   " + "   ".join(facts))

@@ -16,7 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from shmq.daemon.broker.administration import administration
 from shmq.daemon.broker.admission import Admission
@@ -33,6 +33,7 @@ from shmq.daemon.broker.log import KeyIndex, Log, Wanted
 from shmq.daemon.broker.membership import Membership
 from shmq.daemon.broker.offset_requests import OffsetRequests
 from shmq.daemon.broker.pop import Popping, pop_parts
+from shmq.daemon.broker.pop_records import QueueKey
 from shmq.daemon.broker.pull import Pulling
 from shmq.daemon.broker.query import QueryRequests
 from shmq.daemon.broker.queue_index import QueueIndex
@@ -79,7 +80,7 @@ class Broker:
         self._connections: dict[int, Connection] = {}
         self._registry = GroupRegistry(settings)
         self._desk = AttachmentDesk(tables, settings)
-        self._roster = RosterKeeper(self._registry, self._connections, settings)
+        self._roster = RosterKeeper(self._registry, self._connections, settings, in_flight=self._in_flight)
         self._admission = admission or Admission()
         self._asking = Asking()
         self._groups = groups = GroupSettings(tables)
@@ -154,6 +155,9 @@ class Broker:
 
     def _clock_moved(self, milliseconds: int, now_ms: int) -> Sequence[Effect]:
         return self._popping.clock_moved(milliseconds, now_ms) if self._popping is not None else ()
+
+    def _in_flight(self) -> Mapping[QueueKey, int]:
+        return self._popping.queues_in_flight() if self._popping is not None else {}
 
     def _count_log_parts(
         self, pulling: Pulling, popping: Popping, timers: TimerService, transactions: Sequence[Part]

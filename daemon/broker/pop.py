@@ -15,7 +15,7 @@ ours differ by more than the time it wants to wait; here a pop waits for its tim
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from shmq.daemon.broker.assignment import Assignment
@@ -26,6 +26,7 @@ from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.pop_acks import PopAcks
 from shmq.daemon.broker.pop_header import PopHeader, checked_topic, read_pop_header, read_question
 from shmq.daemon.broker.pop_log import PopLog
+from shmq.daemon.broker.pop_records import QueueKey
 from shmq.daemon.broker.pop_state import PopState
 from shmq.daemon.broker.pop_taking import Taker
 from shmq.daemon.broker.pop_waiting import PopWaiting, WaitingPop
@@ -74,6 +75,10 @@ class Popping(Part):
     def unsettled(self) -> int:
         """How many pops are not settled."""
         return len(self._state.checkpoints)
+
+    def queues_in_flight(self) -> Mapping[QueueKey, int]:
+        """Return how many messages are popped and not settled, by queue; not those in order."""
+        return self._state.checkpoints.all_in_flight()
 
     def in_flight(self) -> dict[tuple[str, str], int]:
         """Return how many messages are popped and not settled, by topic and group."""

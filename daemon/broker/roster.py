@@ -12,13 +12,21 @@ kept, the newest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shmq.daemon.broker.groups import ConsumerGroup, GroupRegistry, Member
+from shmq.daemon.broker.pop_records import QueueKey
 from shmq.daemon.broker.requests import Connection
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.protocol.roster import Roster, RosterConnection, RosterDeparture, RosterGroup, RosterMember
+from shmq.protocol.roster import (
+    Roster,
+    RosterConnection,
+    RosterDeparture,
+    RosterGroup,
+    RosterMember,
+    RosterPopped,
+)
 
 DEPARTED_MAX = 64
 DEPARTED_MS = 3_600_000
@@ -28,9 +36,15 @@ class RosterKeeper:
     """Makes the roster of one broker."""
 
     def __init__(
-        self, registry: GroupRegistry, connections: Mapping[int, Connection], settings: BrokerSettings
+        self,
+        registry: GroupRegistry,
+        connections: Mapping[int, Connection],
+        settings: BrokerSettings,
+        *,
+        in_flight: Callable[[], Mapping[QueueKey, int]] = dict,
     ) -> None:
         self._registry = registry
+        self._in_flight = in_flight
         self._connections = connections
         self._generation = f"{settings.generation:016x}"
         self._departed: list[RosterDeparture] = []
@@ -56,7 +70,8 @@ class RosterKeeper:
             if now_ms - entry.at_ms < DEPARTED_MS and (entry.group, entry.member.client_id) not in present
         ]
         connections = tuple(self._connection(entry) for entry in self._connections.values() if _is_client(entry))
-        content = (connections, groups, tuple(self._departed))
+        popped = tuple(RosterPopped(*queue, count) for queue, count in sorted(self._in_flight().items()))
+        content = (connections, groups, tuple(self._departed), popped)
         if content == self._told:
             return None
         self._told = content

@@ -3,7 +3,8 @@
 It does not know who is reading, beyond what shared memory says about the owners of queues.
 
 Rules:
-    (1) figures are read from shared memory, each exact at its moment, together not one snapshot;
+    (1) figures are read from shared memory, each exact at its moment, together not one snapshot; what is in flight is
+        what the broker wrote down last, up to a second ago;
     (2) a reset changes a queue only while it owns the queue, so a member that reads cannot undo it by its next
         acknowledgement; while members read, a reset is refused and nothing is changed.
 """
@@ -16,12 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shmq.client.position import PositionLike, parse_position
 from shmq.client.share import start_offset
-from shmq.errors import ConsumeError, UsageError
+from shmq.errors import ConsumeError, CorruptionError, UsageError
 from shmq.message import check_group
+from shmq.protocol.roster import parse_roster
 from shmq.shm.core import Reader
 
 if TYPE_CHECKING:
     from shmq.client.link import Link
+    from shmq.client.session import Session
     from shmq.shm.core import Store
 
 
@@ -35,11 +38,17 @@ class QueueLag(NamedTuple):
     offset_max: int
     owner: int
     updated_ms: int
+    in_flight: int = 0  # of those before `committed`: in hand, hidden by the broker until they are settled
+
+    @property
+    def waiting(self) -> int:
+        """Messages from `committed` on."""
+        return max(0, self.offset_max - max(self.committed, self.offset_min))
 
     @property
     def behind(self) -> int:
         """Messages that are stored and not acknowledged."""
-        return max(0, self.offset_max - max(self.committed, self.offset_min))
+        return self.waiting + self.in_flight
 
 
 class GroupLag(NamedTuple):
@@ -83,13 +92,13 @@ class Group:
     @property
     def offsets(self) -> list[QueueLag]:
         """Every queue the group has an offset for, by topic and queue."""
-        return queue_lags(self._link._local().store, self.name)
+        return queue_lags(self._link._local(), self.name)
 
     @property
     def lag(self) -> GroupLag:
         """How far the group is behind: in all, queue by queue, and how old the oldest waiting message is."""
-        store = self._link._local().store
-        offsets = queue_lags(store, self.name)
+        session = self._link._local()
+        store, offsets = session.store, queue_lags(session, self.name)
         oldest_ms = _oldest_ms(store, offsets)
         age = max(0.0, time.time() - oldest_ms / 1000) if oldest_ms else 0.0
         return GroupLag(sum(entry.behind for entry in offsets), tuple(offsets), age)
@@ -223,8 +232,9 @@ class Groups(Mapping[str, Group]):
         return len(self._link._local().store.groups())
 
 
-def queue_lags(store: Store, group: str) -> list[QueueLag]:
+def queue_lags(session: Session, group: str) -> list[QueueLag]:
     """Return the progress of a group on every queue it has an offset for."""
+    store, in_flight = session.store, _in_flight(session)
     index = store.group_find(group)
     if index < 0:
         return []
@@ -234,13 +244,23 @@ def queue_lags(store: Store, group: str) -> list[QueueLag]:
             continue
         offset_min, offset_max, _, topic, queue_id, _ = store.queue(queue)
         name = str(store.topic(topic)["name"])
-        found.append(QueueLag(name, queue_id, committed, offset_min, offset_max, owner, updated_ms))
+        held = in_flight.get((group, name, queue_id), 0)
+        found.append(QueueLag(name, queue_id, committed, offset_min, offset_max, owner, updated_ms, held))
     return sorted(found)
+
+
+def _in_flight(session: Session) -> dict[tuple[str, str, int], int]:
+    """What simple consumers have in hand, as the broker said within the last second; nothing where it did not."""
+    try:
+        roster = parse_roster(session.place.roster_path.read_bytes())
+    except (OSError, CorruptionError):
+        return {}
+    return roster.in_flight if roster.generation == f"{session.instance.generation:016x}" else {}
 
 
 def _oldest_ms(store: Store, offsets: list[QueueLag]) -> int:
     """When the oldest waiting message was stored; 0 when none waits."""
-    waiting = [entry for entry in offsets if entry.behind]
+    waiting = [entry for entry in offsets if entry.waiting]
     if not waiting:
         return 0
     reader = Reader(store)

@@ -3,7 +3,8 @@
 Owns the types and the text. It does not know who writes the file (the primary bridge, within a second of a change)
 nor where it lies (`Place.roster_path`).
 
-    {"generation": "00c0…", "written_ms": …, "connections": [{…}], "groups": {name: {…}}, "departed": [{…}]}
+    {"generation": "00c0…", "written_ms": …, "connections": [{…}], "groups": {name: {…}}, "departed": [{…}],
+     "popped": [{…}]}
 
 Times are milliseconds of CLOCK_MONOTONIC, which all processes of a host share and setting a clock does not move.
 
@@ -62,14 +63,29 @@ class RosterDeparture(msgspec.Struct, frozen=True, omit_defaults=True):
     member: RosterMember
 
 
+class RosterPopped(msgspec.Struct, frozen=True):
+    """How many messages of a queue members of a group have in hand that the broker hides (POP)."""
+
+    group: str
+    topic: str
+    queue_id: int
+    count: int
+
+
 class Roster(msgspec.Struct, frozen=True):
-    """Everything about members and connections at one moment."""
+    """Everything about members and connections at one moment, and what they have in hand as far as only we know."""
 
     generation: str
     written_ms: int
     connections: tuple[RosterConnection, ...] = ()
     groups: dict[str, RosterGroup] = {}
     departed: tuple[RosterDeparture, ...] = ()
+    popped: tuple[RosterPopped, ...] = ()
+
+    @property
+    def in_flight(self) -> dict[tuple[str, str, int], int]:
+        """How many messages are popped and not settled, by group, topic and queue id."""
+        return {(entry.group, entry.topic, entry.queue_id): entry.count for entry in self.popped}
 
 
 def roster_text(roster: Roster) -> str:

@@ -18,6 +18,7 @@ from tests.interop.peers.java import JavaClient
 from tests.interop.peers.process import eventually
 
 Named = Callable[[str], str]
+LEVEL_1_MS, CLOCK_MS = 1000, 2  # the log's clock is a little behind the one that stamps births
 PATIENCE = 60.0
 QUEUES = 4
 
@@ -186,6 +187,20 @@ def test_a_transaction_of_python_reaches_java_once_it_is_committed(
     assert (found["body"], found["tag"], found["keys"], found["msgId"]) == ("paid", "red", "o-1", tx.id)
     mq.send(topic, b"last")
     assert [each["body"] for each in java.client.expect(name, 2)] == ["paid", "last"]
+
+
+@java_lines
+def test_a_delay_level_of_one_is_waited_for_before_the_other_gets_the_message(
+    java: Java, mq: shmq.Connection, topic: str
+) -> None:
+    java.produce(topic=topic, bodies=["of java"], delayLevel=1)
+    with mq.pull_consumer(topic) as consumer:
+        (message,) = eventually(lambda: consumer.poll(1, 1.0), "the message of Java", PATIENCE)
+    assert message.body == b"of java" and message.store_ms - message.born_ms >= LEVEL_1_MS - CLOCK_MS
+    name = java.consume(topic=topic)
+    mq.send(topic, b"of python", delay_level=1)
+    found = {each["body"]: each for each in java.client.expect(name, 2)}["of python"]
+    assert found["storeTimestamp"] - found["bornTimestamp"] >= LEVEL_1_MS - CLOCK_MS
 
 
 @java_lines

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from shmq.testing import Broker, SharedBroker
+from shmq.tools.observe.observer import Observer
 from tests.tools.shell import Shell, interrupt, until
 
 
@@ -119,3 +120,27 @@ def test_members_that_subscribe_differently_are_shown_with_what_each_side_wants(
                 assert document["seconds"] >= 0
                 said = shell.run("group", "show", group).err
                 assert "subscribe differently" in said and '"blue" (1) / "red" (1)' in said
+
+
+def test_what_simple_consumers_have_in_hand_is_lag_and_in_flight_and_not_ready(
+    shmq_shared_broker: SharedBroker, shell: Shell, topic: str, group: str
+) -> None:
+    with shmq_shared_broker.connect() as mq, mq.simple_consumer(topic, group=group, invisible=300) as consumer:
+        mq.send_batch(topic, [b"x"] * 5)
+        messages = consumer.receive(max=3, wait=10)
+        assert len(messages) == 3
+
+        def numbers() -> tuple[int, int]:
+            document = shell.json("group-show", "group", "show", group)
+            return document["lag"], document["in_flight"]
+
+        until(lambda: numbers() == (5, 3), "the broker to say what is in hand")
+        assert "lag 5   in flight 3   last " in shell.ok("group", "show", group).decode()
+        lag = mq.admin.groups[group].lag
+        assert (lag.total, sum(entry.in_flight for entry in lag.offsets)) == (5, 3)
+        with Observer(shmq_shared_broker.url) as observer:
+            [seen] = [entry for entry in observer.snapshot("usual").groups if entry.name == group]
+        assert (seen.lag, seen.ready, seen.in_flight) == (5, 2, 3)
+        messages[0].ack()
+        messages[1].nack(after=60)
+        until(lambda: numbers() == (4, 2), "the broker to say what is left")

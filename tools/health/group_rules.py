@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from shmq.tools.health.finding import Finding, Measure, Verdict, judge
 from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.processes import STOPPED
-from shmq.tools.observe.snapshot import Client, Group, Snapshot
+from shmq.tools.observe.snapshot import Client, Group, QueueProgress, Snapshot
 from shmq.tools.quantity import age_text, count_text, plural
 
 _SHOWN_MAX = 4
@@ -36,7 +36,11 @@ def one_group(snapshot: Snapshot, group: Group, thresholds: Thresholds) -> Itera
 
 def waiting(group: Group) -> int:
     """Return how many messages wait for the group: those its subscription selects, all of them where it is unknown."""
-    return group.lag if group.ready is None else group.ready
+    return group.lag - group.in_flight if group.ready is None else group.ready
+
+
+def _ready(row: QueueProgress) -> int:
+    return row.lag - row.in_flight if row.ready is None else row.ready
 
 
 def _progress(group: Group, thresholds: Thresholds) -> Finding:
@@ -46,6 +50,7 @@ def _progress(group: Group, thresholds: Thresholds) -> Finding:
     by_age = judge(age, thresholds.age_warn, thresholds.age_crit) if ready else Verdict.OK
     verdict = max(by_count, by_age)
     shown = "" if group.ready is None else f"ready {'' if group.ready_exact else '≤ '}{count_text(group.ready)}, "
+    shown += f"in flight {count_text(group.in_flight)}, " if group.in_flight else ""
     oldest = f", oldest {age_text(age)}" if ready and group.oldest is not None else ""
     what = f"lag {count_text(group.lag)}, {shown}{plural(len(group.members), 'member')}{oldest}"
     measures = {
@@ -114,7 +119,7 @@ def _silent(snapshot: Snapshot, group: Group, thresholds: Thresholds) -> Iterato
     states = {process.pid: process.state for process in snapshot.processes}
     owned: dict[int, list[int]] = {}
     for index, row in enumerate(group.queues):
-        if row.owner_pid is not None and (row.lag if row.ready is None else row.ready):
+        if row.owner_pid is not None and _ready(row):
             owned.setdefault(row.owner_pid, []).append(index)
     for pid, rows in sorted(owned.items()):
         clients = [entry for entry in snapshot.clients if entry.pid == pid and group.name in entry.consumer_groups]
@@ -128,7 +133,7 @@ def _silent(snapshot: Snapshot, group: Group, thresholds: Thresholds) -> Iterato
 
 def _stalled(group: Group, thresholds: Thresholds) -> Iterator[Finding]:
     """Members over TCP say nothing of what they have in hand; that the group's offsets stand still is all there is."""
-    rows = [row for row in group.queues if row.owner_pid is None and (row.lag if row.ready is None else row.ready)]
+    rows = [row for row in group.queues if row.owner_pid is None and _ready(row)]
     if not rows or not any(member.transport == "tcp" for member in group.members):
         return
     still = min([group.oldest or 0.0, *(row.idle for row in rows if row.idle is not None)])

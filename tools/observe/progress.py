@@ -2,7 +2,7 @@
 
 It judges nothing. Lag counts stored messages that the group has not consumed; ready counts those among them that the
 group's subscription selects, by the tag hashes in the units. An expression (SQL92) is not evaluated: all its lag
-counts as ready, and `ready_exact` is false.
+counts as ready, and `ready_exact` is false. What members have popped is in flight: it counts as lag and is not ready.
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ class _GroupCollector:
         self._queues = queues
         self._oldest = oldest
         self._roster = roster
+        self._in_flight = roster.in_flight if roster else {}
         clients = list(clients)
         self._pids = {client.slot: client.pid for client in clients if client.slot is not None}
         self._alive = {client.client_id for client in clients if client.alive}
@@ -143,10 +144,11 @@ class _GroupCollector:
         wanted = _Wanted(said.members if said else [entry.member for entry in gone])
         rows, exact, born = [], wanted.is_exact, []
         for queue, committed, owner, updated_ms in entries:
-            row, is_exact = self._progress(queue, committed, owner, updated_ms, wanted)
+            in_flight = self._in_flight.get((name, queue.topic, queue.queue_id), 0)
+            row, is_exact = self._progress(queue, committed, owner, updated_ms, wanted, in_flight)
             exact &= is_exact
             rows.append(row)
-            if row.lag and self._oldest:
+            if row.lag > row.in_flight and self._oldest:
                 born.append(self._stored_ms(queue, max(committed, row.offset_min)))
         times = [time_ms for time_ms in born if time_ms is not None]
         now_ms = time.monotonic_ns() // 1_000_000
@@ -158,6 +160,7 @@ class _GroupCollector:
             lag=sum(row.lag for row in rows),
             ready=sum(ready) if len(ready) == len(rows) else None,
             ready_exact=exact,
+            in_flight=sum(row.in_flight for row in rows),
             oldest=max(0.0, self._now_ms - min(times)) / 1000 if times else None,
             members=tuple(self._member(member) for member in (said.members if said else ())),
             queues=tuple(sorted(rows, key=lambda row: (row.topic, row.queue_id))),
@@ -175,7 +178,7 @@ class _GroupCollector:
         )
 
     def _progress(
-        self, queue: QueueOf, committed: int, owner: int, updated_ms: int, wanted: _Wanted
+        self, queue: QueueOf, committed: int, owner: int, updated_ms: int, wanted: _Wanted, in_flight: int
     ) -> tuple[QueueProgress, bool]:
         offset_min, offset_max = queue.offset_min, queue.offset_max
         begin = max(committed, offset_min)
@@ -188,7 +191,8 @@ class _GroupCollector:
             offset_min=offset_min,
             offset_max=offset_max,
             committed=None if committed < 0 else committed,
-            lag=max(0, offset_max - begin),
+            lag=max(0, offset_max - begin) + in_flight,
+            in_flight=in_flight,
             ready=ready,
             owner_pid=self._pids.get(owner),
             idle=max(0.0, self._now_ms - updated_ms) / 1000 if updated_ms else None,

@@ -224,6 +224,7 @@ class QueueProgress(NamedTuple):
     ready: int | None
     owner_pid: int | None
     idle: float | None  # since the offset moved
+    in_flight: int = 0  # of the lag: taken by members, hidden by the broker until they settle it (POP)
 
 
 class Member(NamedTuple):
@@ -264,6 +265,7 @@ class Group(NamedTuple):
     differs: float | None  # seconds since its members subscribe differently, None while they agree
     conflicts: int
     departed: tuple[Departure, ...]
+    in_flight: int = 0  # of the lag: taken by members, hidden by the broker until they settle it (POP)
 
 
 class Recovery(NamedTuple):
