@@ -138,7 +138,8 @@ class Terminal:
         if self._json:
             self._talk(json_line(error_document(error, status)))
             return status
-        lines = [self._styled("error: ", "1;31", sys.stderr) + (str(error) or type(error).__name__)]
+        text = str(error).removesuffix(f"; {hint}") if hint else str(error)  # Spark's users see the text only
+        lines = [self._styled("error: ", "1;31", sys.stderr) + (text or type(error).__name__)]
         if hint:
             lines.append(f"  do    {hint}")
         if self.style.verbose and isinstance(error, ShmqError):

@@ -69,7 +69,7 @@ def main(folder: Path, wanted: list[str]) -> None:
                 "archive": lambda: run_archive(spark, ArchiveSettings(archive, source), told=print),
                 "reconcile": lambda: run_reconcile(spark, ReconcileSettings(source, archive, (str(ledger),))),
                 "replay": lambda: run_replay(
-                    spark, ReplaySettings(source, "orders-again", "july", archive, where="tags = 'paid'")
+                    spark, ReplaySettings(source, "orders-again", "july", archive, where="tags = 'paid'", rate=1000.0)
                 ),
                 "dlq": lambda: run_dlq(spark, DlqSettings({"store": broker.url}, samples=1)),
             }
@@ -80,8 +80,7 @@ def main(folder: Path, wanted: list[str]) -> None:
                 producer.join()
     for report in reports:
         write_report(folder / f"spark-{report['job']}.json", report)
-        if report["job"] in ("lag", "dlq", "reconcile"):
-            draw(report, str(folder / f"spark-{report['job']}.png"))
+        draw(report, str(folder / f"spark-{report['job']}.png"))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import contextlib
 import json
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,7 +29,7 @@ from shmq.spark.access import Access, open_access
 from shmq.spark.jobs.archive_file import PARTITION_COLUMNS, Layout
 from shmq.spark.jobs.entry import QueueKey, entries_of
 from shmq.spark.jobs.failure import failure_of
-from shmq.spark.jobs.table import Commit, Table, accepted, local_root, open_table
+from shmq.spark.jobs.table import Commit, Ends, Table, accepted, ends_of, local_root, open_table
 from shmq.spark.options import Options, parse_options
 from shmq.spark.ranges import bounds_of, chosen_queues
 from shmq.spark.schema import column_kinds, refused
@@ -49,6 +50,7 @@ _STARTS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytime
 _LIMITS: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
 _BACKOFF_SECONDS: Final = 0.5
 _BACKOFF_SECONDS_MAX: Final = 30.0
+_STEPS_MAX: Final = 1000  # batches that the report names, the newest: a run may last for months
 Talk = Callable[[str], None]
 
 
@@ -125,6 +127,7 @@ class _Run:
     file_bytes: int = 0
     restarts: int = 0
     gaps: list[dict[str, Any]] = field(default_factory=list)
+    steps: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_STEPS_MAX))
     error: BaseException | None = None
 
     def take(self, frame: DataFrame, batch: int) -> None:
@@ -154,7 +157,9 @@ class _Run:
         self.files += sum(1 for entry in new if entry.path)
         self.body_bytes += sum(entry.body_bytes for entry in new)
         self.gaps += [{"queue": str(gap.key), "start": gap.start, "end": gap.end} for gap in gaps]
-        seconds = max(1e-9, time.monotonic() - begun)
+        seconds = time.monotonic() - begun
+        at = {"at_seconds": round(time.monotonic() - self.started, 3), "seconds": round(seconds, 3)}
+        self.steps.append({"batch": batch, "messages": rows, "file_bytes": stored, **at})
         self.told(f"batch {batch}: {rows:,} messages in {len(new)} files, {stored / 1e6:.1f} MB, {seconds:.1f} s")
 
 
@@ -276,16 +281,17 @@ def _report(settings: ArchiveSettings, access: Access, run: _Run) -> dict[str, A
         "restarts": run.restarts,
         "gaps": run.gaps,
         "seconds": round(seconds, 3),
-        "queues": queue_rows(access, settings.options(), run.table),
+        "queues": queue_rows(access, settings.options(), run.table.end_of),
+        "steps": list(run.steps),
     }
 
 
-def queue_rows(access: Access, options: Options, table: Table) -> list[dict[str, Any]]:
+def queue_rows(access: Access, options: Options, end_of: Ends) -> list[dict[str, Any]]:
     """Return how far each queue is in the archive, and how many messages it is behind."""
     rows = []
     for queue in chosen_queues(access, options):
         low, high = bounds_of(access, queue)
-        end = table.end_of(QueueKey(queue.topic, access.broker, queue.queue_id, queue.born_position))
+        end = end_of(QueueKey(queue.topic, access.broker, queue.queue_id, queue.born_position))
         rows.append(
             {
                 "topic": queue.topic,
@@ -306,8 +312,7 @@ def plan_archive(settings: ArchiveSettings) -> dict[str, Any]:
     """
     options = settings.options()
     access = open_access(options)
-    with open_table(settings.path, settings.format, settings.columns, settings.partition_by) as table:
-        rows = queue_rows(access, options, table)
+    rows = queue_rows(access, options, ends_of(settings.path, settings.format, settings.columns, settings.partition_by))
     messages = sum(row["behind"] for row in rows)
     root = str(local_root(settings.path))
     return {

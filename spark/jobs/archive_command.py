@@ -9,7 +9,17 @@ from typing import Any
 
 import click
 
-from shmq.spark.jobs.job_command import ended_by_signal, finish, job_session, run_options, source_of, source_options
+from shmq.errors import UsageError
+from shmq.spark.jobs.job_command import (
+    check_outputs,
+    ended_by_signal,
+    finish,
+    job_session,
+    plot_option,
+    run_options,
+    source_of,
+    source_options,
+)
 from shmq.tools.command import Call, Command, Duration, Size, pass_call
 from shmq.tools.quantity import count_text, size_text
 from shmq.tools.terminal import Column
@@ -18,27 +28,53 @@ from shmq.tools.terminal import Column
 @click.command(cls=Command)
 @source_options
 @click.option("--to", "path", required=True, metavar="DIR", help="The archive: a directory driver and workers share.")
-@click.option("--format", "form", type=click.Choice(["parquet", "delta"]), default="parquet", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["parquet", "delta"]),
+    default="parquet",
+    show_default=True,
+    help="Files with manifests, or a Delta table: pip install 'shmq[delta]'.",
+)
 @click.option(
     "--partition", "partition_by", metavar="NAMES", help="Of topic, broker, date, hour, queue_id.  [topic,date]"
 )
 @click.option("--columns", metavar="NAMES", help="Of the messages.  [all that a replay needs]")
-@click.option("--file-size", type=Size(), default=256 << 20, metavar="SIZE", help="Before compression.  [256m]")
-@click.option("--compression", type=click.Choice(["zstd", "snappy", "lz4", "gzip", "none"]), default="zstd")
+@click.option(
+    "--file-size", type=Size(), default=256 << 20, metavar="SIZE", help="Of a file before compression.  [256m]"
+)
+@click.option(
+    "--compression", type=click.Choice(["zstd", "snappy", "lz4", "gzip", "none"]), default="zstd", show_default=True
+)
 @click.option("--checkpoint", metavar="DIR", help="Spark's checkpoint.  [_checkpoint in the archive]")
 @click.option("--every", type=Duration(), metavar="TIME", help="Go on, a batch every TIME, until Ctrl-C.")
 @click.option("--for", "seconds", type=Duration(), metavar="TIME", help="With --every: end after TIME.")
 @click.option("--compact", type=Size(), metavar="SIZE", help="Afterwards join smaller files up to SIZE. Parquet only.")
 @click.option("--allow-loss", is_flag=True, help="Pass over messages that retention deleted; the report counts them.")
+@plot_option
 @run_options
 @pass_call
 def archive(
-    call: Call, /, dry_run: bool, report: str | None, master: str | None, conf: tuple[str, ...], **given: Any
+    call: Call,
+    /,
+    dry_run: bool,
+    report: str | None,
+    plot: str | None,
+    master: str | None,
+    conf: tuple[str, ...],
+    **given: Any,
 ) -> None:
     """Write topics to Parquet files or a Delta table, every message once.
 
-    Run it again to archive what came since; kill it whenever you like.
+    Run it again to archive what came since; kill it whenever you like. Exit status 1: messages were gone before they
+    could be archived.
+
+    \b
+    shmq spark archive --topic orders --to /data/orders
+    shmq spark archive --topic-pattern 'orders-.*' --to /data/orders --every 30s
     """
+    _check(given)
+    check_outputs(report, plot)
     source = source_of(call, given["topics"], given["topic_pattern"], given["options"])
     if given["allow_loss"]:
         source["failOnDataLoss"] = "false"
@@ -63,14 +99,28 @@ def archive(
     if dry_run:
         found = job.plan_archive(settings)
     else:
-        settings.options()
-        with ended_by_signal() as stop, job_session(call, "archive", master, conf) as spark:
-            found = job.run_archive(spark, settings, told=call.terminal.say, stop=stop)
+        job.plan_archive(settings)  # what cannot be is said before Spark starts
+        with ended_by_signal() as stop, job_session(call, "archive", master, conf) as work:
+            found = job.run_archive(work.spark, settings, told=work.told, stop=stop)
         if given["compact"] is not None:
             from shmq.spark.jobs.compaction import compact
 
             found["compaction"] = compact(settings.path, given["compact"], given["compression"], told=call.terminal.say)
-    finish(call, found, report, lambda: _print(call, found))
+    finish(call, found, report, lambda: _print(call, found), plot=plot)
+
+
+def _check(given: dict[str, Any]) -> None:
+    """Refuse options that say nothing together."""
+    if given["compact"] is not None and given["form"] == "delta":
+        raise UsageError("--compact joins files of a Parquet archive", hint="a Delta table has OPTIMIZE of its own")
+    if given["compact"] == 0:
+        raise UsageError("--compact 0 joins nothing", hint="--compact 256m")
+    if given["seconds"] is not None and given["every"] is None:
+        raise UsageError("--for ends a run that goes on, and this one ends by itself", hint="--every 30s --for 1h")
+    if given["every"] is not None and given["every"] <= 0:
+        raise UsageError("--every 0 is no time to wait", hint="--every 30s")
+    if given["file_size"] <= 0:
+        raise UsageError("--file-size 0 holds no message", hint="--file-size 256m")
 
 
 def _print(call: Call, report: dict[str, Any]) -> None:

@@ -12,14 +12,15 @@ so a letter is not sent again by a later run unless another name is given.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from shmq.message import DEAD_LETTER_PREFIX, DEAD_LETTER_REASON
+from shmq.message import DEAD_LETTER_PREFIX, DEAD_LETTER_REASON, nearest
 from shmq.spark.jobs.place import open_place, place_options
-from shmq.spark.jobs.replay import in_queue_order
-from shmq.spark.jobs.sending import COLUMNS, Sending, sent_report
+from shmq.spark.jobs.replay import chosen, in_queue_order
+from shmq.spark.jobs.sending import COLUMNS, Sending, check_session, check_target, sent_report
+from shmq.spark.schema import refused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,34 +66,75 @@ def letters(spark: SparkSession, settings: DlqSettings, now_ms: int) -> DataFram
         .withColumn("attempts", f.col("reconsume_times"))
         .withColumn("age_seconds", f.expr(f"({now_ms} - unix_millis(store_timestamp)) / 1000.0"))
     )
-    return frame if settings.where is None else frame.filter(settings.where)
+    return chosen(frame, settings.where)
 
 
-def run_dlq(spark: SparkSession, settings: DlqSettings, *, redrive: bool = False) -> dict[str, Any]:
+def check_dlq(settings: DlqSettings) -> None:
+    """Check what can be checked before Spark starts.
+
+    Raises:
+        UsageError: a group that is named has no dead letters, or the topic they shall go to does not exist.
+    """
+    known = [name.removeprefix(DEAD_LETTER_PREFIX) for name in _there(settings)]
+    for group in settings.groups:
+        if group not in known:
+            near = nearest(group, known)
+            meant = f"did you mean {' or '.join(near)}?" if near else f"these have: {', '.join(known) or 'none'}"
+            raise refused(f"group {group} has no dead letters", meant)
+    if settings.target is not None:
+        check_target(place_options(settings.source), settings.target, queues=1, same_queue=False)
+
+
+def run_dlq(
+    spark: SparkSession,
+    settings: DlqSettings,
+    *,
+    redrive: bool = False,
+    dry: bool = False,
+    told: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
     """Sort the dead letters, send them again if that is wanted, and return the report.
+
+    Args:
+        dry: with `redrive`, only count what would be sent.
 
     Raises:
         UsageError: there is no group with dead letters of that name.
     """
     began, now_ms = time.monotonic(), time.time_ns() // 1_000_000
-    report: dict[str, Any] = {"job": "dlq", "redrive": redrive, "letters": 0, "groups": [], "ages": [], "samples": []}
-    if not _topics(settings):
-        return report
-    frame = letters(spark, settings, now_ms)
-    report["groups"] = [row.asDict() for row in _grouped(frame).collect()]
-    report["letters"] = sum(each["letters"] for each in report["groups"])
-    report["ages"] = _ages(frame)
-    report["samples"] = [_sample(row) for row in _samples(frame, settings.samples).collect()]
-    if redrive:
-        known = frame.filter("origin != ''") if settings.target is None else frame
-        report["homeless"] = report["letters"] - known.count() if settings.target is None else 0
-        tasks = max(1, min(spark.sparkContext.defaultParallelism, len(_topics(settings))))
-        sending = Sending(
-            place_options(settings.source), settings.run, settings.target, settings.rate / tasks, same_queue=False
-        )
-        rows = in_queue_order(known.select(*COLUMNS), tasks).rdd.mapPartitions(sending).collect()
-        report |= {"run": settings.run, **sent_report(rows)}
+    check_dlq(settings)
+    report: dict[str, Any] = {"job": "dlq", "redrive": redrive and not dry}
+    report |= {"letters": 0, "groups": [], "ages": [], "samples": []}
+    if _topics(settings):
+        frame = letters(spark, settings, now_ms)
+        told("reading the dead letters …")
+        report["groups"] = [row.asDict() for row in _grouped(frame).collect()]
+        report["letters"] = sum(each["letters"] for each in report["groups"])
+        report["ages"] = _ages(frame)
+        report["samples"] = [_sample(row) for row in _samples(frame, settings.samples).collect()]
+        if redrive:
+            check_session(spark)
+            told("looking what would be sent …" if dry else "sending …")
+            report |= _redriven(spark, settings, frame, report, dry=dry)
     return {**report, "seconds": round(time.monotonic() - began, 3)}
+
+
+def _redriven(
+    spark: SparkSession, settings: DlqSettings, frame: DataFrame, report: Mapping[str, Any], *, dry: bool
+) -> dict[str, Any]:
+    """Send letters to where they shall go, each once by this name of a run."""
+    place, homes = place_options(settings.source), ()
+    if settings.target is None:
+        there = set(open_place(settings.source).topics())
+        homes = tuple(sorted({row["origin"] for row in report["groups"]} & there))
+    known = frame if settings.target is not None else frame.filter(frame["origin"].isin(list(homes)))
+    tasks = max(1, min(spark.sparkContext.defaultParallelism, len(_topics(settings))))
+    rate = settings.rate / tasks
+    sending = Sending(place, settings.run, settings.target, rate, same_queue=False, targets=homes, dry=dry)
+    rows = in_queue_order(known.select(*COLUMNS), tasks).rdd.mapPartitions(sending).collect()
+    sent = sent_report(rows, dry=dry)
+    taken = sum(count for name, count in sent.items() if name != "queues")
+    return {"run": settings.run, "target": settings.target, "homeless": report["letters"] - taken, **sent}
 
 
 def _grouped(frame: DataFrame) -> DataFrame:
@@ -153,8 +195,12 @@ def _sample(row: Any) -> dict[str, Any]:
     }
 
 
+def _there(settings: DlqSettings) -> list[str]:
+    return [name for name in open_place(settings.source).topics() if name.startswith(DEAD_LETTER_PREFIX)]
+
+
 def _topics(settings: DlqSettings) -> list[str]:
-    there = [name for name in open_place(settings.source).topics() if name.startswith(DEAD_LETTER_PREFIX)]
+    there = _there(settings)
     if not settings.groups:
         return there
     return [name for name in there if name.removeprefix(DEAD_LETTER_PREFIX) in settings.groups]

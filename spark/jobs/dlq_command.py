@@ -10,18 +10,30 @@ from typing import Any
 import click
 
 from shmq.errors import UsageError
-from shmq.spark.jobs.job_command import finish, job_session, plot_option, run_options, source_of
+from shmq.spark.jobs.job_command import (
+    check_outputs,
+    finish,
+    job_session,
+    option_option,
+    plot_option,
+    run_options,
+    sent_sentence,
+    source_of,
+)
 from shmq.tools.command import Call, Command, pass_call, yes_option
 from shmq.tools.quantity import age_text, count_text
 from shmq.tools.terminal import Column
 
 
 @click.command(cls=Command)
-@click.option("--group", "groups", multiple=True, help="Only of this consumer group; may be repeated.")
+@option_option
+@click.option("--group", "groups", multiple=True, metavar="NAME", help="Only of this consumer group; may be repeated.")
 @click.option(
     "--where", metavar="SQL", help="Over cause, origin, tags, attempts, age_seconds and the messages' columns."
 )
-@click.option("--samples", type=click.IntRange(0, 1000), default=5, help="Letters shown of each cause.  [5]")
+@click.option(
+    "--samples", type=click.IntRange(0, 1000), default=5, metavar="N", help="Letters shown of each cause.  [5]"
+)
 @click.option("--redrive", is_flag=True, help="Send them to the topics they came from, each once.")
 @click.option("--to", "target", metavar="TOPIC", help="With --redrive: all to this topic instead.")
 @click.option("--run", default="redrive", metavar="NAME", help="Another name sends letters again that were sent.")
@@ -40,8 +52,19 @@ def dlq(
     conf: tuple[str, ...],
     **given: Any,
 ) -> None:
-    """Sort dead letters by cause, origin, tag and tries, and send those that are chosen again."""
-    source = source_of(call, (), None, (), view="queues")
+    """Sort dead letters by cause, origin, tag and tries, and send those that are chosen again.
+
+    Without --redrive nothing is sent, and with it only with --yes.
+
+    \b
+    shmq spark dlq --group billing --where "cause LIKE '%card%' AND age_seconds < 86400" --redrive --yes
+    """
+    check_outputs(report, plot)
+    if not given["redrive"]:
+        for name, said in (("target", "--to"), ("yes", "--yes"), ("rate", "--rate")):
+            if given[name]:
+                raise UsageError(f"{said} is of a re-drive", hint="add --redrive")
+    source = source_of(call, (), None, given["options"], view="queues")
     from shmq.spark.jobs import dlq as job
 
     settings = job.DlqSettings(
@@ -53,11 +76,13 @@ def dlq(
         rate=given["rate"],
         target=given["target"],
     )
-    asked, redrive = given["redrive"], given["redrive"] and given["yes"] and not dry_run
-    with job_session(call, "dlq", master, conf) as spark:
-        found = {"dry_run": dry_run, **job.run_dlq(spark, settings, redrive=redrive)}
+    job.check_dlq(settings)
+    dry = dry_run or not given["yes"]
+    with job_session(call, "dlq", master, conf) as work:
+        sorted_out = job.run_dlq(work.spark, settings, redrive=given["redrive"], dry=dry, told=work.told)
+    found = {"dry_run": dry_run, **sorted_out}
     finish(call, found, report, lambda: _print(call, found), plot=plot)
-    if asked and not redrive and not dry_run:
+    if given["redrive"] and dry and not dry_run:
         raise UsageError("nothing was sent", hint="run it again with --yes, or with --dry-run")
 
 
@@ -83,8 +108,8 @@ def _print(call: Call, report: dict[str, Any]) -> None:
             for row in report["groups"]
         ],
     )
-    if report["redrive"]:
-        before = f"; {count_text(report['in_already'])} were sent before" if report["in_already"] else ""
-        call.terminal.say(f"sent {count_text(report['sent'])} dead letters again{before}")
-    else:
-        call.terminal.say(f"{count_text(report['letters'])} dead letters")
+    call.terminal.say(f"{count_text(report['letters'])} dead letters")
+    if "homeless" in report:
+        call.terminal.say(sent_sentence(report, report["target"] or "the topics they came from"))
+    if report.get("homeless"):
+        call.terminal.warn(f"{count_text(report['homeless'])} of no topic that is known: --to gives them one")

@@ -6,6 +6,8 @@ It does not know jobs. The newest line of a traceback that names a class of `shm
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from shmq import errors
 
@@ -22,6 +24,24 @@ def failure_of(error: BaseException) -> errors.ShmqError | None:
         if isinstance(kind, type) and issubclass(kind, errors.ShmqError):
             found = _made(kind, text)
     return found
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Raise our own error where Spark raises what it made Spark fail with.
+
+    Raises:
+        ShmqError: the cause, as whoever met it raised it in an executor or in Spark's planning.
+    """
+    try:
+        yield
+    except errors.ShmqError:
+        raise
+    except Exception as error:
+        cause = failure_of(error)
+        if cause is None:
+            raise
+        raise cause from error
 
 
 def _made(kind: type[errors.ShmqError], text: str) -> errors.ShmqError:

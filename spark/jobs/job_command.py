@@ -11,14 +11,18 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from shmq.errors import UsageError
+from shmq.spark.jobs.failure import explained
 from shmq.spark.jobs.session import open_session, require
+from shmq.spark.jobs.stages import Stages
 from shmq.tools.command import Call, dry_run_option
+from shmq.tools.quantity import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,20 +34,27 @@ def run_options(function: Function) -> Function:
     """Add --master, --conf, --report and --dry-run."""
     for option in (
         dry_run_option,
-        click.option("--report", type=click.Path(dir_okay=False), metavar="FILE", help="Write the report there too."),
+        click.option(
+            "--report", type=click.Path(dir_okay=False), metavar="FILE", help="Write the report there too, as JSON."
+        ),
         click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Of Spark; may be repeated."),
-        click.option("--master", metavar="URL", help="local[N] or spark://HOST:PORT.  [local[*]]"),
+        click.option("--master", metavar="URL", help="local[N] or spark://HOST:PORT.  [spark-submit's, or local[*]]"),
     ):
         function = option(function)
     return function
 
 
+option_option = click.option(
+    "--option", "options", multiple=True, metavar="KEY=VALUE", help="Of the source; may be repeated."
+)
+
+
 def source_options(function: Function) -> Function:
     """Add --topic, --topic-pattern and --option."""
     for option in (
-        click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Of the source; may be repeated."),
+        option_option,
         click.option("--topic-pattern", metavar="REGEX", help="All topics whose whole name it matches."),
-        click.option("--topic", "topics", multiple=True, help="Which; may be repeated."),
+        click.option("--topic", "topics", multiple=True, metavar="NAME", help="Which; may be repeated."),
     ):
         function = option(function)
     return function
@@ -82,14 +93,27 @@ def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     return dict((text.partition("=")[0], text.partition("=")[2]) for text in texts)
 
 
+@dataclass(frozen=True)
+class Work:
+    """Where a job works: its Spark session, and how it talks meanwhile."""
+
+    spark: SparkSession
+    told: Callable[[str], None]
+
+
 @contextmanager
-def job_session(call: Call, name: str, master: str | None, conf: Sequence[str]) -> Iterator[SparkSession]:
-    """Give the job its Spark session, and say so, because it takes seconds."""
+def job_session(call: Call, name: str, master: str | None, conf: Sequence[str]) -> Iterator[Work]:
+    """Give the job its Spark session, and tell how far it is as long as it works.
+
+    Raises:
+        ShmqError: what made Spark fail, where that is known.
+    """
     settings = pairs("--conf", conf)
-    call.terminal.note(f"starting Spark for {name} …")
-    with open_session(f"shmq {name}", master, settings) as spark:
+    call.terminal.say(f"starting Spark for {name} …")
+    with explained(), open_session(f"shmq {name}", master, settings, heard=call.terminal.say) as spark:
         call.terminal.note(f"Spark {spark.version} at {spark.sparkContext.master}")
-        yield spark
+        with Stages(spark.sparkContext, call.terminal) as stages:
+            yield Work(spark, stages.say)
 
 
 @contextmanager
@@ -111,6 +135,21 @@ def ended_by_signal() -> Iterator[threading.Event]:
 plot_option = click.option("--plot", type=click.Path(dir_okay=False), metavar="FILE", help="Draw the report as PNG.")
 
 
+def check_outputs(report: str | None, plot: str | None) -> None:
+    """Check before a job works for an hour that what it finds can be written and drawn.
+
+    Raises:
+        UsageError: a place cannot be written, or matplotlib is missing.
+    """
+    if plot is not None:
+        require("matplotlib")
+    for option, path in (("--report", report), ("--plot", plot)):
+        folder = Path(path or ".").absolute().parent
+        if path is not None and not (folder.is_dir() and os.access(folder, os.W_OK)):
+            why = "cannot be written to" if folder.is_dir() else "does not exist"
+            raise UsageError(f"{option} {path}: the directory {folder} {why}", hint=f"mkdir -p {folder}")
+
+
 def finish(
     call: Call, report: Mapping[str, Any], path: str | None, lines: Callable[[], None], *, plot: str | None = None
 ) -> None:
@@ -127,6 +166,16 @@ def finish(
         call.terminal.document(report)
     else:
         lines()
+
+
+def sent_sentence(report: Mapping[str, Any], target: str) -> str:
+    """Return what a replay or re-drive has done, or would do, as one sentence for people."""
+    is_dry = "sent" not in report
+    count = report["messages"] if is_dry else report["sent"]
+    text = f"{'would send' if is_dry else 'sent'} {count_text(count)} messages to {target}"
+    if report["in_already"]:
+        text += f"; {count_text(report['in_already'])} were sent before by run {report['run']}"
+    return text + (f"; {count_text(report['loops'])} came from there and stay" if report["loops"] else "")
 
 
 def write_report(path: Path, report: Mapping[str, Any]) -> None:

@@ -23,6 +23,7 @@ from shmq.spark.access import open_access
 from shmq.spark.jobs.place import open_place, place_options
 from shmq.spark.options import parse_options
 from shmq.spark.ranges import chosen_queues
+from shmq.spark.schema import refused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -84,11 +85,26 @@ def plan_lag(settings: LagSettings) -> dict[str, Any]:
     """Return what a run would look at.
 
     Raises:
-        UsageError: no such topic.
+        UsageError: no such topic, or a group that is not known.
     """
     options = parse_options(settings.source)
-    topics = sorted({queue.topic for queue in chosen_queues(open_access(options), options)})
+    access = open_access(options)
+    topics = sorted({queue.topic for queue in chosen_queues(access, options)})
+    if settings.group is not None and not access.has_group(settings.group):
+        raise refused(f"there is no group {settings.group}", "shmq group list")
     return {"job": "lag", "topics": topics, "group": settings.group, "run_seconds": settings.run_seconds}
+
+
+def late(groups: list[dict[str, Any]], lag_max: int | None, age_max_seconds: float | None) -> list[str]:
+    """Return one sentence for each queue of a group that is further behind than it may be. Pure."""
+    found = []
+    for row in groups:
+        place = f"group {row['group']}, topic {row['topic']}, queue {row['queue_id']}"
+        if lag_max is not None and row["lag"] > lag_max:
+            found.append(f"{place}: {row['lag']:,} messages behind, {lag_max:,} are allowed")
+        if age_max_seconds is not None and row["age_ms"] > age_max_seconds * 1000:
+            found.append(f"{place}: a message waits for {row['age_ms'] / 1000:,.1f} s, {age_max_seconds:g} are allowed")
+    return found
 
 
 def sample(spark: SparkSession, settings: LagSettings) -> list[dict[str, Any]]:

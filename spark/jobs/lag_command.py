@@ -11,6 +11,7 @@ import click
 
 from shmq.errors import UsageError
 from shmq.spark.jobs.job_command import (
+    check_outputs,
     ended_by_signal,
     finish,
     job_session,
@@ -27,7 +28,7 @@ from shmq.tools.terminal import Column
 
 @click.command(cls=Command)
 @source_options
-@click.option("--group", help="Only this consumer group.")
+@click.option("--group", metavar="NAME", help="Only this consumer group.")
 @click.option("--for", "seconds", type=Duration(), default=0.0, metavar="TIME", help="Look again and again for TIME.")
 @click.option("--every", type=Duration(), default=2.0, metavar="TIME", help="Pause between two looks.  [2s]")
 @click.option("--bucket", type=Duration(), default=60.0, metavar="TIME", help="Span of one row of percentiles.  [60s]")
@@ -46,9 +47,16 @@ def lag(
     conf: tuple[str, ...],
     **given: Any,
 ) -> None:
-    """Show how far groups are behind over time, and percentiles of born to stored to consumed."""
+    """Show how far groups are behind over time, and percentiles of born to stored to consumed.
+
+    Exit status 1: a queue is later than --max-lag or --max-age allows.
+
+    \b
+    shmq spark lag --topic orders --group billing --for 60s --every 1s --max-age 30s --plot lag.png
+    """
     from shmq.spark.jobs import lag as job
 
+    check_outputs(report, plot)
     if given["bucket"] < 1:
         raise UsageError("--bucket is below a second", hint="--bucket 60s")
     settings = job.LagSettings(
@@ -58,22 +66,22 @@ def lag(
         every_seconds=given["every"],
         bucket_seconds=round(given["bucket"]),
     )
+    planned = job.plan_lag(settings)
     if dry_run:
-        found: dict[str, Any] = {"dry_run": True, **job.plan_lag(settings)}
-        finish(call, found, report, lambda: call.terminal.say(f"would look at {', '.join(found['topics'])}"))
+        found: dict[str, Any] = {"dry_run": True, **planned}
+        topics = ", ".join(planned["topics"])
+        text = f"would look at {topics}, {planned['group'] or 'all groups'}, for {planned['run_seconds']:g} s"
+        finish(call, found, report, lambda: call.terminal.say(text))
         return
-    with ended_by_signal() as stop, job_session(call, "lag", master, conf) as spark:
-        found = {"dry_run": False, **job.run_lag(spark, settings, told=call.terminal.say, stop=stop)}
+    with ended_by_signal() as stop, job_session(call, "lag", master, conf) as work:
+        looked = job.run_lag(work.spark, settings, told=work.told, stop=stop)
+    late = job.late(looked["groups"], given["max_lag"], given["max_age"])
+    found = {"dry_run": False, **looked, "late": late}
     finish(call, found, report, lambda: _print(call, found), plot=plot)
-    if _is_late(found, given["max_lag"], given["max_age"]):
+    for text in late:
+        call.terminal.warn(text)
+    if late:
         raise click.exceptions.Exit(ExitCode.NO)
-
-
-def _is_late(report: dict[str, Any], lag_max: int | None, age_max: float | None) -> bool:
-    return any(
-        (lag_max is not None and row["lag"] > lag_max) or (age_max is not None and row["age_ms"] > age_max * 1000)
-        for row in report["groups"]
-    )
 
 
 def _print(call: Call, report: dict[str, Any]) -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from shmq.errors import UsageError
@@ -42,6 +44,18 @@ def ledger_line(receipt: Receipt, body: bytes, *, key: str | None = None) -> str
     if key is not None:
         document["key"] = key
     return json.dumps(document) + "\n"
+
+
+def check_files(paths: Sequence[str]) -> None:
+    """Check that ledgers are where they are said to be; Spark's own wildcards and schemes are left to it.
+
+    Raises:
+        UsageError: one is not.
+    """
+    for path in paths:
+        plain = path.removeprefix("file://")
+        if "://" not in plain and not set("*?[{") & set(plain) and not Path(plain).exists():
+            raise UsageError(f"there is no ledger {path}", hint="--ledger FILE, as shmq.spark.jobs.ledger writes it")
 
 
 def read_ledger(spark: SparkSession, paths: list[str]) -> tuple[DataFrame, tuple[str, ...]]:

@@ -48,7 +48,7 @@ class Manifest:
         self._ends: dict[QueueKey, int] = {}
 
     def __enter__(self) -> Self:
-        self._refuse_strangers()
+        refuse_strangers(self._root)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -142,13 +142,6 @@ class Manifest:
             with contextlib.suppress(OSError):
                 path.unlink()
 
-    def _refuse_strangers(self) -> None:
-        if (self._root / "_delta_log").exists():
-            raise refused(f"{self._root} is a Delta table", "add --format delta, or take another directory")
-        found = self._root.exists() and not (self._root / FOLDER).exists() and _stranger(self._root)
-        if found:
-            raise refused(f"{self._root} holds {found}, and no archive", "take an empty directory")
-
 
 def versions(root: Path) -> list[Path]:
     """Return the paths of all manifests, the oldest first."""
@@ -180,19 +173,44 @@ def read_manifest(path: Path) -> dict[str, Any]:
 _SHAPE: Final = {"version": int, "batches": dict, "add": list, "remove": list, "ends": dict, "gaps": list}
 
 
-def entries_in(root: Path) -> list[Entry]:
-    """Return what an archive holds, by queue and offset, without opening it for writing.
+def entries_in(root: Path, paths: Sequence[Path] | None = None) -> list[Entry]:
+    """Return what an archive holds, or some of its manifests say, by queue and offset, without opening it for writing.
 
     Raises:
         CorruptionError: a manifest is damaged.
     """
     found: dict[str, Entry] = {}
-    for path in versions(root):
+    for path in versions(root) if paths is None else paths:
         document = read_manifest(path)
         for removed in document["remove"]:
             found.pop(removed, None)
         found |= {entry.path: entry for entry in map(entry_of, document["add"]) if entry.path}
     return in_order(found.values())
+
+
+def ends_in(root: Path) -> dict[QueueKey, int]:
+    """Return the first offset of each queue that is not in, without opening the archive for writing.
+
+    Raises:
+        UsageError: the directory holds something else.
+        CorruptionError: the newest manifest is damaged.
+    """
+    refuse_strangers(root)
+    paths = versions(root)
+    return {parse_key(text): end for text, end in read_manifest(paths[-1])["ends"].items()} if paths else {}
+
+
+def refuse_strangers(root: Path) -> None:
+    """Refuse a directory that is no archive and not empty.
+
+    Raises:
+        UsageError: it is one.
+    """
+    if (root / "_delta_log").exists():
+        raise refused(f"{root} is a Delta table", "add --format delta, or take another directory")
+    found = root.exists() and not (root / FOLDER).exists() and _stranger(root)
+    if found:
+        raise refused(f"{root} holds {found}, and no archive", "take an empty directory")
 
 
 def gaps_in(root: Path) -> list[dict[str, Any]]:

@@ -16,6 +16,8 @@ _SIZE: Final = (8.0, 3.2)
 _DOTS: Final = 90
 _LINES_MAX: Final = 8
 _BARS_MAX: Final = 12
+_NAME_MAX: Final = 40
+_BAR_ALPHA: Final = 0.75  # so that figures in a bar can be read
 
 
 def draw(report: Mapping[str, Any], path: str) -> None:
@@ -86,8 +88,66 @@ def _reconcile(report: Mapping[str, Any], axes: Any) -> None:
     _bars(axes[1], "messages compared", {f"{row['topic']}/{row['queue_id']}": row["messages"] for row in queues})
 
 
+def _archive(report: Mapping[str, Any], axes: Any) -> None:
+    left, right = axes
+    steps = report.get("steps", ())  # a dry run has none
+    messages, at, counts = 0, [0.0], [0]
+    for step in steps:
+        messages += step["messages"]
+        at.append(step["at_seconds"])
+        counts.append(messages)
+    left.plot(at, counts, marker=".")
+    left.set(title="messages archived", xlabel="seconds", ylim=(0, None), xlim=(0, None))
+    left.yaxis.set_major_formatter("{x:,.0f}")
+    queues = sorted(report["queues"], key=lambda row: -row["behind"])[:_BARS_MAX]
+    ends = {f"{row['topic']}/{row['queue_id']}": row["archived_until"] or 0 for row in queues}
+    behind = dict(zip(ends, (row["behind"] for row in queues), strict=True))
+    if any(behind.values()):
+        _stacked(right, "by queue: archived until, and behind", {"archived until": ends, "behind": behind})
+    else:
+        _stacked(right, "archived until, by queue", {"archived until": ends})
+
+
+def _replay(report: Mapping[str, Any], axes: Any) -> None:
+    left, right = axes
+    samples = report.get("samples", ())
+    left.plot([each["at_seconds"] for each in samples], [each["messages"] for each in samples])
+    left.yaxis.set_major_formatter("{x:,.0f}")
+    left.set(title=f"growth of {report['target']}", xlabel="seconds", ylabel="messages", ylim=(0, None), xlim=(0, None))
+    sent = "messages" if report["dry_run"] else "sent"
+    queues = report["queues"][:_BARS_MAX]
+    titles = {sent: "to send" if report["dry_run"] else "sent", "in_already": "sent before", "loops": "came from there"}
+    parts = {
+        title: {f"{row['topic']}/{row['queue_id']}": row[name] for row in queues}
+        for name, title in titles.items()
+        if name == sent or any(row[name] for row in queues)
+    }
+    _stacked(right, "messages by source queue", parts)
+
+
+def _stacked(axis: Any, title: str, parts: Mapping[str, Mapping[str, int]]) -> None:
+    """Bars of the same names, one part behind the other."""
+    names = list(next(iter(parts.values())))
+    before = [0] * len(names)
+    for label, counts in parts.items():
+        values = [counts[name] for name in names]
+        drawn = axis.barh(range(len(names)), values, left=before, label=label, alpha=_BAR_ALPHA)
+        axis.bar_label(drawn, [f"{value:,}" if value else "" for value in values], label_type="center", fontsize=7)
+        before = [one + two for one, two in zip(before, values, strict=True)]
+    axis.set_yticks(range(len(names)), [_short(name) for name in names], fontsize=7)
+    axis.invert_yaxis()
+    axis.set_title(title)
+    axis.xaxis.set_major_formatter("{x:,.0f}")
+    if len(parts) > 1:
+        axis.legend(fontsize=7, frameon=False, loc="lower center", bbox_to_anchor=(0.5, -0.35), ncols=3)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _NAME_MAX else f"{name[: _NAME_MAX - 1]}…"
+
+
 def _bars(axis: Any, title: str, counts: Mapping[str, int]) -> None:
-    names = [name if len(name) <= 40 else f"{name[:39]}…" for name in counts]
+    names = [_short(name) for name in counts]
     places = range(len(names))
     drawn = axis.barh(places, list(counts.values()))
     axis.bar_label(drawn, padding=2, fontsize=7)
@@ -98,6 +158,8 @@ def _bars(axis: Any, title: str, counts: Mapping[str, int]) -> None:
 
 
 _DRAWINGS: Final[dict[str, Callable[[Mapping[str, Any], Any], None]]] = {
+    "archive": _archive,
+    "replay": _replay,
     "lag": _lag,
     "dlq": _dlq,
     "reconcile": _reconcile,

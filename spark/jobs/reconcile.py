@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from shmq.spark.access import open_access
-from shmq.spark.jobs.archived import read_archive
-from shmq.spark.jobs.ledger import read_ledger
+from shmq.spark.jobs.archived import archive_files, read_archive
+from shmq.spark.jobs.ledger import check_files, read_ledger
 from shmq.spark.options import parse_options
 from shmq.spark.ranges import resolve
 from shmq.spark.schema import refused
@@ -83,10 +83,13 @@ def plan_reconcile(settings: ReconcileSettings) -> dict[str, Any]:
     """Return how much a run would read of the store.
 
     Raises:
-        UsageError: no such topic.
+        UsageError: no such topic, archive or ledger.
     """
     options = parse_options(settings.source)
     ranges = resolve(open_access(options), options)
+    if settings.archive is not None:
+        archive_files(settings.archive)
+    check_files(settings.ledgers)
     queues = [
         {"topic": each.topic, "queue_id": each.queue_id, "from": each.start, "until": each.end} for each in ranges
     ]

@@ -9,7 +9,15 @@ from typing import Any
 
 import click
 
-from shmq.spark.jobs.job_command import finish, job_session, plot_option, run_options, source_of, source_options
+from shmq.spark.jobs.job_command import (
+    check_outputs,
+    finish,
+    job_session,
+    plot_option,
+    run_options,
+    source_of,
+    source_options,
+)
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.exit_code import ExitCode
 from shmq.tools.quantity import count_text
@@ -25,7 +33,7 @@ from shmq.tools.terminal import Column
 @click.option(
     "--block", type=click.IntRange(min=1), default=10_000, metavar="N", help="Messages summed up at once.  [10000]"
 )
-@click.option("--samples", type=click.IntRange(0, 10_000), default=20, help="Differences shown.  [20]")
+@click.option("--samples", type=click.IntRange(0, 10_000), default=20, metavar="N", help="Differences shown.  [20]")
 @plot_option
 @run_options
 @pass_call
@@ -39,9 +47,16 @@ def reconcile(
     conf: tuple[str, ...],
     **given: Any,
 ) -> None:
-    """Compare topics with themselves, an archive and a ledger: gaps, duplicates, what was lost or changed."""
+    """Compare topics with themselves, an archive and a ledger: gaps, duplicates, what was lost or changed.
+
+    Exit status 1: something differs.
+
+    \b
+    shmq spark reconcile --topic orders --archive /data/orders --ledger producer.jsonl
+    """
     from shmq.spark.jobs import reconcile as job
 
+    check_outputs(report, plot)
     settings = job.ReconcileSettings(
         source=source_of(call, given["topics"], given["topic_pattern"], given["options"]),
         archive=given["archive"],
@@ -49,14 +64,15 @@ def reconcile(
         block=given["block"],
         samples=given["samples"],
     )
+    planned = job.plan_reconcile(settings)
     if dry_run:
-        found: dict[str, Any] = {"dry_run": True, **job.plan_reconcile(settings)}
+        found: dict[str, Any] = {"dry_run": True, **planned}
         finish(
             call, found, report, lambda: call.terminal.say(f"would compare {count_text(found['messages'])} messages")
         )
         return
-    with job_session(call, "reconcile", master, conf) as spark:
-        found = {"dry_run": False, **job.run_reconcile(spark, settings, told=call.terminal.say)}
+    with job_session(call, "reconcile", master, conf) as work:
+        found = {"dry_run": False, **job.run_reconcile(work.spark, settings, told=work.told)}
     finish(call, found, report, lambda: _print(call, found), plot=plot)
     if found["differences"]:
         raise click.exceptions.Exit(ExitCode.NO)

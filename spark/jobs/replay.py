@@ -10,19 +10,23 @@ message goes to the queue of the same number, with --order key to the queue of i
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shmq.spark.access import open_access
-from shmq.spark.jobs.archived import read_archive
+from shmq.spark.jobs.archived import archive_files, read_archive
+from shmq.spark.jobs.growth import Growth
 from shmq.spark.jobs.place import place_options
-from shmq.spark.jobs.sending import COLUMNS, Sending, check_target, sent_report
+from shmq.spark.jobs.sending import COLUMNS, Sending, check_session, check_target, sent_report
 from shmq.spark.moment import moment_ms
 from shmq.spark.options import parse_options
 from shmq.spark.ranges import chosen_queues
 from shmq.spark.schema import column_kinds, refused
+
+_ERROR_CLASS = re.compile(r"^\s*\[[A-Z0-9_.]+\] ")
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,22 +75,67 @@ def selected(spark: SparkSession, settings: ReplaySettings) -> DataFrame:
     for option, text, compare in (("--since", settings.since, ">="), ("--until", settings.until, "<")):
         if (time_ms := moment_ms(option, text)) is not None:
             frame = frame.filter(f"unix_millis(store_timestamp) {compare} {time_ms}")
-    return frame if settings.where is None else frame.filter(settings.where)
+    return chosen(frame, settings.where)
+
+
+def chosen(frame: DataFrame, where: str | None) -> DataFrame:
+    """Return the rows of which SQL says so.
+
+    Raises:
+        UsageError: it is no condition over the columns there are.
+    """
+    from pyspark.errors import AnalysisException
+
+    try:
+        return frame if where is None else frame.filter(where)
+    except AnalysisException as error:  # a ParseException is one
+        said = next(line for line in str(error).splitlines() if line.strip())
+        said = _ERROR_CLASS.sub("", said).partition(". SQLSTATE")[0]
+        raise refused(f"--where {where!r}: {said}", "give SQL as after WHERE") from None
+
+
+def check_replay(settings: ReplaySettings) -> None:
+    """Check what can be checked before Spark starts.
+
+    Raises:
+        UsageError: no such topic, archive or target; times that are none.
+    """
+    if settings.target in _topics(settings.source):
+        raise refused(f"{settings.target} is read and written", "replay to another topic")
+    times = [moment_ms(name, text) for name, text in (("--since", settings.since), ("--until", settings.until))]
+    if None not in times and times[0] >= times[1]:  # type: ignore[operator]
+        raise refused("--since is not before --until", "swap them")
+    highest = 0
+    if settings.archive is None:
+        options = parse_options(settings.source)
+        highest = max((each.queue_id for each in chosen_queues(open_access(options), options)), default=0)
+    else:
+        archive_files(settings.archive)
+    check_target(place_options(settings.source), settings.target, queues=highest + 1, same_queue=settings.same_queue)
 
 
 def plan_replay(spark: SparkSession, settings: ReplaySettings) -> dict[str, Any]:
-    """Return the report of what a run would send."""
-    rows = selected(spark, settings).groupBy("topic", "queue_id").count().orderBy("topic", "queue_id").collect()
-    queues = [{"topic": row.topic, "queue_id": row.queue_id, "messages": row["count"]} for row in rows]
-    return {**_head(settings, True), "messages": sum(each["messages"] for each in queues), "queues": queues}
+    """Return the report of what a run would send: it reads what is meant and what the target has, and sends nothing.
+
+    Raises:
+        UsageError: what is meant cannot be.
+    """
+    return _run(spark, settings, lambda text: None, dry=True)
 
 
-def run_replay(spark: SparkSession, settings: ReplaySettings) -> dict[str, Any]:
+def run_replay(
+    spark: SparkSession, settings: ReplaySettings, *, told: Callable[[str], None] = lambda text: None
+) -> dict[str, Any]:
     """Send, and return the report.
 
     Raises:
         UsageError: what is meant cannot be.
     """
+    check_session(spark)
+    return _run(spark, settings, told, dry=False)
+
+
+def _run(spark: SparkSession, settings: ReplaySettings, told: Callable[[str], None], *, dry: bool) -> dict[str, Any]:
     began = time.monotonic()
     frame = selected(spark, settings).select(*COLUMNS)
     place = place_options(settings.source)
@@ -98,9 +147,14 @@ def run_replay(spark: SparkSession, settings: ReplaySettings) -> dict[str, Any]:
     highest = max((queue_id for _, queue_id in queues), default=0)
     check_target(place, settings.target, queues=highest + 1, same_queue=settings.same_queue)
     tasks = max(1, min(len(queues), spark.sparkContext.defaultParallelism))
-    sending = Sending(place, settings.run, settings.target, settings.rate / tasks, settings.same_queue)
-    rows = in_queue_order(frame, tasks).rdd.mapPartitions(sending).collect()
-    return {**_head(settings, False), **sent_report(rows), "seconds": round(time.monotonic() - began, 3)}
+    sending = Sending(place, settings.run, settings.target, settings.rate / tasks, settings.same_queue, dry=dry)
+    rows = in_queue_order(frame, tasks).rdd.mapPartitions(sending)
+    head = {"job": "replay", "run": settings.run, "target": settings.target, "dry_run": dry}
+    if dry:
+        return {**head, **sent_report(rows.collect(), dry=True), "seconds": round(time.monotonic() - began, 3)}
+    with Growth(place, settings.target, told) as growth:
+        report = sent_report(rows.collect())
+    return {**head, **report, "seconds": round(time.monotonic() - began, 3), "samples": growth.samples}
 
 
 def in_queue_order(frame: DataFrame, tasks: int) -> DataFrame:
@@ -111,10 +165,6 @@ def in_queue_order(frame: DataFrame, tasks: int) -> DataFrame:
 def _topics(source: Mapping[str, str]) -> list[str]:
     text = source.get("topics") or source.get("topic") or ""
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _head(settings: ReplaySettings, dry_run: bool) -> dict[str, Any]:
-    return {"job": "replay", "run": settings.run, "target": settings.target, "dry_run": dry_run}
 
 
 def main() -> int:

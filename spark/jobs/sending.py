@@ -4,35 +4,52 @@
 
 It does not know which rows are meant. Rules: (1) the log is the only record of what was sent: every message carries
 the run's name and where it came from (SHMQ_RUN, SHMQ_FROM), and a task that begins reads them back, so a killed task
-neither loses nor repeats a message; (2) one task at a time sends from a source queue: a file lock sees to it, and
-a task that outlived its driver cannot send beside its successor; (3) a message that came from the target does not go
-back.
+neither loses nor repeats a message, and neither does a broker that dies under it; (2) one task at a time sends from a
+source queue: a file lock sees to it, and a task that outlived its driver cannot send beside its successor on the same
+host; (3) a message that came from the target does not go back.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import json
 import os
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shmq import connect
-from shmq.errors import TopicNotFound, UsageError
+from shmq.errors import (
+    ConnectError,
+    MeasuredError,
+    PermissionDenied,
+    RequestTimeout,
+    SendTimeout,
+    ShmqError,
+    UsageError,
+    VersionMismatch,
+)
 from shmq.message import DEAD_LETTER_REASON, RESERVED_PROPERTIES
 from shmq.spark.attach import full_url
 from shmq.spark.jobs.place import open_place
 from shmq.spark.options import parse_options
 from shmq.spark.reader import ShmqReader
+from shmq.spark.schema import refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 RUN: Final = "SHMQ_RUN"
 FROM: Final = "SHMQ_FROM"
 COLUMNS: Final = ("topic", "queue_id", "queue_offset", "body", "tags", "keys", "properties", "flag")
 _BURST_SECONDS: Final = 0.05
+_PATIENCE_SECONDS: Final = 60.0  # with a broker that is started again, or is full
+_PAUSE_SECONDS: Final = 0.5
+_STAMPS: Final = ("topic", "queue_id", "queue_offset", "properties")
 
 
 @dataclass(frozen=True)
@@ -44,11 +61,12 @@ class Sending:
     target: str | None  # None: each row to its origin, a dead letter's topic
     rate: float = 0.0
     same_queue: bool = True
+    targets: tuple[str, ...] = ()  # without a target: every topic a row may go to
+    dry: bool = False  # only count
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[dict[str, Any]]:
         """Send the rows of one partition, and yield the counts of each source queue."""
-        with connect(full_url(self.place.get("store"))) as mq:
-            sender = _Sender(self, mq)
+        with contextlib.closing(_Sender(self)) as sender:
             for row in rows:
                 sender.take(row)
             sender.end()
@@ -58,12 +76,12 @@ class Sending:
 class _Sender:
     """One task's work, source queue by source queue."""
 
-    def __init__(self, sending: Sending, mq: Any) -> None:
+    def __init__(self, sending: Sending) -> None:
         self._sending = sending
-        self._mq = mq
+        self._mq: Any = None
         self._queue: tuple[str, int] | None = None
-        self._lock: Any = None
-        self._done: set[tuple[str, str]] = set()  # (target, SHMQ_FROM) of this run
+        self._free = contextlib.ExitStack()  # holds the lock of the queue
+        self._sent = Sent(sending.place, sending.run, (sending.target,) if sending.target else sending.targets)
         self._counts = {"sent": 0, "in_already": 0, "loops": 0}
         self._began = self._at = time.monotonic()
         self.results: list[dict[str, Any]] = []
@@ -78,11 +96,12 @@ class _Sender:
         stamp = f"{row['topic']}/{row['queue_id']}/{row['queue_offset']}"
         if properties.get(FROM, "").rpartition("/")[0].rpartition("/")[0] == target:
             self._counts["loops"] += 1
-        elif (target, stamp) in self._done:
+        elif self._sent.has(target, queue, row["queue_offset"]):
             self._counts["in_already"] += 1
         else:
-            self._pace()
-            self._send(target, row, {**_kept(properties), RUN: self._sending.run, FROM: stamp}, properties)
+            if not self._sending.dry:
+                self._pace()
+                self._send_once(target, row, {**_kept(properties), RUN: self._sending.run, FROM: stamp}, properties)
             self._counts["sent"] += 1
 
     def end(self) -> None:
@@ -91,24 +110,23 @@ class _Sender:
             seconds = time.monotonic() - self._began
             topic, queue_id = self._queue
             self.results.append({"topic": topic, "queue_id": queue_id, **self._counts, "seconds": seconds})
-            self._lock.__exit__(None, None, None)
+            self._free.close()
         self._queue = None
+
+    def close(self) -> None:
+        """Let go of everything; harmless twice."""
+        self._free.close()
+        if self._mq is not None:
+            self._mq.close()
+        self._mq = None
 
     def _change(self, queue: tuple[str, int]) -> None:
         self.end()
         self._queue, self._began = queue, time.monotonic()
         self._counts = dict.fromkeys(self._counts, 0)
-        self._lock = alone(f"{self._sending.run}-{queue[0]}-{queue[1]}")
-        self._lock.__enter__()
-        prefix = f"{queue[0]}/{queue[1]}/"
-        self._done = {(topic, stamp) for topic, stamp in self._sent_before(queue[0]) if stamp.startswith(prefix)}
-
-    def _sent_before(self, source: str) -> set[tuple[str, str]]:
-        """What this run sent before, by all its targets."""
-        place, run = self._sending.place, self._sending.run
-        if self._sending.target is not None:
-            return stamps_in(place, run, topic=self._sending.target)
-        return stamps_in(place, run, topicPattern=r"(?!%DLQ%|%RETRY%|rmq_|RMQ_|SCHEDULE_).*")
+        if not self._sending.dry:
+            self._free.enter_context(alone(f"{self._sending.run}-{queue[0]}-{queue[1]}"))
+        self._sent.read_on()  # behind the lock: nobody sends from this queue any more
 
     def _pace(self) -> None:
         """Wait for the next place; what was not used for more than a moment is lost."""
@@ -118,6 +136,27 @@ class _Sender:
         self._at = max(self._at + 1 / self._sending.rate, now - _BURST_SECONDS)
         if self._at > now:
             time.sleep(self._at - now)
+
+    def _send_once(self, target: str, row: Any, stamped: dict[str, str], properties: dict[str, str]) -> None:
+        """Send, and send again to a broker that was away; first look whether it has got the message after all."""
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                if self._mq is None:
+                    self._mq = connect(full_url(self._sending.place.get("store")))
+                    self._sent.read_on()
+                    if self._sent.has(target, (row["topic"], row["queue_id"]), row["queue_offset"]):
+                        return
+                self._send(target, row, stamped, properties)
+                return
+            except (ConnectError, MeasuredError, SendTimeout, RequestTimeout) as error:
+                if time.monotonic() > until or isinstance(error, PermissionDenied | VersionMismatch):
+                    raise
+            if self._mq is not None:
+                with contextlib.suppress(ShmqError):
+                    self._mq.close()
+            self._mq = None
+            time.sleep(_PAUSE_SECONDS)
 
     def _send(self, target: str, row: Any, stamped: dict[str, str], properties: dict[str, str]) -> None:
         group = properties.get("__SHARDINGKEY")
@@ -135,21 +174,44 @@ class _Sender:
         )
 
 
-def stamps_in(place: dict[str, str], run: str, **where: str) -> set[tuple[str, str]]:
-    """Return (topic, SHMQ_FROM) of the messages a run has sent."""
-    reader = ShmqReader(parse_options({**place, **where}), ("topic", "properties"))
-    found: set[tuple[str, str]] = set()
-    try:
-        parts = reader.partitions()
-    except (TopicNotFound, UsageError):
-        return found
-    for part in parts:
-        for batch in reader.read(part):
-            for topic, properties in zip(*(batch.column(name).to_pylist() for name in batch.schema.names), strict=True):
-                known = dict(properties or ())
-                if known.get(RUN) == run:
-                    found.add((topic, known.get(FROM, "")))
-    return found
+class Sent:
+    """Which messages a run has sent, by the properties of what lies in its targets; each message is read once."""
+
+    def __init__(self, place: dict[str, str], run: str, targets: tuple[str, ...]) -> None:
+        self._place = place
+        self._run = run
+        self._targets = targets
+        self._read: dict[str, dict[str, int]] = {}  # as startingOffsets: a queue that is not named begins at its first
+        self._found: dict[tuple[str, str], set[int]] = {}  # (target, queue a message came from): its offsets there
+
+    def has(self, target: str, source: tuple[str, int], offset: int) -> bool:
+        """Say whether a message was in the target when it was read."""
+        return offset in self._found.get((target, f"{source[0]}/{source[1]}"), ())
+
+    def read_on(self) -> None:
+        """Read what came into the targets since the last time."""
+        access = open_place(self._place)
+        there = set(access.topics())
+        targets = [name for name in self._targets if name in there]
+        if not targets:
+            return
+        start = {name: self._read[name] for name in targets if name in self._read}
+        options = {**self._place, "topics": ",".join(targets), "failOnDataLoss": "false"}
+        options |= {"startingOffsets": json.dumps(start)} if start else {}
+        reader = ShmqReader(parse_options(options), _STAMPS)
+        for part in reader.partitions():
+            for batch in reader.read(part):
+                self._note(batch)
+
+    def _note(self, batch: Any) -> None:
+        columns = (batch.column(name).to_pylist() for name in _STAMPS)
+        for topic, queue_id, offset, properties in zip(*columns, strict=True):
+            read = self._read.setdefault(topic, {})
+            read[str(queue_id)] = max(offset + 1, read.get(str(queue_id), 0))
+            known = dict(properties or ())
+            source, _, number = known.get(FROM, "").rpartition("/")
+            if known.get(RUN) == self._run and number.isdecimal():
+                self._found.setdefault((topic, source), set()).add(int(number))
 
 
 def origin_of(properties: dict[str, str]) -> str:
@@ -157,7 +219,7 @@ def origin_of(properties: dict[str, str]) -> str:
     return properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC") or properties.get("REAL_TOPIC") or ""
 
 
-@contextmanager
+@contextlib.contextmanager
 def alone(name: str) -> Iterator[None]:
     """Be the only one on this host with this name, for the length of a with block."""
     folder = Path(tempfile.gettempdir()) / f"shmq-sending-{os.getuid()}"
@@ -165,6 +227,18 @@ def alone(name: str) -> Iterator[None]:
     with open(folder / name.replace("/", "_").replace("%", "_"), "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def check_session(spark: SparkSession) -> None:
+    """Refuse a session that may run two attempts of one task at a time: what sees to it that one sends is a host's.
+
+    Raises:
+        UsageError: it speculates.
+    """
+    if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
+        raise refused(
+            "spark.speculation=true runs tasks twice, and what a task sends is sent", "--conf spark.speculation=false"
+        )
 
 
 def check_target(place: dict[str, str], target: str, *, queues: int, same_queue: bool) -> None:
@@ -187,10 +261,12 @@ def _kept(properties: dict[str, str]) -> dict[str, str]:
     return {k: v for k, v in properties.items() if v and k not in RESERVED_PROPERTIES and k not in dropped}
 
 
-def sent_report(rows: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return the counts of all tasks."""
-    queues = sorted(rows, key=lambda each: (each["topic"], each["queue_id"]))
+def sent_report(rows: Iterable[dict[str, Any]], *, dry: bool = False) -> dict[str, Any]:
+    """Return the counts of all tasks; of a dry run what would have been sent counts as `messages`."""
+    named = [{"messages" if dry and name == "sent" else name: value for name, value in row.items()} for row in rows]
+    queues = sorted(named, key=lambda each: (each["topic"], each["queue_id"]))
+    counts = ("messages" if dry else "sent", "in_already", "loops")
     return {
-        **{name: sum(each[name] for each in queues) for name in ("sent", "in_already", "loops")},
-        "queues": [each for each in queues if each["sent"] or each["in_already"] or each["loops"]],
+        **{name: sum(each[name] for each in queues) for name in counts},
+        "queues": [each for each in queues if any(each[name] for name in counts)],
     }

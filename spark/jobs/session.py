@@ -8,22 +8,31 @@ web page.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
 import signal
+import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from shmq.errors import UsageError
+from shmq.errors import ConnectError, UsageError
+from shmq.spark.jobs.java_talk import LEVEL_VARIABLE, listened
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ATTEMPTS: Final = 4  # of one task
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
+_LOG_LEVEL: Final = "FATAL"  # what fails is told by whoever meets it, and what is tried again is no news
+_PYTHON_LOGGER: Final = "SQLQueryContextLogger"
+_SHUFFLES_MIN: Final = 4
+_STANDALONE: Final = "spark://"
+_CONNECT_SECONDS: Final = 5.0
+_CAUSE: Final = re.compile(r"^:?\s*(?:[a-z]+\.)+\w*(?:Exception|Error): ")
 _EXTRA: Final = "pip install 'shmq[spark]'"
 
 
@@ -41,18 +50,29 @@ def require(*modules: str, extra: str = _EXTRA) -> None:
 
 
 @contextmanager
-def open_session(name: str, master: str | None = None, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+def open_session(
+    name: str,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    *,
+    heard: Callable[[str], None] = lambda line: None,
+) -> Iterator[SparkSession]:
     """Give a session for the length of a with block.
 
     Args:
         master: as spark-submit's; None takes what spark-submit says, else `local[*]`.
+        heard: gets what Spark's Java process writes to stderr, line by line.
 
     Raises:
-        UsageError: PySpark or Java is missing.
+        UsageError: PySpark or Java is missing, or Spark does not take the settings.
+        ConnectError: no master answers there.
     """
     require("pyspark", "pyarrow", "numpy")
+    from pyspark.logger import PySparkLogger
     from pyspark.sql import SparkSession
 
+    if LEVEL_VARIABLE not in os.environ:
+        PySparkLogger.getLogger(_PYTHON_LOGGER).setLevel(logging.CRITICAL)  # else it writes what is raised, as JSON
     active = SparkSession.getActiveSession()
     if active is not None:
         yield active
@@ -61,17 +81,55 @@ def open_session(name: str, master: str | None = None, conf: Mapping[str, str] |
         raise UsageError("Spark needs Java 17", hint="apt-get install openjdk-17-jre-headless")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: Any = SparkSession.builder.appName(name)
-    for key, value in _settings(master, dict(conf or {})).items():
+    settings = _settings(master, dict(conf or {}))
+    check_master(settings["spark.master"])
+    for key, value in settings.items():
         builder = builder.config(key, value)
     interrupt = signal.getsignal(signal.SIGINT)
-    session = builder.getOrCreate()
+    with listened(heard):
+        session = _started(builder)
     signal.signal(signal.SIGINT, interrupt)  # Spark takes Ctrl-C for itself
-    session.sparkContext.setLogLevel(os.environ.get("SHMQ_SPARK_LOG_LEVEL", "ERROR"))
+    session.sparkContext.setLogLevel(os.environ.get(LEVEL_VARIABLE, _LOG_LEVEL))
     try:
         yield session
     finally:
         with contextlib.suppress(Exception):  # the driver's Java may be gone already
             session.stop()
+
+
+def check_master(url: str) -> None:
+    """Check that a standalone master is there; Spark would try for a minute, and say so in its log only.
+
+    Raises:
+        ConnectError: none of the hosts of the URL answers.
+    """
+    if not url.startswith(_STANDALONE):
+        return
+    failure: OSError | ValueError | None = None
+    for place in url.removeprefix(_STANDALONE).split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS):
+                return
+        except (OSError, ValueError) as error:
+            failure = error
+    reason = getattr(failure, "strerror", None) or failure
+    raise ConnectError(
+        f"no Spark master at {url}: {reason}",
+        hint="sbin/start-master.sh of Spark starts one; without --master: local[*]",
+    )
+
+
+def _started(builder: Any) -> SparkSession:
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        said = next((line for line in lines if _CAUSE.match(line)), lines[0] if lines else type(error).__name__)
+        raise UsageError(
+            f"Spark did not start: {_CAUSE.sub('', said)}", hint="look at --master and --conf; Spark needs Java 17"
+        ) from error
+    return session
 
 
 def _settings(master: str | None, conf: dict[str, str]) -> dict[str, str]:
@@ -88,6 +146,8 @@ def _settings(master: str | None, conf: dict[str, str]) -> dict[str, str]:
         "spark.python.worker.faulthandler.enabled": "true",
     }
     if local:
+        cores = os.cpu_count() or 1 if local[1] in (None, "*") else int(local[1])
+        found["spark.sql.shuffle.partitions"] = str(max(_SHUFFLES_MIN, 2 * cores))  # 200 tasks for two processors
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     found = {key: value for key, value in found.items() if key == "spark.master" or not submitted.contains(key)}

@@ -40,6 +40,10 @@ class Commit:
     gaps: tuple[Gap, ...] = ()
 
 
+Ends = Callable[[QueueKey], int | None]
+"""The first offset of a queue that is not in, None when the archive does not know the queue."""
+
+
 class Table(Protocol):
     """An archive that is open for writing, by this process alone."""
 
@@ -64,9 +68,7 @@ class Table(Protocol):
         """Return what is in, by queue and offset."""
 
 
-def accepted(
-    entries: Sequence[Entry], end_of: Callable[[QueueKey], int | None], *, may_lose: bool
-) -> tuple[list[Entry], list[Entry], list[Gap]]:
+def accepted(entries: Sequence[Entry], end_of: Ends, *, may_lose: bool) -> tuple[list[Entry], list[Entry], list[Gap]]:
     """Divide a batch into what is new, what is in already, and the gaps before it.
 
     Raises:
@@ -113,6 +115,22 @@ def local_root(text: str) -> Path:
             hint="give a directory that driver and workers share; object stores have no atomic rename",
         )
     return Path(rest)
+
+
+def ends_of(path: str, form: str, columns: Sequence[str], partition_by: Sequence[str]) -> Ends:
+    """Return what tells how far each queue is in an archive; nothing is locked, made or tidied up for it.
+
+    Raises:
+        UsageError: it is of another form, or not on a file system.
+    """
+    root = local_root(path)
+    if form == "delta":
+        from shmq.spark.jobs.delta_table import DeltaArchive
+
+        return DeltaArchive(root, columns, partition_by).end_of
+    from shmq.spark.jobs.manifest import ends_in
+
+    return ends_in(root).get
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import pytest
 
 from shmq.testing import Broker
 from tests.conformance.conftest import TRANSPORTS, url_of
+from tests.tools.json_schema import check
 from tests.tools.shell import Shell
 
 
@@ -36,8 +37,9 @@ def test_dead_letters_are_found_and_told_why(shell: Shell) -> None:
         ("second", "orders", "no second"),
     ]
     assert "no second" in shell.ok("dlq", "show", "billing").decode()
-    lines = shell.ok("dlq", "export", "billing").splitlines()
-    assert [json.loads(line)["body"] for line in lines] == ["first", "second"]
+    lines = [json.loads(line) for line in shell.ok("dlq", "export", "billing").splitlines()]
+    assert [line["body"] for line in lines] == ["first", "second"]
+    check("dlq-letters", {"group": "billing", "letters": lines})
 
 
 def test_only_a_yes_sends_or_deletes(shell: Shell, broker: Broker) -> None:

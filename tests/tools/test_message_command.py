@@ -70,6 +70,17 @@ def test_whole_records_verify(shell: Shell) -> None:
     assert document["verified"] >= 2 and document["damaged"] == []
 
 
+def test_what_a_client_traced_is_told(shell: Shell, broker: Broker) -> None:
+    with shmq.connect(shell.environment["SHMQ_URL"], trace=True) as mq:
+        receipt = mq.send("orders", b"watched", tag="traced")
+    until(lambda: shell.run("message", "trace", receipt.message_id).status == 0, "the trace to be stored and indexed")
+    document = shell.json("message-trace", "message", "trace", receipt.message_id)
+    [event] = document["traces"]
+    assert document["message_id"] == event["message_id"] == receipt.message_id
+    assert (event["kind"], event["topic"], event["succeeded"]) == ("Pub", "orders", True)
+    assert b"succeeded" in shell.ok("message", "trace", receipt.message_id)
+
+
 def test_an_untraced_message_is_a_no(shell: Shell) -> None:
     assert shell.run("message", "trace", "nobody-traced-this").status == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,6 +15,7 @@ pytest.importorskip("pyarrow")
 
 from shmq.errors import CorruptionError, OffsetOutOfRange, StoreError, StoreLocked, UsageError
 from shmq.spark.jobs import manifest as module
+from shmq.spark.jobs.archived import settled
 from shmq.spark.jobs.entry import Entry, QueueKey
 from shmq.spark.jobs.manifest import Manifest, entries_in, read_manifest, versions
 from shmq.spark.jobs.table import Commit, accepted
@@ -166,3 +168,19 @@ def test_a_hole_is_refused_or_written_down() -> None:
 def test_a_checkpoint_of_another_archive_is_refused() -> None:
     with pytest.raises(UsageError, match="remove the checkpoint"):
         accepted([entry(5, 15)], {KEY: 10}.get, may_lose=True)
+
+
+def test_a_reader_beside_a_job_waits_for_names_and_leaves_out_what_a_killed_one_did_not_finish(tmp_path: Path) -> None:
+    with Manifest(tmp_path) as table:
+        table.commit(batch(tmp_path, 0))
+        table.commit(batch(tmp_path, 1))
+    late = tmp_path / entries_in(tmp_path)[-1].path
+    hidden = late.rename(late.with_name(".late.parquet"))
+    assert [entry.start for entry in settled(tmp_path, 0.0)] == [0, 10]
+    naming = threading.Timer(0.2, hidden.rename, (late,))
+    naming.start()
+    assert [entry.start for entry in settled(tmp_path, 60.0)] == [0, 10, 20, 30]
+    naming.join()
+    (tmp_path / entries_in(tmp_path)[0].path).unlink()
+    with pytest.raises(UsageError, match="1 files of the archive"):
+        settled(tmp_path, 0.0)
