@@ -89,6 +89,7 @@ class IndexKeeper:
         self._file: IndexFile | None = None
         self._settle_seconds = settle_seconds
         self._keyed = 0
+        self._now = 0.0  # of the round: one clock for all that is compared
         self._keyed_at = 0.0
         self._mark_at = 0.0
         self._retry_at = 0.0
@@ -102,6 +103,7 @@ class IndexKeeper:
 
     def round(self, now: float) -> bool:
         """Follow the log for a short while; True when there is more to do at once."""
+        self._now = now
         if now < self._retry_at:
             return False
         try:
@@ -189,7 +191,7 @@ class IndexKeeper:
         stop, store_ms, keyed = reached[1], reached[2], reached[4]
         if keyed:
             self._keyed += keyed
-            self._keyed_at = time.monotonic()
+            self._keyed_at = self._now
         if stop == INDEX_NO_FILE:
             self._open(store_ms)
         elif stop == INDEX_NO_ROOM:
@@ -241,7 +243,7 @@ class IndexKeeper:
         """Say that the file which begins at `begin_ms` cannot be trusted, before it is written to."""
         self._write(mark, min(read_checkpoint(self._layout).index_ms, max(0, begin_ms - 1)))
         self._is_settled = False
-        self._keyed_at = time.monotonic()
+        self._keyed_at = self._now
 
     def _roll(self, first_ms: int) -> None:
         full = self._file
@@ -312,7 +314,7 @@ class IndexKeeper:
         self._sync = None
         if sync.failure:
             self._log("index.not_synced", reason=sync.failure)
-            self._keyed_at = time.monotonic()
+            self._keyed_at = self._now
         elif sync.mark.indexed <= self._store.durable_end and sync.keyed in (None, self._keyed):
             self._write(sync.mark, sync.index_ms)
             self._unsynced = [name for name in self._unsynced if name > sync.mark.last]
