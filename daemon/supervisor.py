@@ -49,6 +49,12 @@ _FORGIVEN_SECONDS = 10.0
 _LOCK_SECONDS = 2.0
 
 
+def restart_pause(deaths: int) -> float:
+    """Return the seconds until a child is started again that died so often in a row; never more than five."""
+    # No number of deaths may overflow: who dies every five seconds has died a thousand times after an hour and a half.
+    return min(_BACKOFF_SECONDS_MAX, _BACKOFF_SECONDS * 2.0 ** min(deaths - 2, 16)) if deaths > 1 else 0.0
+
+
 class Supervisor:
     """One broker, from start to stop.
 
@@ -228,9 +234,7 @@ class Supervisor:
             }
             return
         self._deaths[child.role] = 0 if child.age_seconds > _FORGIVEN_SECONDS else self._deaths[child.role] + 1
-        pause = 0.0
-        if self._deaths[child.role] > 1:
-            pause = min(_BACKOFF_SECONDS_MAX, _BACKOFF_SECONDS * 2.0 ** (self._deaths[child.role] - 2))
+        pause = restart_pause(self._deaths[child.role])
         self._log("child.ended", role=child.role, pid=child.pid, status=status, restart_seconds=pause)
         self._due[child.role] = time.monotonic() + pause
 

@@ -35,6 +35,7 @@ class Scene:
         self.decisions.touch()
         self._file = self.decisions.open()
         self._reading = threading.Lock()
+        self._begun = ""
         self._decided: dict[str, str] = {}
         self.mq = broker.connect()
         self.mq.admin.create_topic("orders", queues=4)
@@ -48,7 +49,8 @@ class Scene:
     def decided(self) -> dict[str, str]:
         """Body -> commit or rollback, as far as the producers have got."""
         with self._reading:
-            for line in self._file:
+            *lines, self._begun = (self._begun + self._file.read()).split("\n")  # the last may be half written
+            for line in lines:
                 body, choice = line.split()
                 self._decided[body] = choice
         return self._decided
