@@ -179,7 +179,7 @@ class RawPeer:
     """A peer that writes whatever bytes it likes, over the control socket or over TCP."""
 
     def __init__(self, place: Place | tuple[str, int]) -> None:
-        if isinstance(place, tuple):
+        if not isinstance(place, Place):
             self.socket = socket.create_connection(place, DEADLINE)
         else:
             self.socket = socket.socket(socket.AF_UNIX)
