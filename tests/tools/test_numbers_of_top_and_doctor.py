@@ -111,6 +111,8 @@ def figures(broker: Broker) -> dict[str, dict[str, Any]]:
     with broker.connect() as mq:
         for number in range(20):
             mq.send("examined", b"%d" % number, key=str(number))
+    *_, last = sources.records(broker.store)
+    until(lambda: sources.mark(broker.store)[0] == last.position + last.size, "the mark to say that all is on disk")
     document = Shell(broker.url).json("doctor", "doctor", "--deep")
     return {entry["check"]: entry["figures"] for entry in document["findings"]}
 

@@ -17,7 +17,7 @@ from shmq.store.verify import verify_store
 from shmq.testing import Broker
 from shmq.tools.observe.observer import Observer
 from tests.tools.observe import sources
-from tests.tools.shell import Shell, until
+from tests.tools.shell import Inside, Shell, until
 
 FRAME_UNITS = 204  # bindings/shmq.h
 MARKS = {"disk_warn_percent": 97, "disk_force_percent": 98, "disk_refuse_percent": 99}
@@ -30,9 +30,14 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-def health(broker: Broker) -> dict[str, Any]:
+@pytest.fixture
+def shell(broker: Broker, capsysbinary: pytest.CaptureFixture[bytes]) -> Shell:
+    return Inside(broker.url, capsysbinary)
+
+
+def health(shell: Shell) -> dict[str, Any]:
     """What `shmq health --deep --json` prints; its exit status is the one that it names."""
-    result = Shell(broker.url).run("health", "--deep", "--json")
+    result = shell.run("health", "--deep", "--json")
     document: dict[str, Any] = json.loads(result.out)
     assert result.status == document["exit"] == ["OK", "WARNING", "CRITICAL", "UNKNOWN"].index(document["verdict"])
     return document
@@ -56,12 +61,13 @@ def written(broker: Broker) -> None:
     """Wait until everything is in the files, and the files' marks say so."""
     with Observer(broker.url) as observer:
 
-        def behind() -> bool:
+        def is_written() -> bool:
             log = observer.snapshot("quick").log
             assert log is not None
-            return any((log.flush_behind_bytes, log.dispatch_behind_bytes, log.units_behind))
+            behind = (log.flush_behind_bytes, log.dispatch_behind_bytes, log.units_behind)
+            return behind == (0, 0, 0) and sources.mark(broker.store) == (log.end, log.end)
 
-        until(lambda: not behind(), "everything to be written")
+        until(is_written, "everything to be written")
 
 
 def test_processes_use_what_proc_and_ps_say(broker: Broker) -> None:
@@ -85,9 +91,9 @@ def test_processes_use_what_proc_and_ps_say(broker: Broker) -> None:
             assert process.pid == mark.pid
 
 
-def test_the_broker_is_who_its_segments_say(broker: Broker) -> None:
+def test_the_broker_is_who_its_segments_say(broker: Broker, shell: Shell) -> None:
     before = time.time()
-    told = health(broker)
+    told = health(shell)
     assert before <= told["at"] <= time.time()
     instance = broker._instance()
     assert instance is not None
@@ -101,8 +107,8 @@ def test_the_broker_is_who_its_segments_say(broker: Broker) -> None:
     assert told["broker"]["read_only"] == 0
 
 
-def test_every_segment_is_told_with_the_size_and_mode_that_stat_says(broker: Broker) -> None:
-    own = [segment for segment in health(broker)["segments"] if segment["broker"] == broker.name]
+def test_every_segment_is_told_with_the_size_and_mode_that_stat_says(broker: Broker, shell: Shell) -> None:
+    own = [segment for segment in health(shell)["segments"] if segment["broker"] == broker.name]
     files = {path.name: path.stat() for path in Path("/dev/shm").glob(f"shmq.{broker.name}.*")}
     assert {segment["name"] for segment in own if segment["path"]} == files.keys()
     for segment in own:
@@ -146,7 +152,7 @@ def test_room_is_what_df_and_the_control_group_say(broker: Broker) -> None:
         sources.agreed(group, lambda: sources.limits_of(keeper), "the control group's figures")
 
 
-def test_what_is_behind_is_what_the_files_lack(broker: Broker) -> None:
+def test_what_is_behind_is_what_the_files_lack(broker: Broker, shell: Shell) -> None:
     with broker.connect() as mq:
         producer = mq.producer()
         for number in range(50):
@@ -156,9 +162,9 @@ def test_what_is_behind_is_what_the_files_lack(broker: Broker) -> None:
             at_rest, before = sources.units(broker.store), list(sources.records(broker.store))
             for number in range(30):
                 producer.send("behind", b"y" * number, key=str(number), queue_id=number % 4)
-            log = health(broker)["log"]
+            log = health(shell)["log"]
             _is_behind_the_files(broker.store, log, before)
-            top = Shell(broker.url).json("top", "top", "--interval", "100ms")
+            top = shell.json("top", "top", "--interval", "100ms")
             assert (top["log_end"], top["flush_behind_bytes"]) == (log["end"], log["flush_behind_bytes"])
             held = sources.units(broker.store)
             assert held == at_rest and log["units_behind"] == 30
@@ -208,24 +214,24 @@ def test_the_page_cache_holds_what_fincore_says(broker: Broker) -> None:
         assert 0 < resident <= examined
 
 
-def test_clients_have_sent_and_received_what_they_did(broker: Broker) -> None:
+def test_clients_have_sent_and_received_what_they_did(broker: Broker, shell: Shell) -> None:
     with broker.connect() as mq, mq.pull_consumer("counted", group="counting", start="begin") as consumer:
         producer = mq.producer()
         for number in range(17):
             producer.send("counted", b"%d" % number)
         polled = time.monotonic()
         got = consumer.poll(11)
-        told = health(broker)
+        told = health(shell)
         [client] = [client for client in told["clients"] if client["pid"] == os.getpid()]
         assert client["start"] == sources.used(os.getpid()).start
         assert (client["sent"], client["received"]) == (17, len(got))
+        assert client["in_hand"] == 11
         assert client["slot"] == mq._live().store.client_slot
         assert 0 <= client["idle"] <= time.monotonic() - polled
         assert told["presence"]["counted"] == told["presence"]["registered"] == len(broker.processes) + 1
 
 
-def test_lag_is_what_the_files_hold_and_the_group_has_not_consumed(broker: Broker) -> None:
-    shell = Shell(broker.url)
+def test_lag_is_what_the_files_hold_and_the_group_has_not_consumed(broker: Broker, shell: Shell) -> None:
     with broker.connect() as mq, Observer(broker.url) as observer:
         began = time.time()
         for number in range(60):
@@ -241,11 +247,16 @@ def test_lag_is_what_the_files_hold_and_the_group_has_not_consumed(broker: Broke
 
         until(is_settled, "the progress to be written down")
         written(broker)
-        told = health(broker)
+        told = health(shell)
         [group] = [group for group in told["groups"] if group["name"] == "waiters"]
         _agree_with_the_files(broker.store, shell, group)
         assert (group["ready"], group["in_flight"], group["conflicts"], group["departed"]) == (18, 0, 0, [])
         assert group["differs"] is None and [member["pid"] for member in group["members"]] == [os.getpid()]
+        looked = time.time()
+        oldest = shell.json("topic-show", "topic", "show", "waiting")["oldest_age_seconds"]
+        updated = shell.json("group-show", "group", "show", "waiters")["updated_age_seconds"]
+        assert looked - ended - 0.1 <= oldest <= time.time() - began + 0.1
+        assert 0 <= updated <= time.time() - ended + 0.1
         assert told["at"] - ended - 0.1 <= group["oldest"] <= time.time() - began + 0.1
         consumer.close()
 
@@ -328,8 +339,8 @@ def test_a_stopped_keepers_last_sign_of_life_grows_as_old_as_time_passes(broker:
         assert age is not None and looked - still <= age <= ended - began + first
 
 
-def test_recovery_is_told_as_the_brokers_log_tells_it(broker: Broker) -> None:
-    document = health(broker)
+def test_recovery_is_told_as_the_brokers_log_tells_it(broker: Broker, shell: Shell) -> None:
+    document = health(shell)
     recovery = document["recovery"]
     [line] = [line for line in broker.log.splitlines() if " recovery.done " in line]
     said = dict(word.split("=", 1) for word in line.split() if "=" in word)
