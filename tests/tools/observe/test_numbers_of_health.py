@@ -289,6 +289,7 @@ def _agree_with_the_files(store: Path, shell: Shell, group: dict[str, Any]) -> N
     assert [row["lag"] for row in top["processes"] if row["pid"] == os.getpid()] == [group["lag"]]
     [row] = [row for row in top["groups"] if row["name"] == name]
     assert (row["lag"], row["ready"], row["members"]) == (group["lag"], group["ready"], 1)
+    assert row["topics"] == len(shown["topics"]) and group["oldest"] <= row["oldest"]
 
 
 def _topic_agrees(
