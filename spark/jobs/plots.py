@@ -52,7 +52,11 @@ def _lag(report: Mapping[str, Any], axes: Any) -> None:
     for name, times in sorted(totals.items(), key=lambda item: -max(item[1].values()))[:_LINES_MAX]:
         at = sorted(times)
         left.plot([(each - begin) / 1000 for each in at], [times[each] for each in at], marker=".", label=name)
-    left.set(title="messages behind", xlabel="seconds", ylim=(0, None))
+    left.set(title="messages behind", xlabel="seconds")
+    left.set_xlim(0, max(1.0, left.get_xlim()[1]))
+    left.set_ylim(0, max(1.0, left.get_ylim()[1]))
+    left.locator_params(axis="y", integer=True)
+    left.yaxis.set_major_formatter("{x:,.0f}")
     if totals:
         left.legend(fontsize=7, frameon=False)
     whole = [row for row in report["born_to_stored"] if row["from_ms"] is None]
@@ -154,6 +158,9 @@ def _bars(axis: Any, title: str, counts: Mapping[str, int]) -> None:
     axis.set_yticks(places, names, fontsize=7)
     axis.invert_yaxis()
     axis.margins(x=0.15)
+    axis.set_xlim(0, max(1.0, axis.get_xlim()[1]))
+    axis.locator_params(axis="x", integer=True)
+    axis.xaxis.set_major_formatter("{x:,.0f}")
     axis.set_title(title)
 
 
