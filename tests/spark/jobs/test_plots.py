@@ -60,5 +60,5 @@ def test_an_archive_is_drawn_step_by_step_and_what_is_behind_stands_behind(tmp_p
 def test_a_picture_that_cannot_be_says_why(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="job cooking has no picture"):
         picture_of({"job": "cooking"})
-    with pytest.raises(UsageError, match="the picture cannot be written to .*: No such file"):
+    with pytest.raises(UsageError, match=r"the picture cannot be written to .*: No such file"):
         draw({"job": "archive", **QUIET["archive"]}, str(tmp_path / "none" / "a.png"))
