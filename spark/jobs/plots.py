@@ -111,7 +111,7 @@ def _archive(report: Mapping[str, Any], axes: Any) -> None:
         messages += step["messages"]
         at.append(step["at_seconds"])
         counts.append(messages)
-    left.plot(at, counts, marker=".")
+    left.plot(at, counts, marker=".", drawstyle="steps-post")  # a batch is in at once, not bit by bit
     left.set(title="messages archived", xlabel="seconds")
     _from_zero(left)
     _counts(left, "y")
