@@ -107,7 +107,7 @@ class _Sender:
     def end(self) -> None:
         """Write the last queue's counts down and let go of it."""
         if self._queue is not None:
-            seconds = time.monotonic() - self._began
+            seconds = round(time.monotonic() - self._began, 3)
             topic, queue_id = self._queue
             self.results.append({"topic": topic, "queue_id": queue_id, **self._counts, "seconds": seconds})
             self._free.close()
