@@ -68,8 +68,9 @@ QUEUE_VIEWS: Final = frozenset(("messages", "index", "index_stats"))
 _ONLY_STREAMS: Final = (
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitGroup",
 )  # fmt: skip
-_BATCH_PARTITION_BYTES: Final = 256 << 20
+_BATCH_PARTITION_BYTES: Final = 1 << 30  # as much as a log file has; a task costs 55 ms before its first row
 _STREAM_PARTITION_BYTES: Final = 128 << 20
+_BATCH_BYTES: Final = 2 << 20  # still in the cache of a processor when it is sent on
 
 
 def is_remote(store: str | None) -> bool:
@@ -106,7 +107,7 @@ class Options:
     partition_bytes_max: int = _BATCH_PARTITION_BYTES
     parallelism: int = 0
     batch_rows: int = 8192
-    batch_bytes: int = 4 << 20
+    batch_bytes: int = _BATCH_BYTES
     include_properties: bool = False
     verify_crc: bool = False
     fail_on_data_loss: bool = True
@@ -158,7 +159,7 @@ def parse_options(given: Mapping[str, str], *, stream: bool = False) -> Options:
         partition_bytes_max=size(values, "maxBytesPerPartition", partition_bytes, 1 << 20, 1 << 50),
         parallelism=number("parallelism", values.get("parallelism", "0"), 0),
         batch_rows=number("batchRows", values.get("batchRows", "8192"), 1, COLUMN_ROWS_MAX),
-        batch_bytes=size(values, "batchBytes", 4 << 20, 1, COLUMN_BATCH_BYTES_MAX),
+        batch_bytes=size(values, "batchBytes", _BATCH_BYTES, 1, COLUMN_BATCH_BYTES_MAX),
         include_properties=truth(values, "includeProperties", False),
         verify_crc=truth(values, "verifyCrc", False),
         fail_on_data_loss=truth(values, "failOnDataLoss", True),

@@ -97,5 +97,5 @@ def test_what_means_something_to_streams_only_is_told_to_a_batch() -> None:
         "maxOffsetsPerTrigger",
         "commitGroup",
     ]
-    assert parse_options({"topic": "a"}).partition_bytes_max == 256 << 20
+    assert parse_options({"topic": "a"}).partition_bytes_max == 1 << 30
     assert parse_options({"topic": "a"}, stream=True).partition_bytes_max == 128 << 20
