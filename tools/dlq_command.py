@@ -74,8 +74,9 @@ def show(call: Call, group: str, limit: int) -> None:
 @_limit_option
 @pass_call
 def export(call: Call, group: str, limit: int) -> None:
-    """Write the dead letters of GROUP to stdout, one JSON object a line, whatever the form of other commands."""
-    call.style.form = "jsonl"
+    """Write the dead letters of GROUP to stdout, one JSON object a line; with --json one document."""
+    if call.style.form != "json":
+        call.style.form = "jsonl"
     with call.connect() as mq:
         rows = [letter_document(letter) for letter in mq.admin.dlq(group, limit=limit)]
     call.terminal.document({"group": group, "letters": rows}, rows=rows)
@@ -123,7 +124,7 @@ def purge(call: Call, group: str, dry_run: bool, yes: bool) -> None:
         if confirmed(call, yes=yes, dry_run=dry_run) and info is not None:
             mq.admin.delete_topic(topic)
     if call.terminal.structured:
-        call.terminal.document({"group": group, "changed": changed, "messages": count}, rows=[])
+        call.terminal.document({"group": group, "changed": changed, "messages": count})
 
 
 def letter_document(letter: DeadLetter) -> dict[str, Any]:

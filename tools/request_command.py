@@ -101,7 +101,7 @@ def reply(call: Call, /, topic: str, execute: str, group: str, tags: str | None,
     """Answer the requests to TOPIC with what a command prints.
 
     The last newline of its output is not part of the reply. When the command fails there is no reply, and the
-    requester times out.
+    requester times out. With --json it says at its end how many requests it has answered.
     """
     replies = _Replies(call, execute, count)
     with call.connect() as connection:
@@ -113,5 +113,8 @@ def reply(call: Call, /, topic: str, execute: str, group: str, tags: str | None,
             while not replies.done.wait(options.SIGNAL_SLICE):
                 pass
             connection.stop()  # after the reply of the call that runs
+    counts = {"answered": replies.answered, "failed": replies.failed}
+    if call.terminal.structured:
+        call.terminal.document({"topic": topic, "group": group, **counts})
     call.terminal.note(f"{plural(replies.answered, 'request')} answered")
     return ExitCode.NO if replies.failed else ExitCode.DONE

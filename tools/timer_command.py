@@ -64,7 +64,7 @@ def cancel(call: Call, message: str, dry_run: bool, yes: bool) -> None:
         if changed:
             control.recall(entry.topic, entry.handle, "")
     if call.terminal.structured:
-        call.terminal.document({**_document(entry), "changed": changed}, rows=[])
+        call.terminal.document({**_document(entry), "changed": changed})
 
 
 def _control(call: Call) -> Any:

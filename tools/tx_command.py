@@ -55,7 +55,7 @@ def check(call: Call, transaction: str) -> None:
         reply = control.request(Request.CHECK_TRANSACTION, {"tranStateTableOffset": str(entry.offset)})
     asked = reply.ext.get("asked") == "1"
     if call.terminal.structured:
-        call.terminal.document({**_document(entry), "asked": asked}, rows=[])
+        call.terminal.document({**_document(entry), "asked": asked})
     elif asked:
         call.terminal.say(f"a member of group {entry.group} was asked; see: shmq tx list")
     if not asked:
@@ -98,7 +98,7 @@ def _settle(call: Call, transaction: str, state: int, *, dry_run: bool, yes: boo
         if changed:
             _end(control, entry, state)
     if call.terminal.structured:
-        call.terminal.document({**_document(entry), "changed": changed}, rows=[])
+        call.terminal.document({**_document(entry), "changed": changed})
 
 
 def _end(control: ControlClient, entry: OpenTransaction, state: int) -> None:

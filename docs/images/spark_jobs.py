@@ -65,7 +65,9 @@ def main(folder: Path, wanted: list[str]) -> None:
             producer.start()
             source = {"store": broker.url, "topics": "orders"}
             jobs: dict[str, Callable[[], dict[str, Any]]] = {
-                "lag": lambda: run_lag(spark, LagSettings(source, "billing", LAG_SECONDS, 0.5), told=print),
+                "lag": lambda: (
+                    run_lag(spark, LagSettings(source, "billing", LAG_SECONDS, 0.5), told=print) | {"late": []}
+                ),
                 "archive": lambda: run_archive(
                     spark, ArchiveSettings(archive, {**source, "maxBytesPerTrigger": "1m"}), told=print
                 ),
@@ -82,7 +84,7 @@ def main(folder: Path, wanted: list[str]) -> None:
                 if name in wanted or not wanted:
                     reports.append(job())
     for report in reports:
-        write_report(folder / f"spark-{report['job']}.json", report)
+        write_report(folder / f"spark-{report['job']}.json", {"dry_run": False, **report})
         draw(report, str(folder / f"spark-{report['job']}.png"))
 
 

@@ -21,6 +21,7 @@ from shmq.spark.jobs.place import open_place, place_options
 from shmq.spark.jobs.replay import chosen, in_queue_order
 from shmq.spark.jobs.sending import COLUMNS, Sending, check_session, check_target, sent_report
 from shmq.spark.schema import refused
+from shmq.tools.quantity import iso_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,7 +149,7 @@ def _grouped(frame: DataFrame) -> DataFrame:
             f.count("*").alias("letters"),
             f.round(f.min("age_seconds"), 1).cast("double").alias("youngest_seconds"),
             f.round(f.max("age_seconds"), 1).cast("double").alias("oldest_seconds"),
-            f.avg(f.length("body")).alias("body_bytes"),
+            f.round(f.avg(f.length("body")), 1).alias("body_bytes"),
         )
         .orderBy(f.desc("letters"), "consumer_group", "origin", "cause", "tags", "attempts")
     )
@@ -174,6 +175,7 @@ def _samples(frame: DataFrame, count: int) -> DataFrame:
     )
     return (
         frame.withColumn("nth", f.row_number().over(same))
+        .withColumn("stored_ms", f.expr("unix_millis(store_timestamp)"))  # Python would have local time
         .filter(f"nth <= {count}")
         .orderBy("consumer_group", "origin", "cause", "nth")
     )
@@ -190,7 +192,7 @@ def _sample(row: Any) -> dict[str, Any]:
         "tag": row.tags,
         "keys": row.keys,
         "message_id": row.uniq_key or row.msg_id,
-        "stored": row.store_timestamp.isoformat(),
+        "stored": iso_text(row.stored_ms),
         "body": bytes(row.body[:_BODY_SHOWN]).decode("utf-8", "backslashreplace"),
     }
 

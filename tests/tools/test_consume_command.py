@@ -201,6 +201,8 @@ def test_tail_prints_the_last_and_follows(shell: Shell, topic: str, shmq_shared_
     bodies = fill(shmq_shared_broker, topic, 25)
     assert shell.ok("tail", topic, "-e") == joined(bodies[-10:])
     assert shell.ok("tail", topic, "-e", "-n", "0") == b""
+    assert shell.json("consume", "tail", topic, "-e", "-n", "3")["count"] == 3
+    assert [line["body"] for line in shell.lines("message", "tail", topic, "-e", "-n", "2")] == ["23", "24"]
     with shell.start("tail", topic, "-n", "2") as process:
         assert process.stdout is not None
         assert process.stdout.readline() + process.stdout.readline() == b"23\n24\n"

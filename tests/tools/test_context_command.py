@@ -25,7 +25,7 @@ def test_a_name_stands_for_a_broker(shell: Shell, shmq_shared_broker: SharedBrok
     shell.ok("context", "use", "here")
     assert topic in shell.ok("topic", "list").decode()
     assert shell.run("topic", "list", "-u", "shmq://elsewhere").status == 69, "-u says more"
-    shell.ok("context", "use")
+    assert shell.json("context-list", "context", "use")["contexts"][0]["current"] is False
     assert shell.run("topic", "list").status == 69
 
 
@@ -43,7 +43,7 @@ def test_the_environment_says_more_than_the_current_context(
 def test_lists_hide_secrets_and_the_file_is_its_owners(shell: Shell) -> None:
     url = "rocketmq://127.0.0.1:9876?access_key=me&secret_key=s3cret"
     shell.ok("context", "add", "prod", url)
-    shell.ok("context", "add", "here", "shmq://default", "--use")
+    shell.json("context-list", "context", "add", "here", "shmq://default", "--use")
     document = shell.json("context-list", "context", "list")
     assert [(each["name"], each["current"]) for each in document["contexts"]] == [("here", True), ("prod", False)]
     assert "s3cret" not in json.dumps(document) + shell.ok("context", "list").decode()

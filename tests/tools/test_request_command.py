@@ -1,10 +1,12 @@
 """Questions and answers in a shell: the reply on stdout, and a command that makes it."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from shmq.testing import SharedBroker
+from tests.tools.json_schema import check
 from tests.tools.shell import TIMEOUT, Shell, interrupt, until
 
 
@@ -47,3 +49,14 @@ def test_a_command_that_fails_makes_no_reply_and_the_replier_says_so(shell: Shel
         until(lambda: process.poll() is not None, "the replier ends after two requests")
         _, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1 and b"the command ended with 1; there is no reply" in err
+
+
+def test_a_replier_says_at_its_end_what_it_has_answered(shell: Shell, topic: str) -> None:
+    words = ("reply", topic, "--exec", "cat", "-g", f"g-{topic}", "-n", "1", "--json")
+    with shell.start(*words) as process:
+        assert shell.ok("request", topic, "x", "--timeout", "20s") == b"x\n"
+        out, err = process.communicate(timeout=TIMEOUT)
+    document = json.loads(out)
+    check("reply", document)
+    assert document == {"topic": topic, "group": f"g-{topic}", "answered": 1, "failed": 0}
+    assert (process.returncode, err) == (0, b"")

@@ -46,6 +46,8 @@ def test_a_message_is_taken_back_with_a_yes_only(shell: Shell, shmq_shared_broke
         assert time.monotonic() < deadline
     assert shell.run("timer", "cancel", handle).status == 64
     assert shell.json("timer-change", "timer", "cancel", handle, "--dry-run")["changed"] is False
+    (line,) = shell.lines("timer-change", "timer", "cancel", handle, "--dry-run")
+    assert (line["topic"], line["changed"]) == (topic, False)
     assert keys(shell, topic) == ["k"]
     assert shell.json("timer-change", "timer", "cancel", handle, "--yes")["changed"] is True
     assert keys(shell, topic) == []

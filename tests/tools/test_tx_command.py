@@ -54,6 +54,7 @@ def test_a_yes_settles_it_once(
 ) -> None:
     assert shell.run("tx", verb, left).status == 64
     assert shell.json("tx-change", "tx", verb, left, "--dry-run")["changed"] is False
+    assert [line["id"] for line in shell.lines("tx-change", "tx", verb, left, "--dry-run")] == [left]
     assert ids(shell, group) == [left]
     assert shell.json("tx-change", "tx", verb, left, "--yes")["changed"] is True
     assert ids(shell, group) == [] and bodies(shmq_shared_broker, topic) == found

@@ -13,6 +13,7 @@ pytest.importorskip("pyarrow")
 
 from shmq.errors import OffsetOutOfRange, TopicNotFound, UsageError
 from shmq.spark.jobs.archive import ArchiveSettings, plan_archive, run_archive
+from tests.tools.json_schema import check
 
 
 @pytest.fixture
@@ -52,6 +53,7 @@ def test_every_message_is_archived_once_whatever_becomes_of_the_checkpoint(
     send(mq, topic, *range(100))
     assert plan_archive(settings)["messages"] == 100
     report = run_archive(spark, settings)
+    check("spark-archive", report)
     assert (report["messages"], report["batches"], report["gaps"]) == (100, 2, [])
     assert {row["behind"] for row in report["queues"]} == {0}
     send(mq, topic, *range(100, 110))
@@ -111,6 +113,7 @@ def test_the_command_tells_what_it_would_do(broker: Any, mq: Any, topic: str, tm
     command += ["--to", str(tmp_path / "a"), "--dry-run", "--report", str(tmp_path / "report.json")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+    check("spark-archive-plan", json.loads(result.stdout))
     assert json.loads(result.stdout)["messages"] == 7
     assert json.loads((tmp_path / "report.json").read_text()) == json.loads(result.stdout)
     assert not list(tmp_path.rglob("*.parquet"))

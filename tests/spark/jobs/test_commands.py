@@ -14,6 +14,7 @@ pytest.importorskip("pyarrow")
 from shmq.spark.jobs import job_command
 from shmq.spark.jobs.manifest import Manifest
 from shmq.tools.cli import main
+from tests.tools.json_schema import check
 
 COUNT = 30
 Run = Callable[..., tuple[int, str, str]]
@@ -40,6 +41,13 @@ def run(desk: Any, capfd: pytest.CaptureFixture[str]) -> Run:
         return status, said.out, said.err
 
     return typed
+
+
+def told(schema: str, path: Path) -> dict[str, Any]:
+    """The report a command has written, which follows its schema."""
+    found: dict[str, Any] = json.loads(path.read_text())
+    check(schema, found)
+    return found
 
 
 WRONG = {
@@ -104,14 +112,18 @@ def test_archive_and_reconcile_report_draw_and_say_how_it_went(spark: Any, run: 
     words = ("--topic", "desk", "--to", str(path), "--compact", "1m")
     status, _, err = run("archive", *words, "--plot", str(picture), "--report", str(report))
     assert status == 0 and f"archived {COUNT} messages" in err
-    found = json.loads(report.read_text())
+    found = told("spark-archive", report)
     assert [step["messages"] for step in found["steps"]] == [COUNT] and found["restarts"] == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
     ledger = tmp_path / "ledger.jsonl"
     ledger.write_text('{"topic": "desk", "queue_id": 0, "queue_offset": 4711}\n')
     compare = ("reconcile", "--topic", "desk", "--archive", str(path))
-    status, out, err = run(*compare, "--ledger", str(ledger), "--plot", str(picture))
+    status, out, err = run(*compare, "--ledger", str(ledger), "--plot", str(picture), "--report", str(report))
     assert status == 1 and "1 lost" in out and "4711" in out, err
+    assert told("spark-reconcile", report)["differences"] == 1
+    status, out, _ = run(*compare, "--dry-run", "--json")
+    check("spark-reconcile-plan", json.loads(out))
+    assert (status, json.loads(out)["messages"]) == (0, COUNT)
 
 
 def test_a_replay_sends_only_with_yes_and_tells_before_what_it_would(
@@ -124,10 +136,11 @@ def test_a_replay_sends_only_with_yes_and_tells_before_what_it_would(
     report = tmp_path / "r.json"
     status, _, err = run(*line, "--yes", "--plot", str(tmp_path / "r.png"), "--report", str(report))
     assert status == 0 and f"sent {COUNT // 2} messages to desk-again" in err
-    assert json.loads(report.read_text())["samples"][-1]["messages"] == COUNT // 2
+    assert told("spark-replay", report)["samples"][-1]["messages"] == COUNT // 2
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
     status, out, _ = run(*line, "--dry-run", "--json")
     found = json.loads(out)
+    check("spark-replay-plan", found)
     assert (status, found["messages"], found["in_already"]) == (0, 0, COUNT // 2)
 
 
@@ -138,17 +151,21 @@ def test_a_condition_that_is_none_is_said_in_one_line(spark: Any, run: Run) -> N
         assert status == 64 and word in err and len(err.splitlines()) == 3, err
 
 
-def test_lag_says_which_queue_is_late(spark: Any, mq: Any, run: Run) -> None:
+def test_lag_says_which_queue_is_late(spark: Any, mq: Any, run: Run, tmp_path: Path) -> None:
     with mq.pull_consumer("desk") as consumer:
         consumer.commit("desk-group", offsets={0: COUNT // 2, 1: 3})
     line = ("lag", "--topic", "desk", "--group", "desk-group")
-    status, _, err = run(*line, "--max-lag", "10")
+    status, _, err = run(*line, "--max-lag", "10", "--report", str(tmp_path / "lag.json"))
     assert status == 1 and f"queue 1: {COUNT // 2 - 3} messages behind, 10 are allowed" in err, err
+    assert len(told("spark-lag", tmp_path / "lag.json")["late"]) == 1
     assert run(*line, "--max-lag", "100")[0] == 0
+    status, out, _ = run(*line, "--dry-run", "--json")
+    check("spark-lag-plan", json.loads(out))
+    assert (status, json.loads(out)["group"]) == (0, "desk-group")
 
 
 def test_letters_whose_topic_is_gone_are_homeless_until_somebody_says_where_to(
-    spark: Any, desk: Any, mq: Any, run: Run
+    spark: Any, desk: Any, mq: Any, run: Run, tmp_path: Path
 ) -> None:
     from shmq.errors import Reject
     from tests.spark.jobs.killing import eventually
@@ -166,10 +183,15 @@ def test_letters_whose_topic_is_gone_are_homeless_until_somebody_says_where_to(
         other.start()
         eventually(lambda: len(mq.admin.dlq("desk-grump")) == 3, lambda: "letters")
     mq.admin.delete_topic("desk-gone")
-    line = ("dlq", "--group", "desk-grump", "--redrive")
+    report = tmp_path / "dlq.json"
+    line = ("dlq", "--group", "desk-grump", "--redrive", "--report", str(report))
     status, _, err = run(*line, "--dry-run")
     assert status == 0 and "would send 0 messages" in err and "3 of no topic" in err
+    assert told("spark-dlq", report)["homeless"] == 3
     status, _, err = run(*line, "--to", "desk-again")
     assert status == 64 and "would send 3 messages to desk-again" in err
     assert "sent 3 messages to desk-again" in run(*line, "--to", "desk-again", "--yes")[2]
+    found = told("spark-dlq", report)
+    assert (found["redrive"], found["sent"], found["target"]) == (True, 3, "desk-again")
     assert "would send 0 messages to desk-again; 3 were sent before" in run(*line, "--to", "desk-again", "--dry-run")[2]
+    assert told("spark-dlq", report)["in_already"] == 3

@@ -19,6 +19,7 @@ from shmq.spark.jobs.ledger import ledger_line
 from shmq.spark.jobs.plots import draw
 from shmq.spark.jobs.reconcile import ReconcileSettings, run_reconcile
 from shmq.spark.jobs.replay import ReplaySettings, plan_replay, run_replay
+from tests.tools.json_schema import check
 
 COUNT = 400
 
@@ -65,6 +66,7 @@ def test_a_replay_keeps_order_and_sends_each_message_once_however_often_it_runs(
     assert plan_replay(spark, first)["messages"] == 120
     report = run_replay(spark, first)
     assert (report["sent"], report["in_already"]) == (120, 0)
+    check("spark-replay", report)
     # As if the first run had been killed behind offset 59: the same name goes on, from the archive.
     whole = ReplaySettings(shop.source, "again", "one", archive=shop.archive)
     report = run_replay(spark, whole)
@@ -84,9 +86,10 @@ def test_what_is_the_same_has_no_difference(spark: Any, shop: Shop, tmp_path: Pa
     ids.write_text("".join(sorted('{"message_id"' + line.split('"message_id"')[1] for line in shop.ledger.open())))
     report = run_reconcile(spark, ReconcileSettings(shop.source, shop.archive, (str(ids),), block=64))
     assert report["differences"] == 0, report
-    assert [check["check"] for check in report["checks"]] == ["continuity", "archive", "ledger"]
+    assert [each["check"] for each in report["checks"]] == ["continuity", "archive", "ledger"]
     assert [row["messages"] for row in report["checks"][0]["queues"]] == [COUNT // 2] * 2
     assert report["checks"][2]["acknowledged"] == COUNT
+    check("spark-reconcile", {"dry_run": False, **report})
     draw(report, str(tmp_path / "reconcile.png"))
     assert (tmp_path / "reconcile.png").read_bytes().startswith(b"\x89PNG")
 
@@ -114,12 +117,13 @@ def test_every_kind_of_difference_is_found_by_place(spark: Any, shop: Shop, tmp_
     report = run_reconcile(
         spark, ReconcileSettings(shop.source, str(archive), (str(tmp_path / "ledger.jsonl"),), block=64)
     )
-    checks = {check["check"]: check for check in report["checks"]}
+    checks = {each["check"]: each for each in report["checks"]}
     assert checks["archive"]["kinds"] == {"missing_in_archive": 1, "other_body": 1, "doubled_in_archive": 1}
     places = {(row["queue_offset"], row["kind"]) for row in checks["archive"]["samples"]}
     assert places == {(10, "missing_in_archive"), (20, "doubled_in_archive"), (70, "other_body")}
     assert checks["ledger"]["kinds"] == {"lost": 1, "other_body": 1}
     assert report["differences"] == 5
+    check("spark-reconcile", {"dry_run": False, **report})
 
 
 # ---- lag -------------------------------------------------------------------------------------------------------------
@@ -137,6 +141,7 @@ def test_lag_and_latency_are_told_by_group_and_topic(
     assert groups[0]["age_ms"] > 0 and groups[1]["age_ms"] == 0
     (whole,) = (row for row in report["born_to_stored"] if row["from_ms"] is None)
     assert whole["messages"] == COUNT and 0 <= whole["p50_ms"] <= whole["p999_ms"] <= whole["max_ms"]
+    check("spark-lag", {"dry_run": False, **report, "late": []})
     draw(report, str(tmp_path / "lag.png"))
     assert (tmp_path / "lag.png").stat().st_size > 1000
 
@@ -177,12 +182,15 @@ def test_dead_letters_are_sorted_and_driven_again_once(spark: Any, broker: Any, 
     steps = stored_to_consumed(spark, LagSettings({"store": broker.url, "topics": "orders-dead"}, "grump"))
     assert [(row["step"], row["messages"]) for row in steps] == [("consumed", 4), ("taken", 4)]
     assert all(row["max_ms"] < 60_000 for row in steps)
+    traced = {"job": "lag", "dry_run": False, "groups": [], "samples": [], "born_to_stored": [], "late": []}
+    check("spark-lag", {**traced, "stored_to_consumed": steps, "seconds": 0})
     settings = DlqSettings({"store": broker.url}, groups=("grump",))
     report = run_dlq(spark, settings)
     assert report["letters"] == 4 and len(report["groups"]) == 1
     (group,) = report["groups"]
     assert group["origin"] == "orders-dead" and "order bad # is no order" in group["cause"]
     assert len(report["samples"]) == 4 and report["ages"][0]["letters"] == 4
+    check("spark-dlq", {"dry_run": False, **report})
     draw(report, str(tmp_path / "dlq.png"))
     mq.admin.create_topic("repaired", queues=1)
     chosen = DlqSettings({"store": broker.url}, ("grump",), where="keys = 'k2'", target="repaired")
@@ -190,6 +198,7 @@ def test_dead_letters_are_sorted_and_driven_again_once(spark: Any, broker: Any, 
     every = DlqSettings({"store": broker.url}, ("grump",), target="repaired")
     report = run_dlq(spark, every, redrive=True)
     assert (report["sent"], report["in_already"]) == (3, 1)
+    check("spark-dlq", {"dry_run": False, **report})
     assert sorted(body for found in bodies(mq, "repaired").values() for body in found) == [
         b"bad %d" % number for number in range(4)
     ]
