@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from fnmatch import fnmatch
 
 from benchmarks.figures import workloads
@@ -40,7 +41,7 @@ def _chosen(table: Sequence[Workload], names: Sequence[str] | None) -> list[Work
             continue
         figures = [figure for figure in workload.figures if any(fnmatch(figure.name, name) for name in names)]
         if figures:
-            chosen.append(Workload(workload.name, workload.ours, figures, workload.peers))
+            chosen.append(replace(workload, figures=figures))
     return chosen
 
 

@@ -91,6 +91,7 @@ class Arena:
                 for row in range(rows):
                     at = row * BODY_STEP % POOL_BYTES
                     mq.send(name, pool[at : at + body_bytes], tag="common" if row % TAG_EACH else "rare")
+            os.sync()  # or the disk is busy with them while the first is timed
             self._rows[name] = rows
         return name
 

@@ -10,6 +10,7 @@ It does not know what is measured or how it is printed.
 (2) A must compares medians. `factor` is ours / peer: at least for rates, at most for times.
 (3) A limit is a peer that is a number.
 (4) A peer that cannot be had is left out with the reason, and the others are measured.
+(5) Rounds before the first that counts are for contestants that run in a virtual machine, which compiles what it runs.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Workload:
     ours: Measure
     figures: Sequence[Figure]
     peers: Mapping[str, Measure] = field(default_factory=dict)
+    rounds_before: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,16 +105,19 @@ class Results:
 def measure(workload: Workload, peers: Sequence[str], runs: int, effort: float, *, with_ours: bool = True) -> Results:
     """Measure a workload `runs` times, ours and the named peers in turn."""
     results = Results()
-    for _ in range(runs):
+    for number in range(-workload.rounds_before, runs):
         if with_ours:
-            results.ours.append(workload.ours(effort))
+            sample = workload.ours(effort)
+            if number >= 0:
+                results.ours.append(sample)
         for name in peers:
             if name in workload.peers and name not in results.absent:
                 try:
                     sample = workload.peers[name](effort)
                 except PeerAbsent as reason:
                     results.absent[name] = str(reason)
-                else:
+                    continue
+                if number >= 0:
                     results.peers.setdefault(name, []).append(sample)
     return results
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from shmq.errors import UsageError
 from shmq.spark.jobs.session import require
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _SIZE: Final = (8.0, 3.2)
 _DOTS: Final = 90
@@ -26,6 +29,19 @@ def draw(report: Mapping[str, Any], path: str) -> None:
     Raises:
         UsageError: matplotlib is missing, the job has no picture, or the place cannot be written.
     """
+    figure = picture_of(report)
+    try:
+        figure.savefig(Path(path), format="png")
+    except OSError as error:
+        raise UsageError(f"the picture cannot be written to {path}: {error.strerror}", hint="--plot FILE") from None
+
+
+def picture_of(report: Mapping[str, Any]) -> Figure:
+    """Return the picture of a report, which no file holds yet.
+
+    Raises:
+        UsageError: matplotlib is missing, or the job has no picture.
+    """
     require("matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -36,10 +52,7 @@ def draw(report: Mapping[str, Any], path: str) -> None:
     figure = Figure(figsize=_SIZE, dpi=_DOTS, layout="constrained")
     FigureCanvasAgg(figure)
     drawing(report, figure.subplots(1, 2))
-    try:
-        figure.savefig(Path(path), format="png")
-    except OSError as error:
-        raise UsageError(f"the picture cannot be written to {path}: {error.strerror}", hint="--plot FILE") from None
+    return figure
 
 
 def _lag(report: Mapping[str, Any], axes: Any) -> None:
@@ -52,7 +65,9 @@ def _lag(report: Mapping[str, Any], axes: Any) -> None:
     for name, times in sorted(totals.items(), key=lambda item: -max(item[1].values()))[:_LINES_MAX]:
         at = sorted(times)
         left.plot([(each - begin) / 1000 for each in at], [times[each] for each in at], marker=".", label=name)
-    left.set(title="messages behind", xlabel="seconds", ylim=(0, None))
+    left.set(title="messages behind", xlabel="seconds")
+    _from_zero(left)
+    _counts(left, "y")
     if totals:
         left.legend(fontsize=7, frameon=False)
     whole = [row for row in report["born_to_stored"] if row["from_ms"] is None]
@@ -96,9 +111,10 @@ def _archive(report: Mapping[str, Any], axes: Any) -> None:
         messages += step["messages"]
         at.append(step["at_seconds"])
         counts.append(messages)
-    left.plot(at, counts, marker=".")
-    left.set(title="messages archived", xlabel="seconds", ylim=(0, None), xlim=(0, None))
-    left.yaxis.set_major_formatter("{x:,.0f}")
+    left.plot(at, counts, marker=".", drawstyle="steps-post")  # a batch is in at once, not bit by bit
+    left.set(title="messages archived", xlabel="seconds")
+    _from_zero(left)
+    _counts(left, "y")
     queues = sorted(report["queues"], key=lambda row: -row["behind"])[:_BARS_MAX]
     ends = {f"{row['topic']}/{row['queue_id']}": row["archived_until"] or 0 for row in queues}
     behind = dict(zip(ends, (row["behind"] for row in queues), strict=True))
@@ -112,8 +128,9 @@ def _replay(report: Mapping[str, Any], axes: Any) -> None:
     left, right = axes
     samples = report.get("samples", ())
     left.plot([each["at_seconds"] for each in samples], [each["messages"] for each in samples])
-    left.yaxis.set_major_formatter("{x:,.0f}")
-    left.set(title=f"growth of {report['target']}", xlabel="seconds", ylabel="messages", ylim=(0, None), xlim=(0, None))
+    left.set(title=f"growth of {report['target']}", xlabel="seconds", ylabel="messages")
+    _from_zero(left)
+    _counts(left, "y")
     sent = "messages" if report["dry_run"] else "sent"
     queues = report["queues"][:_BARS_MAX]
     titles = {sent: "to send" if report["dry_run"] else "sent", "in_already": "sent before", "loops": "came from there"}
@@ -123,6 +140,19 @@ def _replay(report: Mapping[str, Any], axes: Any) -> None:
         if name == sent or any(row[name] for row in queues)
     }
     _stacked(right, "messages by source queue", parts)
+
+
+def _from_zero(axis: Any) -> None:
+    """Let time begin at 0, and last a second at least."""
+    axis.set_xlim(0, max(1.0, axis.get_xlim()[1]))
+
+
+def _counts(axis: Any, direction: str) -> None:
+    """Make an axis one of whole numbers from 0, also where all of them are 0 and matplotlib would zoom in on that."""
+    limits, plane = (axis.set_ylim, axis.yaxis) if direction == "y" else (axis.set_xlim, axis.xaxis)
+    limits(0, max(1.0, (axis.get_ylim() if direction == "y" else axis.get_xlim())[1]))
+    axis.locator_params(axis=direction, integer=True)
+    plane.set_major_formatter("{x:,.0f}")
 
 
 def _stacked(axis: Any, title: str, parts: Mapping[str, Mapping[str, int]]) -> None:
@@ -137,7 +167,7 @@ def _stacked(axis: Any, title: str, parts: Mapping[str, Mapping[str, int]]) -> N
     axis.set_yticks(range(len(names)), [_short(name) for name in names], fontsize=7)
     axis.invert_yaxis()
     axis.set_title(title)
-    axis.xaxis.set_major_formatter("{x:,.0f}")
+    _counts(axis, "x")
     if len(parts) > 1:
         axis.legend(fontsize=7, frameon=False, loc="lower center", bbox_to_anchor=(0.5, -0.35), ncols=3)
 
@@ -154,6 +184,7 @@ def _bars(axis: Any, title: str, counts: Mapping[str, int]) -> None:
     axis.set_yticks(places, names, fontsize=7)
     axis.invert_yaxis()
     axis.margins(x=0.15)
+    _counts(axis, "x")
     axis.set_title(title)
 
 

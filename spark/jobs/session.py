@@ -29,6 +29,7 @@ _ATTEMPTS: Final = 4  # of one task
 _LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
 _LOG_LEVEL: Final = "FATAL"  # what fails is told by whoever meets it, and what is tried again is no news
 _PYTHON_LOGGER: Final = "SQLQueryContextLogger"
+_SAFE_PATH: Final = "PYTHONSAFEPATH"  # python -m does not look in the current directory first
 _SHUFFLES_MIN: Final = 4
 _STANDALONE: Final = "spark://"
 _CONNECT_SECONDS: Final = 5.0
@@ -86,7 +87,7 @@ def open_session(
     for key, value in settings.items():
         builder = builder.config(key, value)
     interrupt = signal.getsignal(signal.SIGINT)
-    with listened(heard):
+    with listened(heard), _workers_import_safely():
         session = _started(builder)
     signal.signal(signal.SIGINT, interrupt)  # Spark takes Ctrl-C for itself
     session.sparkContext.setLogLevel(os.environ.get(LEVEL_VARIABLE, _LOG_LEVEL))
@@ -95,6 +96,23 @@ def open_session(
     finally:
         with contextlib.suppress(Exception):  # the driver's Java may be gone already
             session.stop()
+
+
+@contextmanager
+def _workers_import_safely() -> Iterator[None]:
+    """Keep the current directory out of what local Python workers import: Spark's Java starts them by `python -m`.
+
+    A checkout of shmq holds a directory `shmq` without `shmq.spark`; started in it, workers would take that one.
+    """
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
 
 
 def check_master(url: str) -> None:

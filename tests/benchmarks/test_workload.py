@@ -36,6 +36,16 @@ def test_runs_of_ours_and_of_every_peer_take_turns() -> None:
     assert list(results.peers) == ["a", "b"]
 
 
+def test_rounds_before_run_as_all_others_and_count_for_nobody() -> None:
+    log: list[str] = []
+    peers = {"a": _recorded("a", log, [1, 2, 3])}
+    workload = Workload("w", _recorded("ours", log, [7, 8, 9]), [], peers, rounds_before=1)
+    results = measure(workload, ["a"], 2, 1.0)
+    assert log == ["ours", "a"] * 3
+    assert [sample["rate"] for sample in results.ours] == [8, 9]
+    assert [sample["rate"] for sample in results.peers["a"]] == [2, 3]
+
+
 def test_without_ours_only_the_peers_run() -> None:
     log: list[str] = []
     workload = Workload("w", _recorded("ours", log, [1]), [], {"a": _recorded("a", log, [1])})

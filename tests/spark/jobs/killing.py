@@ -62,13 +62,19 @@ class Producing:
 
 
 class Job:
-    """`shmq spark …` as a process, started again whenever its driver is killed."""
+    """`shmq spark …` as a process, started again whenever its driver is killed.
+
+    It is typed in a directory that holds another package `shmq`, as a checkout does: nobody may import that one.
+    """
 
     def __init__(
         self, name: str, url: str, *arguments: str, log: Path, environment: dict[str, str] | None = None
     ) -> None:
-        self._command = [sys.executable, "-m", f"shmq.spark.jobs.{name}", "--url", url, "--json", *arguments]
+        self._command = [sys.executable, "-P", "-m", f"shmq.spark.jobs.{name}", "--url", url, "--json", *arguments]
         self._log = log
+        self._directory = log.with_name("checkout")
+        (self._directory / "shmq").mkdir(parents=True)
+        (self._directory / "shmq" / "__init__.py").write_text("raise ImportError('not this shmq')\n")
         self._environment = {**os.environ, **(environment or {})}
         self.start()
 
@@ -76,7 +82,12 @@ class Job:
         """Type it."""
         with open(self._log, "ab") as log:
             self.process = subprocess.Popen(
-                self._command, stdout=log, stderr=log, start_new_session=True, env=self._environment
+                self._command,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=self._environment,
+                cwd=self._directory,
             )
 
     def kill(self, victim: str, choose: random.Random) -> bool:
