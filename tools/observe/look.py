@@ -40,6 +40,7 @@ from shmq.tools.observe.snapshot import (
 Part = TypeVar("Part")
 
 _MARK_NAMES = ("disk_warn_percent", "disk_force_percent", "disk_refuse_percent")
+_ONLY_READ = frozenset({"exporter"})
 _PRESENCE_TRIES = 4
 _PRESENCE_PAUSE_SECONDS = 0.02
 _NO_MEMBERS: tuple[tuple[Client, ...], tuple[Topic, ...], tuple[Group, ...]] = ((), (), ())
@@ -137,13 +138,16 @@ class Look:
     def presence(self, store: Store | None) -> Presence:
         """The kernel's count beside ours: every process that maps the segments to write has raised the semaphore.
 
+        The exporter is recorded, and only reads: it is in neither.
+
         A client that comes or goes is in one count before it is in the other, so counts that differ are taken again.
         """
         instance = self.instance
         if instance is None or not self._is_of_this_boot():
             return Presence(None, 0)
         for _ in range(_PRESENCE_TRIES):
-            marks = {mark for mark in instance.processes.values() if is_alive(mark)}
+            own = (mark for role, mark in instance.processes.items() if role not in _ONLY_READ)
+            marks = {mark for mark in own if is_alive(mark)}
             slots = store.clients() if store is not None else ()
             marks |= {mark for slot in slots if slot[1] and is_alive(mark := ProcessMark(slot[2], slot[3]))}
             presence = Presence(presence_of_key(instance.presence_key, uid=instance.uid), len(marks))
