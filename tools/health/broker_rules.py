@@ -35,8 +35,8 @@ _READ_ONLY = {
 def broker_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Finding]:
     """Judge the broker itself."""
     yield from _faults(snapshot)
-    if not snapshot.broker.generation:
-        return
+    if not snapshot.broker.generation or any(fault.kind == "ForeignNamespace" for fault in snapshot.faults):
+        return  # its processes have other numbers here: nobody can say from here whether they live
     yield from _daemon(snapshot, thresholds)
     yield from _store(snapshot)
     if snapshot.lock is not None:
