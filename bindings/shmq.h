@@ -42,6 +42,7 @@
 #define SHMQ_TOPIC_EXTENTS 4
 #define SHMQ_UNIT_BYTES 20u
 #define SHMQ_FRAME_BYTES 4096u
+#define SHMQ_CACHE_LINE_BYTES 64u
 #define SHMQ_FRAME_UNITS 204u            /* 204 * 20 = 4080; the last 16 bytes stay unused */
 #define SHMQ_BATCH_MAX 512u              /* records one lock acquisition may append */
 #define SHMQ_BATCH_BYTES_MAX (256u << 10)
