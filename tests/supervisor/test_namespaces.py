@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +61,14 @@ class Box:
 
     def inside(self, *words: str, own_pids: bool = False) -> Any:
         """Run `shmq` in the namespaces of the box, or in all but that of the processes."""
-        enter = ["nsenter", "--target", str(self.init), "--mount", "--ipc"]
-        enter += ["unshare", "--pid", "--fork", "--mount-proc"] if own_pids else ["--pid"]
-        command = [*enter, sys.executable, "-m", "shmq", *words]
+        if own_pids:
+            return self.in_some(("mount", "ipc"), *words, around=("unshare", "--pid", "--fork", "--mount-proc"))
+        return self.in_some(("mount", "ipc", "pid"), *words)
+
+    def in_some(self, namespaces: Sequence[str], *words: str, around: Sequence[str] = ()) -> Any:
+        """Run `shmq` in these namespaces of the box and in our own else; `around` starts it."""
+        enter = ["nsenter", "--target", str(self.init), *(f"--{each}" for each in namespaces)]
+        command = [*enter, *around, sys.executable, "-m", "shmq", *words]
         environment = {**os.environ, "SHMQ_URL": f"shmq://{self.directory}/run/box"}
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False
@@ -103,6 +108,44 @@ def test_who_shares_the_memory_and_not_the_process_numbers_is_told_what_is_missi
     document = json.loads(refused.stderr)
     assert refused.returncode != 0 and re.search("namespace", document["error"]), document
     assert "pid" in document["hint"]
+
+
+SOME = [[], ["ipc"], ["mount"], ["mount", "ipc"], ["pid"], ["pid", "ipc"], ["pid", "mount"]]
+
+
+@needs_namespaces
+@pytest.mark.parametrize("shared", SOME, ids=lambda shared: "+".join(shared) or "none")
+def test_who_shares_only_some_namespaces_is_told_so_at_once(box: Box, shared: list[str]) -> None:
+    box.wait()
+    refused = box.in_some(shared, "produce", "orders", "x", "--json")
+    document = json.loads(refused.stderr)
+    assert refused.returncode == 77 and "namespace" in document["error"] and document["hint"], document
+
+
+@needs_namespaces
+@pytest.mark.parametrize("shared", SOME, ids=lambda shared: "+".join(shared) or "none")
+def test_nobody_is_called_dead_by_who_cannot_see_the_processes(box: Box, shared: list[str]) -> None:
+    box.wait()
+    for words in (["health", "--json"], ["health", "--fast", "--json"]):
+        looked = box.in_some(shared, *words)
+        document = json.loads(looked.stdout)
+        if set(shared) == {"pid", "mount"}:  # nothing is missing but the kernel's count of the attached
+            assert looked.returncode == 0 and document["presence"]["counted"] is None, looked.stdout
+            continue
+        assert (looked.returncode, document["verdict"]) == (3, "UNKNOWN"), looked.stdout
+        [unknown] = [found for found in document["findings"] if found["verdict"] == "UNKNOWN"]
+        assert "PID namespace" in unknown["what"] and unknown["do"] and "serve" not in unknown["do"]
+        assert document["processes"] == []
+
+
+@needs_namespaces
+def test_a_broker_whose_memory_lies_elsewhere_is_not_taken_for_one_that_does_not_run(box: Box) -> None:
+    box.wait()
+    elsewhere = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh")
+    refused = box.in_some(("mount", "ipc", "pid"), "produce", "orders", "x", "--json", around=elsewhere)
+    document = json.loads(refused.stderr)
+    assert refused.returncode == 77 and 'broker "box" answers' in document["error"], document
+    assert "--ipc=container" in document["hint"] and "serve" not in document["hint"]
 
 
 @needs_namespaces
