@@ -2,15 +2,19 @@
 
 It does not know what they are used for.
 
-Rule: a broker that answers while its segments are not where this process looks has another /dev/shm or another IPC
-namespace. That is said as such: who is told to start the broker would look for the fault where it is not.
+Rule: a broker that answers while its segments or its log are not where this process looks has another /dev/shm, IPC
+namespace or file system. That is said as such, and at once: who is told to start the broker would look for the fault
+where it is not.
 """
 
 from __future__ import annotations
 
+import os
+
 from shmq.client.control_channel import ControlChannel
-from shmq.errors import ForeignNamespace, SegmentError
+from shmq.errors import ForeignNamespace, PermissionDenied, SegmentError
 from shmq.shm.core import Store
+from shmq.shm.instance import Instance
 from shmq.shm.presence import attach_presence
 from shmq.shm.segment import are_here, open_store
 
@@ -19,10 +23,11 @@ def map_segments(control: ControlChannel) -> Store:
     """Return the mapped segments of the broker this channel is attached to; this process counts as attached.
 
     Raises:
-        ForeignNamespace: they are in a namespace that this process does not share.
+        ForeignNamespace: they, or the log's files, are in a namespace that this process does not share.
         SegmentError, PermissionDenied, VersionMismatch: as `open_store`.
     """
     instance = control.attachment.instance
+    _check_log(instance)
     try:
         store = open_store(instance, writable=True, uid=control.attachment.broker_uid)
     except SegmentError as error:
@@ -34,3 +39,18 @@ def map_segments(control: ControlChannel) -> Store:
         ) from error
     attach_presence(instance)
     return store
+
+
+def _check_log(instance: Instance) -> None:
+    try:
+        os.stat(instance.log_directory)
+    except FileNotFoundError as error:
+        raise ForeignNamespace(
+            f'broker "{instance.broker_name}" answers, but this process has no {instance.log_directory}, its log',
+            hint=f"mount {instance.store_path} at the same path (docker: --volumes-from <broker>), or connect over TCP",
+        ) from error
+    except PermissionError as error:
+        raise PermissionDenied(
+            f"{instance.log_directory} excludes uid {os.geteuid()}",
+            hint="run as the broker's user, or join the group shmq: usermod -aG shmq USER",
+        ) from error

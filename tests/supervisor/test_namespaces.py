@@ -149,6 +149,20 @@ def test_a_broker_whose_memory_lies_elsewhere_is_not_taken_for_one_that_does_not
 
 
 @needs_namespaces
+@pytest.mark.parametrize(
+    "words", [["produce", "orders", "x"], ["consume", "orders", "-n", "1"]], ids=lambda words: words[0]
+)
+def test_who_does_not_have_the_log_at_its_path_is_told_so_before_the_first_message(box: Box, words: list[str]) -> None:
+    box.wait()
+    store = box.directory / "store"
+    bare = ("unshare", "--mount", "sh", "-c", f'mount -t tmpfs tmpfs {store} && exec "$@"', "sh")
+    refused = box.in_some(("mount", "ipc", "pid"), *words, "--json", around=bare)
+    document = json.loads(refused.stderr)
+    assert refused.returncode == 77 and f"{store}/commitlog" in document["error"], document
+    assert f"mount {store} at the same path" in document["hint"]
+
+
+@needs_namespaces
 def test_a_memory_that_is_too_small_is_a_sentence_at_the_start(tmp_path: Path) -> None:
     tiny = Box(tmp_path, shm_mebibytes=4)
     assert tiny.process.wait(DEADLINE_SECONDS) == 73
@@ -167,8 +181,14 @@ def test_the_dockerfile_runs_what_there_is() -> None:
 
 def test_the_compose_file_shares_what_the_document_says() -> None:
     text = (DEPLOY / "compose.yaml").read_text()
-    for line in ("ipc: shareable", 'ipc: "service:shmq"', 'pid: "service:shmq"', "shm_size: 2gb", "run:/run/shmq"):
+    for line in ("ipc: shareable", 'ipc: "service:shmq"', 'pid: "service:shmq"', "shm_size: 2gb"):
         assert line in text, line
+    broker, app = text.partition("\n  app:\n")[::2]
+    for volume in ("- run:/run/shmq", "- store:/var/lib/shmq"):  # socket and log, at one path for both
+        assert volume in broker and volume in app.partition("\nvolumes:")[0], volume
+    for page in (ROOT / "docs/operations.md", ROOT / "README.md"):
+        found = re.findall(r"^  app:(?:.|\n)*?volumes: (\[.*?\])", page.read_text(), re.M)
+        assert found and all("run:/run/shmq" in each and "store:/var/lib/shmq" in each for each in found), page
     [command] = re.findall(r"^    command: (.*)$", text, re.M)
     options = command.split()
     known = subprocess.run(
