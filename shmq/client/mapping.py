@@ -9,12 +9,10 @@ where it is not.
 
 from __future__ import annotations
 
-import os
-
 from shmq.client.control_channel import ControlChannel
-from shmq.errors import ForeignNamespace, PermissionDenied, SegmentError
+from shmq.errors import ForeignNamespace, SegmentError
 from shmq.shm.core import Store
-from shmq.shm.instance import Instance
+from shmq.shm.log_reach import check_log_is_here
 from shmq.shm.presence import attach_presence
 from shmq.shm.segment import are_here, open_store
 
@@ -27,7 +25,7 @@ def map_segments(control: ControlChannel) -> Store:
         SegmentError, PermissionDenied, VersionMismatch: as `open_store`.
     """
     instance = control.attachment.instance
-    _check_log(instance)
+    check_log_is_here(instance)
     try:
         store = open_store(instance, writable=True, uid=control.attachment.broker_uid)
     except SegmentError as error:
@@ -39,18 +37,3 @@ def map_segments(control: ControlChannel) -> Store:
         ) from error
     attach_presence(instance)
     return store
-
-
-def _check_log(instance: Instance) -> None:
-    try:
-        os.stat(instance.log_directory)
-    except FileNotFoundError as error:
-        raise ForeignNamespace(
-            f'broker "{instance.broker_name}" answers, but this process has no {instance.log_directory}, its log',
-            hint=f"mount {instance.store_path} at the same path (docker: --volumes-from <broker>), or connect over TCP",
-        ) from error
-    except PermissionError as error:
-        raise PermissionDenied(
-            f"{instance.log_directory} excludes uid {os.geteuid()}",
-            hint="run as the broker's user, or join the group shmq: usermod -aG shmq USER",
-        ) from error
