@@ -171,7 +171,7 @@ def _settings(master: str | None, conf: dict[str, str]) -> dict[str, str]:
         found["spark.sql.shuffle.partitions"] = str(max(_SHUFFLES_MIN, 2 * cores))  # 200 tasks for two processors
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    if _SUBMITTED in os.environ:  # nobody listens to that Java, and it would tell what it does until the session is there
+    if _SUBMITTED in os.environ:  # nobody listens to that Java, which tells what it does until the session is there
         found[_LEVEL_SETTING] = os.environ.get(LEVEL_VARIABLE) or _LOG_LEVEL
     found = {key: value for key, value in found.items() if key == "spark.master" or not submitted.contains(key)}
     return {**found, **conf}
