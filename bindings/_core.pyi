@@ -193,6 +193,7 @@ class Store:
     log_end: int
     described_end: int  # no record from here to the log's end has properties; read it after the end
     log_begin: int
+    frames_used: int  # frames that hold units of a queue: 16 bytes a frame are read
     fence: int
     durable_end: int
     allocated_end: int
@@ -209,7 +210,7 @@ class Store:
         """Detach. Every later call fails with BAD_ARGUMENT; messages and their views stay readable."""
     def stats(self) -> dict[str, int]:
         """Counters of struct shmq_log: lock_tid (0 free), holder_pid, lock_count, deaths, appended, appended_bytes,
-        busy, wakes, rolled, frame_ready, frame_used, frame_bump, claims, claims_evicted, claim_state,
+        busy, wakes, rolled, frame_ready, frame_bump, claims, claims_evicted, claim_state,
         claim_owner_pid, claim_owner_start, claim_bytes, claim_opened_ns."""
     def set_store_host(self, host: bytes, /) -> None:
         """Where records say they are stored: IPv4 address and port, 8 bytes. Producers made later say so; set it before

@@ -16,7 +16,8 @@
 
 #define CHUNK_UNITS 256u
 #define PREFETCH_AHEAD 6u
-#define PREFETCH_BYTES 1536u
+#define PREFETCH_NEAR_BYTES 128u
+#define PREFETCH_BYTES 4608u
 
 struct walk {
     struct shmq_store *store;
@@ -88,6 +89,8 @@ static enum shmq_status not_mapped(struct walk *walk, uint64_t log_position)
     return gone ? SHMQ_GONE : SHMQ_SYSTEM;
 }
 
+/* What is decoded (head and tail) goes into the nearest cache, the body, which is copied, into the second: the nearest
+ * allows a core few misses at a time, and everything else waits for them. 1 KiB bodies: 220 to 175 ns a message. */
 __attribute__((always_inline)) /* gcc drops a call that only prefetches before it would inline it */
 static inline void record_prefetch(const struct shmq_mapping *mapping, const struct shmq_unit *unit)
 {
@@ -96,9 +99,16 @@ static inline void record_prefetch(const struct shmq_mapping *mapping, const str
         return;
     }
     const uint8_t *data = mapping->data + at;
+    uint64_t line = 0;
     __builtin_prefetch(data + bytes - 1);
-    for (uint64_t line = 0; line < bytes && line < PREFETCH_BYTES; line += 64) {
+    if (bytes > PREFETCH_NEAR_BYTES) {
+        __builtin_prefetch(data + bytes - 1 - SHMQ_CACHE_LINE_BYTES);
+    }
+    for (; line < bytes && line < PREFETCH_NEAR_BYTES; line += SHMQ_CACHE_LINE_BYTES) {
         __builtin_prefetch(data + line);
+    }
+    for (; line < bytes && line < PREFETCH_BYTES; line += SHMQ_CACHE_LINE_BYTES) {
+        __builtin_prefetch(data + line, 0, 2);
     }
 }
 

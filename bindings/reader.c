@@ -189,7 +189,7 @@ record_prefetch(const struct shmq_cursor *cursor, const struct shmq_mapping *map
     }
     const uint8_t *data = mapping->data + at;
     __builtin_prefetch(data + bytes - 1);
-    for (uint64_t line = 0; line < bytes && line < PREFETCH_BYTES; line += 64) {
+    for (uint64_t line = 0; line < bytes && line < PREFETCH_BYTES; line += SHMQ_CACHE_LINE_BYTES) {
         __builtin_prefetch(data + line);
     }
 }

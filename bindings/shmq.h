@@ -42,6 +42,7 @@
 #define SHMQ_TOPIC_EXTENTS 4
 #define SHMQ_UNIT_BYTES 20u
 #define SHMQ_FRAME_BYTES 4096u
+#define SHMQ_CACHE_LINE_BYTES 64u
 #define SHMQ_FRAME_UNITS 204u            /* 204 * 20 = 4080; the last 16 bytes stay unused */
 #define SHMQ_BATCH_MAX 512u              /* records one lock acquisition may append */
 #define SHMQ_BATCH_BYTES_MAX (256u << 10)
@@ -187,7 +188,7 @@ struct shmq_log {
     alignas(128) _Atomic uint32_t frame_ready;   /* frames below it have memory reserved */
     uint32_t frame_bump;                     /* frames below it were used at least once */
     uint32_t frame_free;                     /* head of the free list: index + 1, 0 when empty */
-    uint32_t frame_used;                     /* statistics */
+    uint32_t reserved_frames;                /* keeps the place of what follows */
     _Atomic uint32_t frame_version;          /* grows when a frame leaves the directory; lock-free look-ups re-check it */
     alignas(128) _Atomic uint32_t topic_count;   /* entries below it may be read */
     _Atomic uint32_t queue_count;

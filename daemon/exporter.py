@@ -158,7 +158,7 @@ def _listener(options: Options, address_before: str) -> TcpListener:
 
 
 async def _serve(place: Place, listener: TcpListener, exporter: Exporter, tether: Tether, log: EventLog) -> int:
-    stop = stop_event()
+    stop = stop_event(tether.stopping)
     access = access_rights()
     server = await asyncio.start_server(exporter.serve, sock=listener.socket, limit=_REQUEST_BYTES_MAX)
     write_addresses(place.metrics_path, {METRICS: str(listener.address)}, mode=access.read_mode, gid=access.gid)

@@ -99,6 +99,9 @@ class Access(Protocol):
     def units(self, queue: Queue, begin: int, end: int) -> list[tuple[int, int]]:
         """Return log position and bytes of records [begin, end); may be cut short behind the first."""
 
+    def sizes(self, queue: Queue, begin: int, end: int) -> Sequence[int]:
+        """Return the bytes of records [begin, end), as an array; may be cut short behind the first."""
+
     def sample(self, queue: Queue, begin: int, end: int, count: int) -> list[tuple[int, int]]:
         """Return log position and bytes of about `count` records between two offsets."""
 

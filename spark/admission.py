@@ -8,15 +8,17 @@ Rules: (1) an end never lies before its start, nor behind what is there;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
+
+import numpy
 
 from shmq.spark.progress import Key
 
 Ends = dict[Key, int]
 UNITS_MAX: Final = 1 << 20
 """How many messages of a queue are looked at for one batch: planning takes its time too."""
-Sizes = Callable[[Key, int, int], list[int]]
+Sizes = Callable[[Key, int, int], Sequence[int]]
 """Bytes of the records of queue offsets [start, end); may be cut short behind the first."""
 
 
@@ -50,15 +52,12 @@ def _admitted(key: Key, start: int, top: int, share: int, sizes: Sizes) -> tuple
     """How far a share goes, and the bytes until there."""
     at, used = start, 0
     while at < top and at - start < UNITS_MAX and (used < share or at == start):
-        found = sizes(key, at, top)
-        if not found:
+        found = numpy.cumsum(sizes(key, at, top), dtype=numpy.int64)
+        fitting = int(numpy.searchsorted(found, share - used, side="right"))
+        if len(found) == 0 or (fitting == 0 and at > start):
             break
-        if used + (whole := sum(found)) <= share:
-            at, used = at + len(found), used + whole
-            continue
-        for size in found:
-            if at > start and used + size > share:
-                return at, used
-            at, used = at + 1, used + size
-        break
+        fitting = max(fitting, 1)
+        at, used = at + fitting, used + int(found[fitting - 1])
+        if fitting < len(found):
+            break
     return at, used

@@ -33,6 +33,7 @@ from shmq.spark.progress import Key
 from shmq.spark.ranges import Range, data_loss, still_there
 from shmq.spark.reading import Reading
 from shmq.spark.schema import refused
+from shmq.spark.unit_batches import unit_sizes
 
 _UNIT: Final = struct.Struct(">QIq")
 _UNITS_MAX: Final = 65_536
@@ -112,8 +113,15 @@ class Attachment:
 
     def units(self, queue: Queue, begin: int, end: int) -> list[tuple[int, int]]:
         """Return log position and bytes of records [begin, end); may be cut short behind the first."""
-        stored = self.store.units_stored(queue.index, begin, min(end - begin, _UNITS_MAX))
-        return [(position, size) for position, size, _ in _UNIT.iter_unpack(stored)]
+        return [(position, size) for position, size, _ in _UNIT.iter_unpack(self._stored(queue, begin, end))]
+
+    def sizes(self, queue: Queue, begin: int, end: int) -> Sequence[int]:
+        """Return the bytes of records [begin, end), as an array; may be cut short behind the first."""
+        found: Sequence[int] = unit_sizes(self._stored(queue, begin, end))
+        return found
+
+    def _stored(self, queue: Queue, begin: int, end: int) -> bytes:
+        return self.store.units_stored(queue.index, begin, min(end - begin, _UNITS_MAX))
 
     def sample(self, queue: Queue, begin: int, end: int, count: int) -> list[tuple[int, int]]:
         """Return log position and bytes of about `count` records, evenly between two offsets."""

@@ -117,6 +117,10 @@ class RemoteAccess:
         found = self._client.units(self._queue(queue.topic, queue.queue_id), begin, end, queue.born_position)
         return [unit[:2] for unit in found]
 
+    def sizes(self, queue: Queue, begin: int, end: int) -> Sequence[int]:
+        """Return the bytes of records [begin, end); may be cut short behind the first."""
+        return [size for _, size in self.units(queue, begin, end)]
+
     def sample(self, queue: Queue, begin: int, end: int, count: int) -> list[tuple[int, int]]:
         """Return log position and bytes of the first records: one answer tells of many, and each costs a journey."""
         return self.units(queue, begin, min(end, begin + _SAMPLE_UNITS))

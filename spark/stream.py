@@ -225,8 +225,4 @@ class ShmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _sizes(access: Access, queues: dict[Key, Queue]) -> Sizes:
     """Record sizes out of ConsumeQueue units."""
-
-    def sizes(key: Key, first: int, end: int) -> list[int]:
-        return [size for _, size in access.units(queues[key], first, end)]
-
-    return sizes
+    return lambda key, first, end: access.sizes(queues[key], first, end)

@@ -29,6 +29,11 @@ _FIELDS: Final = {
 assert _UNIT.itemsize == UNIT_BYTES
 
 
+def unit_sizes(units: bytes) -> Any:
+    """Return the record sizes of units, as a numpy array: a batch of a stream looks at millions of them."""
+    return numpy.frombuffer(units, _UNIT)["bytes"].astype(numpy.int64)
+
+
 def unit_batches(
     names: Sequence[str], units: bytes, wanted: Range, *, broker: str, first: int, rows_max: int
 ) -> Iterator[Any]:

@@ -68,6 +68,14 @@ class _Root(LazyGroup):
             raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
 
 
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        command = cli.get_command(ctx, "version")
+        assert command is not None
+        ctx.invoke(command)
+        ctx.exit()
+
+
 cli = _Root(
     "shmq",
     table=COMMANDS,
@@ -76,6 +84,11 @@ cli = _Root(
 Exit status: 0 done, 1 the answer is no, 64 usage, 65 bad data, 69 no broker,
 70 internal, 73 cannot create, 75 temporary, 77 no permission, 78 configuration,
 130 interrupted. health and check: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.""",
+    params=[
+        click.Option(
+            ["-V", "--version"], is_flag=True, expose_value=False, callback=_print_version, help="As `shmq version`."
+        )
+    ],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

@@ -21,6 +21,7 @@ from shmq.protocol.codes import Response, TopicKind
 from shmq.shm.core import READ_ONLY_REASONS, Reader, Store
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import is_alive
+from shmq.shm.log_reach import check_log_is_here
 from shmq.shm.place import Place, place_of
 from shmq.shm.segment import open_store
 from shmq.tools.command import is_remote_url
@@ -308,6 +309,7 @@ def open_memory(url: str | None) -> Iterator[Memory]:
         return
     place, instance = find_instance(url)
     try:
+        check_log_is_here(instance)
         store = open_store(instance, writable=False)
     except SegmentError as error:
         if is_alive(instance.processes.get("supervisor")):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import signal
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -30,11 +31,17 @@ def run_loop(main: Coroutine[Any, Any, int], log: EventLog) -> int:
         return runner.run(main)
 
 
-def stop_event() -> asyncio.Event:
-    """Return what SIGTERM and SIGINT set from now on; called inside the loop."""
+def stop_event(asked_before: threading.Event | None = None) -> asyncio.Event:
+    """Return what SIGTERM and SIGINT set from now on; called inside the loop.
+
+    Args:
+        asked_before: set by who had the signals until now; a stop that came in time for that one counts here too.
+    """
     stop = asyncio.Event()
     for number in _STOPS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if asked_before is not None and asked_before.is_set():
+        stop.set()
     return stop
 
 

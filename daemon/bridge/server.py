@@ -102,7 +102,7 @@ def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: E
 
 
 async def _serve(around: Surroundings, broker: Broker, nameserver_before: str, tether: Tether) -> int:
-    stop = stop_event()
+    stop = stop_event(tether.stopping)
     bridge = Bridge(
         broker,
         around.log,

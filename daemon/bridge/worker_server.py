@@ -70,7 +70,7 @@ def run_worker(
 
 
 async def _serve(around: Surroundings, tether: Tether) -> int:
-    stop = stop_event()
+    stop = stop_event(tether.stopping)
     groups = RelayedGroups()
     logic = WorkerLogic(around.tables, around.store_log, around.settings, groups, admission=around.security.admission)
     upstreams = Upstreams(around.place.socket_path)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from shmq.client import handing, lookup, options
 from shmq.client.assignment import reason_unassigned
 from shmq.client.control import ControlClient
+from shmq.client.mapping import map_segments
 from shmq.client.pop_reader import LocalPopReader
 from shmq.client.pop_share import PopShare
 from shmq.client.poppers import Poppers
@@ -39,8 +40,8 @@ from shmq.protocol.codes import Role
 from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import Message, Producer, Reader, Receipt, Store
 from shmq.shm.place import Place
-from shmq.shm.presence import attach_presence, detach_presence
-from shmq.shm.segment import Instance, open_store
+from shmq.shm.presence import detach_presence
+from shmq.shm.segment import Instance
 
 if TYPE_CHECKING:
     from shmq.client.browse import KeyQuery
@@ -109,8 +110,7 @@ class Session:
         return self.control.attachment.wait_durable
 
     def _map(self) -> Store:
-        store = open_store(self.instance, writable=True, uid=self.control.attachment.broker_uid)
-        attach_presence(self.instance)
+        store = map_segments(self.control)
         self._counted = True
         store.use_client(self.control.attachment.client_slot)
         return store

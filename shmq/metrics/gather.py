@@ -125,7 +125,7 @@ class Gatherer:
         samples.put("shmq_lock_held", int(stats["lock_tid"] != 0))
         samples.put("shmq_claim_open", int(stats["claim_state"] != 0))
         for state, frames in (
-            ("used", stats["frame_used"]),
+            ("used", store.frames_used),
             ("ready", stats["frame_ready"]),
             ("max", head["frame_max"]),
         ):

@@ -12,6 +12,7 @@ import os
 from typing import NamedTuple
 
 WRITER_GROUP = "shmq"
+_GROUP_WRITES = 0o020
 
 
 class Access(NamedTuple):
@@ -27,12 +28,17 @@ class Access(NamedTuple):
     @property
     def read_mode(self) -> int:
         """Mode of what clients only read: ConsumeQueue files, instance.json."""
-        return 0o640 if self.gid >= 0 else 0o600
+        return read_mode_beside(self.mode)
 
     @property
     def directory_mode(self) -> int:
         """Mode of directories that clients have to pass."""
         return 0o750 if self.gid >= 0 else 0o700
+
+
+def read_mode_beside(mode: int) -> int:
+    """Return the mode of what clients only read, where what they write into has `mode`."""
+    return mode & ~_GROUP_WRITES
 
 
 def access_rights() -> Access:

@@ -53,6 +53,11 @@ class Instance(NamedTuple):
     recovery: Mapping[str, int] = _NONE  # what filled the segments: when, what was found
 
     @property
+    def log_directory(self) -> str:
+        """Where the log's files are, which writers and readers map."""
+        return f"{self.store_path}/commitlog"
+
+    @property
     def semaphore_prefix(self) -> str:
         """Name of a client slot's semaphore without its slot number."""
         return f"/shmq.{self.broker_name}.{self.generation:016x}.w"

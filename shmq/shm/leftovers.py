@@ -7,7 +7,7 @@ Whoever asks, `shmq health`, `shmq doctor` or the start of a broker, is given th
     living     a recorded process lives, or the kernel counts attached processes        never
     foreign    another user made it                                                     never
     unjudged   it has no presence semaphore here: another IPC namespace, or not ours;   never
-               or only what SysV segments have beside them, and nobody here records those
+               or only what SysV segments have beside them, and these are not to be found
     waiting    nobody lives, its broker can be started again and goes on from it        by the start of that broker
     mapped     nobody would miss it, but a process has it mapped                        never
     dead       none of these                                                            when the proof holds
@@ -16,6 +16,7 @@ Whoever asks, `shmq health`, `shmq doctor` or the start of a broker, is given th
     the name shmq.<broker>.<generation>.<part>          segments in /dev/shm
     the name sem.shmq.<broker>.<generation>.w<slot>     semaphores of its clients in /dev/shm
     an instance.json beside ours                        SysV segments; a presence semaphore whose segments are gone
+    its own words, where no instance.json has any       SysV segments (`sysv_generations.py`)
 
 Proof, repeated at the moment of removal: no recorded process lives (pid and start time), presence is zero, the kernel
 grants a lease on every file (nobody on this host has it open or mapped), no /proc/<pid>/maps names it, and no SysV
@@ -33,7 +34,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shmq.errors import SegmentError, ShmqError
 from shmq.shm.core import Store
@@ -44,6 +45,9 @@ from shmq.shm.place import Place
 from shmq.shm.presence import presence_key_of, presence_of_key, remove_presence
 from shmq.shm.segment import SHM_DIRECTORY
 from shmq.shm.sysv_table import SysvSegment, sysv_segments
+
+if TYPE_CHECKING:
+    from shmq.shm.sysv_generations import SysvGeneration
 
 _PATIENCE_SECONDS = 0.5  # with those who look at the same moment whose it is
 _LOOK_AGAIN_SECONDS = 0.05
@@ -91,6 +95,7 @@ class _Found(NamedTuple):
     size_bytes: int
     instance: Instance | None
     sysv: Mapping[str, SysvSegment]
+    store_path: str = ""  # as it says itself, where no instance.json does
 
 
 def is_semaphore(name: str) -> bool:
@@ -105,7 +110,8 @@ def find_leftovers(place: Place) -> list[Leftover]:
         place: brokers whose runtime directories lie beside this one are asked for what they recorded.
     """
     recorded = recorded_instances(place)
-    all_sysv = sysv_segments() if any(entry.kind == "sysv" for entry in recorded) else {}
+    all_sysv = sysv_segments()
+    unnamed = {(each.broker_name, each.generation): each for each in _unnamed(recorded, all_sysv)}
     by_key: dict[tuple[str, int], list[str]] = {}
     for name in _names():
         match = re.fullmatch(_NAME, name)
@@ -114,7 +120,9 @@ def find_leftovers(place: Place) -> list[Leftover]:
     for entry in recorded:
         if entry.boot_id == boot_id() and (_sysv_of(entry, all_sysv) or _has_presence(entry)):
             by_key.setdefault((entry.broker_name, entry.generation), [])
-    found = [_seen(key, names, recorded, all_sysv) for key, names in sorted(by_key.items())]
+    for key in unnamed:
+        by_key.setdefault(key, [])
+    found = [_seen(key, names, recorded, all_sysv, unnamed.get(key)) for key, names in sorted(by_key.items())]
     mapping = _Mapping(found)
     return [_judged(entry, recorded, mapping.of) for entry in found]
 
@@ -185,11 +193,25 @@ def _sysv_of(instance: Instance | None, all_sysv: Mapping[int, SysvSegment]) -> 
     return {part: each for part, each, size in known if each and (each.uid, each.size_bytes) == (instance.uid, size)}
 
 
+def _unnamed(recorded: Sequence[Instance], all_sysv: Mapping[int, SysvSegment]) -> list[SysvGeneration]:
+    """Those whose instance.json is gone; looking for them is for who has segments that nobody names."""
+    named = {segment.identifier for entry in recorded for segment in _sysv_of(entry, all_sysv).values()}
+    if not all_sysv.keys() - named:
+        return []
+    from shmq.shm.sysv_generations import unnamed_generations
+
+    return unnamed_generations(all_sysv.values(), named)
+
+
 def _seen(
-    key: tuple[str, int], names: list[str], recorded: Sequence[Instance], all_sysv: Mapping[int, SysvSegment]
+    key: tuple[str, int],
+    names: list[str],
+    recorded: Sequence[Instance],
+    all_sysv: Mapping[int, SysvSegment],
+    unnamed: SysvGeneration | None,
 ) -> _Found:
     instance = next((entry for entry in recorded if entry.generation == key[1]), None)
-    sysv = _sysv_of(instance, all_sysv)
+    sysv = _sysv_of(instance, all_sysv) or (unnamed.segments if unnamed is not None else {})
     uids = {segment.uid for segment in sysv.values()}
     size_bytes = sum(segment.resident_bytes for segment in sysv.values())
     for name in names:
@@ -199,7 +221,8 @@ def _seen(
             size_bytes += status.st_blocks * BLOCK_BYTES
     if not uids and instance is not None:
         uids.add(instance.uid)
-    return _Found(*key, names, uids.pop() if len(uids) == 1 else -1, size_bytes, instance, sysv)
+    store_path = unnamed.store_path if unnamed is not None else ""
+    return _Found(*key, names, uids.pop() if len(uids) == 1 else -1, size_bytes, instance, sysv, store_path)
 
 
 class _Mapping:
@@ -262,9 +285,9 @@ def _state_without_maps(found: _Found, recorded: Sequence[Instance]) -> tuple[st
         return "foreign", f"it belongs to uid {found.uid}" if found.uid >= 0 else "its parts belong to several users"
     if presence is None:
         return "unjudged", "it has no presence semaphore in this IPC namespace"
-    if found.instance is None and not any(name.endswith(_OWN_PARTS) for name in found.names):
-        return "unjudged", "its segments are SysV ones, and the broker that knows them is not of this runtime directory"
-    store = _store_named_in(found.names) if found.instance is None else found.instance.store_path
+    if found.instance is None and not found.sysv and not any(name.endswith(_OWN_PARTS) for name in found.names):
+        return "unjudged", "its segments are SysV ones that cannot be found: in use, or of another user"
+    store = found.instance.store_path if found.instance else found.store_path or _store_named_in(found.names)
     is_superseded = found.instance is None and any(
         entry.uid == found.uid and entry.store_path == store and entry.generation != found.generation
         for entry in recorded

@@ -15,6 +15,7 @@ import signal
 from collections.abc import Callable
 from typing import NamedTuple
 
+from shmq.errors import ForeignNamespace
 from shmq.shm.core import process_start
 
 STOPPED_STATES = frozenset("Tt")
@@ -51,8 +52,35 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> int:
-    """Return the inode of our PID namespace."""
-    return os.stat("/proc/self/ns/pid").st_ino
+    """Return the inode of our PID namespace.
+
+    Raises:
+        ForeignNamespace: /proc knows nothing of this process.
+    """
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except FileNotFoundError as error:
+        raise _foreign_proc("nobody") from error
+
+
+def visible_pid_namespace() -> int:
+    """Return the same where /proc shows that namespace, so that processes can be looked up by their numbers.
+
+    Raises:
+        ForeignNamespace: /proc is that of another PID namespace.
+    """
+    namespace = pid_namespace()
+    seen = os.readlink("/proc/self")
+    if seen != str(os.getpid()):
+        raise _foreign_proc(seen)
+    return namespace
+
+
+def _foreign_proc(seen: str) -> ForeignNamespace:
+    return ForeignNamespace(
+        f"/proc belongs to another PID namespace: this process has pid {os.getpid()}, there it is {seen}",
+        hint="enter both (nsenter: --pid and --mount; unshare: --mount-proc)",
+    )
 
 
 def status_of(pid: int) -> dict[str, str]:

@@ -28,8 +28,9 @@ from shmq.shm.access import Access, access_rights
 from shmq.shm.core import ABI, FRAME_BYTES, CoreError, Store, layout_bytes
 from shmq.shm.instance import SEGMENT_PARTS, Instance, read_instance, segment_names, write_instance
 from shmq.shm.kernel import posix_ipc, sysv_ipc
-from shmq.shm.liveness import boot_id, pid_namespace
+from shmq.shm.liveness import boot_id, visible_pid_namespace
 from shmq.shm.presence import create_presence, detach_presence, presence_key_of, remove_presence
+from shmq.shm.sysv_table import sysv_segments
 
 __all__ = [
     "SHM_DIRECTORY",
@@ -106,7 +107,7 @@ def create_segments(
         uid=os.geteuid(),
         mode=access.mode,
         boot_id=boot_id(),
-        pid_namespace=pid_namespace(),
+        pid_namespace=visible_pid_namespace(),
     )
     frames_ready = fitted.frames_ready if kind == "posix" else fitted.frame_max
     layout = {
@@ -271,9 +272,9 @@ def open_store(instance: Instance, *, writable: bool, uid: int | None = None, ob
         )
     if instance.boot_id != boot_id():
         raise SegmentError("the segments are from before the last reboot", hint="start the broker: shmq serve")
-    if instance.pid_namespace != pid_namespace():
+    if instance.pid_namespace != visible_pid_namespace():
         raise ForeignNamespace(
-            f"the broker lives in PID namespace {instance.pid_namespace}, this process in {pid_namespace()}",
+            f"the broker lives in PID namespace {instance.pid_namespace}, this process in {visible_pid_namespace()}",
             hint="share it (docker: --pid=container:<broker>), or connect over TCP",
         )
     attach = _open_posix if instance.kind == "posix" else _open_sysv
@@ -282,6 +283,13 @@ def open_store(instance: Instance, *, writable: bool, uid: int | None = None, ob
         store.close()
         raise SegmentError(f"the segments hold another generation than {instance.generation:016x}")
     return store
+
+
+def are_here(instance: Instance) -> bool:
+    """Say whether this process sees segments of these names, whoever made them."""
+    if instance.kind == "posix":
+        return all(os.path.lexists(f"{SHM_DIRECTORY}{name}") for name in instance.segments)
+    return all(int(identifier) in sysv_segments() for identifier in instance.segments)
 
 
 def _open_posix(instance: Instance, owner: int, *, writable: bool, observing: bool) -> Store:
@@ -302,7 +310,8 @@ def _open_one(name: str, *, read_only: bool) -> int:
     try:
         return int(posix_ipc.SharedMemory(name, read_only=read_only).fd)
     except posix_ipc.ExistentialError as error:
-        raise SegmentError(f"{SHM_DIRECTORY}{name} does not exist", hint="start the broker: shmq serve") from error
+        hint = "start the broker: shmq serve; one that runs has another /dev/shm (docker: --ipc=container:<broker>)"
+        raise SegmentError(f"{SHM_DIRECTORY}{name} does not exist", hint=hint) from error
     except (posix_ipc.PermissionsError, PermissionError) as error:
         raise PermissionDenied(
             f"{SHM_DIRECTORY}{name} excludes uid {os.geteuid()}",

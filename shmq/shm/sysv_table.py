@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+PRIVATE_KEY = 0  # of what is found by its identifier alone
+
 _TABLES = "/proc/sysvipc"
 _DESTROYED = 0o1000  # SHM_DEST: removed, and kept only for those who are still attached
 
@@ -22,6 +24,8 @@ class SysvSegment(NamedTuple):
     attached: int
     uid: int  # of its creator
     mode: int
+    key: int = PRIVATE_KEY
+    creator: int = 0  # pid
 
 
 def sysv_segments() -> dict[int, SysvSegment]:
@@ -34,6 +38,8 @@ def sysv_segments() -> dict[int, SysvSegment]:
             attached=int(row["nattch"]),
             uid=int(row["cuid"]),
             mode=int(row["perms"], 8) & 0o777,
+            key=int(row["key"]),
+            creator=int(row["cpid"]),
         )
         for row in _rows("shm")
         if not int(row["perms"], 8) & _DESTROYED

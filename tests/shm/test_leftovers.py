@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sysv_ipc
 
 from shmq.shm.holders import StillHeld
 from shmq.shm.instance import SEGMENT_PARTS, write_instance
@@ -14,7 +15,9 @@ from shmq.shm.leftovers import Leftover, find_leftovers, remove_leftover
 from shmq.shm.liveness import ProcessMark, own_mark
 from shmq.shm.place import Place
 from shmq.shm.presence import presence_count, remove_presence
-from shmq.shm.sysv_table import sysv_segments, sysv_semaphore_keys
+from shmq.shm.sweep import sweep
+from shmq.shm.sysv_generations import unnamed_generations
+from shmq.shm.sysv_table import SysvSegment, sysv_segments, sysv_semaphore_keys
 from tests.shm.private_memory import private_memory
 from tests.shm.test_sweep import VIEWER, Broker, successor_of
 
@@ -100,23 +103,84 @@ def test_the_sysv_segments_of_a_dead_broker_are_found_by_what_it_recorded_and_go
 
 def test_an_identifier_that_the_kernel_has_given_to_somebody_else_is_not_the_dead_brokers(place: Place) -> None:
     broker = Broker(place.broker_name, "sysv")
-    sizes = tuple(size + 4096 for size in broker.instance.segment_bytes)
-    write_instance(place.instance_path, broker.instance._replace(segment_bytes=sizes), mode=0o600, gid=-1)
+    stranger = sysv_ipc.SharedMemory(sysv_ipc.IPC_PRIVATE, sysv_ipc.IPC_CREX, 0o600, 4096)
+    identifiers = (*broker.instance.segments[:2], stranger.id)
+    sizes = (*broker.instance.segment_bytes[:2], 8192)
+    write_instance(
+        place.instance_path, broker.instance._replace(segments=identifiers, segment_bytes=sizes), mode=0o600, gid=-1
+    )
     broker.kill()
-    assert only(place).sysv == {}
+    stranger.detach()
+    assert stranger.id not in {segment.identifier for segment in only(place).sysv.values()}
     write_instance(place.instance_path, broker.instance, mode=0o600, gid=-1)
     assert len(only(place).sysv) == 3
     remove_leftover(place, only(place))
+    assert stranger.id in sysv_segments()
+    stranger.remove()
 
 
-def test_what_lies_beside_sysv_segments_is_judged_only_where_these_are_recorded(place: Place) -> None:
-    """Else a broker of another runtime directory would take the presence of segments that it cannot see."""
-    broker = Broker(place.broker_name, "sysv")
+def test_sysv_segments_are_found_by_what_is_in_them_when_nothing_names_them_any_more(
+    place: Place, tmp_path: Path
+) -> None:
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    broker = Broker(place.broker_name, "sysv", str(tmp_path / "store"))
+    identifiers = {int(identifier) for identifier in broker.instance.segments}
+    bystander = sysv_ipc.SharedMemory(sysv_ipc.IPC_PRIVATE, sysv_ipc.IPC_CREX, 0o600, 4096, b"x")
+    bystander.detach()
+    # While it lives somebody is attached, and nobody looks into it; its semaphores are seen.
+    assert (only(place).state, only(place).sysv) == ("living", {})
     broker.kill()
-    assert (only(place).state, only(place).segments) == ("unjudged", ())
-    write_instance(place.instance_path, broker.instance, mode=0o600, gid=-1)
+    found = only(place)
+    assert (found.state, found.generation, found.uid) == ("waiting", broker.instance.generation, os.geteuid())
+    assert [found.sysv[part].size_bytes for part in SEGMENT_PARTS] == list(broker.instance.segment_bytes)
+    assert {segment.identifier for segment in found.sysv.values()} == identifiers
+    assert found.size_bytes >= sum(broker.instance.segment_bytes)
+    with pytest.raises(StillHeld, match="next start"):
+        remove_leftover(place, found)
+    (tmp_path / "store" / "commitlog").rmdir()  # no start of it will come
     assert only(place).state == "dead"
-    remove_leftover(place, only(place))
+    with subprocess.Popen(
+        [sys.executable, "-c", VIEWER, broker.instance.to_json()], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as viewer:
+        assert viewer.stdout and viewer.stdout.readline() == b"mapped\n"
+        with pytest.raises(StillHeld):
+            remove_leftover(place, only(place))
+        viewer.kill()
+    assert {f"sysv:{identifier}" for identifier in identifiers} <= set(remove_leftover(place, only(place)))
+    assert not identifiers & sysv_segments().keys() and broker.instance.presence_key not in sysv_semaphore_keys()
+    assert bystander.id in sysv_segments()
+    bystander.remove()
+
+
+def test_sysv_segments_that_nothing_names_go_with_the_next_start_of_their_broker(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    broker = Broker(place.broker_name, "sysv", str(tmp_path / "store"))
+    broker.kill()
+    other = Place("other", tmp_path / "run" / "other")
+    sweep(other)
+    assert set(broker.instance.segments) <= sysv_segments().keys()
+    sweep(place)
+    assert not set(broker.instance.segments) & sysv_segments().keys()
+
+
+def test_units_that_could_be_of_either_of_two_generations_are_nobodys() -> None:
+    table = {
+        pid: [SysvSegment(pid * 3 + part, 4096, 4096, 0, os.geteuid(), 0o600, creator=pid) for part in range(3)]
+        for pid in (7, 8)
+    }
+    assert unnamed_generations([segment for each in table.values() for segment in each], ()) == []
+    both = [Broker("twins", "sysv"), Broker("twins", "sysv")]
+    named = {int(identifier) for broker in both for identifier in broker.instance.segments}
+    for broker in both:
+        broker.kill()
+    left = [segment for segment in sysv_segments().values() if segment.identifier in named]
+    assert {found.generation for found in unnamed_generations(left, ())} == {one.instance.generation for one in both}
+    assert unnamed_generations(left, named) == []
+    assert unnamed_generations([segment._replace(creator=1) for segment in left], ()) == []
+    for segment in left:
+        sysv_ipc.remove_shared_memory(segment.identifier)
+    for broker in both:
+        remove_presence(broker.instance.presence_key, uid=os.geteuid())
 
 
 def test_a_presence_semaphore_whose_segments_somebody_removed_is_found_and_goes(place: Place) -> None:

@@ -6,8 +6,11 @@ import http.client
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,6 +150,28 @@ def test_a_taken_port_ends_the_start_with_its_name(broker: Broker) -> None:
 def test_without_the_option_nothing_listens() -> None:
     with Broker() as quiet:
         assert "exporter" not in instance_of(quiet).processes and not quiet.place.metrics_path.exists()
+
+
+STOPPED_EARLY = """
+import os, signal, sys
+from shmq.daemon.event_log import EventLog
+from shmq.daemon.exporter import run_exporter
+from shmq.daemon.options import Options
+from shmq.daemon.tether import Tether
+from shmq.shm.place import place_of
+
+tether = Tether()
+tether.watch()
+os.kill(os.getpid(), signal.SIGTERM)  # comes before there is a loop that could hear it
+sys.exit(run_exporter(place_of(sys.argv[1]), Options(metrics="127.0.0.1:0"), tether=tether, log=EventLog("exporter")))
+"""
+
+
+def test_a_stop_that_comes_while_it_starts_counts(tmp_path: Path) -> None:
+    """Else the supervisor waits five seconds for it, and kills it."""
+    program = [sys.executable, "-P", "-c", STOPPED_EARLY, f"shmq://{tmp_path}"]
+    ended = subprocess.run(program, capture_output=True, text=True, check=False, timeout=DEADLINE_SECONDS)
+    assert ended.returncode == 0 and "exporter.listens" in ended.stderr, ended.stderr
 
 
 def test_its_file_goes_with_the_broker() -> None:

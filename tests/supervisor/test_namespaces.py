@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +61,14 @@ class Box:
 
     def inside(self, *words: str, own_pids: bool = False) -> Any:
         """Run `shmq` in the namespaces of the box, or in all but that of the processes."""
-        enter = ["nsenter", "--target", str(self.init), "--mount", "--ipc"]
-        enter += ["unshare", "--pid", "--fork", "--mount-proc"] if own_pids else ["--pid"]
-        command = [*enter, sys.executable, "-m", "shmq", *words]
+        if own_pids:
+            return self.in_some(("mount", "ipc"), *words, around=("unshare", "--pid", "--fork", "--mount-proc"))
+        return self.in_some(("mount", "ipc", "pid"), *words)
+
+    def in_some(self, namespaces: Sequence[str], *words: str, around: Sequence[str] = ()) -> Any:
+        """Run `shmq` in these namespaces of the box and in our own else; `around` starts it."""
+        enter = ["nsenter", "--target", str(self.init), *(f"--{each}" for each in namespaces)]
+        command = [*enter, *around, sys.executable, "-m", "shmq", *words]
         environment = {**os.environ, "SHMQ_URL": f"shmq://{self.directory}/run/box"}
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False
@@ -105,6 +110,58 @@ def test_who_shares_the_memory_and_not_the_process_numbers_is_told_what_is_missi
     assert "pid" in document["hint"]
 
 
+SOME = [[], ["ipc"], ["mount"], ["mount", "ipc"], ["pid"], ["pid", "ipc"], ["pid", "mount"]]
+
+
+@needs_namespaces
+@pytest.mark.parametrize("shared", SOME, ids=lambda shared: "+".join(shared) or "none")
+def test_who_shares_only_some_namespaces_is_told_so_at_once(box: Box, shared: list[str]) -> None:
+    box.wait()
+    refused = box.in_some(shared, "produce", "orders", "x", "--json")
+    document = json.loads(refused.stderr)
+    assert refused.returncode == 77 and "namespace" in document["error"] and document["hint"], document
+
+
+@needs_namespaces
+@pytest.mark.parametrize("shared", SOME, ids=lambda shared: "+".join(shared) or "none")
+def test_nobody_is_called_dead_by_who_cannot_see_the_processes(box: Box, shared: list[str]) -> None:
+    box.wait()
+    for words in (["health", "--json"], ["health", "--fast", "--json"]):
+        looked = box.in_some(shared, *words)
+        document = json.loads(looked.stdout)
+        if set(shared) == {"pid", "mount"}:  # nothing is missing but the kernel's count of the attached
+            assert looked.returncode == 0 and document["presence"]["counted"] is None, looked.stdout
+            continue
+        assert (looked.returncode, document["verdict"]) == (3, "UNKNOWN"), looked.stdout
+        [unknown] = [found for found in document["findings"] if found["verdict"] == "UNKNOWN"]
+        assert "PID namespace" in unknown["what"] and unknown["do"] and "serve" not in unknown["do"]
+        assert document["processes"] == []
+
+
+@needs_namespaces
+def test_a_broker_whose_memory_lies_elsewhere_is_not_taken_for_one_that_does_not_run(box: Box) -> None:
+    box.wait()
+    elsewhere = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh")
+    refused = box.in_some(("mount", "ipc", "pid"), "produce", "orders", "x", "--json", around=elsewhere)
+    document = json.loads(refused.stderr)
+    assert refused.returncode == 77 and 'broker "box" answers' in document["error"], document
+    assert "--ipc=container" in document["hint"] and "serve" not in document["hint"]
+
+
+@needs_namespaces
+@pytest.mark.parametrize(
+    "words", [["produce", "orders", "x"], ["consume", "orders", "-n", "1"]], ids=lambda words: words[0]
+)
+def test_who_does_not_have_the_log_at_its_path_is_told_so_before_the_first_message(box: Box, words: list[str]) -> None:
+    box.wait()
+    store = box.directory / "store"
+    bare = ("unshare", "--mount", "sh", "-c", f'mount -t tmpfs tmpfs {store} && exec "$@"', "sh")
+    refused = box.in_some(("mount", "ipc", "pid"), *words, "--json", around=bare)
+    document = json.loads(refused.stderr)
+    assert refused.returncode == 77 and f"{store}/commitlog" in document["error"], document
+    assert f"mount {store} at the same path" in document["hint"]
+
+
 @needs_namespaces
 def test_a_memory_that_is_too_small_is_a_sentence_at_the_start(tmp_path: Path) -> None:
     tiny = Box(tmp_path, shm_mebibytes=4)
@@ -124,8 +181,14 @@ def test_the_dockerfile_runs_what_there_is() -> None:
 
 def test_the_compose_file_shares_what_the_document_says() -> None:
     text = (DEPLOY / "compose.yaml").read_text()
-    for line in ("ipc: shareable", 'ipc: "service:shmq"', 'pid: "service:shmq"', "shm_size: 2gb", "run:/run/shmq"):
+    for line in ("ipc: shareable", 'ipc: "service:shmq"', 'pid: "service:shmq"', "shm_size: 2gb"):
         assert line in text, line
+    broker, app = text.partition("\n  app:\n")[::2]
+    for volume in ("- run:/run/shmq", "- store:/var/lib/shmq"):  # socket and log, at one path for both
+        assert volume in broker and volume in app.partition("\nvolumes:")[0], volume
+    for page in (ROOT / "docs/operations.md", ROOT / "README.md"):
+        found = re.findall(r"^  app:(?:.|\n)*?volumes: (\[.*?\])", page.read_text(), re.M)
+        assert found and all("run:/run/shmq" in each and "store:/var/lib/shmq" in each for each in found), page
     [command] = re.findall(r"^    command: (.*)$", text, re.M)
     options = command.split()
     known = subprocess.run(

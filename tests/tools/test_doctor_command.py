@@ -105,11 +105,12 @@ def test_fix_removes_what_is_dead_and_nothing_that_lives(tmp_path: Path) -> None
         mapped.kill()
         named = f"shmq.{dead.instance.broker_name}.{dead.instance.generation:016x}"
         assert named in shell.run("doctor", "--fix", "--dry-run").err and len(dead.names()) == 4
+        taken = sum((Path("/dev/shm") / name.lstrip("/")).stat().st_blocks * 512 for name in dead.names())
         document = shell.json("doctor", "doctor", "--fix", status=1)  # no broker runs on that store
         assert finding(document, "memory.mapped")["figures"]["pids"] == [viewer.pid]
         [removal] = [entry for entry in document["removals"] if entry["generation"] == named]
         assert (len(removal["removed"]), removal["refused"], dead.names()) == (4, "", [])
-        assert (alive.names(), mapped.names()) == before
+        assert removal["bytes"] == taken and (alive.names(), mapped.names()) == before
     finally:
         viewer.kill()
         viewer.communicate()

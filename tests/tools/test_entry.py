@@ -21,6 +21,15 @@ def test_version_says_what_is_installed() -> None:
     assert shell.ok("version").decode().startswith(f"shmq {shmq.__version__}  memory layout ")
 
 
+@pytest.mark.parametrize("words", [["--version"], ["-V"], ["--no-color", "--version"]], ids=" ".join)
+def test_the_option_that_other_programs_have_says_the_same(words: list[str]) -> None:
+    shell = Shell()
+    assert shell.ok(*words) == shell.ok("version")
+    for line in (["--json", *words], [*words, "--json"]):
+        assert shell.json("version", *line) == shell.json("version", "version")
+    assert b"-V, --version" in shell.ok("--help")
+
+
 def test_the_script_and_the_module_are_the_same_command() -> None:
     script = Path(sysconfig.get_path("scripts")) / "shmq"
     ways = ([str(script)], [sys.executable, "-m", "shmq"], [sys.executable, "-m", "shmq.tools"])

@@ -15,7 +15,7 @@ from shmq.shm.liveness import status_of
 from shmq.testing import Broker
 from shmq.tools import start
 from tests.tools.json_schema import check
-from tests.tools.shell import Result, Shell, until
+from tests.tools.shell import Inside, Shell, until
 
 
 @pytest.fixture(scope="module")
@@ -25,21 +25,6 @@ def broker() -> Iterator[Broker]:
             mq.producer().send("orders", b"x" * 100)
             mq.admin.create_topic("closed")
         yield broker
-
-
-class Inside(Shell):
-    """Runs the command in this process: thirty interpreters less to start."""
-
-    def __init__(self, url: str, capture: pytest.CaptureFixture[bytes]) -> None:
-        super().__init__(url)
-        self._capture = capture
-
-    def run(self, *words: str, stdin: bytes = b"") -> Result:
-        """Run a command to its end."""
-        self._capture.readouterr()
-        status = start.main([*words, *(() if "-u" in words else ("-u", self.environment["SHMQ_URL"]))])
-        said = self._capture.readouterr()
-        return Result(status, said.out, said.err.decode())
 
 
 @pytest.fixture

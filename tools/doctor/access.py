@@ -17,6 +17,7 @@ from shmq.shm.access import WRITER_GROUP
 from shmq.tools.doctor.case import Case, user_text
 from shmq.tools.doctor.finding import Finding, fail, ok, warn
 from shmq.tools.doctor.host import Host
+from shmq.tools.observe.segments import SEMAPHORES, made_mode
 
 _LOGIND_DIRECTORIES = ("usr/lib", "usr/local/lib", "run", "etc")  # the later one wins
 _SYSTEM_UID_MAX = 999
@@ -30,14 +31,16 @@ def check_permissions(case: Case) -> Iterator[Finding]:
     wrong = [
         segment
         for segment in own
-        if segment.uid != instance.uid or (segment.part != "semaphores" and segment.mode != instance.mode)
+        if segment.uid != instance.uid
+        or (segment.part != SEMAPHORES and segment.mode != made_mode(segment.part, instance.mode))
     ]
     for segment in wrong:
+        mode = made_mode(segment.part, instance.mode)
         text = (
             f"{segment.path or segment.name} belongs to {user_text(segment.uid)} with mode {segment.mode:04o}, "
-            f"the broker made it {user_text(instance.uid)} with {instance.mode:04o}: no client attaches to it"
+            f"the broker made it {user_text(instance.uid)} with {mode:04o}: no client attaches to it"
         )
-        fix = f"chown {instance.uid} {segment.path}; chmod {instance.mode:04o} {segment.path}; find out who changed it"
+        fix = f"chown {instance.uid} {segment.path}; chmod {mode:04o} {segment.path}; find out who changed it"
         yield fail("access.segments", text, fix, path=segment.path, uid=segment.uid, mode=segment.mode)
     if own and not wrong:
         yield _membership(instance.uid, instance.mode)

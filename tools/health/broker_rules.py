@@ -17,6 +17,7 @@ from shmq.tools.quantity import age_text, count_text, size_text
 _WITHOUT = {
     "supervisor": "nobody starts the others again, and the next one that ends stays away",
     "keeper": "nothing is flushed, and producers stop when the log space made ahead is used up",
+    "exporter": "nobody can scrape the metrics; what they count goes on",
     "bridge": "no client can connect, join a group or use TCP; who is connected goes on sending and reading",
 }
 _READ_ONLY = {
@@ -34,8 +35,8 @@ _READ_ONLY = {
 def broker_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Finding]:
     """Judge the broker itself."""
     yield from _faults(snapshot)
-    if not snapshot.broker.generation:
-        return
+    if not snapshot.broker.generation or any(fault.kind == "ForeignNamespace" for fault in snapshot.faults):
+        return  # its processes have other numbers here: nobody can say from here whether they live
     yield from _daemon(snapshot, thresholds)
     yield from _store(snapshot)
     if snapshot.lock is not None:

@@ -13,6 +13,7 @@ from shmq.tools.health.broker_rules import serve_command
 from shmq.tools.health.finding import Finding, Measure, Verdict, judge
 from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.processes import STOPPED
+from shmq.tools.observe.segments import made_mode
 from shmq.tools.observe.snapshot import Disk, Log, Memory, Recovery, Segment, Snapshot
 from shmq.tools.quantity import age_text, count_text, plural, size_text
 
@@ -89,15 +90,17 @@ def _cgroup(memory: Memory, thresholds: Thresholds) -> Iterator[Finding]:
 def _segments(snapshot: Snapshot) -> Iterator[Finding]:
     broker = snapshot.broker
     own = [segment for segment in snapshot.segments if segment.state == "own"]
-    wrong = [segment for segment in own if segment.uid != broker.uid or segment.mode != broker.mode]
+    made = {segment.part: made_mode(segment.part, broker.mode) for segment in own}
+    wrong = [segment for segment in own if (segment.uid, segment.mode) != (broker.uid, made[segment.part])]
     for segment in wrong:
+        mode = made[segment.part]
         what = (
             f"{segment.path or segment.name} belongs to uid {segment.uid} with mode {segment.mode:04o}, "
-            f"the broker (uid {broker.uid}) made it {broker.mode:04o}"
+            f"the broker (uid {broker.uid}) made it {mode:04o}"
         )
         why = "clients refuse to attach to what is not the broker's own, or may be changed by others"
         target = segment.path or segment.name
-        do = f"chown {broker.uid} {target} && chmod {broker.mode:04o} {target}; find out who changed it"
+        do = f"chown {broker.uid} {target} && chmod {mode:04o} {target}; find out who changed it"
         yield Finding("segments", Verdict.CRITICAL, what, segment.part, why, do)
     mapped = [segment for segment in own if segment.part != "semaphores"]
     if broker.generation and snapshot.log is not None and not wrong:

@@ -49,7 +49,7 @@ def collect_log(store: Store, store_path: str) -> Log:
         appended_bytes=stats["appended_bytes"],
         busy=stats["busy"],
         deaths=stats["deaths"],
-        frames_used=stats["frame_used"],
+        frames_used=store.frames_used,
     )
 
 

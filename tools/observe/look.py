@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from shmq.errors import BrokerNotRunning, PermissionDenied, ShmqError
+from shmq.errors import BrokerNotRunning, ForeignNamespace, PermissionDenied, ShmqError
 from shmq.shm.addresses import read_addresses
 from shmq.shm.core import READ_ONLY_REASONS, Store
 from shmq.shm.instance import Instance, read_instance
-from shmq.shm.liveness import ProcessMark, boot_id, is_alive
+from shmq.shm.liveness import ProcessMark, boot_id, is_alive, visible_pid_namespace
 from shmq.shm.place import Place
 from shmq.shm.presence import presence_of_key
 from shmq.tools.observe.clients import collect_clients
@@ -40,6 +40,7 @@ from shmq.tools.observe.snapshot import (
 Part = TypeVar("Part")
 
 _MARK_NAMES = ("disk_warn_percent", "disk_force_percent", "disk_refuse_percent")
+_ONLY_READ = frozenset({"exporter"})
 _PRESENCE_TRIES = 4
 _PRESENCE_PAUSE_SECONDS = 0.02
 _NO_MEMBERS: tuple[tuple[Client, ...], tuple[Topic, ...], tuple[Group, ...]] = ((), (), ())
@@ -97,7 +98,7 @@ class Look:
             abi=instance.abi if instance else 0,
             uid=instance.uid if instance else -1,
             mode=instance.mode if instance else 0,
-            served=instance is not None and is_alive(instance.processes.get("supervisor")),
+            served=instance is not None and self._knows_its_pids() and is_alive(instance.processes.get("supervisor")),
             flush_sync=None if store is None else bool(store.head["flush_sync"]),
             retired=None if store is None else store.retired,
             read_only=reason,
@@ -127,23 +128,32 @@ class Look:
 
     def processes(self, clients: tuple[Client, ...], depth: str) -> tuple[Process, ...]:
         """The broker's processes and those of its clients."""
-        marks = self.instance.processes if self.instance and self._is_of_this_boot() else {}
+        marks = self.instance.processes if self.instance and self._knows_its_pids() else {}
         attached = [(ProcessMark(client.pid, client.start), client.client_id) for client in clients if client.pid]
         return self.part("processes", lambda: collect_processes(marks, attached, depth=depth)) or ()
 
-    def _is_of_this_boot(self) -> bool:
-        return self.instance is not None and self.instance.boot_id == boot_id()
+    def _knows_its_pids(self) -> bool:
+        """Whether the numbers of its processes mean the same here: this boot, this PID namespace."""
+        if self.instance is None or self.instance.boot_id != boot_id():
+            return False
+        try:
+            return self.instance.pid_namespace == visible_pid_namespace()
+        except ForeignNamespace:
+            return False
 
     def presence(self, store: Store | None) -> Presence:
         """The kernel's count beside ours: every process that maps the segments to write has raised the semaphore.
 
+        The exporter is recorded, and only reads: it is in neither.
+
         A client that comes or goes is in one count before it is in the other, so counts that differ are taken again.
         """
         instance = self.instance
-        if instance is None or not self._is_of_this_boot():
+        if instance is None or not self._knows_its_pids():
             return Presence(None, 0)
         for _ in range(_PRESENCE_TRIES):
-            marks = {mark for mark in instance.processes.values() if is_alive(mark)}
+            own = (mark for role, mark in instance.processes.items() if role not in _ONLY_READ)
+            marks = {mark for mark in own if is_alive(mark)}
             slots = store.clients() if store is not None else ()
             marks |= {mark for slot in slots if slot[1] and is_alive(mark := ProcessMark(slot[2], slot[3]))}
             presence = Presence(presence_of_key(instance.presence_key, uid=instance.uid), len(marks))
@@ -158,7 +168,7 @@ class Look:
 
     def memory(self) -> Memory | None:
         """Limits of the broker's control group, of ours while no broker lives."""
-        keeper = self.instance.processes.get("keeper") if self.instance else None
+        keeper = self.instance.processes.get("keeper") if self.instance and self._knows_its_pids() else None
         return self.part("memory", lambda: collect_memory(keeper.pid if keeper and is_alive(keeper) else "self"))
 
     def log(self, store: Store | None, depth: str) -> Log | None:

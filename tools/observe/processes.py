@@ -89,7 +89,7 @@ def _measure(seen: Process, process: psutil.Process, *, deep: bool) -> Process:
             name=process.name(),
             uid=uid,
             user=_user(process, uid),
-            age=max(0.0, _now() - process.create_time()),
+            age=_age(seen.start),
             cpu_seconds=times.user + times.system,
             rss_bytes=process.memory_info().rss,
             threads=process.num_threads(),
@@ -120,10 +120,11 @@ def _user(process: psutil.Process, uid: int) -> str:
         return str(uid)
 
 
-def _now() -> float:
+def _age(start: int) -> float:
+    """Seconds since a process began. Both are counted from the boot: when that was is known to a second at best."""
     import time
 
-    return time.time()
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - start / os.sysconf("SC_CLK_TCK"))
 
 
 def processes_mapping(prefix: str) -> dict[int, int]:

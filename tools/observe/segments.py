@@ -11,6 +11,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from shmq.shm.access import read_mode_beside
 from shmq.shm.instance import Instance
 from shmq.shm.leftovers import BLOCK_BYTES, STATES, Leftover, find_leftovers, is_semaphore
 from shmq.shm.liveness import boot_id
@@ -19,6 +20,7 @@ from shmq.tools.observe.snapshot import Segment
 
 OWN = "own"
 SEMAPHORES = "semaphores"
+_ONLY_READ = frozenset({"counters"})  # by clients; what the daemon counts
 _ORDER = (OWN, *STATES)
 
 
@@ -30,6 +32,16 @@ def collect_segments(place: Place, instance: Instance | None) -> tuple[Segment, 
         judged = leftover._replace(state=OWN, reason="") if leftover.generation == own else leftover
         found += [*_files(judged), *_semaphores(judged), *_sysv(judged)]
     return tuple(sorted(found, key=lambda segment: (_ORDER.index(segment.state), segment.name)))
+
+
+def made_mode(part: str, mode: int) -> int:
+    """Return the mode that a part of a broker's memory was made with.
+
+    Args:
+        part: as `Segment.part`.
+        mode: of the segments that clients write into, as `Broker.mode`.
+    """
+    return read_mode_beside(mode) if part in _ONLY_READ else mode
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -89,7 +89,7 @@ class Presence(NamedTuple):
     """The kernel's count of attached processes, and ours; None where the semaphore is not there or not readable."""
 
     counted: int | None
-    registered: int  # living processes that instance.json and the client slots name
+    registered: int  # living processes that instance.json (but for the exporter) and the client slots name
 
 
 class Segment(NamedTuple):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from shmq.errors import BrokerBusy
 from shmq.shm.core import ABI
 from shmq.shm.instance import read_instance
 from shmq.shm.leftovers import find_leftovers
@@ -112,15 +113,23 @@ def test_a_stopped_holder_of_the_append_lock(broker: Broker) -> None:
 
     try:
         until(met_inside, "the appender to be met inside the lock")
-        finding, _ = reported(broker.url, of("lock", CRITICAL, str(process.pid), "stopped"))
+        deaths = store.stats()["deaths"]
+        finding, report = reported(broker.url, of("lock", CRITICAL, str(process.pid), "stopped"))
+        lock = report.snapshot.lock
+        assert lock is not None and (lock.tid, lock.pid) == (process.pid, process.pid)  # its first thread appends
+        assert lock.start == int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
         assert f"kill -CONT {process.pid}" in finding.do
         assert finding.measures["lock_held"].value > 0
+        with broker.connect() as mq, pytest.raises(BrokerBusy):
+            mq.producer(timeout=0.05).send("held", b"gives up")
+        assert store.stats()["busy"] > report.snapshot.log.busy
     finally:
         end(process)
         store.close()
     with broker.connect() as mq:
         mq.producer().send("held", b"goes on")
-    all_well(broker.url)
+    log = all_well(broker.url).snapshot.log
+    assert log is not None and log.deaths == deaths + 1
 
 
 def test_a_killed_consumer(broker: Broker) -> None:
@@ -128,12 +137,15 @@ def test_a_killed_consumer(broker: Broker) -> None:
         mq.producer().send("orders", b"first")
         process = start(MEMBER, broker.url, "orders", "killed", "reads")
         until(lambda: mq.admin.groups["killed"].lag.total == 0, "the first message to be consumed")
+        killed = time.monotonic()
         process.kill()
         mq.producer().send("orders", b"second")
-        finding, _ = reported(
+        finding, report = reported(
             broker.url, of("group", WARNING, f"pid {process.pid}", "without leaving", "nobody is left")
         )
         assert "1 messages wait" in finding.what and "start the consumer again" in finding.do
+        [gone] = report.snapshot.group("killed").departed
+        assert gone.pid == process.pid and 0 <= gone.age <= time.monotonic() - killed
         process.communicate()
         mq.admin.groups["killed"].delete()
     all_well(broker.url)
@@ -161,8 +173,11 @@ def test_a_consumer_that_is_attached_and_does_not_read(broker: Broker) -> None:
 def test_conflicting_subscriptions_in_a_group(broker: Broker) -> None:
     with broker.connect() as first, broker.connect() as second:
         one = first.subscribe("fruits", group="differ", tags="apple")
+        began = time.monotonic()
         two = second.subscribe("fruits", group="differ", tags="apple || pear")  # a rolling update is under way
-        finding, _ = reported(broker.url, of("group", WARNING, "differently", "apple || pear"))
+        finding, report = reported(broker.url, of("group", WARNING, "differently", "apple || pear"))
+        group = report.snapshot.group("differ")
+        assert group.conflicts == 1 and 0 <= group.differs <= time.monotonic() - began
         assert first.client_id in finding.what and second.client_id in finding.what
         assert "same subscription" in finding.do and finding.subject == "differ"
         two.close()
@@ -256,6 +271,8 @@ def _doctor_says_the_same_of(broker: Broker, state: str, finding: Finding) -> No
     with open_case(broker.url) as case:
         told = [found for found in check_leftovers(case) if broker.name in str(found.figures.get("generations"))]
     assert [found.check for found in told] == [{"dead": "memory.stale"}.get(state, f"memory.{state}")]
+    measure = {"dead": "stale_bytes"}.get(state, f"{state}_bytes")
+    assert [found.figures["bytes"] for found in told] == [finding.measures[measure].value]
 
 
 def _break_the_disk(broker: Broker) -> None:
