@@ -48,7 +48,10 @@ def memory_explained() -> Iterator[None]:
         if not is_out_of_room(error):
             raise
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        hint = "unset spark.executor.pyspark.memory, or raise it by the size of some log files (1 GiB each)"
+        hint = (
+            "unset spark.executor.pyspark.memory, raise it by the size of some log files (1 GiB each), or set option "
+            "access=remote"
+        )
         raise SegmentError(
             f"{error}: this worker may use {limit >> 20} MiB of address space (spark.executor.pyspark.memory), "
             f"and log files are mapped whole; {hint}",

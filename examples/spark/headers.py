@@ -19,9 +19,9 @@ headers = (
 headers.createOrReplaceTempView("headers")
 largest = spark.sql(
     """
-    SELECT tags, count(*) AS lines, count(DISTINCT properties['file']) AS files, sum(store_size) AS bytes,
-           percentile_approx(store_size, 0.99) AS p99
-    FROM headers GROUP BY tags ORDER BY bytes DESC, tags LIMIT 5
+    SELECT coalesce(tags, '(none)') AS tags, count(*) AS lines, count(DISTINCT properties['file']) AS files,
+           sum(store_size) AS bytes, percentile_approx(store_size, 0.99) AS p99
+    FROM headers GROUP BY ALL ORDER BY bytes DESC, tags LIMIT 5
     """
 )
 for row in largest.collect():

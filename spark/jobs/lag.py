@@ -43,7 +43,7 @@ class LagSettings:
 
     source: Mapping[str, str]
     group: str | None = None
-    run_seconds: float = 0.0  # 0: one look
+    run_seconds: float = 0.0  # from the first look on, at least two; 0: one look
     every_seconds: float = 2.0
     bucket_seconds: int = 60
 
@@ -64,11 +64,14 @@ def run_lag(
 
     spark.dataSource.register(ShmqDataSource)
     began, ended, samples = time.monotonic(), stop or threading.Event(), []
+    looked = None  # when the first look was over, which takes Spark seconds
     while True:
         rows = sample(spark, settings)
         samples += rows
+        over = looked is not None and time.monotonic() - looked >= settings.run_seconds
+        looked = looked or time.monotonic()
         told(f"{len(rows)} queues of groups, {sum(row['lag'] for row in rows):,} messages behind")
-        if time.monotonic() - began >= settings.run_seconds or ended.wait(settings.every_seconds):
+        if over or not settings.run_seconds or ended.wait(settings.every_seconds):
             break
     told("reading how long messages took …")
     return {

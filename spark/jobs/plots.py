@@ -97,7 +97,7 @@ def _reconcile(report: Mapping[str, Any], axes: Any) -> None:
         named = check.get("kinds")
         if named is None:
             named = {name: sum(row[name] for row in check["queues"]) for name in ("missing", "doubled")}
-        kinds |= {f"{check['check']}: {name}": count for name, count in named.items()}
+        kinds |= {f"{check['check']}: {name}": count for name, count in (named or {"none": 0}).items()}
     _bars(axes[0], "differences", kinds or {"none": 0})
     queues = report["checks"][0]["queues"][:_BARS_MAX]
     _bars(axes[1], "messages compared", {f"{row['topic']}/{row['queue_id']}": row["messages"] for row in queues})
@@ -180,7 +180,7 @@ def _bars(axis: Any, title: str, counts: Mapping[str, int]) -> None:
     names = [_short(name) for name in counts]
     places = range(len(names))
     drawn = axis.barh(places, list(counts.values()))
-    axis.bar_label(drawn, padding=2, fontsize=7)
+    axis.bar_label(drawn, [f"{count:,}" for count in counts.values()], padding=2, fontsize=7)
     axis.set_yticks(places, names, fontsize=7)
     axis.invert_yaxis()
     axis.margins(x=0.15)

@@ -32,6 +32,8 @@ _PYTHON_LOGGER: Final = "SQLQueryContextLogger"
 _SAFE_PATH: Final = "PYTHONSAFEPATH"  # python -m does not look in the current directory first
 _SHUFFLES_MIN: Final = 4
 _STANDALONE: Final = "spark://"
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # spark-submit's Java runs already, and listens there
+_LEVEL_SETTING: Final = "spark.log.level"
 _CONNECT_SECONDS: Final = 5.0
 _CAUSE: Final = re.compile(r"^:?\s*(?:[a-z]+\.)+\w*(?:Exception|Error): ")
 _EXTRA: Final = "pip install 'shmq[spark]'"
@@ -90,7 +92,8 @@ def open_session(
     with listened(heard), _workers_import_safely():
         session = _started(builder)
     signal.signal(signal.SIGINT, interrupt)  # Spark takes Ctrl-C for itself
-    session.sparkContext.setLogLevel(os.environ.get(LEVEL_VARIABLE, _LOG_LEVEL))
+    level = os.environ.get(LEVEL_VARIABLE) or session.conf.get(_LEVEL_SETTING, None) or _LOG_LEVEL
+    session.sparkContext.setLogLevel(level)
     try:
         yield session
     finally:
@@ -168,5 +171,7 @@ def _settings(master: str | None, conf: dict[str, str]) -> dict[str, str]:
         found["spark.sql.shuffle.partitions"] = str(max(_SHUFFLES_MIN, 2 * cores))  # 200 tasks for two processors
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if _SUBMITTED in os.environ:  # nobody listens to that Java, which tells what it does until the session is there
+        found[_LEVEL_SETTING] = os.environ.get(LEVEL_VARIABLE) or _LOG_LEVEL
     found = {key: value for key, value in found.items() if key == "spark.master" or not submitted.contains(key)}
     return {**found, **conf}

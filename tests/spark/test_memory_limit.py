@@ -23,11 +23,13 @@ from shmq.spark.sink import ShmqWriter, Writing
 from shmq.spark.sink_connection import find_broker
 from shmq.spark.sink_options import parse_sink_options
 from shmq.testing import Broker
+from tests.spark.cluster import Driver, DriverError
 
 ROWS = 4000
 ENOUGH = 2 << 30
 SCARCE = 1 << 19
 LARGE_FILE = 256 << 20
+LARGER_FILE, LIMIT = 3 << 29, "2g"  # a Python worker with pyarrow has half a GiB or more of the limit already
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +100,25 @@ def test_a_log_file_that_does_not_fit_is_read_over_tcp_where_that_may_be() -> No
         said = in_child(LARGE_FILE - (16 << 20), reads(large, "limited"))
         assert said.startswith("SegmentError") and "spark.executor.pyspark.memory" in said, said
         assert in_child(LARGE_FILE - (16 << 20), reads(large, "limited", "auto")) == str(ROWS)
+
+
+def test_a_session_with_the_setting_reads_over_tcp_or_says_so(tmp_path: Path) -> None:
+    """Spark sets the limit itself; the rows are those of a session without it."""
+    with Broker(file_bytes=LARGER_FILE, tcp=True) as large, large.connect() as connection:
+        for number in range(ROWS):
+            connection.send("limited", b"%d" % number)
+        session = Driver(tmp_path, "local[2]", **{"spark.executor.pyspark.memory": LIMIT})
+        try:
+            found = session.call("tests.spark.calls:totals", options={"store": large.url, "topic": "limited"})
+            assert (found["rows"], found["places"]) == (ROWS, ROWS)
+            assert found["bytes"] == sum(len(b"%d" % number) for number in range(ROWS))
+            with pytest.raises(DriverError) as refused:
+                options = {"store": large.url, "topic": "limited", "access": "shm"}
+                session.call("tests.spark.calls:totals", options=options)
+        finally:
+            session.end()
+    said = str(refused.value)
+    assert "2048 MiB of address space (spark.executor.pyspark.memory)" in said and "set option access=remote" in said
 
 
 def test_without_a_limit_an_error_stays_what_it_was() -> None:

@@ -134,8 +134,9 @@ def test_lag_and_latency_are_told_by_group_and_topic(
 ) -> None:
     with mq.pull_consumer("shop") as consumer:
         consumer.commit("slow", offsets={0: 50, 1: COUNT // 2})
-    settings = LagSettings(shop.source, group="slow")
+    settings = LagSettings(shop.source, group="slow", run_seconds=1e-9, every_seconds=0.0)  # shorter than one look
     report = run_lag(spark, settings)
+    assert len(report["samples"]) == 2 * len(report["groups"])
     groups = {row["queue_id"]: row for row in report["groups"]}
     assert (groups[0]["lag"], groups[1]["lag"]) == (COUNT // 2 - 50, 0)
     assert groups[0]["age_ms"] > 0 and groups[1]["age_ms"] == 0

@@ -57,6 +57,14 @@ def test_an_archive_is_drawn_step_by_step_and_what_is_behind_stands_behind(tmp_p
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_each_check_of_a_reconciliation_has_a_bar_also_where_nothing_differs() -> None:
+    checks = [{**CHECK}, {"check": "archive", "kinds": {}}, {"check": "ledger", "kinds": {"lost": 1200}}]
+    left, _ = picture_of({"job": "reconcile", "checks": checks}).axes
+    names = [label.get_text() for label in left.get_yticklabels()]
+    assert names == ["continuity: missing", "continuity: doubled", "archive: none", "ledger: lost"]
+    assert [text.get_text() for text in left.texts] == ["0", "0", "0", "1,200"]
+
+
 def test_a_picture_that_cannot_be_says_why(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="job cooking has no picture"):
         picture_of({"job": "cooking"})
