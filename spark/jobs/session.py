@@ -154,8 +154,10 @@ def _started(builder: Any) -> SparkSession:
 
 
 def _settings(master: str | None, conf: dict[str, str]) -> dict[str, str]:
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
 
+    if _SUBMITTED in os.environ:
+        SparkContext._ensure_initialized()  # what it was told is in its Java, where SparkConf looks only then
     submitted = SparkConf()  # what spark-submit and spark-defaults.conf say
     chosen = master or submitted.get("spark.master", None) or "local[*]"
     local = _LOCAL.fullmatch(chosen)

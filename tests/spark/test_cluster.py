@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ pytest.importorskip("pyarrow")
 
 from tests.spark.accounts import MESSAGES as GUARDED
 from tests.spark.accounts import READER, WRITER, address, guarded_broker
-from tests.spark.cluster import Cluster, Driver, DriverError, until
+from tests.spark.cluster import ROOT, Cluster, Driver, DriverError, discovery_path, until
 from tests.spark.stored_rows import stored
 
 MESSAGES = 600
@@ -47,6 +50,26 @@ def test_a_worker_elsewhere_reads_the_same_over_tcp(cluster: Cluster, driver: Dr
     remote = driver.call("tests.spark.calls:totals", options={**options, "access": "remote"})
     assert mixed == local == remote and mixed["rows"] == MESSAGES
     assert set(ways) == {"Attachment", "RemoteAccess"}
+
+
+def test_a_submitted_job_runs_where_spark_submit_was_told(
+    cluster: Cluster, broker: Any, topic: str, tmp_path: Path
+) -> None:
+    import pyspark
+
+    job, report = ROOT / "spark/jobs/archive.py", tmp_path / "report.json"
+    command = [str(Path(pyspark.__file__).parent / "bin/spark-submit"), "--master", cluster.url]
+    command += ["--conf", "spark.executor.memory=512m", "--conf", "spark.driver.memory=512m", str(job)]
+    command += ["--url", broker.url, "--topic", topic, "--to", str(tmp_path / "archive"), "--report", str(report)]
+    path = os.pathsep.join((str(discovery_path(cluster.directory / "discovery")), *sys.path[1:]))
+    needed = {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    said = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env={**os.environ, **needed}, check=False
+    )
+    assert said.returncode == 0, said.stderr
+    assert json.loads(report.read_text())["messages"] == MESSAGES
+    assert all("for shmq archive" in worker.log.read_text() for worker in cluster.workers)  # each had an executor of it
+    assert "INFO Executor" not in said.stderr
 
 
 def test_workers_here_and_elsewhere_write_one_batch(driver: Driver, broker: Any, mq: Any) -> None:
