@@ -116,11 +116,11 @@ static inline void record_prefetch(const struct shmq_mapping *mapping, const str
 static enum shmq_status record_read(struct walk *walk, const struct shmq_unit *unit, struct shmq_view *view)
 {
     struct shmq_gather *gather = walk->gather;
+    gather->log_position = unit->log_position;
     struct shmq_mapping *mapping = mapping_of(walk, unit->log_position);
     if (!mapping) {
         return not_mapped(walk, unit->log_position);
     }
-    gather->log_position = unit->log_position;
     shmq_mapping_populate_read(mapping, unit->log_position, unit->record_bytes);
     if (shmq_unit_check(mapping, unit, gather->next, view) != SHMQ_OK) {
         return SHMQ_CORRUPT;

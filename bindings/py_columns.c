@@ -142,6 +142,12 @@ static PyObject *gather_raise(struct core_state *state, enum shmq_status status,
                       : status != SHMQ_CORRUPT               ? NULL
                       : gather->log_position == UINT64_MAX ? "its unit is neither in memory nor in ConsumeQueue files"
                                                            : "the bytes are not the record that was stored";
+    if (status == SHMQ_SYSTEM && errno == EUCLEAN) { /* mapping.c: it would have been a SIGBUS */
+        return core_raise(state, SHMQ_CORRUPT,
+                          "queue %u, offset %llu, log position %llu: its log file does not have the size that log files have here: it was "
+                          "cut; shmq doctor --deep tells what is left",
+                          gather->queue_id, (u64)gather->next, (u64)gather->log_position);
+    }
     if (!why) {
         return core_raise_status(state, status, "reading records as columns");
     }

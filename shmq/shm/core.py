@@ -18,6 +18,7 @@ daemon may ask the other for its status. It does not know files, sockets or who 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 
 from shmq import errors
@@ -216,12 +217,14 @@ def _both(public: type[errors.ShmqError]) -> type[errors.ShmqError]:
     return made
 
 
+_LOG_POSITION = re.compile(r"log position (\d+)")  # as the core's sentences name it
 _BOTH: dict[type[errors.ShmqError], type[errors.ShmqError]] = {}
 
 
 def _public(status: int, message: str, reason: int) -> errors.ShmqError:
     if status == _core.CORRUPT:
-        return errors.CorruptionError("the log", 0, message)
+        place = _LOG_POSITION.search(message)
+        return errors.CorruptionError("the log", int(place[1]) if place else 0, message)
     if status == _core.SYSTEM:
         text = os.strerror(reason) if reason else "unknown system error"
         return errors.SegmentError(message if text in message else f"{message}: {text}")

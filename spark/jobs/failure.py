@@ -1,6 +1,7 @@
 """Owns finding our own error in what Spark reports: it passes on the text of an exception, never the exception.
 
-It does not know jobs. The newest line of a traceback that names a class of `shmq.errors` is the cause.
+It does not know jobs. The newest line of a traceback that names a class of `shmq.errors` is the cause; where Spark's
+Java process is gone, that is, and trying again in the same session cannot help.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def failure_of(error: BaseException) -> errors.ShmqError | None:
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, errors.ShmqError):
             found = _made(kind, text)
-    return found
+    return found or (_java_ended() if _is_of_a_dead_java(error) else None)
 
 
 @contextmanager
@@ -42,6 +43,22 @@ def explained() -> Iterator[None]:
         if cause is None:
             raise
         raise cause from error
+
+
+def _is_of_a_dead_java(error: BaseException | None) -> bool:
+    """Whether Spark's Java process did not answer, or nobody listens there any more; our own say ConnectError."""
+    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+
+    while error is not None:
+        if isinstance(error, (Py4JNetworkError, ConnectionRefusedError)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _java_ended() -> errors.ShmqError:
+    hint = "type the same again to go on; for more memory --conf spark.driver.memory=4g"
+    return errors.ShmqError(f"Spark's Java process has ended: killed, or out of memory; {hint}", hint=hint)
 
 
 def _made(kind: type[errors.ShmqError], text: str) -> errors.ShmqError:
