@@ -144,8 +144,8 @@ static PyObject *gather_raise(struct core_state *state, enum shmq_status status,
                                                            : "the bytes are not the record that was stored";
     if (status == SHMQ_SYSTEM && errno == EUCLEAN) { /* mapping.c: it would have been a SIGBUS */
         return core_raise(state, SHMQ_CORRUPT,
-                          "queue %u, offset %llu, log position %llu: its log file does not have the size that log files have here: it was "
-                          "cut; shmq doctor --deep tells what is left",
+                          "queue %u, offset %llu, log position %llu: its log file does not have the size that log "
+                          "files have here: it was cut; shmq doctor --deep tells what is left",
                           gather->queue_id, (u64)gather->next, (u64)gather->log_position);
     }
     if (!why) {
