@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def register(spark: SparkSession) -> None:
     """Make the source `shmq` known to a session; doing it twice is harmless.
 
-    Spark finds an installed wheel by itself. It does not find what is imported by a hook (`pip install -e`) or out of
-    `--py-files`; there, and wherever one does not want to care, this is called once a session.
+    Spark finds an installed wheel by itself. It does not find what is imported by a hook (`pip install -e`); there, and
+    wherever one does not want to care, this is called once a session.
     """
     from shmq.spark.source import ShmqDataSource
 

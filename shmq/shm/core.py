@@ -31,6 +31,11 @@ except ModuleNotFoundError as error:
         "the C core of shmq is not here: a source checkout hides the installed package. "
         "Run Python from another folder, or as python -P, or pip install -e . in the checkout"
     ) from error
+except ImportError as error:
+    raise ImportError(
+        "the C core of shmq cannot be loaded: it is not imported out of a zip (--py-files), nor by another Python than "
+        "the one it was built for. Install the wheel where this runs: pip install shmq"
+    ) from error
 from shmq.bindings._core import (
     ABI,
     BATCH_MAX,

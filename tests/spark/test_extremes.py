@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import textwrap
+import zipfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,3 +96,20 @@ def test_without_the_c_core_other_sources_of_the_session_still_work() -> None:
     assert said.returncode == 0, said.stderr
     lines = said.stdout.splitlines()
     assert lines[0] == "shmq" and "C core" in lines[1]
+
+
+def test_out_of_a_zip_it_is_said_that_the_core_has_to_be_installed(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "shmq.zip", "w") as archive:
+        for folder, name in ((ROOT / "shmq", "shmq"), (ROOT / "bindings", "shmq/bindings")):
+            for path in folder.rglob("*.py"):
+                archive.write(path, f"{name}/{path.relative_to(folder)}")
+    said = subprocess.run(
+        [sys.executable, "-S", "-P", "-c", "import shmq.shm.core"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "shmq.zip")},
+        cwd="/",
+    )
+    assert said.returncode == 1 and "--py-files" in said.stderr and "pip install shmq" in said.stderr, said.stderr
