@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 from shmq.version import __version__
 
 if TYPE_CHECKING:
-    from shmq.client.admin import Admin, DeadLetter, QueueInfo, TopicInfo
+    from shmq.client.administration.admin import Admin, DeadLetter, QueueInfo, TopicInfo
+    from shmq.client.administration.group import Group, GroupLag, QueueLag, ResetStep
+    from shmq.client.administration.health import Check, Health
     from shmq.client.codec import Codec
     from shmq.client.connection import Connection, connect
-    from shmq.client.group import Group, GroupLag, QueueLag, ResetStep
-    from shmq.client.health import Check, Health
-    from shmq.client.outcome import Action
-    from shmq.client.producer import Producer
-    from shmq.client.pull import PullConsumer
-    from shmq.client.simple import SimpleConsumer
-    from shmq.client.subscription import Subscription
+    from shmq.client.consumers.pull import PullConsumer
+    from shmq.client.consumers.simple import SimpleConsumer
+    from shmq.client.consumers.subscription import Subscription
+    from shmq.client.producers.producer import Producer
+    from shmq.client.redelivery.outcome import Action
     from shmq.client.topic import Topic, TypedMessage, TypedSubscription
-    from shmq.client.transaction import COMMIT, ROLLBACK, UNKNOWN, Transaction, TxState
+    from shmq.client.transactions.transaction import COMMIT, ROLLBACK, UNKNOWN, Transaction, TxState
     from shmq.errors import (
         BrokerBusy,
         BrokerNotRunning,
@@ -65,17 +65,17 @@ if TYPE_CHECKING:
     from shmq.shm.core import Message, Receipt, Slot
 
 _HOMES = {
-    "shmq.client.admin": ("Admin", "DeadLetter", "QueueInfo", "TopicInfo"),
+    "shmq.client.administration.admin": ("Admin", "DeadLetter", "QueueInfo", "TopicInfo"),
     "shmq.client.codec": ("Codec",),
     "shmq.client.connection": ("Connection", "connect"),
-    "shmq.client.group": ("Group", "GroupLag", "QueueLag", "ResetStep"),
-    "shmq.client.health": ("Check", "Health"),
-    "shmq.client.outcome": ("Action",),
-    "shmq.client.producer": ("Producer",),
-    "shmq.client.pull": ("PullConsumer",),
-    "shmq.client.simple": ("SimpleConsumer",),
-    "shmq.client.subscription": ("Subscription",),
-    "shmq.client.transaction": ("COMMIT", "ROLLBACK", "UNKNOWN", "Transaction", "TxState"),
+    "shmq.client.administration.group": ("Group", "GroupLag", "QueueLag", "ResetStep"),
+    "shmq.client.administration.health": ("Check", "Health"),
+    "shmq.client.redelivery.outcome": ("Action",),
+    "shmq.client.producers.producer": ("Producer",),
+    "shmq.client.consumers.pull": ("PullConsumer",),
+    "shmq.client.consumers.simple": ("SimpleConsumer",),
+    "shmq.client.consumers.subscription": ("Subscription",),
+    "shmq.client.transactions.transaction": ("COMMIT", "ROLLBACK", "UNKNOWN", "Transaction", "TxState"),
     "shmq.client.topic": ("Topic", "TypedMessage", "TypedSubscription"),
     "shmq.shm.core": ("Message", "Receipt", "Slot"),
     "shmq.errors": (

@@ -17,7 +17,7 @@ from typing import Any
 from opentelemetry.context import Context
 from opentelemetry.trace import Span
 
-from shmq.client import spans
+from shmq.client.observers import spans
 from shmq.errors import UsageError
 
 __all__ = ["context_of", "processing"]

@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Any, Self
 from shmq.errors import BrokerNotRunning, UsageError
 
 if TYPE_CHECKING:
-    from shmq.client.admin import DeadLetter
+    from shmq.client.administration.admin import DeadLetter
     from shmq.client.connection import Connection
+    from shmq.client.consumers.pull import PullConsumer
     from shmq.client.link import Link
-    from shmq.client.pull import PullConsumer
     from shmq.shm.core import Message
     from shmq.shm.instance import Instance
     from shmq.shm.liveness import ProcessMark

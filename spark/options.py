@@ -26,7 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from shmq.client.remote.place import remote_place
+from shmq.client.place import remote_place
 from shmq.message import check_group, check_topic, nearest
 from shmq.shm.core import COLUMN_BATCH_BYTES_MAX, COLUMN_ROWS_MAX
 from shmq.spark.moment import moment_ms

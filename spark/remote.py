@@ -1,6 +1,6 @@
 """Owns reading over TCP: a broker elsewhere, ours or RocketMQ's, behind the questions of `access`.
 
-It does not know how answers travel (`shmq.client.remote.ranges` does), nor how ranges were chosen. Records come as they
+Answers travel through `shmq.client.wire_tcp.ranges`. Records come as they
 are in the log and go through the decoder that also reads the mapped files, so rows are the same to the byte. Of a
 RocketMQ broker they come as its clients get them.
 
@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import pyarrow
 
-from shmq.client.remote.place import remote_place
-from shmq.client.remote.ranges import Described, Piece, RangeClient
+from shmq.client.place import remote_place
+from shmq.client.wire_tcp.ranges import Described, Piece, RangeClient
 from shmq.errors import (
     BrokerNotRunning,
     ConnectError,

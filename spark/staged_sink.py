@@ -1,6 +1,6 @@
 """Owns writing rows once: a task stages them, and they count when its partition, or the whole batch, is committed.
 
-It does not know Spark's classes, nor how rows are staged (shmq.client.staging).
+It does not know Spark's classes, nor how rows are staged (shmq.client.administration.staging).
 
     idempotent      a unit is a partition: the task commits it. Tried again, its rows are compared and not stored again
     transactional   a unit is the batch: the driver commits it, with one marker; nobody sees a part of it before
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from shmq.client.staging import Committed, Stager, StagingBroker, Unit
+from shmq.client.administration.staging import Committed, Stager, StagingBroker, Unit
 from shmq.errors import PermissionDenied, ShmqError
 from shmq.protocol.route import DEFAULT_TOPIC
 from shmq.protocol.staged_rows import CHECKSUM_MASK, WHOLE, StagedPart

@@ -79,7 +79,8 @@ ALLOWED: dict[str, set[str]] = {
 # `shmq` on the right of the table grants the public API, which is these.
 PUBLIC = {"shmq", "shmq.aio", "shmq.testing", "shmq.errors", "shmq.message", "shmq.version"}
 
-FILE_LINES_MAX = 400
+# About 400 lines are where to ask whether a file is one thing; this is where the answer is no.
+FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 50
 
 
@@ -137,7 +138,7 @@ def test_every_import_is_granted_by_the_table() -> None:
     [
         ("shmq.daemon.keeper", "shmq.store.recovery", True),
         ("shmq.protocol.frame", "shmq.store.recovery", False),
-        ("shmq.client.producer", "shmq.bindings._core", False),
+        ("shmq.client.producers.producer", "shmq.bindings._core", False),
         ("shmq.store.recovery", "shmq.daemon.keeper", False),
         ("shmq.tools.cli", "shmq.daemon.options", False),
         ("shmq.spark.source", "shmq.store.recovery", False),

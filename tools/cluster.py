@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from shmq.client.administration.remote import DEFAULT_QUEUES, RemoteGroup
+from shmq.client.administration.service import AdminService
 from shmq.client.position import Position
-from shmq.client.remote.admin import DEFAULT_QUEUES, RemoteGroup
-from shmq.client.remote.admin_service import AdminService
-from shmq.client.remote.session import RemoteSession
-from shmq.client.transport import QueueSlot
+from shmq.client.wire import QueueSlot
+from shmq.client.wire_tcp.session import RemoteSession
 from shmq.errors import ConsumeError, RemoteError
 from shmq.protocol.codes import Request
 from shmq.shm.core import records_read
@@ -24,7 +24,7 @@ from shmq.tools.message_source import Source
 
 if TYPE_CHECKING:
     import shmq
-    from shmq.client.admin import TopicInfo
+    from shmq.client.administration.admin import TopicInfo
     from shmq.protocol.message_id import MessagePlace
     from shmq.shm.core import Message
 

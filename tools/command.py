@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from shmq.client.remote.place import is_remote
+from shmq.client.place import is_remote
 from shmq.errors import UsageError
 from shmq.tools.quantity import parse_duration, parse_size
 from shmq.tools.terminal import Style, Terminal

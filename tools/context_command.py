@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from shmq.client.transport import locate
+from shmq.client.place import locate
 from shmq.tools.command import Call, Group, pass_call
 from shmq.tools.completion import complete_context
 from shmq.tools.contexts import Contexts, load_contexts, save_contexts

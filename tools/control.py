@@ -17,8 +17,8 @@ from shmq.shm.place import place_of
 from shmq.tools.command import Call
 
 if TYPE_CHECKING:
-    from shmq.client.control import ControlClient
-    from shmq.client.session import Session
+    from shmq.client.wire_shm.control import ControlClient
+    from shmq.client.wire_shm.session import Session
 
 CONTROL_TIMEOUT = 3.0
 
@@ -38,7 +38,7 @@ def control_of(call: Call) -> Iterator[ControlClient]:
             yield cast("ControlClient", cluster)  # the methods that commands call have the same names
         return
     from shmq.client.client_id import new_client_id
-    from shmq.client.control import ControlClient
+    from shmq.client.wire_shm.control import ControlClient
 
     place, timeout = place_of(call.url), _timeout(call)
     client = ControlClient.connect(place, client_id=new_client_id(), role=Role.NONE, timeout=timeout)
@@ -56,7 +56,7 @@ def session_of(call: Call) -> Session:
         PermissionDenied: the socket or the segments are not for us.
     """
     from shmq.client.client_id import new_client_id
-    from shmq.client.session import Session
+    from shmq.client.wire_shm.session import Session
 
     return Session(place_of(call.url), client_id=new_client_id(), timeout=_timeout(call))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shmq.client.admin import DEAD_LETTERS_MAX
+from shmq.client.administration.admin import DEAD_LETTERS_MAX
 from shmq.errors import UsageError
 from shmq.message import DEAD_LETTER_PREFIX, check_group, dead_letter_topic
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
@@ -22,7 +22,7 @@ from shmq.tools.terminal import Column, printable
 
 if TYPE_CHECKING:
     import shmq
-    from shmq.client.admin import DeadLetter
+    from shmq.client.administration.admin import DeadLetter
 
 _BODY_SHOWN = 40
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shmq.client.position import Position
-from shmq.client.share import start_offset
+from shmq.client.wire_shm.share import start_offset
 from shmq.errors import BrokerNotRunning, CorruptionError, PermissionDenied, RemoteError, SegmentError, TopicNotFound
 from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_broker_topic, nearest
 from shmq.protocol.codes import Response, TopicKind

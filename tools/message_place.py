@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shmq.client.browse import KeyQuery
+from shmq.client.search.browse import KeyQuery
 from shmq.errors import RemoteError, TopicNotFound, UsageError
 from shmq.message import is_system_topic
 from shmq.protocol.codes import Response

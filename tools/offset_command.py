@@ -27,7 +27,7 @@ from shmq.tools.quantity import count_text, plural
 from shmq.tools.terminal import Column
 
 if TYPE_CHECKING:
-    from shmq.client.session import Session
+    from shmq.client.wire_shm.session import Session
 
 offset = Group("offset", help="Show, reset, skip, clone a group's progress.")
 

@@ -22,7 +22,7 @@ from shmq.tools.quantity import clock_text, count_text, iso_text, plural
 from shmq.tools.terminal import Column
 
 if TYPE_CHECKING:
-    from shmq.client.control import ControlClient
+    from shmq.client.wire_shm.control import ControlClient
 
 _COUNT_MAX = 1000
 

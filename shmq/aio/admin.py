@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shmq.aio.offload import offload
-from shmq.client.admin import Admin as SyncAdmin
-from shmq.client.admin import DeadLetter as SyncDeadLetter
-from shmq.client.admin import Kind, TopicInfo
-from shmq.client.group import Group as SyncGroup
-from shmq.client.group import GroupLag, QueueLag, ResetStep
-from shmq.client.health import Health
+from shmq.client.administration.admin import Admin as SyncAdmin
+from shmq.client.administration.admin import DeadLetter as SyncDeadLetter
+from shmq.client.administration.admin import Kind, TopicInfo
+from shmq.client.administration.group import Group as SyncGroup
+from shmq.client.administration.group import GroupLag, QueueLag, ResetStep
+from shmq.client.administration.health import Health
 from shmq.client.link import Link
 from shmq.client.position import PositionLike
 from shmq.errors import UsageError

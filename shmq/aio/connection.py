@@ -23,16 +23,15 @@ from shmq.aio.replier import replying
 from shmq.aio.sending import BatchArguments, RequestArguments, ReserveArguments, SendArguments, Sending
 from shmq.aio.topic import Topic
 from shmq.aio.transaction import checker_for
-from shmq.client import options, simple
+from shmq.client import options
 from shmq.client.codec import Codec
 from shmq.client.connection import Connection as SyncConnection
 from shmq.client.connection import Decode
-from shmq.client.consumer import Model
+from shmq.client.consumers import simple
+from shmq.client.place import RemotePlace, locate
 from shmq.client.position import PositionLike
-from shmq.client.remote.place import RemotePlace
-from shmq.client.selecting import QueueSelector
-from shmq.client.spec import consumer_spec
-from shmq.client.transport import locate
+from shmq.client.producers.queue_selector import QueueSelector
+from shmq.client.spec import Model, consumer_spec
 from shmq.errors import UsageError
 from shmq.message import check_group
 from shmq.shm.core import Message as SyncMessage
@@ -40,7 +39,7 @@ from shmq.shm.core import Receipt
 from shmq.shm.place import Place
 
 if TYPE_CHECKING:
-    from shmq.client.observing import SpansWanted
+    from shmq.client.observers.observer import SpansWanted
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 ValueT = TypeVar("ValueT")

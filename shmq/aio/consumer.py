@@ -17,12 +17,12 @@ from shmq.aio.message import Message
 from shmq.aio.offload import Face, Waiter, offload
 from shmq.aio.receiving import Receiving
 from shmq.client import options
-from shmq.client.consumer import Consumer as SyncConsumer
+from shmq.client.consumers.consumer import Consumer as SyncConsumer
+from shmq.client.consumers.pull import PullConsumer as SyncPullConsumer
+from shmq.client.consumers.simple import SimpleConsumer as SyncSimpleConsumer
+from shmq.client.consumers.simple import check_invisible
+from shmq.client.consumers.subscription import Subscription as SyncSubscription
 from shmq.client.position import PositionLike
-from shmq.client.pull import PullConsumer as SyncPullConsumer
-from shmq.client.simple import SimpleConsumer as SyncSimpleConsumer
-from shmq.client.simple import check_invisible
-from shmq.client.subscription import Subscription as SyncSubscription
 from shmq.errors import ShmqError
 from shmq.shm.core import Message as SyncMessage
 

@@ -17,11 +17,11 @@ from shmq.aio.message import Message
 from shmq.aio.offload import offload
 from shmq.aio.receiving import Receiving
 from shmq.client import options
-from shmq.client.consumer import ConsumerSpec
-from shmq.client.lanes import Lanes
-from shmq.client.observing import Call, called, is_watched
-from shmq.client.outcome import settle, settle_failed
-from shmq.client.push import PushConsumer
+from shmq.client.consumers.lanes import Lanes
+from shmq.client.consumers.listener import PushConsumer
+from shmq.client.observers.observer import Call, called, is_watched
+from shmq.client.redelivery.outcome import settle, settle_failed
+from shmq.client.spec import ConsumerSpec
 from shmq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from shmq.aio.sending import BatchArguments, ReserveArguments, SendArguments, Se
 from shmq.aio.transaction import Transaction
 from shmq.client import options
 from shmq.client.link import Link
-from shmq.client.producer import Producer as SyncProducer
-from shmq.client.transaction import Transaction as SyncTransaction
+from shmq.client.producers.producer import Producer as SyncProducer
+from shmq.client.transactions.transaction import Transaction as SyncTransaction
 from shmq.errors import UsageError
 from shmq.shm.core import Receipt
 

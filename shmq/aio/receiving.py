@@ -19,7 +19,7 @@ from shmq.aio.offload import Waiter
 from shmq.errors import UsageError
 
 if TYPE_CHECKING:
-    from shmq.client.consumer import Consumer
+    from shmq.client.consumers.consumer import Consumer
     from shmq.shm.core import Message
 
 WAIT_MAX = 3600.0

@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from shmq.aio.offload import offload
-from shmq.client.replier import report
-from shmq.client.request_reply import is_expired, is_request
+from shmq.client.requests.local import is_expired, is_request
+from shmq.client.requests.replier import report
 from shmq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from shmq.aio.message import Slot
 from shmq.aio.offload import offload
-from shmq.client.observing import is_watched
-from shmq.client.session import Session
+from shmq.client.observers.observer import is_watched
+from shmq.client.wire_shm.session import Session
 from shmq.errors import BrokerBusy, SegmentFull
 from shmq.shm.core import BATCH_MAX
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from shmq.client.link import Link
-    from shmq.client.producer import Sender
+    from shmq.client.producers.producer import Sender
     from shmq.shm.core import Producer as CoreProducer
     from shmq.shm.core import Receipt
 

@@ -16,7 +16,7 @@ from shmq.client.position import PositionLike
 if TYPE_CHECKING:
     from shmq.aio.connection import Connection
     from shmq.aio.consumer import PullConsumer, SimpleConsumer, Subscription
-    from shmq.client.consumer import Model
+    from shmq.client.spec import Model
     from shmq.shm.core import Receipt
 
 ValueT = TypeVar("ValueT")

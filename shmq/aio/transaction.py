@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from shmq.aio.offload import offload
-from shmq.client.transaction import Checker, TxState
+from shmq.client.transactions.transaction import Checker, TxState
 from shmq.errors import UsageError
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from shmq.client.transaction import Transaction as SyncTransaction
+    from shmq.client.transactions.transaction import Transaction as SyncTransaction
     from shmq.shm.core import Message, Receipt
 
 

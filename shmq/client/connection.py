@@ -11,27 +11,25 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.client import options
-from shmq.client.consumer import Model
+from shmq.client.consumers.pull import PullConsumer
+from shmq.client.consumers.simple import HiddenBy, SimpleConsumer, check_hidden_by, check_invisible
+from shmq.client.consumers.subscription import Subscription
+from shmq.client.place import COMPRESSIONS, locate
 from shmq.client.position import PositionLike, parse_position
-from shmq.client.producer import Producer
-from shmq.client.pull import PullConsumer
-from shmq.client.remote.place import COMPRESSIONS
-from shmq.client.replier import replying
-from shmq.client.requester import Requester
-from shmq.client.selecting import QueueSelector, check_selector
-from shmq.client.simple import HiddenBy, SimpleConsumer, check_hidden_by, check_invisible
-from shmq.client.spec import consumer_spec
-from shmq.client.subscription import Subscription
-from shmq.client.transport import locate
+from shmq.client.producers.producer import Producer
+from shmq.client.producers.queue_selector import QueueSelector, check_selector
+from shmq.client.requests.replier import replying
+from shmq.client.requests.requester import Requester
+from shmq.client.spec import Model, consumer_spec
 from shmq.client.wanted import wanted_of
 from shmq.errors import ConnectError, UsageError
 from shmq.message import check_group, check_topic
 
 if TYPE_CHECKING:
-    from shmq.client.admin import Admin
+    from shmq.client.administration.admin import Admin
     from shmq.client.codec import Codec
-    from shmq.client.observing import SpansWanted
-    from shmq.client.push import Listeners
+    from shmq.client.consumers.listener import Listeners
+    from shmq.client.observers.observer import SpansWanted
     from shmq.client.topic import Topic
     from shmq.shm.core import Message
 
@@ -86,7 +84,8 @@ class Connection(Requester):
             timeout: seconds of one send; None takes the connection's.
             compression: "zlib", "lz4", "zstd" or "none" for bodies of more than 4 KiB; None takes the URL's over TCP,
                 and packs nothing in shared memory.
-            queue_selector: "round_robin", "key", "least_latency", or a function (see shmq.client.selecting).
+            queue_selector: "round_robin", "key", "least_latency", or a function
+                (see shmq.client.producers.queue_selector).
         """
         check_selector(queue_selector)
         if compression is not None and compression not in COMPRESSIONS:
@@ -130,7 +129,7 @@ class Connection(Requester):
             where: an SQL92 expression over properties, "region = 'eu' AND qty > 5"; looked at with the tags.
             auto_ack: acknowledge a message when the next one is asked for.
             model: "broadcasting" gives every member every message. With a group a member that starts again goes on
-                where it was (shmq.client.kept_offsets); without one it remembers nothing.
+                where it was (shmq.client.consumers.kept_offsets); without one it remembers nothing.
             start: where a group begins that never committed anything on this topic: "first" (default), "last", "-2h",
                 a time. A broadcast consumer begins at "last" by default.
             attempts_max: deliveries before a message goes to the dead-letter topic; None takes the group's setting,
@@ -231,7 +230,7 @@ class Connection(Requester):
             TopicNotFound: there is no such topic.
             OffsetOutOfRange: the offset is not stored any more, or not yet.
         """
-        from shmq.client.browse import browse, wish_of
+        from shmq.client.search.browse import browse, wish_of
 
         wanted = wanted_of(tags, where)
         wish = wish_of(topic, wanted=wanted, since=since, until=until, queue_id=queue_id, offset=offset, limit=limit)
@@ -269,7 +268,7 @@ class Connection(Requester):
             threads: how many messages may be handled at once.
             ordered: one message of a queue at a time, the next one after it was consumed.
         """
-        from shmq.client.push import Listener, Listeners
+        from shmq.client.consumers.listener import Listener, Listeners
 
         spec = consumer_spec(
             topic, group, tags, "clustering", start, where=where, attempts_max=attempts_max, codec=codec
@@ -317,7 +316,7 @@ class Connection(Requester):
         It gets the message and returns shmq.COMMIT, shmq.ROLLBACK, or shmq.UNKNOWN to be asked again. It is called on
         a thread of its own, at any time from here on, also for transactions of other members of the group.
         """
-        from shmq.client.transaction import answering
+        from shmq.client.transactions.transaction import answering
 
         return answering(self, check_group(group))
 
@@ -341,10 +340,10 @@ class Connection(Requester):
     def admin(self) -> Admin:
         """Topics, groups, offsets, dead letters."""
         if self.is_remote:
-            from shmq.client.remote.admin import RemoteAdmin
+            from shmq.client.administration.remote import RemoteAdmin
 
             return RemoteAdmin(self)
-        from shmq.client.admin import Admin
+        from shmq.client.administration.admin import Admin
 
         return Admin(self)
 

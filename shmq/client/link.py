@@ -28,22 +28,21 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from shmq.client import fork, options
 from shmq.client.client_id import new_client_id
 from shmq.client.clock import Clock
-from shmq.client.consumer import Consumer
+from shmq.client.consumers.consumer import Consumer
+from shmq.client.consumers.pull import PullConsumer
 from shmq.client.coordinator import Coordinator
-from shmq.client.observing import watched_sender, watchers_of
-from shmq.client.producer import Producer, Sender
-from shmq.client.pull import PullConsumer
-from shmq.client.remote.place import RemotePlace
-from shmq.client.session import Session as LocalSession
-from shmq.client.transport import Session, open_session
+from shmq.client.observers.observer import watched_sender, watchers_of
+from shmq.client.place import RemotePlace
+from shmq.client.producers.producer import Producer, Sender
+from shmq.client.wire_shm.session import Session as LocalSession
 from shmq.errors import ConnectError, RequestTimeout, ShmqError, UsageError
 from shmq.shm.place import Place
 
 if TYPE_CHECKING:
-    from shmq.client.observing import SpansWanted
-    from shmq.client.push import Listeners
-    from shmq.client.transaction import Checkers
-    from shmq.client.transport import MessageSender
+    from shmq.client.consumers.listener import Listeners
+    from shmq.client.observers.observer import SpansWanted
+    from shmq.client.transactions.transaction import Checkers
+    from shmq.client.wire import MessageSender, Session
 
 ConsumerT = TypeVar("ConsumerT", bound=Consumer)
 
@@ -375,6 +374,22 @@ class Link(Sender):
             for consumer in consumers:
                 consumer._retake()
             self._rebalance(None, register=True)
+
+
+def open_session(place: Place | RemotePlace, *, client_id: str, timeout: float) -> Session:
+    """Attach to a broker of this host, or connect to a cluster.
+
+    Raises:
+        ConnectError: neither is there, or not for us.
+    """
+    # Each imported when it is needed: a local connection pays nothing for TCP, a remote one maps nothing.
+    if isinstance(place, RemotePlace):
+        from shmq.client.wire_tcp.session import RemoteSession
+
+        return RemoteSession(place, client_id=client_id, timeout=timeout)
+    from shmq.client.wire_shm.session import Session as LocalSession
+
+    return LocalSession(place, client_id=client_id, timeout=timeout)
 
 
 def _warn(text: str, error: ShmqError) -> None:

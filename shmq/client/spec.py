@@ -5,14 +5,37 @@ It does not know connections; words in, a `ConsumerSpec` out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from shmq.client.consumer import ConsumerSpec, Model
-from shmq.client.position import BEGIN, END, PositionLike, parse_position
-from shmq.client.wanted import wanted_of
+from shmq.client.position import BEGIN, END, Position, PositionLike, parse_position
+from shmq.client.wanted import Wanted, wanted_of
 from shmq.errors import UsageError
 from shmq.message import check_group, check_topic
+
+Model: TypeAlias = Literal["clustering", "broadcasting"]
+
+
+class ConsumerSpec(NamedTuple):
+    """What a consumer was asked to do; immutable, so a forked child can open the same one again."""
+
+    topic: str
+    group: str | None
+    tags: tuple[str, ...] = ()  # and `where`: see `wanted`
+    model: Model = "clustering"
+    start: Position = BEGIN
+    auto_ack: bool = False
+    codec: Callable[[bytes], Any] | None = None
+    attempts_max: int | None = None  # None: what the group is set to
+    ordered: bool = False
+    function: Callable[[Any], Any] | None = None  # the listener, for whom a broker asks to try a message
+    where: str | None = None
+    invisible: float | None = None  # seconds; a simple consumer's, whose brokers may hide messages by themselves
+
+    @property
+    def wanted(self) -> Wanted:
+        """What is selected of the topic."""
+        return Wanted(self.tags, self.where)
 
 
 def consumer_spec(

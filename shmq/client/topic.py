@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack, cast
 
 from shmq.client import options
 from shmq.client.codec import Codec, codec_of
-from shmq.client.subscription import Subscription
+from shmq.client.consumers.subscription import Subscription
 
 if TYPE_CHECKING:
     from shmq.client.connection import Connection
-    from shmq.client.consumer import Model
+    from shmq.client.consumers.pull import PullConsumer
+    from shmq.client.consumers.simple import SimpleConsumer
     from shmq.client.position import PositionLike
-    from shmq.client.pull import PullConsumer
-    from shmq.client.simple import SimpleConsumer
-    from shmq.client.special import SpecialArguments
+    from shmq.client.producers.keywords import SpecialArguments
+    from shmq.client.spec import Model
     from shmq.shm.core import Receipt
 
 ValueT = TypeVar("ValueT")

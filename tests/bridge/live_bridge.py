@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from shmq.client.control import ControlClient
+from shmq.client.wire_shm.control import ControlClient
 from shmq.daemon.options import Options, parse_address
 from shmq.errors import ConnectError
 from shmq.protocol.command import Command
@@ -45,7 +45,7 @@ sys.exit(run_bridge(options.place, options, limits=BridgeLimits(**json.loads(sys
 _CLIENT = """
 import sys
 from pathlib import Path
-from shmq.client.control import ControlClient, Role
+from shmq.client.wire_shm.control import ControlClient, Role
 from shmq.protocol.body import ConsumerData, SubscriptionData
 from shmq.shm.place import Place
 runtime_dir, name, group = sys.argv[1:]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import shmq
-from shmq.client.popped import PoppedReader
+from shmq.client.pop.leases import PoppedReader
 from shmq.message import pop_retry_topic
 from shmq.testing import Broker
 from tests.bridge.live_bridge import DEADLINE, wait_until

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from shmq.client.control import ControlClient, Role
-from shmq.client.control_link import ControlLink
+from shmq.client.wire_shm.control import ControlClient, Role
+from shmq.client.wire_shm.control_link import ControlLink
 from shmq.errors import (
     BrokerNotRunning,
     ConnectError,
@@ -383,7 +383,7 @@ def test_a_socket_for_others_is_a_permission_error_with_its_numbers(bridge: Live
     code = (
         "import os, sys; sys.path[:0] = os.environ['SHMQ_TEST_PATH'].split(':')\n"
         "from pathlib import Path\n"
-        "from shmq.client.control import ControlClient\n"
+        "from shmq.client.wire_shm.control import ControlClient\n"
         "from shmq.errors import PermissionDenied\n"
         "from shmq.shm.place import Place\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
@@ -405,7 +405,7 @@ def test_a_client_in_another_pid_namespace_is_refused_with_both_numbers(bridge: 
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from shmq.client.control import ControlClient\n"
+        "from shmq.client.wire_shm.control import ControlClient\n"
         "from shmq.errors import ForeignNamespace\n"
         "from shmq.shm.liveness import pid_namespace\n"
         "from shmq.shm.place import Place\n"
@@ -546,7 +546,7 @@ def test_a_child_that_outlives_its_parent_does_not_keep_the_membership_alive(bri
     code = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from shmq.client.control import ControlClient\n"
+        "from shmq.client.wire_shm.control import ControlClient\n"
         "from shmq.protocol.body import ConsumerData, SubscriptionData\n"
         "from shmq.shm.place import Place\n"
         "c = ControlClient.connect(Place('test', Path(sys.argv[1])), client_id='parent', role=3, timeout=5)\n"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shmq.client.kept_offsets import KeptOffsets, offsets_directory, open_kept_offsets
+from shmq.client.consumers.kept_offsets import KeptOffsets, offsets_directory, open_kept_offsets
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from shmq.client import options, thresholds
-from shmq.client.lanes import Lanes
+from shmq.client import options
+from shmq.client.consumers import thresholds
+from shmq.client.consumers.lanes import Lanes
 
 Make = Callable[..., Any]
 

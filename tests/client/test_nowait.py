@@ -5,7 +5,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from shmq.client.nowait import NowaitQueue
+from shmq.client.producers.nowait import NowaitQueue
 from shmq.errors import FlowControl, UsageError
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import shmq
-from shmq.client.producer import HOT
+from shmq.client.producers.producer import HOT
 from shmq.testing import Broker, SharedBroker
 
 Eventually = Callable[..., Any]

@@ -8,9 +8,9 @@ import pytest
 
 import shmq
 import shmq.aio
-from shmq.client.remote.compression import SYS_FLAG_COMPRESSED
-from shmq.client.remote.faults import Latencies
-from shmq.client.selecting import Candidate
+from shmq.client.producers.compression import SYS_FLAG_COMPRESSED
+from shmq.client.producers.queue_selector import Candidate
+from shmq.client.wire_tcp.faults import Latencies
 from shmq.errors import UsageError
 from shmq.testing import Broker
 

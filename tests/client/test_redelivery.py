@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from shmq.client.redelivery import Redelivery
+from shmq.client.redelivery.schedule import Redelivery
 
 Make = Callable[..., Any]
 

@@ -12,7 +12,7 @@ import pytest
 
 import shmq
 import shmq.aio
-from shmq.client.request_reply import is_expired, request_text
+from shmq.client.requests.local import is_expired, request_text
 from shmq.errors import RequestTimeout, UsageError
 from shmq.message import parse_properties
 from shmq.protocol.request_reply import SharedAddress, reply_topic

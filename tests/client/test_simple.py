@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import shmq
-from shmq.client.popped import PoppedReader
+from shmq.client.pop.leases import PoppedReader
 from shmq.testing import SharedBroker
 
 Eventually = Callable[..., Any]

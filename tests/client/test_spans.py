@@ -21,7 +21,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 import shmq
 import shmq.aio
 import shmq.otel
-from shmq.client import span_attributes
+from shmq.client.observers import span_attributes
 from shmq.message import TRACE_TOPIC
 from shmq.testing import Broker
 

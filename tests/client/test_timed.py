@@ -11,8 +11,8 @@ import pytest
 
 import shmq
 import shmq.aio
-from shmq.client.delayed import delay_properties, time_properties
-from shmq.client.special import take_special
+from shmq.client.producers.delay import delay_properties, time_properties
+from shmq.client.producers.keywords import take_special
 from shmq.testing import Broker
 from shmq.timing import DELAY_MS, DELIVER_MS, TIMER_TOPIC, RecallHandle
 

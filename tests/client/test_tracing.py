@@ -11,7 +11,7 @@ import pytest
 
 import shmq
 import shmq.aio
-from shmq.client.tracing import BATCH_MAX, QUEUE_MAX, Tracer
+from shmq.client.observers.trace import BATCH_MAX, QUEUE_MAX, Tracer
 from shmq.errors import StoreError
 from shmq.message import TRACE_TOPIC
 from shmq.protocol.trace import PUB, SUB_AFTER, SUB_BEFORE, MessageType, Trace, decode_traces

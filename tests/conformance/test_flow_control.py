@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import shmq
-from shmq.client.thresholds import SPAN_MAX
+from shmq.client.consumers.thresholds import SPAN_MAX
 from tests.conformance.conftest import Named
 
 Eventually = Callable[..., Any]

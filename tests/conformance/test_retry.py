@@ -229,7 +229,7 @@ def test_a_member_killed_between_dead_letter_and_acknowledgement_leaves_one_dead
     broker: Broker, transport: str, mq: shmq.Connection, eventually: Eventually
 ) -> None:
     """I12: what was buried is delivered once more, since its member did not live to say so, and is not buried again."""
-    from shmq.client.handing import DEAD_LETTER, send_back_ext
+    from shmq.client.redelivery.send_back import DEAD_LETTER, send_back_ext
     from shmq.protocol.codes import Request
 
     mq.send("orders", b"x")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import shmq
-from shmq.client.popped import PoppedReader
+from shmq.client.pop.leases import PoppedReader
 from shmq.errors import LeaseExpired
 from tests.conformance.conftest import PATIENCE
 

@@ -56,7 +56,7 @@ def imported(modules: str, words: list[str]) -> subprocess.CompletedProcess[byte
 def test_looking_at_memory_imports_no_part_of_the_control_plane(
     shmq_shared_broker: SharedBroker, words: list[str]
 ) -> None:
-    modules = "asyncio,shmq.client.control,shmq.client.connection,rich"
+    modules = "asyncio,shmq.client.wire_shm.control,shmq.client.connection,rich"
     result = imported(modules, [*words, "-q", "-u", shmq_shared_broker.url])
     assert (result.returncode, result.stderr) == (0, b"")
 

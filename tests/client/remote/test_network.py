@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import shmq
-from shmq.client.remote.network import Network, tls_context
-from shmq.client.remote.place import Address, RemoteOptions
+from shmq.client.place import Address, RemoteOptions
+from shmq.client.wire_tcp.network import Network, tls_context
 from shmq.errors import BrokerNotRunning, PermissionDenied, RequestTimeout, UsageError
 from shmq.protocol.acl import is_signed
 from shmq.protocol.command import Command

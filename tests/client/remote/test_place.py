@@ -2,8 +2,7 @@
 
 import pytest
 
-from shmq.client.remote.place import Address, RemotePlace, is_remote, parse_address, remote_place
-from shmq.client.transport import locate
+from shmq.client.place import Address, RemotePlace, is_remote, locate, parse_address, remote_place
 from shmq.errors import UsageError
 from shmq.shm.place import Place
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from shmq.client.remote.process_queue import ProcessQueue
-from shmq.client.thresholds import BYTES_MAX, COUNT_MAX, SPAN_MAX
+from shmq.client.consumers.thresholds import BYTES_MAX, COUNT_MAX, SPAN_MAX
+from shmq.client.wire_tcp.process_queue import ProcessQueue
 from shmq.protocol.dialect import MessageQueue
 
 QUEUE = MessageQueue("a", 0, "T")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shmq.client.handing import delay_level
-from shmq.client.remote.pulling import EMPTY_PAUSE, ERROR_PAUSE, PullQuestion, pull_command, read_pulled
+from shmq.client.redelivery.send_back import delay_level
+from shmq.client.wire_tcp.pull_request import EMPTY_PAUSE, ERROR_PAUSE, PullQuestion, pull_command, read_pulled
 from shmq.errors import ProtocolError, RemoteError
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue

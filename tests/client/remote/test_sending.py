@@ -6,14 +6,14 @@ import zlib
 import pytest
 
 from shmq import errors
-from shmq.client.remote import outgoing
-from shmq.client.remote.compression import compress
-from shmq.client.remote.faults import FaultTable, avoid_seconds
-from shmq.client.remote.outgoing import BATCH_COUNT_MAX, batches, keys_of, message_properties, send_command, single
-from shmq.client.remote.route import Route
-from shmq.client.remote.selection import QueueSelector, queue_of_group
-from shmq.client.remote.send_policy import Attempts, send_error
-from shmq.client.remote.unique_id import UniqueIds, id_time_ms, month_start_ms, offset_of_id
+from shmq.client.producers.compression import compress
+from shmq.client.producers.unique_id import UniqueIds, id_time_ms, month_start_ms, offset_of_id
+from shmq.client.wire_tcp import outgoing
+from shmq.client.wire_tcp.faults import FaultTable, avoid_seconds
+from shmq.client.wire_tcp.outgoing import BATCH_COUNT_MAX, batches, keys_of, message_properties, send_command, single
+from shmq.client.wire_tcp.route import Route
+from shmq.client.wire_tcp.selection import QueueSelector, queue_of_group
+from shmq.client.wire_tcp.send_policy import Attempts, send_error
 from shmq.message import parse_properties
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command

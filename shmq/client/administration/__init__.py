@@ -1,0 +1,1 @@
+"""Topics, groups, offsets, dead letters and health, from Python."""

@@ -1,0 +1,1 @@
+"""Receiving: subscriptions, listeners, simple and pull consumers, and the life of their readers."""

@@ -1,0 +1,293 @@
+"""Owns listeners: functions that are called for each message, on threads of ours.
+
+It does not know queues or redelivery times (consumer and returns do), which message may run next (lanes does), nor what
+the end of a call means for its message (outcome does).
+
+Rules:
+    (1) `threads=1` runs the function on the thread that receives: nothing is taken ahead;
+    (2) with more threads at most LISTENER_BACKLOG messages per thread are taken ahead; they are given back on stop;
+    (3) a queue is paused while too much of it is not settled (`thresholds`); over TCP the reader sees to that;
+    (4) ordered: one message of a queue at a time, and the next one only after this one was consumed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from shmq.client import options
+from shmq.client.consumers.consumer import Consumer
+from shmq.client.consumers.lanes import Lanes
+from shmq.client.observers.observer import Call, called, is_watched
+from shmq.client.redelivery.outcome import settle, settle_failed
+from shmq.client.spec import ConsumerSpec
+from shmq.errors import UsageError
+
+if TYPE_CHECKING:
+    from shmq.client.link import Link
+    from shmq.shm.core import Message
+
+Function = Callable[[Any], Any]
+
+
+class PushConsumer(Consumer):
+    """The consumer inside a listener."""
+
+    _traces_what_it_hands = False
+
+    def __init__(self, connection: Link, spec: ConsumerSpec, on_queue_left: Callable[[int], None]) -> None:
+        self._on_queue_left = on_queue_left
+        super().__init__(connection, spec)
+
+    def _queue_left(self, queue_id: int) -> None:
+        super()._queue_left(queue_id)
+        self._on_queue_left(queue_id)
+
+    def _spans(self) -> dict[int, int]:
+        """Return by queue how far the newest message taken is ahead of the oldest one not settled."""
+        reader = self._reader
+        if reader is None or self._connection.is_remote:
+            return {}
+        return {entry[2]: max(0, entry[3] - 1 - entry[4]) for entry in reader.assigned()}
+
+
+class Listener:
+    """One function, its consumer and its threads. Made by `Connection.listener()`."""
+
+    def __init__(
+        self, connection: Link, spec: ConsumerSpec, function: Function, *, threads: int, ordered: bool
+    ) -> None:
+        if not 1 <= threads <= options.LISTENER_THREADS_MAX:
+            raise UsageError(f"threads={threads} is not possible", hint=f"1 to {options.LISTENER_THREADS_MAX}")
+        self.spec = spec._replace(ordered=ordered, function=function)
+        self.function = function
+        self.failure: BaseException | None = None
+        self._connection = connection
+        self._thread_count = threads
+        self._ordered = ordered
+        self._lanes = Lanes(ordered=ordered)
+        self._changed = threading.Condition()
+        self._threads: list[threading.Thread] = []
+        self._consumer: PushConsumer | None = None
+        self._stopping = False
+        self._on_failure: Callable[[], None] = _nothing
+
+    def start(self, on_failure: Callable[[], None]) -> None:
+        """Join the group and begin to call the function; `on_failure` is called when the listener had to give up."""
+        self._on_failure = on_failure
+        self._stopping = False
+        self._consumer = PushConsumer(self._connection, self.spec, self._forget_queue)
+        self._connection._add_consumer(self._consumer)
+        name = f"shmq-listener-{self.spec.topic}"
+        if self._thread_count == 1 and not self._ordered:
+            self._spawn(self._receive_and_run, name)
+            return
+        self._spawn(self._dispatch, name)
+        for number in range(self._thread_count):
+            self._spawn(self._work, f"{name}-{number}")
+
+    def stop(self) -> None:
+        """Take no further message; returns at once."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._consumer is not None:
+            self._consumer.stop()
+
+    def join(self, deadline: float) -> bool:
+        """Wait for the running calls until `deadline` (time.monotonic), then leave the group."""
+        own = threading.current_thread()
+        for thread in self._threads:
+            if thread is not own:
+                thread.join(max(0.0, deadline - time.monotonic()))
+        ended = not any(thread.is_alive() for thread in self._threads if thread is not own)
+        if self._consumer is not None:
+            self._consumer.close()
+        self._threads = []
+        self._lanes = Lanes(ordered=self._ordered)
+        return ended
+
+    def _spawn(self, body: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=self._guard, args=(body,), name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _guard(self, body: Callable[[], None]) -> None:
+        try:
+            body()
+        except BaseException as error:
+            # The outermost loop of this thread: run() raises it where somebody can act on it.
+            if not self._stopping:
+                self.failure = error
+                self._on_failure()
+
+    # -- one thread
+    def _receive_and_run(self) -> None:
+        assert self._consumer is not None
+        for message in self._consumer._messages():
+            self._run(message)
+            del message
+
+    # -- several threads
+    def _dispatch(self) -> None:
+        consumer = self._consumer
+        assert consumer is not None
+        limit = self._thread_count * options.LISTENER_BACKLOG
+        while not self._stopping:
+            with self._changed:
+                while (room := limit - self._lanes.waiting_count) <= 0 and not self._stopping:
+                    self._changed.wait()
+            if self._stopping:
+                return
+            messages = consumer._poll_once(room, options.ITERATION_SLICE)
+            with self._changed:
+                if sum(self._lanes.offer(message) for message in messages):
+                    self._changed.notify_all()
+                changes = self._lanes.relieve({message.queue_id for message in messages}, consumer._spans())
+            for queue_id, paused in changes.items():  # this thread only, so the last word is the latest
+                consumer._pause(queue_id, paused=paused)
+            del messages
+
+    def _work(self) -> None:
+        consumer = self._consumer
+        assert consumer is not None
+        while True:
+            with self._changed:
+                while (message := self._lanes.take()) is None and not self._stopping:
+                    self._changed.wait()
+                if self._stopping or message is None:
+                    return
+            consumed = self._run(message)
+            with self._changed:
+                self._lanes.finish(message, consumed=consumed)
+                relieved = self._lanes.is_awaited(message.queue_id)
+                self._changed.notify_all()
+            if relieved:
+                consumer._wake()
+            del message
+
+    def _forget_queue(self, queue_id: int) -> None:
+        with self._changed:
+            self._lanes.forget(queue_id)
+
+    def _run(self, message: Message) -> bool:
+        """Call the function and settle the message; True when it will not come again."""
+        if not is_watched(self._connection):
+            return self._call(message)
+        with called(self._connection, self.spec.group, message) as call:
+            call.consumed = self._call(message, call)
+        return call.consumed
+
+    def _call(self, message: Message, call: Call | None = None) -> bool:
+        assert self._consumer is not None
+        try:
+            outcome = self.function(message)
+        except BaseException as error:
+            if call is not None:
+                call.error = error
+            return settle_failed(self._consumer, message, error)
+        return settle(self._consumer, message, outcome)
+
+
+class Listeners:
+    """All listeners of a connection: started together, stopped together."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+        self.forget_threads()
+
+    def forget_threads(self) -> None:
+        """Begin anew; in a forked child the threads are the parent's."""
+        self._started: list[Listener] = []
+        self._lock = threading.Lock()
+        # A queue, because putting into it is the one way to wake a thread that a signal handler may use.
+        self._ends: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def add(self, listener: Listener) -> None:
+        """Register a listener; `start()` starts it."""
+        with self._lock:
+            self._listeners.append(listener)
+
+    def start(self) -> None:
+        """Start the listeners that do not run yet."""
+        with self._lock:
+            if not self._started:
+                self._ends = queue.SimpleQueue()
+            for listener in self._listeners:
+                if listener not in self._started:
+                    listener.start(self._end)
+                    self._started.append(listener)
+
+    def run(self, timeout: float) -> None:
+        """Start, wait for `stop()`, Ctrl-C or SIGTERM, and drain for `timeout` seconds.
+
+        Raises:
+            BaseException: what ended a listener, unless that was KeyboardInterrupt.
+        """
+        failures: list[BaseException] = []
+        with _signals_call(self._end):
+            try:
+                self.start()
+                self._wait_for_end()
+            finally:
+                failures += self.stop(timeout)
+        for failure in failures:
+            if not isinstance(failure, KeyboardInterrupt):
+                raise failure
+
+    def stop(self, timeout: float) -> list[BaseException]:
+        """Stop receiving, wait for running calls, give back the rest; returns what had ended listeners before."""
+        deadline = time.monotonic() + timeout
+        with self._lock:
+            started, self._started = self._started, []
+        for listener in started:
+            listener.stop()
+        for listener in started:
+            listener.join(deadline)
+        self._end()
+        failures = [listener.failure for listener in started if listener.failure is not None]
+        for listener in started:
+            listener.failure = None
+        return failures
+
+    def _wait_for_end(self) -> None:
+        # In slices: a signal that comes just before the thread falls asleep does not wake it.
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._ends.get(timeout=options.SIGNAL_SLICE)
+
+    def _end(self) -> None:
+        self._ends.put(None)
+
+
+def _nothing() -> None:
+    return
+
+
+@contextlib.contextmanager
+def _signals_call(action: Callable[[], None]) -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM call `action` instead of what Python does by default; a second one does that again."""
+    import signal
+
+    taken: dict[int, Any] = {}
+
+    def give_back() -> None:
+        while taken:
+            signal.signal(*taken.popitem())
+
+    def on_signal(_number: int, _frame: object) -> None:
+        give_back()
+        action()
+
+    if threading.current_thread() is threading.main_thread():
+        for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+            if signal.getsignal(number) == usual:
+                taken[number] = signal.signal(number, on_signal)
+    try:
+        yield
+    finally:
+        give_back()

@@ -1,0 +1,272 @@
+"""Owns the pull consumer: the application decides where it reads, and says what it has done.
+
+It does not know groups' members: it reads every queue, whoever else does.
+
+    seek · poll · commit     the position of a queue is the offset of the next message `poll` will return;
+                             `commit(group=…)` writes the positions down as that group's offsets
+
+Rules:
+    (1) nothing is acknowledged or committed by reading;
+    (2) positions outlive a fork and a new generation of segments.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Self
+
+from shmq.client import options
+from shmq.client.observers.observer import polled
+from shmq.client.position import Position, PositionLike, parse_position, parse_time
+from shmq.client.wanted import Wanted
+from shmq.client.wire import QueueSlot
+from shmq.errors import OffsetOutOfRange, UsageError
+
+if TYPE_CHECKING:
+    from shmq.client.link import Link
+    from shmq.client.wire import MessageReader, Session
+    from shmq.shm.core import Message
+
+
+class PullConsumer:
+    """Reads all queues of a topic from where it is told. Made by `Connection.pull_consumer()`; one thread at a time.
+
+    Example:
+        >>> with mq.pull_consumer("orders") as c:      # doctest: +SKIP
+        ...     for queue in c.queues():
+        ...         c.seek(queue, time="2026-11-20T08:00:00Z")
+        ...     batch = c.poll(max=1000, wait=1.0)
+        ...     c.commit(group="audit")
+    """
+
+    _traces_what_it_hands = False
+
+    def __init__(
+        self,
+        connection: Link,
+        topic: str,
+        *,
+        group: str | None,
+        start: Position,
+        wanted: Wanted,
+        codec: Callable[[bytes], Any] | None,
+    ) -> None:
+        self.topic = topic
+        self.group = group
+        self._connection = connection
+        self._start = start
+        self._wanted = wanted
+        self._codec = codec
+        self._closed = False
+        self._positions: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._reader: MessageReader | None = None
+        self._queues: dict[int, QueueSlot] = {}
+
+    def queues(self) -> list[int]:
+        """Return the queue ids of the topic; new ones are read from their first message."""
+        reader = self._live_reader()
+        known = set(self._queues)
+        self._assign(self._connection._live(), reader, new_from_start=False)
+        if set(self._queues) != known:
+            reader.wake()
+        return sorted(self._queues)
+
+    def seek(
+        self,
+        queue: int,
+        position: PositionLike | None = None,
+        *,
+        offset: int | None = None,
+        time: str | datetime | None = None,
+    ) -> int:
+        """Read `queue` from there on, and return the offset meant.
+
+        Args:
+            position: "begin", "end", an offset, "-2h" or a time.
+            offset: a queue offset; must be stored, or be the next one.
+            time: ISO 8601 text or datetime; the first message stored at or after it.
+
+        Raises:
+            OffsetOutOfRange: `offset` is not stored any more, or not yet.
+        """
+        given = [argument for argument in (position, offset, time) if argument is not None]
+        if len(given) != 1:
+            raise UsageError(
+                f"seek needs one place, not {len(given)}", hint='seek(q, "begin"), seek(q, offset=…), seek(q, time=…)'
+            )
+        reader = self._live_reader()
+        slot = self._slot_of(queue)
+        session = self._connection._live()
+        wanted = parse_time(time) if time is not None else parse_position(given[0])
+        target = session.place_in(self.topic, slot, wanted)
+        if offset is not None and target != offset:
+            raise self._out_of_range(queue, offset, *session.bounds(self.topic, slot))
+        reader.seek(slot.queue_index, target)
+        return target
+
+    def _out_of_range(self, queue_id: int, offset: int, offset_min: int, offset_max: int) -> OffsetOutOfRange:
+        return OffsetOutOfRange(
+            f"queue {queue_id} of {self.topic} holds offsets {offset_min} to {offset_max - 1}, not {offset}",
+            hint=f"{offset_min} … {offset_max}",
+        )
+
+    def poll(self, max: int = options.RECEIVE_MAX, wait: float = 0.0) -> list[Message]:
+        """Return at most `max` messages and move the positions behind them; [] when none came in `wait` seconds."""
+        if max < 1:
+            raise UsageError(f"max={max} asks for no message", hint="max is at least 1")
+        deadline = time.monotonic() + wait
+        while True:
+            remaining = deadline - time.monotonic()
+            messages = self._poll_once(max, min(remaining, options.ITERATION_SLICE) if remaining > 0 else 0.0)
+            if messages or remaining <= 0:
+                return messages
+
+    def positions(self) -> dict[int, int]:
+        """Return {queue: offset of the next message}."""
+        reader = self._live_reader()
+        return dict(sorted((entry[2], entry[3]) for entry in reader.assigned()))
+
+    def committed(self, group: str | None = None) -> dict[int, int]:
+        """Return {queue: the group's committed offset}, without queues it never committed."""
+        offsets = self._connection._live().committed(self._group(group), self.topic)
+        return dict(sorted(offsets.items()))
+
+    def commit(self, group: str | None = None, *, offsets: dict[int, int] | None = None) -> dict[int, int]:
+        """Write positions down as the offsets of a group, and return them.
+
+        Args:
+            group: None takes the consumer's own.
+            offsets: {queue: offset} instead of the positions.
+
+        Raises:
+            OffsetOutOfRange: an offset is behind the end of its queue; nothing is written then.
+        """
+        wanted = self.positions() if offsets is None else offsets
+        self._live_reader()
+        session = self._connection._live()
+        for queue_id, offset in wanted.items():
+            if queue_id not in self._queues or offset < 0:
+                raise UsageError(f"queue {queue_id} of {self.topic} cannot have offset {offset}", hint="see queues()")
+            offset_min, offset_max = session.bounds(self.topic, self._slot_of(queue_id))
+            if offset > offset_max:  # the group would miss what comes next
+                raise self._out_of_range(queue_id, offset, offset_min, offset_max)
+        session.commit(self._group(group), self.topic, wanted)
+        return dict(wanted)
+
+    def lag(self) -> dict[int, int]:
+        """Return {queue: messages behind the newest one}."""
+        reader = self._live_reader()
+        session = self._connection._live()
+        return {
+            queue_id: max(0, session.bounds(self.topic, self._slot_of(queue_id))[1] - position)
+            for _, _, queue_id, position, _ in sorted(reader.assigned(), key=lambda entry: entry[2])
+        }
+
+    def close(self) -> None:
+        """Stop reading; commits nothing. Twice is harmless."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.stop()
+            reader.close()
+        self._connection._forget_consumer(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<shmq.PullConsumer {self.topic!r} group={self.group!r}{' closed' if self._closed else ''}>"
+
+    def _group(self, group: str | None) -> str:
+        wanted = group or self.group
+        if wanted is None:
+            raise UsageError("offsets belong to a group, and none is given", hint='commit(group="audit")')
+        return wanted
+
+    def _slot_of(self, queue: int) -> QueueSlot:
+        slot = self._queues.get(queue)
+        if slot is None:
+            raise UsageError(f"topic {self.topic} has no queue {queue}", hint=f"its queues are {sorted(self._queues)}")
+        return slot
+
+    def _live_reader(self) -> MessageReader:
+        reader = self._reader
+        if reader is not None:
+            return reader
+        if self._closed:
+            raise UsageError("the consumer is closed", hint="make a new one with mq.pull_consumer(…)")
+        session = self._connection._live()
+        with self._lock:
+            if self._reader is None:
+                reader = session.pull_reader(self._wanted.tags, self._codec, self._wanted.where)
+                self._queues = {}
+                self._assign(session, reader, new_from_start=True)
+                self._reader = reader
+            return self._reader
+
+    def _assign(self, session: Session, reader: MessageReader, *, new_from_start: bool) -> None:
+        queues = session.read_queues(self.topic)
+        committed = self.committed() if self.group is not None and new_from_start else {}
+        for slot in queues:
+            if slot.queue_id in self._queues:
+                continue
+            offset_min, offset_max = session.bounds(self.topic, slot)
+            known = self._positions.get(slot.queue_id, committed.get(slot.queue_id))
+            if known is None:
+                known = session.place_in(self.topic, slot, self._start) if new_from_start else offset_min
+            offset = known if offset_min <= known <= offset_max else offset_min
+            reader.assign(self.topic, slot.queue_index, slot.queue_id, offset)
+            self._queues[slot.queue_id] = slot
+
+    def _poll_once(self, count_max: int, wait: float) -> list[Message]:
+        """As `poll`, but `_wake()` ends the wait."""
+        return polled(self, self._live_reader(), count_max, wait)
+
+    def _wake(self) -> None:
+        reader = self._reader
+        if reader is not None:
+            reader.wake()
+
+    def _rewind(self, messages: Sequence[Message]) -> None:
+        """Move the positions back before messages that nobody got."""
+        first: dict[int, int] = {}
+        for message in messages:
+            first[message.queue_id] = min(message.offset, first.get(message.queue_id, message.offset))
+        reader = self._live_reader()
+        for queue_id, offset in first.items():
+            reader.seek(self._slot_of(queue_id).queue_index, offset)
+
+    # -- what the connection calls, as it does for other consumers
+    def _retake(self) -> None:
+        return  # it owns no queue
+
+    def _rebalance(self) -> None:
+        return  # it reads all queues
+
+    def _remember(self) -> None:
+        if self._reader is not None:
+            self._positions.update((entry[2], entry[3]) for entry in self._reader.assigned())
+        self._reader = None
+
+    def _renew(self) -> None:
+        with self._lock:
+            self._remember()
+
+    def _vanish(self) -> None:
+        self._closed = True
+        if self._reader is not None:
+            self._reader.stop()
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()
+        self._remember()

@@ -1,0 +1,90 @@
+"""Owns the simple consumer: take, work, settle, with an invisible time per message.
+
+It does not know timers (a broker does, or returns) nor queues (consumer does).
+
+    hidden by the broker     messages of all queues are shared one by one; nothing in hand is lost or given out early
+    hidden by the process    queues are shared out, and the messages of a queue with it
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from shmq.client import options
+from shmq.client.consumers.consumer import Consumer
+from shmq.client.spec import ConsumerSpec
+from shmq.client.wire import HidingReader
+from shmq.errors import UsageError
+
+if TYPE_CHECKING:
+    from shmq.client.link import Link
+    from shmq.shm.core import Message
+
+
+HiddenBy: TypeAlias = Literal["broker", "process"]
+
+
+def check_hidden_by(hidden_by: HiddenBy) -> HiddenBy:
+    """Return who hides messages unchanged; raises UsageError for anybody else."""
+    if hidden_by not in ("broker", "process"):
+        raise UsageError(f"hidden_by={hidden_by!r} does not exist", hint='hidden_by="broker" or "process"')
+    return hidden_by
+
+
+def check_invisible(seconds: float) -> float:
+    """Return the invisible time unchanged.
+
+    Raises:
+        UsageError: it is not above 0 and at most 12 hours.
+    """
+    if not 0 < seconds <= options.INVISIBLE_MAX:
+        raise UsageError(
+            f"an invisible time of {seconds} s is not possible", hint=f"above 0, at most {options.INVISIBLE_MAX:g} s"
+        )
+    return seconds
+
+
+class SimpleConsumer(Consumer):
+    """Takes messages in batches and hides each for `invisible` seconds. Made by `Connection.simple_consumer()`.
+
+    A message neither acknowledged nor extended in that time is delivered again, with a higher `attempt`; after its last
+    attempt it goes to the dead-letter topic. The broker hides messages (POP of RocketMQ 5 and shmq), on this host and
+    over TCP with the same result: all members of the group take from all queues, and what a member has in hand when it
+    dies, or while the broker restarts, comes again when its time is over. `ack()` returns before the broker has
+    confirmed it, `nack()`, `extend()` and `reject()` on this host after that. While the broker's bridge is away nothing
+    is received; what is in hand can be worked on, and is settled when the bridge is back.
+
+    With `hidden_by="process"`, and at brokers of RocketMQ 4 in any case, the process itself hides them and reads its
+    share of the queues: on this host faster and without the bridge. Its limits: when the process dies or a queue goes
+    to another member, messages in hand are delivered to others at once; a message not settled holds the group's
+    progress in its queue up; members beyond the number of queues get nothing.
+    """
+
+    def __init__(self, connection: Link, spec: ConsumerSpec, *, invisible: float) -> None:
+        super().__init__(connection, spec)
+        self.invisible = check_invisible(invisible)
+
+    def receive(
+        self, max: int = options.RECEIVE_MAX, wait: float = 0.0, *, invisible: float | None = None
+    ) -> list[Message]:
+        """Return at most `max` messages; [] when none came within `wait` seconds.
+
+        Args:
+            invisible: seconds, instead of the consumer's own.
+        """
+        if invisible is not None:
+            check_invisible(invisible)
+        return self._hide(self._poll(max, wait), invisible)
+
+    def _poll(self, count_max: int, wait: float) -> list[Message]:
+        if count_max >= 1 and isinstance(self._live_reader(), HidingReader):
+            return self._poll_once(count_max, wait)  # a broker should know how long somebody waits
+        return super()._poll(count_max, wait)
+
+    def _hide(self, messages: list[Message], invisible: float | None) -> list[Message]:
+        if isinstance(self._reader, HidingReader):
+            for message in messages if invisible not in (None, self.invisible) else ():
+                message.extend(invisible)
+            return messages
+        self._returns.lease(messages, self.invisible if invisible is None else invisible)
+        return messages

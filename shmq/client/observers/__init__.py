@@ -1,0 +1,1 @@
+"""What watches a connection: RocketMQ's message trace and OpenTelemetry's spans."""

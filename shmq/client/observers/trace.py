@@ -1,0 +1,288 @@
+"""Owns the message trace of one connection: what is noted of sends and consumed messages, and its way to the broker.
+
+It does not know the text of a trace (protocol.trace), nor how a message is stored.
+
+    send, send_batch       Pub, with how long it took and whether it succeeded
+    a listener's call      SubBefore, SubAfter
+    a message received     SubBefore, SubAfter at once, as of RocketMQ's lite pull consumer: what comes of it is unknown
+    a transaction          transaction_tracing
+
+    add() ──▶ queue of at most 2048 ──▶ a thread: up to 100 traces or 100,000 bytes in one message, after 0.5 s at most
+
+Rules:
+    (1) tracing never makes a send fail or wait: what does not fit into the queue, or cannot be stored, is counted in
+        `dropped` and forgotten;
+    (2) `send_oneway` and `reserve` are not traced, as nobody knows how they end or what they store;
+    (3) the thread ends when nothing was traced for a while, and begins again with the next trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import uuid
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from shmq.protocol import trace as wire
+from shmq.protocol.message_id import message_place
+from shmq.protocol.trace import ContextCode, MessageType, Trace, encode_trace, trace_keys
+
+if TYPE_CHECKING:
+    from shmq.client.link import Link
+    from shmq.client.wire import MessageSender
+    from shmq.shm.core import Message, Receipt
+
+QUEUE_MAX: Final = 2048
+BATCH_MAX: Final = 100
+BATCH_BYTES_MAX: Final = 100_000
+KEYS_CHARACTERS_MAX: Final = 16_000
+FLUSH_SECONDS: Final = 0.5
+IDLE_SECONDS: Final = 5.0
+
+_DELAYS = ("delay_level", "delay", "deliver_at")
+
+
+class Tracer:
+    """Collects traces and stores them in the background; any thread may add."""
+
+    def __init__(self, store: Callable[[bytes, list[str]], None]) -> None:
+        """
+        Args:
+            store: stores one trace message with its keys.
+        """
+        self._store = store
+        self.dropped = 0
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Begin anew; in a forked child the thread, and what waits, are the parent's."""
+        self._changed = threading.Condition()
+        self._waiting: deque[Trace] = deque()
+        self._thread: threading.Thread | None = None
+        self._busy = False
+        self._closed = False
+
+    def add(self, trace: Trace) -> None:
+        """Take note of something."""
+        with self._changed:
+            if self._closed or len(self._waiting) >= QUEUE_MAX:
+                self.dropped += 1
+                return
+            self._waiting.append(trace)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="shmq-trace", daemon=True)
+                self._thread.start()
+            elif len(self._waiting) in (1, BATCH_MAX):
+                self._changed.notify_all()
+
+    def close(self, timeout: float) -> None:
+        """Store what waits, for at most `timeout` seconds."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._waiting and not self._busy, timeout)
+
+    def traced(self, inner: MessageSender, group: str | None, host_of: Callable[[Receipt], str]) -> MessageSender:
+        """Return a sender whose sends are traced."""
+        return TracedSender(inner, self, group, host_of)
+
+    @contextlib.contextmanager
+    def consuming(self, group: str | None, message: Message) -> Iterator[list[bool]]:
+        """Trace a listener's call; the block appends whether the message was consumed."""
+        outcome: list[bool] = []
+        request_id = self._before(group, message)
+        began = time.monotonic()
+        try:
+            yield outcome
+        finally:
+            self._after(group, message, request_id, _since_ms(began), succeeded=outcome == [True])
+
+    def handed(self, group: str | None, messages: Sequence[Message]) -> None:
+        """Note that an application has got messages."""
+        for message in messages:
+            self._after(group, message, self._before(group, message), 0, succeeded=True)
+
+    def _before(self, group: str | None, message: Message) -> str:
+        request_id = uuid.uuid4().hex.upper()
+        self.add(
+            Trace(
+                wire.SUB_BEFORE,
+                message.message_id,
+                _now_ms(),
+                group or "",
+                keys=" ".join(message.keys),
+                request_id=request_id,
+                retries=max(0, message.attempt - 1),
+            )
+        )
+        return request_id
+
+    def _after(self, group: str | None, message: Message, request_id: str, cost_ms: int, *, succeeded: bool) -> None:
+        self.add(
+            Trace(
+                wire.SUB_AFTER,
+                message.message_id,
+                _now_ms(),
+                group or "",
+                keys=" ".join(message.keys),
+                cost_ms=cost_ms,
+                succeeded=succeeded,
+                request_id=request_id,
+                context_code=ContextCode.SUCCESS if succeeded else ContextCode.FAILED,
+            )
+        )
+
+    # -- the thread
+    def _run(self) -> None:
+        while batch := self._next_batch():
+            text = "".join(map(encode_trace, batch))
+            try:
+                self._store(text.encode(errors="replace"), trace_keys(batch))
+            except Exception as error:
+                # Whatever is wrong: the messages themselves are stored, and tracing may harm nobody.
+                self.dropped += len(batch)
+                _warn(error)
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+
+    def _next_batch(self) -> list[Trace]:
+        with self._changed:
+            if not self._waiting and not self._closed:
+                self._changed.wait(IDLE_SECONDS)
+            if not self._waiting:
+                self._thread = None
+                return []
+            self._changed.wait_for(lambda: self._closed or len(self._waiting) >= BATCH_MAX, FLUSH_SECONDS)
+            self._busy = True
+            return self._take()
+
+    def _take(self) -> list[Trace]:
+        """Take what fits into one message; the first always does."""
+        batch: list[Trace] = []
+        size = keys = 0
+        while self._waiting and len(batch) < BATCH_MAX:
+            trace = self._waiting[0]
+            size += 4 * len(encode_trace(trace))  # UTF-8 at its longest
+            keys += len(trace.message_id) + len(trace.keys) + 2
+            if batch and (size > 4 * BATCH_BYTES_MAX or keys > KEYS_CHARACTERS_MAX):
+                break
+            batch.append(self._waiting.popleft())
+        return batch
+
+
+class TracedSender:
+    """A sender whose sends are traced; the four ways of `MessageSender`."""
+
+    def __init__(
+        self, inner: MessageSender, tracer: Tracer, group: str | None, host_of: Callable[[Receipt], str]
+    ) -> None:
+        """
+        Args:
+            host_of: where a broker stored what a receipt is for, as "host:port".
+        """
+        self._inner = inner
+        self._tracer = tracer
+        self._group = group or "shmq_producer"
+        self._host_of = host_of
+        self.send_oneway = inner.send_oneway
+        self.reserve = inner.reserve
+
+    def send(self, topic: str, body: Any, **arguments: Any) -> Receipt:
+        """Store one message and return where."""
+        keys = arguments.get("keys")
+        if keys is not None and not isinstance(keys, (str, list, tuple)):
+            keys = arguments["keys"] = list(keys)  # it is read twice
+        words = [*([arguments["key"]] if arguments.get("key") else []), *(keys or ())]
+        kind = MessageType.NORMAL
+        if any(arguments.get(name) for name in _DELAYS):
+            kind = MessageType.DELAY
+        elif arguments.get("message_group") is not None:
+            kind = MessageType.ORDER
+        with self._sending(topic, [body], arguments, [" ".join(map(str, words))], kind) as receipts:
+            receipt: Receipt = self._inner.send(topic, body, **arguments)
+            receipts.append(receipt)
+        return receipt
+
+    def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Any) -> list[Receipt]:
+        """Store all bodies into one queue, in order."""
+        keys = [str(key) for key in arguments.get("keys") or [""] * len(bodies)]
+        with self._sending(topic, bodies, arguments, keys, MessageType.NORMAL) as receipts:
+            receipts += self._inner.send_batch(topic, bodies, **arguments)
+        return receipts
+
+    @contextlib.contextmanager
+    def _sending(
+        self, topic: str, bodies: Sequence[Any], arguments: dict[str, Any], keys: Sequence[str], kind: MessageType
+    ) -> Iterator[list[Receipt]]:
+        receipts: list[Receipt] = []
+        started, began = _now_ms(), time.monotonic()
+        try:
+            yield receipts
+        finally:
+            cost_ms = _since_ms(began)
+            base = Trace(
+                wire.PUB,
+                "",
+                started,
+                self._group,
+                str(topic),
+                arguments.get("tag") or "",
+                cost_ms=cost_ms,
+                message_type=kind,
+                succeeded=False,
+            )
+            if not receipts:
+                self._tracer.add(base._replace(keys=" ".join(filter(None, keys)), body_bytes=sum(map(_size, bodies))))
+            for number, receipt in enumerate(receipts):
+                self._tracer.add(
+                    base._replace(
+                        message_id=receipt.message_id,
+                        keys=keys[number] if number < len(keys) else "",
+                        store_host=self._host_of(receipt),
+                        body_bytes=_size(bodies[number]),
+                        offset_message_id=receipt.message_id if message_place(receipt.message_id) else "",
+                        succeeded=True,
+                    )
+                )
+
+
+def tracer_of(link: Link) -> Tracer:
+    """Return what traces a connection, without keeping it alive."""
+    held = weakref.ref(link)
+
+    def store(body: bytes, keys: list[str]) -> None:
+        target = held()
+        session = target._session if target is not None else None
+        if session is not None:
+            session.store_trace(body, keys)
+
+    return Tracer(store)
+
+
+def local_host_of(receipt: Receipt) -> str:
+    """Return what a local receipt's id says about where the message is."""
+    place = message_place(receipt.message_id)
+    return f"{place.host}:{place.port}" if place is not None else ""
+
+
+def _size(body: Any) -> int:
+    return len(body) if isinstance(body, (bytes, bytearray)) else memoryview(body).nbytes
+
+
+def _now_ms() -> int:
+    return round(time.time() * 1000)
+
+
+def _since_ms(began: float) -> int:
+    return round((time.monotonic() - began) * 1000)
+
+
+def _warn(error: Exception) -> None:
+    import logging
+
+    logging.getLogger("shmq").warning("traces of messages could not be stored: %s", error)

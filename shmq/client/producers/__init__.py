@@ -1,0 +1,1 @@
+"""Sending: producers, the keywords of a send, delays, compression, queue selectors."""

@@ -1,0 +1,336 @@
+"""Owns sending: the objects whose `send` is the core's own method, and the queue of sends nobody waits for.
+
+It does not know how a topic is found or created (client.session), nor what a record looks like.
+
+    Sender          send · send_oneway · send_batch · reserve, each the bound method of a core producer
+      Producer      + a timeout and group of its own, + send_nowait, + a life as a context manager
+      Connection    (client.connection)
+
+Rules:
+    (1) between the caller and the C function stands no Python frame: the four names are instance attributes;
+    (2) after fork, close, or a new generation of segments they are bound anew; a bound method that the caller
+        copied before that keeps the old target and reports it as BrokerNotRunning;
+    (3) an error of the core arrives as a type of shmq.errors;
+    (4) keywords the core does not know go to client.special; the others never touch it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from shmq.client import options
+from shmq.client.producers.queue_selector import QueueSelector, selecting
+from shmq.errors import UsageError
+from shmq.timing import RecallHandle
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from datetime import datetime, timedelta
+
+    from shmq.client.link import Link
+    from shmq.client.producers.nowait import NowaitQueue
+    from shmq.client.transactions.transaction import Transaction
+    from shmq.client.wire import MessageSender, Session
+    from shmq.shm.core import Receipt, Slot
+
+HOT: Final = ("send", "send_oneway", "send_batch", "reserve")
+"""Names that are bound to the core; `tests/client/test_producer.py` asserts that they are."""
+
+_DOCUMENTATION: Final = {
+    "send": "Store one message and return its Receipt: topic, queue_id, offset, log_position, message_id.",
+    "send_oneway": "Store one message without a receipt and without waiting for durability.",
+    "send_batch": "Store all bodies into one queue, in order, and return their receipts.",
+    "reserve": "Return a Slot: a body of up to `size` bytes to be written in place, inside the log.",
+}
+
+
+class Sender:
+    """Something with the four hot methods."""
+
+    if TYPE_CHECKING:
+
+        def send(
+            self,
+            topic: str,
+            body: Any,
+            *,
+            tag: str | None = None,
+            key: str | None = None,
+            keys: Iterable[str] | None = None,
+            properties: Mapping[str, str] | None = None,
+            message_group: str | None = None,
+            queue_id: int | None = None,
+            flag: int = 0,
+            timeout: float | None = None,
+            delay_level: int | None = None,
+            delay: timedelta | float | None = None,
+            deliver_at: datetime | str | float | None = None,
+        ) -> Receipt:
+            """Store one message and return where; it is visible to consumers before this returns.
+
+            Args:
+                body: anything with the buffer protocol, at most 4 MiB.
+                tag: at most one; consumers filter by it.
+                key: what people search for later; `keys` for several.
+                properties: free str to str pairs.
+                message_group: messages of one group go to one queue, in order.
+                queue_id: exactly this queue, instead of the next one.
+                flag: a number for the application, stored as it is.
+                timeout: seconds, instead of the producer's.
+                delay_level: delivered later: RocketMQ's levels 1 (1 s) to 18 (2 h), as the broker configures them.
+                delay: delivered after a timedelta, or so many seconds; at most 3 days, unless the broker allows more.
+                deliver_at: delivered at a time: a datetime, an ISO 8601 text, or seconds since the epoch.
+
+            Raises:
+                TopicNotFound: it does not exist, and the broker does not create topics by itself.
+                MessageTooLarge, SegmentFull, BrokerBusy, ReadOnlyStore, SendTimeout: see shmq.errors.
+            """
+
+        def send_oneway(
+            self,
+            topic: str,
+            body: Any,
+            *,
+            tag: str | None = None,
+            key: str | None = None,
+            keys: Iterable[str] | None = None,
+            properties: Mapping[str, str] | None = None,
+            message_group: str | None = None,
+            queue_id: int | None = None,
+            flag: int = 0,
+            timeout: float | None = None,
+            delay_level: int | None = None,
+            delay: timedelta | float | None = None,
+            deliver_at: datetime | str | float | None = None,
+        ) -> None:
+            """Store one message as `send` does, without a receipt and without waiting for durability."""
+
+        def send_batch(
+            self,
+            topic: str,
+            bodies: Sequence[Any],
+            *,
+            tag: str | None = None,
+            keys: Sequence[str] | None = None,
+            properties: Mapping[str, str] | None = None,
+            message_group: str | None = None,
+            queue_id: int | None = None,
+            timeout: float | None = None,
+        ) -> list[Receipt]:
+            """Store all bodies into one queue, in order; `keys`, when given, holds one key for each body."""
+
+        def reserve(
+            self,
+            topic: str,
+            size: int,
+            *,
+            tag: str | None = None,
+            key: str | None = None,
+            properties: Mapping[str, str] | None = None,
+            message_group: str | None = None,
+            queue_id: int | None = None,
+            timeout: float | None = None,
+        ) -> Slot:
+            """Return room for a body of up to `size` bytes inside the log: `with mq.reserve(…) as slot:`."""
+
+    else:
+        __slots__ = _DOCUMENTATION
+
+    def recall(self, receipt: Receipt | str) -> None:
+        """Take back a message that was sent with `delay=` or `deliver_at=`, before it is due; it is never delivered.
+
+        Args:
+            receipt: what `send` returned, or its `recall_handle`.
+
+        Raises:
+            UsageError: it has no handle, or it is due already.
+        """
+        handle = receipt if isinstance(receipt, str) else receipt.recall_handle
+        if handle is None:
+            raise UsageError(
+                "this message cannot be taken back", hint="only one sent with delay= or deliver_at= has a recall_handle"
+            )
+        self._recall(RecallHandle.decode(handle).topic, handle)
+
+    def _recall(self, topic: str, handle: str) -> None:
+        self._live().recall(topic, handle, "")
+
+    def _live(self) -> Session:
+        """Return what carries the requests of a connection."""
+        raise NotImplementedError
+
+    def _bind(self, core: MessageSender) -> None:
+        """Let the hot names be the core's bound methods."""
+        for name in HOT:
+            setattr(self, name, getattr(core, name))
+
+    def _bind_to(self, prepare: Callable[[], None]) -> None:
+        """Let the hot names call `prepare` first, which binds them anew or raises."""
+        for name in HOT:
+            setattr(self, name, functools.partial(self._call_after, prepare, name))
+
+    def _call_after(self, prepare: Callable[[], None], name: str, /, *positional: Any, **named: Any) -> Any:
+        prepare()
+        return getattr(self, name)(*positional, **named)
+
+
+class Producer(Sender):
+    """Sends with a timeout and a group of its own. Made by `Connection.producer()`; any thread may use it.
+
+    Example:
+        >>> with mq.producer(group="shop", timeout=2.0) as p:      # doctest: +SKIP
+        ...     future = p.send_nowait("orders", b"42 apples")
+        ...     print(future.result().offset)
+    """
+
+    __slots__ = ("__weakref__", "_closed", "_compression", "_connection", "_nowait", "_selector", "_timeout", "group")
+
+    def __init__(
+        self,
+        connection: Link,
+        *,
+        group: str | None,
+        timeout: float,
+        compression: str | None = None,
+        queue_selector: QueueSelector | None = None,
+    ) -> None:
+        self._compression = compression
+        self._selector = queue_selector
+        self._connection = connection
+        self._timeout = timeout
+        self._closed = False
+        self._nowait: NowaitQueue | None = None
+        self.group = group
+
+    def send_nowait(self, topic: str, body: Any, **arguments: Any) -> Future[Receipt]:
+        """Hand a message to this producer's own thread and return a future of its receipt.
+
+        Takes the arguments of `send`. Messages handed over are stored in order. The body is copied unless it is bytes.
+
+        Raises:
+            FlowControl: 10,000 sends have been waiting for the whole timeout.
+        """
+        if self._closed:
+            self._refuse()
+        if not isinstance(body, (bytes, str)):  # a str is refused by the core, with a hint
+            body = memoryview(body).tobytes()
+        queue = self._nowait
+        if queue is None:
+            queue = self._start_nowait()
+        send = functools.partial(self._send_queued, topic, body, arguments)
+        if self._connection._spans is not None:  # the span it belongs to is current here, not on that thread
+            send = functools.partial(contextvars.copy_context().run, send)
+        return queue.submit(send, self._timeout)
+
+    def transaction(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        tag: str | None = None,
+        key: str | None = None,
+        keys: Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        message_group: str | None = None,
+        queue_id: int | None = None,
+        flag: int = 0,
+        timeout: float | None = None,
+        check_after: float | None = None,
+    ) -> Transaction:
+        """Store one message that nobody sees before its transaction is committed.
+
+        Leaving the `with` block normally commits, an exception rolls back; `commit()` and `rollback()` do it at once.
+        If this process dies in between, a member of the producer group is asked: see `transaction_checker`.
+
+        Args:
+            check_after: seconds until the broker asks for the first time; None takes the broker's, 6 s.
+
+        Raises:
+            UsageError: the producer has no group, so nobody could be asked.
+            The errors of `send`: nothing was stored.
+        """
+        from shmq.client.transactions.transaction import Transaction
+
+        if self._closed:
+            self._refuse()
+        if self.group is None:
+            raise UsageError("a transaction needs a producer group to ask", hint='mq.producer(group="shop")')
+        seconds = self._timeout if timeout is None else timeout
+        tracer, began = self._connection._tracer, 0.0
+        if tracer is not None:
+            from shmq.client.observers.transaction_trace import begun, words_of  # only who traces pays for it
+
+            began, key, keys = time.monotonic(), None, words_of(key, keys)
+        begin = self._connection._live().transactions.begin
+        if (spans := self._connection._spans) is not None:
+            begin = spans.beginning(begin)
+        half = begin(
+            self.group,
+            topic,
+            body,
+            seconds,
+            tag=tag,
+            key=key,
+            keys=keys,
+            properties=properties,
+            message_group=message_group,
+            queue_id=queue_id,
+            flag=flag,
+            check_after=check_after,
+        )
+        if tracer is None:
+            return Transaction(self._connection, half, seconds)
+        trace = begun(tracer, self.group, topic, half.message_id, body, began, tag=tag, keys=keys or ())
+        return Transaction(self._connection, half, seconds, trace)
+
+    def close(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
+        """Store what `send_nowait` still holds, for at most `timeout` seconds; then refuse sends. Twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._nowait is not None:
+            self._nowait.drain(timeout)
+        self._bind_to(self._refuse)
+        self._connection._forget_producer(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<shmq.Producer of {self._connection.url} group={self.group!r}{' closed' if self._closed else ''}>"
+
+    def _recall(self, topic: str, handle: str) -> None:
+        self._connection._live().recall(topic, handle, self.group or "")
+
+    def _send_queued(self, topic: str, body: Any, arguments: dict[str, Any]) -> Receipt:
+        # Looked up when its turn comes, so that a producer that was bound anew in between is used.
+        return self.send(topic, body, **arguments)
+
+    def _start_nowait(self) -> NowaitQueue:
+        from shmq.client.producers.nowait import NowaitQueue
+
+        with self._connection._lock:
+            if self._nowait is None:
+                self._nowait = NowaitQueue(options.SEND_NOWAIT_MAX)
+            return self._nowait
+
+    def _attach(self, session: Session) -> None:
+        if not self._closed:
+            sender = self._connection._sender_of(session, self._timeout, self.group, self._compression)
+            self._bind(selecting(self._selector, session, sender))
+
+    def _detach(self, prepare: Callable[[], None]) -> None:
+        """In a forked child: call `prepare` at the first use."""
+        self._nowait = None  # its thread and its futures are the parent's
+        if not self._closed:
+            self._bind_to(prepare)
+
+    def _refuse(self) -> None:
+        raise UsageError("the producer is closed", hint="send before leaving its `with` block")

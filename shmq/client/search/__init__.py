@@ -1,0 +1,1 @@
+"""Looking at stored messages without consuming them."""

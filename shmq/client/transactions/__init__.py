@@ -1,0 +1,1 @@
+"""Messages that become visible when their work is done, or never."""

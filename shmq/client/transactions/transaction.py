@@ -1,0 +1,301 @@
+"""Owns what users make of a transaction: one message that becomes visible when its work is done, or never.
+
+It does not know where halves are stored, nor how they are settled (local_transactions, remote.transactions).
+
+    p.transaction(...) ──▶ open ──commit()──▶ committed        the message is there, once
+                             └────rollback()──▶ rolled back      it never was
+    `with`: leaving normally commits, an exception rolls back; what was said before leaving holds.
+
+A process that dies in between leaves an open transaction. The broker asks a member of the producer group how it ended:
+first after 6 s, every 30 s, at most 15 times; then it is rolled back. Who is asked is `@mq.transaction_checker(group)`.
+
+Rules:
+    (1) a transaction ends once: whoever says it second gets TransactionError, be it the broker or another thread;
+    (2) an end that could not be stored (BrokerBusy, say) leaves it open: it can be said again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeVar
+
+from shmq.errors import ConnectError, SendTimeout, ShmqError, TransactionError, UsageError
+from shmq.protocol import transaction as wire
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from shmq.client.link import Link
+    from shmq.client.observers.trace import Tracer
+    from shmq.client.observers.transaction_trace import TransactionTrace
+    from shmq.shm.core import Message, Receipt
+
+
+class TxState(IntEnum):
+    """How a transaction ended; the numbers are RocketMQ's."""
+
+    UNKNOWN = wire.UNKNOWN
+    COMMIT = wire.COMMIT
+    ROLLBACK = wire.ROLLBACK
+
+
+COMMIT: Final = TxState.COMMIT
+ROLLBACK: Final = TxState.ROLLBACK
+UNKNOWN: Final = TxState.UNKNOWN
+
+_ENDED: Final = {COMMIT: "committed", ROLLBACK: "rolled back"}
+_STOP_TIMEOUT: Final = 1.0
+_QUESTIONS_MAX: Final = 10_000  # the broker asks again
+_LOG = logging.getLogger("shmq")
+Checker = Callable[["Message"], TxState]
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+class Half(Protocol):
+    """What a transport remembers of an open transaction."""
+
+    @property
+    def topic(self) -> str:
+        """Where the message belongs."""
+
+    @property
+    def message_id(self) -> str:
+        """Its id, in every copy of it."""
+
+
+class Transactions(Protocol):
+    """The transactions of one session."""
+
+    @property
+    def begin(self) -> Callable[..., Half]:
+        """Store a message that nobody sees yet: (group, topic, body, timeout, and what `send` takes)."""
+
+    def end(self, half: Any, state: TxState, timeout: float) -> Receipt | None:
+        """Make it visible and return where it is, or never let it be seen.
+
+        Raises:
+            TransactionError: somebody has ended it already.
+        """
+
+    def answer(self, groups: list[str], asked: Callable[[Question], None]) -> None:
+        """Let the broker ask this client; `asked` is called on a thread that must not wait."""
+
+
+class Question(NamedTuple):
+    """A broker's question how a transaction ended."""
+
+    group: str
+    message: Message
+    tell: Callable[[TxState], None]
+
+
+class Transaction:
+    """One message of a transaction; made by `Producer.transaction()`, to be ended once, by any thread.
+
+    Example:
+        >>> with p.transaction("orders", body, key="o-42") as tx:          # doctest: +SKIP
+        ...     db.insert_order("o-42", tx_id=tx.id)
+    """
+
+    __slots__ = ("_half", "_link", "_timeout", "_trace", "id", "receipt", "state", "topic")
+
+    def __init__(self, link: Link, half: Half, timeout: float, trace: TransactionTrace | None = None) -> None:
+        self._link = link
+        self._trace = trace
+        self._half = [half]  # popped by whoever ends it: one thread gets it
+        self._timeout = timeout
+        self.id = half.message_id
+        self.topic = half.topic
+        self.receipt: Receipt | None = None
+        self.state = UNKNOWN
+
+    def commit(self) -> Receipt:
+        """Make the message visible and return where it is stored.
+
+        Raises:
+            TransactionError: it was ended before, here or by a check of the broker's.
+        """
+        self._end(COMMIT)
+        assert self.receipt is not None
+        return self.receipt
+
+    def rollback(self) -> None:
+        """Never let the message be seen.
+
+        Raises:
+            TransactionError: it was ended before, here or by a check of the broker's.
+        """
+        self._end(ROLLBACK)
+
+    def _end(self, state: TxState) -> None:
+        try:
+            half = self._half.pop()
+        except IndexError:
+            how = _ENDED.get(self.state, "ended")
+            raise TransactionError(f"transaction {self.id} is {how} already", hint="end it once") from None
+        try:
+            self.receipt = self._link._live().transactions.end(half, state, self._timeout)
+        except (TransactionError, SendTimeout):  # ended, or stored and only not on the disk in time
+            raise
+        except BaseException:
+            self._half.append(half)
+            raise
+        self.state = state
+        if self._trace is not None:
+            self._trace.ended(state)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not self._half:
+            return
+        if kind is None:
+            self.commit()
+            return
+        try:
+            self.rollback()
+        except ShmqError as refused:
+            # The caller's own error says more; the broker rolls back what nobody commits.
+            _LOG.warning("transaction %s could not be rolled back: %s", self.id, refused)
+
+    def __repr__(self) -> str:
+        state = "open" if self._half else _ENDED.get(self.state, "ended")
+        return f"<shmq.Transaction {self.id} topic={self.topic!r} {state}>"
+
+
+class Checkers:
+    """The functions of one connection that say how transactions ended, and the thread that calls them."""
+
+    def __init__(self, tracer: Tracer | None) -> None:
+        self._tracer = tracer
+        self._functions: dict[str, Checker] = {}
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._asked: set[str] = set()  # message ids of the questions that wait
+
+    def add(self, group: str, function: Checker) -> None:
+        """Let a function answer for a group.
+
+        Raises:
+            UsageError: there is one.
+        """
+        if group in self._functions:
+            raise UsageError(f'group "{group}" has a transaction checker already', hint="one function for each group")
+        self._functions[group] = function
+
+    @property
+    def groups(self) -> list[str]:
+        """The groups somebody answers for."""
+        return sorted(self._functions)
+
+    def asked(self, check: Question) -> None:
+        """Take a question; it is answered on a thread of its own. One that waits already is not asked twice."""
+        with self._lock:
+            if check.message.message_id in self._asked or len(self._asked) >= _QUESTIONS_MAX:
+                return
+            self._asked.add(check.message.message_id)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="shmq-transaction-checker", daemon=True)
+                self._thread.start()
+        self._waiting.put(check)
+
+    def stop(self) -> None:
+        """Answer nothing any more; a call that runs is given a second."""
+        thread = self._thread
+        if thread is not None:
+            self._waiting.put(None)
+            if thread is not threading.current_thread():
+                thread.join(_STOP_TIMEOUT)
+
+    def forget_threads(self) -> None:
+        """In a forked child: the thread and its questions are the parent's."""
+        self._start_over()
+
+    def _run(self) -> None:
+        waiting = self._waiting
+        while (check := waiting.get()) is not None:
+            self._asked.discard(check.message.message_id)
+            function = self._functions.get(check.group)
+            if function is None:
+                continue
+            try:
+                state = TxState(function(check.message))
+            except Exception:  # whatever the application raised: it will be asked again
+                _LOG.exception("the transaction checker of group %s failed", check.group)
+                continue
+            try:
+                if state is not UNKNOWN:
+                    check.tell(state)
+                if self._tracer is not None:
+                    from shmq.client.observers.transaction_trace import checked  # only who traces pays for it
+
+                    checked(self._tracer, check.group, check.message, state)
+            except ShmqError as error:
+                _LOG.warning("the answer about transaction %s was not taken: %s", check.message.message_id, error)
+
+
+def answering(link: Link, group: str) -> Callable[[FunctionT], FunctionT]:
+    """Return the decorator of a connection's checker for a group."""
+
+    def decorate(function: FunctionT) -> FunctionT:
+        with link._lock:
+            if link._checkers is None:
+                link._checkers = Checkers(link._tracer)
+            link._checkers.add(group, function)
+        with contextlib.suppress(ConnectError):  # said again when the broker is back
+            link._register()
+        return function
+
+    return decorate
+
+
+def check_topic_of(topic: str, *, is_system: bool) -> str:
+    """Return a topic that messages of a transaction may go to.
+
+    Raises:
+        UsageError: it is the broker's own.
+    """
+    if is_system:
+        raise UsageError(f"topic {topic} is the broker's own", hint="another topic")
+    return topic
+
+
+def half_properties(group: str, check_after: float | None) -> dict[str, str]:
+    """Return what makes a message the first half of a transaction.
+
+    Raises:
+        UsageError: an impossible time.
+    """
+    found = {wire.IS_TRANSACTION: "true", wire.PRODUCER_GROUP: group}
+    if check_after is not None:
+        if not 0 <= check_after < 1e8:
+            raise UsageError(f"check_after={check_after!r} is no number of seconds", hint="check_after=60")
+        found[wire.IMMUNITY_SECONDS] = str(round(check_after))
+    return found
+
+
+def end_fields(
+    group: str, queue_offset: int, log_position: int, state: TxState, message_id: str, *, is_check: bool = False
+) -> dict[str, str]:
+    """Return the header fields of END_TRANSACTION."""
+    return {
+        "producerGroup": group,
+        "tranStateTableOffset": str(queue_offset),
+        "commitLogOffset": str(log_position),
+        "commitOrRollback": str(int(state)),
+        "fromTransactionCheck": str(is_check).lower(),
+        "msgId": message_id,
+        "transactionId": message_id,
+    }

@@ -1,0 +1,175 @@
+"""The control plane as a client sees it: groups, topics, offsets and the broker's state.
+
+Owns the client's registration and the words of its requests. It does not know how answers find their way
+(control_channel does), nor what members, topics or offsets are used for.
+
+Invariants:
+ 1. What was registered last, and accepted, is registered again after every reconnection, before `on_reconnect()`.
+ 2. Every method raises the error the broker meant, by type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from shmq.client.producers.recall import recall_error
+from shmq.client.wire_shm.attachment import Attachment
+from shmq.client.wire_shm.control_channel import REQUEST_TIMEOUT, ControlChannel
+from shmq.errors import RemoteError, ShmqError, UsageError
+from shmq.protocol.body import (
+    ConsumerData,
+    ConsumerList,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionGroupConfig,
+    TopicConfig,
+    TopicTable,
+    decode_body,
+    encode_body,
+    kind_text,
+)
+from shmq.protocol.codes import Request, Role, TopicKind
+
+__all__ = ["REQUEST_TIMEOUT", "Attachment", "ControlClient", "Role"]
+
+_NO_MEMBERS = "no consumer for this group"  # how RocketMQ says that a list is empty
+
+
+class _SlotsBody(msgspec.Struct):
+    slots: list[tuple[int, int, int]]
+
+
+class ControlClient(ControlChannel):
+    """A client of one broker's control plane; made by `connect`, usable from any thread."""
+
+    _heartbeat: HeartbeatData | None = None
+
+    def _register_again(self) -> ShmqError | None:
+        beat = self._heartbeat
+        if beat is None:
+            return None
+        try:
+            self.request(Request.HEART_BEAT, body=encode_body(beat))
+        except ShmqError as error:
+            return error
+        return None
+
+    def heartbeat(self, producer_groups: Iterable[str], consumers: Iterable[ConsumerData]) -> None:
+        """Register as a member of groups, all of them at once; repeated by itself after a reconnection.
+
+        Groups registered before and not named here stay registered until `unregister`.
+
+        Raises:
+            SubscriptionConflict: the group's other members subscribe differently; nothing was registered.
+        """
+        beat = HeartbeatData(
+            clientID=self.client_id,
+            consumerDataSet=list(consumers),
+            producerDataSet=[ProducerData(group) for group in producer_groups],
+        )
+        self.request(Request.HEART_BEAT, body=encode_body(beat))
+        self._heartbeat = beat
+
+    def unregister(self, group: str) -> None:
+        """Leave a group, as a consumer and as a producer; its other members are told."""
+        beat = self._heartbeat
+        if beat is not None:
+            self._heartbeat = HeartbeatData(
+                clientID=self.client_id,
+                consumerDataSet=[data for data in beat.consumerDataSet if data.groupName != group],
+                producerDataSet=[data for data in beat.producerDataSet if data.groupName != group],
+            )
+        ext = {"clientID": self.client_id, "consumerGroup": group, "producerGroup": group}
+        self.request(Request.UNREGISTER_CLIENT, ext)
+
+    def members(self, group: str, topic: str = "") -> list[str]:
+        """Return the client ids of a consumer group, sorted; [] when nobody consumes for it.
+
+        Args:
+            topic: only those among whom its queues are divided.
+        """
+        ext = {"consumerGroup": group, "topic": topic} if topic else {"consumerGroup": group}
+        try:
+            reply = self.request(Request.GET_CONSUMER_LIST_BY_GROUP, ext)
+        except RemoteError as error:
+            if error.remark.startswith(_NO_MEMBERS):
+                return []
+            raise
+        return sorted(decode_body(reply.body, ConsumerList).consumerIdList)
+
+    def offset_slots(self, group: str, topic: str) -> list[tuple[int, int, int]]:
+        """Return (queue id, queue index, offset slot) of every readable queue; the group is made if need be.
+
+        Raises:
+            TopicNotFound: the hint names what may have been meant.
+        """
+        reply = self.request(Request.OFFSET_SLOTS, {"group": group, "topic": topic})
+        return decode_body(reply.body, _SlotsBody).slots
+
+    def advance_clock(self, seconds: float) -> None:
+        """Move the broker's clock ahead, where it was started to allow that."""
+        self.request(Request.ADVANCE_CLOCK, {"milliseconds": str(round(seconds * 1000))})
+
+    def create_topic(
+        self, name: str, *, queues: int, perm: int = 6, kind: str = "normal", only_if_missing: bool = False
+    ) -> bool:
+        """Create a topic, or change it unless `only_if_missing`; return whether it is new.
+
+        Args:
+            kind: "normal", "fifo", "delay" or "transaction".
+
+        Raises:
+            InvalidName, UsageError: what cannot be created, and why.
+        """
+        if kind.upper() not in TopicKind.__members__:
+            names = ", ".join(member.lower() for member in TopicKind.__members__)
+            raise UsageError(f"kind={kind!r} does not exist", hint=f"one of {names}")
+        ext = {
+            "topic": name,
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": str(perm),
+            "attributes": kind_text(TopicKind[kind.upper()]),
+            "onlyIfMissing": str(only_if_missing).lower(),
+        }
+        return self.request(Request.UPDATE_AND_CREATE_TOPIC, ext).ext.get("created") == "true"
+
+    def recall(self, topic: str, handle: str, group: str) -> None:
+        """Take a timed message back.
+
+        Raises:
+            UsageError: it is due already, or the handle is not of this broker.
+        """
+        try:
+            self.request(
+                Request.RECALL_MESSAGE, {"producerGroup": group or "shmq", "topic": topic, "recallHandle": handle}
+            )
+        except RemoteError as error:
+            raise recall_error(error) from error
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic.
+
+        Raises:
+            TopicNotFound: there is none of this name.
+        """
+        self.request(Request.DELETE_TOPIC_IN_BROKER, {"topic": name})
+
+    def topics(self) -> dict[str, TopicConfig]:
+        """Return every topic by name."""
+        return decode_body(self.request(Request.GET_ALL_TOPIC_CONFIG).body, TopicTable).topicConfigTable
+
+    def create_group(self, name: str) -> None:
+        """Create a consumer group; harmless if it exists."""
+        self.request(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=encode_body(SubscriptionGroupConfig(name)))
+
+    def delete_group(self, name: str) -> None:
+        """Delete a consumer group and its offsets; refused while it has members."""
+        self.request(Request.DELETE_SUBSCRIPTIONGROUP, {"groupName": name})
+
+    def status(self) -> dict[str, Any]:
+        """Return what the broker says about itself and its members."""
+        return decode_body(self.request(Request.STATUS).body, dict[str, Any])

@@ -1,0 +1,1 @@
+"""The wire over TCP: name servers, routes, channels and pull requests, towards any RocketMQ-compatible broker."""

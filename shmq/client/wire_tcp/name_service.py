@@ -1,0 +1,258 @@
+"""Owns asking name servers: which one, what when it is dead, and how long a route counts as new.
+
+It does not know queues or groups. Runs on the I/O thread; `Routes` is the table, without sockets.
+
+    unknown ──ask──▶ known ──30 s──▶ asked again in the background; the old one serves until the new one is there
+       └──no route──▶ missing ──1 s──▶ asked again when somebody needs it
+
+Rules:
+    (1) one name server is asked as long as it answers; when it does not, the next one is, within the same deadline;
+    (2) a route that was known serves on when no name server answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from shmq.client.place import Address, parse_address
+from shmq.client.wire_tcp.network import Network
+from shmq.client.wire_tcp.route import Route, decode_route, route_of_default
+from shmq.errors import (
+    BrokerNotRunning,
+    ConnectError,
+    PermissionDenied,
+    RemoteError,
+    RequestTimeout,
+    ShmqError,
+    TopicNotFound,
+)
+from shmq.message import TRACE_TOPIC, is_system_topic
+from shmq.protocol.body import decode_body
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.command import Command
+from shmq.protocol.failure import error_of
+from shmq.protocol.route import DEFAULT_TOPIC, MASTER_ID, ClusterInfo, TopicList
+
+REFRESH: Final = 30.0
+MISSING_FOR: Final = 1.0
+BORN_POLL: Final = 0.02
+REQUEST_TIMEOUT: Final = 3.0
+
+
+class Routes:
+    """What is known of topics, with the time it was learned."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[Route | None, float]] = {}
+
+    def get(self, topic: str, now: float) -> Route | None:
+        """Return a route that need not be asked for now."""
+        route, learned = self._found.get(topic, (None, 0.0))
+        return route if route is not None and now - learned < 2 * REFRESH else None
+
+    def old(self, topic: str) -> Route | None:
+        """Return what was known last."""
+        return self._found.get(topic, (None, 0.0))[0]
+
+    def is_missing(self, topic: str, now: float) -> bool:
+        """Whether a name server said a moment ago that there is no such topic."""
+        route, learned = self._found.get(topic, (None, -MISSING_FOR))
+        return route is None and now - learned < MISSING_FOR
+
+    def put(self, topic: str, route: Route | None, now: float) -> bool:
+        """Note an answer; True when it differs from what was known."""
+        before = self.old(topic)
+        self._found[topic] = (route, now)
+        return before != route
+
+    def forget(self, topic: str) -> None:
+        """Ask again at the next use, whatever is known."""
+        route, _ = self._found.get(topic, (None, 0.0))
+        self._found[topic] = (route, float("-inf"))
+
+    def stale(self, now: float) -> list[str]:
+        """Return the topics to be asked for again."""
+        return [topic for topic, (_, learned) in self._found.items() if now - learned >= REFRESH]
+
+    def all(self) -> list[Route]:
+        """Return every route that is known."""
+        return [route for route, _ in self._found.values() if route is not None]
+
+
+class NameService:
+    """The name servers of one place."""
+
+    def __init__(self, network: Network, servers: Iterable[Address], on_change: Callable[[Route], None]) -> None:
+        self._network = network
+        self._servers = list(servers)
+        self._current = 0
+        self._on_change = on_change
+        self._asking: dict[str, asyncio.Task[Route | None]] = {}
+        self._born: set[str] = set()
+        self.routes = Routes()
+
+    @property
+    def servers(self) -> list[Address]:
+        """All name servers."""
+        return self._servers
+
+    @property
+    def current(self) -> Address:
+        """The name server that answered last."""
+        return self._servers[self._current]
+
+    async def ask(self, code: int, ext: dict[str, str] | None = None, *, timeout: float = REQUEST_TIMEOUT) -> Command:
+        """Ask the current name server, then the others; return the answer, whatever its code.
+
+        Raises:
+            BrokerNotRunning: none of them answered.
+            PermissionDenied: TLS was refused.
+        """
+        loop = self._network.loop
+        deadline = loop.time() + timeout
+        failures: list[ShmqError] = []
+        for step in range(len(self._servers)):
+            index = (self._current + step) % len(self._servers)
+            share = (deadline - loop.time()) / (len(self._servers) - step)
+            if share <= 0:
+                break
+            try:
+                command = Command(code=code, ext=dict(ext or {}))
+                reply = await self._network.request(self._servers[index], command, share)
+            except (ConnectError, RequestTimeout) as error:
+                failures.append(error)
+                continue
+            self._current = index
+            return reply
+        if len(failures) == 1 and isinstance(failures[0], ConnectError):
+            raise failures[0]
+        said = "; ".join(map(str, failures)) or f"no answer within {timeout:g} s"
+        raise BrokerNotRunning(f"no name server answers: {said}", hint="is it running? host:port in the URL are its")
+
+    async def route(self, topic: str, *, timeout: float = REQUEST_TIMEOUT) -> Route | None:
+        """Return the route of a topic; None when there is none."""
+        now = self._network.loop.time()
+        known = self.routes.get(topic, now)
+        if known is not None or self.routes.is_missing(topic, now):
+            return known
+        return await self.refresh(topic, timeout=timeout)
+
+    async def refresh(self, topic: str, *, timeout: float = REQUEST_TIMEOUT) -> Route | None:
+        """Ask for a route now; at most one question for each topic is on its way."""
+        task = self._asking.get(topic)
+        if task is None:
+            task = self._asking[topic] = self._network.loop.create_task(self._ask_route(topic, timeout))
+            task.add_done_callback(lambda _: self._asking.pop(topic, None))
+        return await asyncio.shield(task)
+
+    async def _ask_route(self, topic: str, timeout: float) -> Route | None:
+        try:
+            reply = await self.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, timeout=timeout)
+        except (ConnectError, RequestTimeout):
+            if (known := self.routes.old(topic)) is not None:
+                return known
+            raise
+        route: Route | None = None
+        if reply.code != Response.TOPIC_NOT_EXIST:
+            if (error := error_of(reply)) is not None:
+                raise error
+            route = decode_route(topic, reply.body)
+        if self.routes.put(topic, route, self._network.loop.time()) and route is not None:
+            self._on_change(route)
+        return route
+
+    async def readable_route(self, topic: str, *, timeout: float) -> Route:
+        """Return where a topic is read; one that this connection has just created is waited for.
+
+        Raises:
+            TopicNotFound: it does not exist.
+        """
+        deadline = self._network.loop.time() + timeout
+        route = await self.route(topic, timeout=timeout)
+        while route is None and topic in self._born and self._network.loop.time() < deadline:
+            await asyncio.sleep(BORN_POLL)
+            route = await self.refresh(topic, timeout=timeout)
+        self._born.discard(topic)
+        if route is None:
+            raise await self.not_found(topic, timeout=timeout)
+        return route
+
+    async def writable_route(self, topic: str, *, timeout: float) -> Route:
+        """Return where a topic is written; that of the default topic when the topic does not exist yet.
+
+        Raises:
+            TopicNotFound: it does not exist, and no broker creates topics by itself.
+        """
+        route = await self.route(topic, timeout=timeout)
+        if route is not None and route.writable:
+            return route
+        if route is None and (topic == TRACE_TOPIC or not is_system_topic(topic)):
+            default = await self.route(DEFAULT_TOPIC, timeout=timeout)
+            if default is not None and default.writable:
+                self.routes.forget(topic)  # it exists as soon as the first message is stored
+                self._born.add(topic)
+                return route_of_default(topic, default)
+        raise await self.not_found(topic, timeout=timeout, exists=route is not None)
+
+    async def not_found(self, topic: str, *, timeout: float, exists: bool = False) -> TopicNotFound:
+        """Return the error for a topic that cannot be used, with the nearest names that exist."""
+        from shmq.message import nearest
+
+        servers = ",".join(map(str, self._servers))
+        if exists:
+            return TopicNotFound(f'topic "{topic}" has no queue that may be written now', hint="are its brokers up?")
+        try:
+            names = await self.topics(timeout=timeout)
+        except ShmqError:
+            names = []
+        near = " or ".join(f'"{name}"' for name in nearest(topic, names))
+        meant = f"did you mean {near}? " if near else ""
+        return TopicNotFound(
+            f'topic "{topic}" does not exist at {servers}', hint=f"{meant}create it with: shmq topic create {topic}"
+        )
+
+    async def topics(self, *, timeout: float) -> list[str]:
+        """Return the names of all topics."""
+        reply = await self.ask(Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, timeout=timeout)
+        if (error := error_of(reply)) is not None:
+            raise error
+        return sorted(set(decode_body(reply.body, TopicList, dialect_bytes_max=1 << 20).topicList))
+
+    async def broker_names(self, *, timeout: float) -> list[str]:
+        """Return the names of all brokers, or what an account that may not list them is told of them.
+
+        Raises:
+            PermissionDenied: there is no such account.
+        """
+        try:
+            return list((await self.clusters(timeout=timeout)).brokerAddrTable)
+        except (PermissionDenied, RemoteError):
+            # The list is for administrators. The default topic is on every broker that creates topics by itself.
+            route = await self.route(DEFAULT_TOPIC, timeout=timeout)
+            return list(route.brokers) if route is not None else []
+
+    async def master(self, broker_name: str, *, timeout: float) -> Address:
+        """Return the address of the master of a broker name, from a route that is known, else asked for.
+
+        Raises:
+            BrokerNotRunning: no name server knows it.
+        """
+        for route in self.routes.all():
+            if (address := route.master(broker_name)) is not None:
+                return address
+        found = (await self.clusters(timeout=timeout)).brokerAddrTable.get(broker_name)
+        text = found.brokerAddrs.get(MASTER_ID) if found is not None else None
+        if text is None:
+            raise BrokerNotRunning(
+                f"broker {broker_name} has no master now", hint="is it up, and registered at the name servers?"
+            )
+        return parse_address(text)
+
+    async def clusters(self, *, timeout: float) -> ClusterInfo:
+        """Return all brokers."""
+        reply = await self.ask(Request.GET_BROKER_CLUSTER_INFO, timeout=timeout)
+        if (error := error_of(reply)) is not None:
+            raise error
+        return decode_body(reply.body, ClusterInfo, dialect_bytes_max=1 << 20)

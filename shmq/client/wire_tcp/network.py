@@ -1,0 +1,279 @@
+"""Owns the I/O thread of one remote connection: its event loop, its channels by address, TLS and signatures.
+
+It does not know routes or groups; addresses and commands in, answers out.
+
+    any thread ──submit(coroutine)──▶ I/O thread (an event loop of its own) ──▶ channels
+                ◀──concurrent future──
+
+Rules:
+    (1) one channel for each address, made when it is first needed, by whoever needs it first;
+    (2) after `stop()` no socket, task or thread is left;
+    (3) in a forked child nothing of the loop is touched: it is the parent's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from shmq.client.place import Address, RemoteOptions
+from shmq.client.wire_tcp.channel import Channel
+from shmq.errors import BrokerNotRunning, PermissionDenied, ShmqError, UsageError
+from shmq.protocol.acl import sign
+from shmq.protocol.command import Command
+
+ResultT = TypeVar("ResultT")
+
+_abandoned: list[object] = []  # loops of a parent: kept, since collecting one would touch what it shares with us
+
+
+def tls_context(options: RemoteOptions) -> ssl.SSLContext | None:
+    """Return how connections are encrypted; None when they are not.
+
+    Raises:
+        UsageError: a certificate file cannot be used.
+    """
+    if not options.tls:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=options.tls_ca or None)
+        if options.tls_cert:
+            context.load_cert_chain(options.tls_cert, options.tls_key or None)
+    except (OSError, ssl.SSLError) as error:
+        files = ", ".join(filter(None, (options.tls_ca, options.tls_cert, options.tls_key)))
+        raise UsageError(f"TLS cannot be set up with {files}: {error}", hint="PEM files that may be read") from error
+    if not options.tls_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+class Network:
+    """Requests to addresses, from any thread."""
+
+    def __init__(
+        self,
+        options: RemoteOptions,
+        *,
+        connect_timeout: float,
+        on_request: Callable[[Channel, Command], None],
+        on_reconnect: Callable[[Address], None],
+    ) -> None:
+        self._options = options
+        self._tls = tls_context(options)
+        self._connect_timeout = connect_timeout
+        self._on_request = on_request
+        self._on_reconnect = on_reconnect
+        self._pid = os.getpid()
+        self._channels: dict[Address, Channel] = {}
+        self._dialling: dict[Address, asyncio.Task[Channel]] = {}
+        self._known: set[Address] = set()
+        self._stopped = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="shmq-remote", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+        self.loop.run_until_complete(self._finish())
+        self.loop.close()
+
+    # -- from any thread
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether the caller is the I/O thread, which must not wait for itself."""
+        return threading.current_thread() is self._thread
+
+    def submit(self, work: Coroutine[Any, Any, ResultT]) -> Future[ResultT]:
+        """Run a coroutine on the I/O thread.
+
+        Raises:
+            UsageError: the connection is closed, or belongs to the parent of this process.
+        """
+        if self._stopped or self._pid != os.getpid():
+            work.close()
+            whose = "is closed" if self._stopped else f"belongs to process {self._pid}, the parent of {os.getpid()}"
+            raise UsageError(f"the connection {whose}", hint="connect again with shmq.connect()")
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def call(self, work: Coroutine[Any, Any, ResultT], timeout: float) -> ResultT:
+        """Run a coroutine that ends by itself within `timeout` seconds, and return its result."""
+        future = self.submit(work)
+        try:
+            # A little more than the work's own deadline, which gives the better error.
+            return future.result(timeout + 1.0)
+        except TimeoutError as error:
+            if isinstance(error, ShmqError) or future.done():
+                raise
+            future.cancel()
+            raise BrokerNotRunning("the connection's thread does not run", hint="see where it is stuck") from error
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Call something on the I/O thread; nothing happens after the end."""
+        if not self._stopped and self._pid == os.getpid():
+            with contextlib.suppress(RuntimeError):  # closed in this moment
+                self.loop.call_soon_threadsafe(work)
+
+    def stop(self, timeout: float) -> None:
+        """End everything; waits at most `timeout` seconds. Twice is harmless."""
+        if self._stopped or self._pid != os.getpid():
+            return
+        self._stopped = True
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        if not self.is_own_thread:
+            self._thread.join(timeout)
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the sockets."""
+        _abandoned.append(self.loop)
+        for channel in list(self._channels.values()):
+            channel.drop()
+        self._channels = {}
+
+    # -- on the I/O thread
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a task until it ends or the connection does."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            import logging
+
+            logging.getLogger("shmq").error("a task of a remote connection failed", exc_info=error)
+
+    def connected(self) -> list[Address]:
+        """Return the addresses there is a channel to."""
+        return list(self._channels)
+
+    async def request(self, address: Address, command: Command, timeout: float) -> Command:
+        """Ask whoever listens at an address, and return the answer, whatever its code is.
+
+        Raises:
+            BrokerNotRunning: nobody listens there, or the connection ended.
+            PermissionDenied: TLS was refused.
+            RequestTimeout: no answer in time.
+        """
+        started = self.loop.time()
+        channel = await self.channel(address, timeout)
+        return await channel.request(self._signed(command), max(0.001, timeout - (self.loop.time() - started)))
+
+    async def notify(self, address: Address, command: Command, timeout: float) -> None:
+        """Send what nobody answers."""
+        channel = await self.channel(address, timeout)
+        await channel.notify(self._signed(command), timeout)
+
+    async def channel(self, address: Address, timeout: float) -> Channel:
+        """Return the channel to an address, making it if there is none."""
+        channel = self._channels.get(address)
+        if channel is not None and not channel.ended:
+            return channel
+        task = self._dialling.get(address)
+        if task is None:
+            task = self._dialling[address] = self.loop.create_task(self._dial(address))
+            task.add_done_callback(lambda _: self._dialling.pop(address, None))
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(task)
+        except TimeoutError:
+            raise _unreachable(address, f"no connection within {timeout:g} s") from None
+
+    def _signed(self, command: Command) -> Command:
+        options = self._options
+        if options.access_key:
+            command.ext = sign(
+                command.ext,
+                command.body,
+                access_key=options.access_key,
+                secret_key=options.secret_key,
+                token=options.security_token,
+            )
+        return command
+
+    async def _dial(self, address: Address) -> Channel:
+        connected: socket.socket | None = None
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                connected = await self._connect(address)
+                channel = Channel(address, connected, self._on_request, self._lost)
+                await self.loop.create_connection(
+                    lambda: channel,
+                    sock=connected,
+                    ssl=self._tls,
+                    server_hostname=address.host if self._tls else None,
+                )
+        except TimeoutError:
+            _close(connected)
+            raise _unreachable(address, f"no connection within {self._connect_timeout:g} s") from None
+        except ssl.SSLError as error:
+            _close(connected)
+            raise PermissionDenied(
+                f"{address} and this client do not agree on TLS: {error.reason or error}",
+                hint="tls_ca=FILE names the certificate to trust; tls=false if the broker does not speak TLS",
+            ) from error
+        except OSError as error:
+            _close(connected)
+            raise _unreachable(address, error.strerror or str(error)) from error
+        self._channels[address] = channel
+        if address in self._known:
+            self._on_reconnect(address)
+        self._known.add(address)
+        return channel
+
+    async def _connect(self, address: Address) -> socket.socket:
+        found = await self.loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        failure: OSError | None = None
+        for family, kind, protocol, _, target in found:
+            candidate = socket.socket(family, kind, protocol)
+            try:
+                candidate.setblocking(False)
+                candidate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                await self.loop.sock_connect(candidate, target)
+                return candidate
+            except BaseException as error:
+                candidate.close()
+                if not isinstance(error, OSError):
+                    raise
+                failure = error
+        raise failure or OSError("the name has no address")
+
+    def _lost(self, channel: Channel) -> None:
+        if self._channels.get(channel.address) is channel:
+            del self._channels[channel.address]
+
+    async def _finish(self) -> None:
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for channel in list(self._channels.values()):
+            channel.close()
+        while self._channels:  # a closed transport tells its channel in the next rounds of the loop
+            await asyncio.sleep(0)
+            if all(channel.ended for channel in self._channels.values()):
+                break
+            await asyncio.sleep(0.001)
+        await self.loop.shutdown_default_executor()
+
+
+def _close(connected: socket.socket | None) -> None:
+    if connected is not None:
+        connected.close()
+
+
+def _unreachable(address: Address, reason: str) -> BrokerNotRunning:
+    return BrokerNotRunning(
+        f"nobody can be reached at {address}: {reason}", hint="is it running, and is this the address clients reach?"
+    )

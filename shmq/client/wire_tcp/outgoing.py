@@ -1,0 +1,164 @@
+"""Owns what a send looks like on the wire: properties, ids, the short header, and which messages make a batch.
+
+It does not know queues' brokers, sockets or retries; arguments of `send` in, an `Outgoing` out.
+
+Rules:
+    (1) what RocketMQ's clients would lose or mistake for their own is refused here, before anything is sent;
+    (2) a message keeps its id over every retry, so consumers can recognise a message that was stored twice;
+    (3) batches are not compressed, as RocketMQ's are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from shmq.client.producers.compression import compress
+from shmq.client.producers.unique_id import UniqueIds
+from shmq.client.wire_tcp.route import DEFAULT_TOPIC_QUEUES
+from shmq.errors import MessageTooLarge, UsageError
+from shmq.message import check_properties, check_topic, encode_properties
+from shmq.protocol.batch_body import pack_entry
+from shmq.protocol.codes import Request
+from shmq.protocol.command import FLAG_ONEWAY, Command
+from shmq.protocol.route import DEFAULT_TOPIC
+from shmq.shm.core import BODY_BYTES_MAX
+
+DEFAULT_PRODUCER_GROUP: Final = "shmq_producer"
+BATCH_BYTES_MAX: Final = 1 << 20
+"""Bytes of one batch request; RocketMQ advises against more."""
+BATCH_COUNT_MAX: Final = 512
+"""Messages of one batch request: the ids in its answer have to fit one header field."""
+
+
+class Outgoing(NamedTuple):
+    """One message, or one batch, ready to be sent to any queue of its topic."""
+
+    topic: str
+    body: Any
+    properties: str
+    flag: int
+    sys_flag: int
+    message_ids: tuple[str, ...]
+    born_ms: int
+    is_batch: bool = False
+
+
+def body_of(body: Any) -> Any:
+    """Return a body as bytes or a memoryview of bytes.
+
+    Raises:
+        TypeError: a str, or nothing with the buffer protocol.
+        MessageTooLarge: longer than a body may be.
+    """
+    if isinstance(body, str):
+        raise TypeError("a body is bytes, not str; did you mean body=text.encode()?")
+    data = body if type(body) is bytes else memoryview(body).cast("B")
+    if len(data) > BODY_BYTES_MAX:
+        raise MessageTooLarge(f"a body of {len(data)} bytes is longer than {BODY_BYTES_MAX}", hint="split it")
+    return data
+
+
+def message_properties(
+    tag: str | None,
+    keys: Iterable[str],
+    message_group: str | None,
+    properties: Mapping[str, str] | bytes | None,
+) -> dict[str, str]:
+    """Return the properties of a message without its id.
+
+    Raises:
+        UsageError: a reserved or impossible property, tag or key.
+    """
+    found: dict[str, str] = {}
+    if tag is not None:
+        found["TAGS"] = _word("tag", tag, forbidden="|")
+    words = [_word("key", key) for key in keys]
+    if words:
+        found["KEYS"] = " ".join(words)
+    if message_group is not None:
+        found["__SHARDINGKEY"] = _word("message_group", message_group, blanks=True)
+    if isinstance(properties, Mapping):
+        check_properties(properties)
+        found.update(properties)
+    return found
+
+
+def _word(what: str, text: str, *, forbidden: str = "", blanks: bool = False) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"{what} must be str, not {type(text).__name__}")
+    if not text or (not blanks and any(letter.isspace() for letter in text)) or any(f in text for f in forbidden):
+        raise UsageError(
+            f"{what}={text!r} is empty, or holds a blank or {forbidden or 'blank'}", hint=f"another {what}"
+        )
+    return text
+
+
+def keys_of(key: str | None, keys: Iterable[str] | None) -> list[str]:
+    """Return all keys of a message."""
+    if isinstance(keys, str):
+        raise TypeError("keys is a sequence of str; did you mean key=?")
+    return [*([key] if key is not None else []), *(keys or ())]
+
+
+def single(
+    ids: UniqueIds, now_ms: int, compression: str, topic: str, body: Any, flag: int, properties: dict[str, str]
+) -> Outgoing:
+    """Return one message ready to be sent."""
+    message_id = ids.next(now_ms)
+    data, sys_flag = compress(body_of(body), compression)
+    text = encode_properties({**properties, "UNIQ_KEY": message_id, "WAIT": "true"})
+    return Outgoing(check_topic(topic), data, text, flag, sys_flag, (message_id,), now_ms)
+
+
+def batches(
+    ids: UniqueIds, now_ms: int, topic: str, bodies: Sequence[Any], each: Sequence[dict[str, str]]
+) -> list[Outgoing]:
+    """Return the requests that carry `bodies`, in order; `each` holds the properties of each body."""
+    check_topic(topic)
+    made: list[Outgoing] = []
+    pieces: list[bytes] = []
+    found: list[str] = []
+    size = 0
+    for body, properties in zip(bodies, each, strict=True):
+        message_id = ids.next(now_ms)
+        text = encode_properties({**properties, "UNIQ_KEY": message_id, "WAIT": "true"})
+        entry = pack_entry(body_of(body), text.encode())
+        if pieces and (size + len(entry) > BATCH_BYTES_MAX or len(pieces) >= BATCH_COUNT_MAX):
+            made.append(_batch(topic, pieces, found, now_ms))
+            pieces, found, size = [], [], 0
+        pieces.append(entry)
+        found.append(message_id)
+        size += len(entry)
+    if pieces:
+        made.append(_batch(topic, pieces, found, now_ms))
+    return made
+
+
+def _batch(topic: str, pieces: list[bytes], ids: list[str], now_ms: int) -> Outgoing:
+    body = b"".join(pieces)
+    if len(body) > BODY_BYTES_MAX:  # one message so long that the fields around it do not fit
+        raise MessageTooLarge(f"a batch of {len(body)} bytes is longer than {BODY_BYTES_MAX}", hint="use send()")
+    text = encode_properties({"WAIT": "true"})  # brokers add these to every message of the batch
+    return Outgoing(topic, body, text, 0, 0, tuple(ids), now_ms, is_batch=True)
+
+
+def send_command(message: Outgoing, *, group: str, broker_name: str, queue_id: int, oneway: bool = False) -> Command:
+    """Return the request that stores a message in one queue."""
+    ext = {
+        "a": group or DEFAULT_PRODUCER_GROUP,
+        "b": message.topic,
+        "c": DEFAULT_TOPIC,
+        "d": str(DEFAULT_TOPIC_QUEUES),
+        "e": str(queue_id),
+        "f": str(message.sys_flag),
+        "g": str(message.born_ms),
+        "h": str(message.flag),
+        "i": message.properties,
+        "j": "0",
+        "k": "false",
+        "m": "true" if message.is_batch else "false",
+        "n": broker_name,
+    }
+    code = Request.SEND_BATCH_MESSAGE if message.is_batch else Request.SEND_MESSAGE_V2
+    return Command(code=code, ext=ext, body=message.body, flag=FLAG_ONEWAY if oneway else 0)

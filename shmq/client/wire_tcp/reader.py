@@ -1,0 +1,278 @@
+"""Owns what a remote consumer hands out: the messages of its queues, in turn, to whichever thread asks.
+
+It does not know sockets: pullers put messages in, under its lock; `GroupReader` and `PullReader` say when to pull.
+
+    arrive (I/O thread) ──▶ queues, each with its waiting messages ──take, queue by queue in turn──▶ poll · for … in
+    requeue (any thread) ─▶ again, before anything new ──────────────▶
+
+Rules:
+    (1) a message given back is delivered again only while its queue is still ours and the message not settled;
+    (2) nothing here waits for the network;
+    (3) in a forked child no lock is taken: whoever held one does not exist there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
+
+from shmq.client import options
+from shmq.client.wire_tcp.process_queue import ProcessQueue
+from shmq.errors import UsageError
+from shmq.shm.core import Message, message_reopen, records_read
+
+if TYPE_CHECKING:
+    from shmq.client.wire_tcp.session import RemoteSession
+    from shmq.protocol.dialect import MessageQueue
+
+
+class Owner(Protocol):
+    """The consumer behind a reader, as its messages see it."""
+
+    def _nack(self, message: Message, after: float | None) -> None: ...
+    def _extend(self, message: Message, seconds: float) -> None: ...
+    def _idle(self) -> bool: ...
+
+
+class _Settler:
+    """What the messages of one queue settle with."""
+
+    __slots__ = ("queue", "reader")
+
+    def __init__(self, reader: RemoteReader, queue: ProcessQueue) -> None:
+        self.reader = reader
+        self.queue = queue
+
+    def _ack(self, message: Message) -> None:
+        self.reader.settle(self.queue, message.offset)
+
+    def _nack(self, message: Message, after: float | None) -> None:
+        owner = self.reader.owner
+        if owner is None:
+            raise UsageError("this message was read without a group; there is nobody to give it back to")
+        owner._nack(message, after)
+
+    def _extend(self, message: Message, seconds: float) -> None:
+        if self.reader.owner is not None:
+            self.reader.owner._extend(message, seconds)
+
+
+class RemoteReader:
+    """Messages of the queues one consumer reads; as the core's Reader."""
+
+    def __init__(
+        self,
+        session: RemoteSession,
+        *,
+        owner: Owner | None,
+        tags: Sequence[str],
+        codec: Callable[[bytes], Any] | None,
+        auto_ack: bool = False,
+        settles: bool = True,
+    ) -> None:
+        self.session = session
+        self.owner = owner
+        self.tags = frozenset(tags)
+        self.codec = codec
+        self.changed = threading.Condition()
+        self.stopped = False
+        self._settles = settles
+        self._auto_ack = auto_ack
+        self._queues: dict[int, ProcessQueue] = {}
+        self._lent: dict[int, ProcessQueue] = {}
+        self._settlers: dict[int, _Settler] = {}
+        self._again: deque[Message] = deque()
+        self._turn: deque[ProcessQueue] = deque()
+        self._last: list[Message] = []
+        self._woken = False
+        self._pid = os.getpid()
+
+    # -- what the consumer calls
+    def poll(self, max: int = options.RECEIVE_MAX, timeout: float = 0.0) -> list[Message]:
+        """Return at most `max` messages; [] when nothing came in time, after wake() and after stop()."""
+        deadline = time.monotonic() + timeout
+        with self.changed:
+            self._settle_last()
+            while not self.stopped:
+                messages = self._take(max)
+                if messages:
+                    if self._auto_ack:
+                        self._last = messages
+                    return messages
+                remaining = deadline - time.monotonic()
+                if remaining <= 0 or self._woken:
+                    self._woken = False
+                    break
+                self.changed.wait(remaining)
+        return []
+
+    def __iter__(self) -> Iterator[Message]:
+        return self
+
+    def __next__(self) -> Message:
+        while not self.stopped:
+            messages = self.poll(1, options.ITERATION_SLICE)
+            if messages:
+                return messages[0]
+            if self.owner is not None and self.owner._idle():
+                break
+        raise StopIteration
+
+    def requeue(self, message: Message) -> None:
+        """Deliver this message again, before anything new."""
+        with self.changed:
+            self._again.append(message)
+            self.changed.notify_all()
+
+    def lag(self) -> int:
+        """Return how many messages are not settled, as far as the brokers' last answers tell."""
+        with self.changed:
+            return sum(max(0, queue.offset_max - queue.committed) for queue in self._queues.values())
+
+    def wake(self) -> None:
+        """End a wait of this reader, from any thread."""
+        with self.changed:
+            self._woken = True
+            self.changed.notify_all()
+
+    def stop(self) -> None:
+        """End the iteration and every later poll, from any thread."""
+        with self.changed:
+            self.stopped = True
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        """Stop, and forget the queues; with auto_ack, settle what was delivered last."""
+        with self.changed:
+            self._settle_last()
+            self.stop()
+            for number in list(self._queues):
+                self.revoke(number)
+
+    # -- queues
+    def assign(self, topic: str, queue: int, queue_id: int, offset: int, slot: int = -1, /) -> None:
+        """Read a queue from an offset; `queue` and `queue_id` are its number."""
+        self.open(ProcessQueue(self.session.numbers.queue(topic, queue), queue, offset, settles=self._settles))
+
+    def open(self, queue: ProcessQueue) -> None:
+        """Read a queue."""
+        with self.changed:
+            self._queues[queue.number] = queue
+            self._settlers[queue.number] = _Settler(self, queue)
+            self._turn.append(queue)
+
+    def revoke(self, number: int, /) -> None:
+        """Stop reading a queue."""
+        if self._pid != os.getpid():
+            self._queues[number].dropped = True
+            return
+        with self.changed:
+            queue = self._queues.pop(number, None)
+            if queue is not None:
+                self._settlers.pop(number, None)
+                self._turn.remove(queue)
+                queue.drop()
+
+    def assigned(self) -> list[tuple[str, int, int, int, int]]:
+        """Return (topic, queue index, queue id, next offset, lowest offset not settled) of each queue."""
+        with self._lock():
+            return [
+                (queue.queue.topic, number, number, self._position(queue), queue.committed)
+                for number, queue in self._queues.items()
+            ]
+
+    def progress(self) -> list[tuple[ProcessQueue, int]]:
+        """Return each queue with its lowest offset not settled."""
+        with self.changed:
+            return [(queue, queue.committed) for queue in self._queues.values()]
+
+    def infos(self) -> list[tuple[MessageQueue, dict[str, Any]]]:
+        """Return RocketMQ's ProcessQueueInfo of each queue."""
+        with self.changed:
+            return [(queue.queue, queue.info()) for queue in self._queues.values()]
+
+    def _lock(self) -> AbstractContextManager[Any]:
+        return self.changed if self._pid == os.getpid() else nullcontext()
+
+    def _position(self, queue: ProcessQueue) -> int:
+        return queue.waiting[0].offset if queue.waiting else queue.next_offset
+
+    def seek(self, number: int, offset: int, /) -> None:
+        """Deliver a queue from another offset."""
+        with self.changed:
+            self._queues[number].restart(offset)
+
+    def pause(self, number: int, paused: bool, /) -> None:
+        """Leave a queue out, or take it in again."""
+        with self.changed:
+            if number in self._queues:
+                self._queues[number].paused = paused
+                self.changed.notify_all()
+
+    def find(self, number: int) -> ProcessQueue | None:
+        """Return the queue a message came from; None when it is not ours any more."""
+        return self._queues.get(number) or self._lent.get(number)
+
+    @property
+    def queues(self) -> list[ProcessQueue]:
+        """All queues that are read."""
+        with self.changed:
+            return list(self._queues.values())
+
+    def settle(self, queue: ProcessQueue, offset: int) -> None:
+        """Let go of a message, unless the broker is just taking it over."""
+        with self.changed:
+            if offset not in queue.handed:
+                queue.settle(offset)
+                queue.last_consumed_ms = self.session.now_ms()
+
+    # -- what pullers call
+    def messages_of(self, queue: ProcessQueue, body: bytes) -> list[Message]:
+        """Return the messages in a pull reply that this consumer wants.
+
+        Raises:
+            CorruptionError: the broker sent no whole records.
+        """
+        settler = self._settlers.get(queue.number)
+        base = queue.number - queue.queue.queueId
+        messages = records_read(body, owner=settler, codec=self.codec, queue_base=base)
+        if not self.tags or queue.queue.topic.startswith("%RETRY%"):
+            return messages
+        return [message for message in messages if message.tag in self.tags]
+
+    def lend(self, queue: ProcessQueue, messages: Iterable[Message]) -> None:
+        """Deliver messages that another reader of the group received for us."""
+        with self.changed:
+            self._lent[queue.number] = queue
+            self._again.extend(messages)
+            self.changed.notify_all()
+
+    # -- under the lock
+    def _take(self, count_max: int) -> list[Message]:
+        taken: list[Message] = []
+        while self._again and len(taken) < count_max:
+            message = self._again.popleft()
+            queue = self.find(message.queue_id)
+            if queue is not None and not queue.dropped and queue.holds(message.offset):
+                message_reopen(message)
+                taken.append(message)
+        idle = 0
+        while self._turn and idle < len(self._turn) and len(taken) < count_max:
+            found = self._turn[0].take()
+            self._turn.rotate(-1)
+            if found is None:
+                idle += 1
+                continue
+            idle = 0
+            taken.append(found)
+        return taken
+
+    def _settle_last(self) -> None:
+        last, self._last = self._last, []
+        for message in last:
+            message.ack()

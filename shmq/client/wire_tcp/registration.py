@@ -1,0 +1,196 @@
+"""Owns what brokers are told of this client: groups, subscriptions, the heartbeat that keeps them known.
+
+It does not know who reads what; specifications in, heartbeats out.
+
+Rules:
+    (1) a subscription keeps its version as long as it says the same, so that a heartbeat changes nothing at the broker;
+    (2) every broker of a topic that is read or written hears of us within 30 s, those of a new route at once;
+    (3) members of a group read its retry topic, too; broadcast consumers do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from shmq.client.wanted import EVERYTHING, Wanted
+from shmq.client.wire_tcp.outgoing import DEFAULT_PRODUCER_GROUP
+from shmq.errors import ConnectError, RemoteError, RequestTimeout, ShmqError
+from shmq.message import retry_topic
+from shmq.protocol.body import ClientConfig, ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.command import Command
+from shmq.protocol.failure import error_of
+
+if TYPE_CHECKING:
+    from shmq.client.place import Address
+    from shmq.client.spec import ConsumerSpec
+    from shmq.client.wire_tcp.session import RemoteSession
+
+HEARTBEAT_INTERVAL: Final = 30.0
+FIRST_OFFSET: Final = "CONSUME_FROM_FIRST_OFFSET"
+
+
+class Registration:
+    """The groups of one client, as all brokers are told."""
+
+    def __init__(self, session: RemoteSession) -> None:
+        self._session = session
+        self._versions: dict[tuple[str | None, str, Wanted], int] = {}
+        self.producer_groups: tuple[str, ...] = ()
+        self.asks = False  # replies find a client as a producer, whose group does not matter
+        self.specs: tuple[ConsumerSpec, ...] = ()
+
+    def set(self, producer_groups: Iterable[str], specs: Iterable[ConsumerSpec]) -> None:
+        """Remember what the next heartbeats say."""
+        self.producer_groups = tuple(producer_groups)
+        self.specs = tuple(specs)
+
+    def without(self, group: str) -> None:
+        """Forget a group."""
+        self.set(
+            (name for name in self.producer_groups if name != group),
+            (spec for spec in self.specs if spec.group != group),
+        )
+
+    def version_of(self, spec: ConsumerSpec, topic: str) -> int:
+        """Return the version of a subscription, made when it is first asked for."""
+        wanted = spec.wanted if topic == spec.topic else EVERYTHING
+        return self._versions.setdefault((spec.group, topic, wanted), self._session.now_ms())
+
+    def topics(self) -> list[str]:
+        """Return every topic that is read."""
+        found = dict.fromkeys(spec.topic for spec in self.specs)
+        found.update(dict.fromkeys(retry_topic(spec.group) for spec in self.specs if _retries(spec)))  # type: ignore[arg-type]
+        return list(found)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups whose members read a topic, as itself or as their retry topic."""
+        groups = (spec.group for spec in self.specs if spec.group and topic in (spec.topic, retry_topic(spec.group)))
+        return list(dict.fromkeys(groups))
+
+    def data(self) -> HeartbeatData:
+        """Return the body of a heartbeat."""
+        groups: dict[str, ConsumerData] = {}
+        for spec in self.specs:
+            if spec.group is None:
+                continue
+            entry = groups.get(spec.group)
+            if entry is None:
+                entry = groups[spec.group] = ConsumerData(
+                    groupName=spec.group, messageModel=spec.model.upper(), consumeFromWhere=FIRST_OFFSET
+                )
+                entry.subscriptionDataSet = []
+                if _retries(spec):
+                    entry.subscriptionDataSet.append(self._subscription(spec, retry_topic(spec.group)))
+            entry.subscriptionDataSet.append(self._subscription(spec, spec.topic))
+        return HeartbeatData(
+            clientID=self._session.client_id,
+            consumerDataSet=list(groups.values()),
+            producerDataSet=[ProducerData(group) for group in self._producers()],
+        )
+
+    def _producers(self) -> list[str]:
+        unnamed = [DEFAULT_PRODUCER_GROUP] if self.asks and not self.producer_groups else []
+        return [*self.producer_groups, *unnamed]
+
+    def _subscription(self, spec: ConsumerSpec, topic: str) -> SubscriptionData:
+        wanted = spec.wanted if topic == spec.topic else EVERYTHING
+        return wanted.subscription(topic, self.version_of(spec, topic))
+
+    # -- on the I/O thread
+    async def check(self) -> None:
+        """Ask a broker of each topic that is read with an expression whether it filters by such ones.
+
+        Raises:
+            FilterSyntaxError, RemoteError: it does not.
+        """
+        for spec in self.specs:
+            key = (spec.group, spec.topic, spec.wanted)
+            if spec.where is None or key in self._versions:
+                continue  # told before
+            try:
+                await self._check(spec)
+            except ShmqError as error:
+                self._versions.pop(key, None)
+                if isinstance(error, RemoteError) and error.code == Response.SYSTEM_ERROR:
+                    error.hint = "a stock broker filters by SQL92 if its broker.conf says enablePropertyFilter=true"
+                raise
+
+    async def _check(self, spec: ConsumerSpec) -> None:
+        session = self._session
+        route = await session.names.readable_route(spec.topic, timeout=session.timeout)
+        address = route.reader(route.readable[0].brokerName) if route.readable else None
+        if address is None:
+            return
+        config = ClientConfig(session.client_id, spec.group, self._subscription(spec, spec.topic))
+        command = Command(code=Request.CHECK_CLIENT_CONFIG, body=encode_body(config))
+        reply = await session.network.request(address, command, session.timeout)
+        if (error := error_of(reply)) is not None:
+            raise error
+
+    async def beat(self, only: Address | None = None) -> None:
+        """Tell every broker in use (or one) what we are.
+
+        Raises:
+            ShmqError: a broker refused, or none could be reached.
+        """
+        data = self.data()
+        if not data.consumerDataSet and not data.producerDataSet:
+            return
+        addresses = [only] if only is not None else self.addresses()
+        body = encode_body(data)
+        results = await asyncio.gather(*(self._beat(address, body) for address in addresses), return_exceptions=True)
+        failures = [result for result in results if isinstance(result, BaseException)]
+        for failure in failures:
+            if not isinstance(failure, (ConnectError, RequestTimeout)) or len(failures) == len(addresses):
+                raise failure
+
+    async def _beat(self, address: Address, body: bytes) -> None:
+        session = self._session
+        reply = await session.network.request(address, Command(code=Request.HEART_BEAT, body=body), session.timeout)
+        if (error := error_of(reply)) is not None:
+            raise error
+
+    def addresses(self) -> list[Address]:
+        """Return the brokers to be told: all of the topics we read, the masters of those we write."""
+        found: dict[Address, None] = {}
+        for route in self._session.names.routes.all():
+            for broker_name, addresses in route.brokers.items():
+                master = route.master(broker_name)
+                for address in addresses.values():
+                    if self.specs or address == master:
+                        found[address] = None
+        return list(found)
+
+    async def leave(self, group: str | None) -> None:
+        """Take back a group, or all of them; brokers that cannot be reached find out by themselves."""
+        consumers = {spec.group for spec in self.specs if spec.group} if group is None else {group}
+        producers = set(self._producers()) if group is None else {group} & set(self.producer_groups)
+        if group is None:
+            self.set((), ())
+        else:
+            self.without(group)
+        commands = []
+        for name in sorted(consumers | producers):
+            ext = {"clientID": self._session.client_id}
+            if name in consumers:
+                ext["consumerGroup"] = name
+            if name in producers:
+                ext["producerGroup"] = name
+            commands.append(ext)
+        session = self._session
+        await asyncio.gather(
+            *(
+                session.network.request(address, Command(code=Request.UNREGISTER_CLIENT, ext=dict(ext)), 1.0)
+                for address in session.network.connected()
+                if address not in session.names.servers
+                for ext in commands
+            ),
+            return_exceptions=True,
+        )
+
+
+def _retries(spec: ConsumerSpec) -> bool:
+    return spec.group is not None and spec.model == "clustering"

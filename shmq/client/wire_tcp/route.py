@@ -1,0 +1,131 @@
+"""Owns what a name server says about a topic: its queues, the brokers that hold them, their addresses.
+
+It does not know who asked or when; bytes in, a `Route` out. A route is immutable: a newer one replaces it whole.
+
+    queue            (broker name, queue id)          written to when perm has 2 and the broker has a master
+    queue number     broker ordinal << 16 | queue id  what users see: one int for a queue of a cluster
+
+With one broker, numbers are queue ids. Ordinals are given by this process as it meets broker names, sorted within one
+route; for the members of a group the queues of its retry topic have numbers of their own, since those messages appear
+under the topic they were sent to.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from shmq.client.place import Address, parse_address
+from shmq.errors import ProtocolError, UsageError
+from shmq.message import QUEUES_MAX, retry_topic
+from shmq.protocol import route as wire
+from shmq.protocol.dialect import MessageQueue
+from shmq.protocol.route import MASTER_ID
+from shmq.shm.core import RETRY_QUEUE_BASE
+
+PERM_READ, PERM_WRITE = 4, 2
+DEFAULT_TOPIC_QUEUES = 4
+
+_QUEUE_BITS = 16
+_RETRY_ORDINAL = RETRY_QUEUE_BASE >> _QUEUE_BITS
+_ORDINAL_MAX = _RETRY_ORDINAL - 1
+
+
+class Route(NamedTuple):
+    """Where the queues of one topic are; `writable` and `readable` are sorted as RocketMQ sorts them."""
+
+    topic: str
+    writable: tuple[MessageQueue, ...]
+    readable: tuple[MessageQueue, ...]
+    brokers: Mapping[str, Mapping[int, Address]]
+
+    def master(self, broker_name: str) -> Address | None:
+        """Return the address that takes writes for a broker name, None while there is none."""
+        return self.brokers.get(broker_name, {}).get(MASTER_ID)
+
+    def reader(self, broker_name: str, broker_id: int = MASTER_ID) -> Address | None:
+        """Return where to pull from: the broker suggested, else the master, else any."""
+        known = self.brokers.get(broker_name, {})
+        found = known.get(broker_id) or known.get(MASTER_ID)
+        return found or next(iter(known.values()), None)
+
+
+def decode_route(topic: str, body: bytes) -> Route:
+    """Read the body of GET_ROUTEINFO_BY_TOPIC.
+
+    Raises:
+        ProtocolError: not a route, or one with impossible numbers.
+    """
+    data = wire.decode_route(body)
+    brokers = {broker.brokerName: _addresses(broker) for broker in data.brokerDatas}
+    writable: list[MessageQueue] = []
+    readable: list[MessageQueue] = []
+    for entry in sorted(data.queueDatas, key=lambda entry: entry.brokerName):
+        if not 0 <= entry.writeQueueNums <= QUEUES_MAX or not 0 <= entry.readQueueNums <= QUEUES_MAX:
+            raise ProtocolError(
+                f"topic {topic} has {entry.writeQueueNums} write and {entry.readQueueNums} read queues on "
+                f"{entry.brokerName}; at most {QUEUES_MAX} are possible"
+            )
+        known = brokers.get(entry.brokerName, {})
+        if entry.perm & PERM_WRITE and MASTER_ID in known:
+            writable += (MessageQueue(entry.brokerName, number, topic) for number in range(entry.writeQueueNums))
+        if entry.perm & PERM_READ and known:
+            readable += (MessageQueue(entry.brokerName, number, topic) for number in range(entry.readQueueNums))
+    return Route(topic, tuple(writable), tuple(readable), brokers)
+
+
+def _addresses(broker: wire.BrokerData) -> dict[int, Address]:
+    try:
+        return {broker_id: parse_address(text) for broker_id, text in broker.brokerAddrs.items()}
+    except UsageError as error:
+        raise ProtocolError(f"broker {broker.brokerName} has an impossible address: {error}") from error
+
+
+def route_of_default(topic: str, route: Route) -> Route:
+    """Return the route by which a topic that does not exist yet is created: the default topic's, with few queues."""
+    writable = tuple(
+        MessageQueue(queue.brokerName, queue.queueId, topic)
+        for queue in route.writable
+        if queue.queueId < DEFAULT_TOPIC_QUEUES
+    )
+    return Route(topic, writable, (), route.brokers)
+
+
+class QueueNumbers:
+    """Queue numbers of this connection, and back."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ordinals: dict[str, int] = {}
+        self._names: list[str] = []
+
+    def learn(self, route: Route) -> None:
+        """Give the brokers of a route their ordinals, if they have none."""
+        self.learn_names(route.brokers)
+
+    def learn_names(self, names: Iterable[str]) -> None:
+        """Give brokers their ordinals, sorted, if they have none."""
+        with self._lock:
+            for name in sorted(names):
+                if name not in self._ordinals and len(self._names) < _ORDINAL_MAX:
+                    self._ordinals[name] = len(self._names)
+                    self._names.append(name)
+
+    def number(self, queue: MessageQueue, *, retry: bool = False) -> int:
+        """Return the number users see; `retry`: of a queue whose messages appear under the topic they were sent to."""
+        ordinal = self._ordinals.get(queue.brokerName, 0) + (_RETRY_ORDINAL if retry else 0)
+        return (ordinal << _QUEUE_BITS) + queue.queueId
+
+    def queue(self, topic: str, number: int, *, group: str | None = None) -> MessageQueue:
+        """Return the queue of a number; one of the retry topic of `group`, if the number says so.
+
+        Raises:
+            UsageError: no broker has this ordinal.
+        """
+        ordinal, queue_id = divmod(number, 1 << _QUEUE_BITS)
+        if ordinal >= _RETRY_ORDINAL and group is not None:
+            topic, ordinal = retry_topic(group), ordinal - _RETRY_ORDINAL
+        if not 0 <= ordinal < len(self._names):
+            raise UsageError(f"topic {topic} has no queue {number}", hint="see PullConsumer.queues()")
+        return MessageQueue(self._names[ordinal], queue_id, topic)

@@ -1,0 +1,206 @@
+"""Owns the queues one remote consumer reads: taking them, reading them from the right place, leaving them.
+
+It does not know who is in the group; it is told which queues are wanted and then stepped. Nothing here waits: what has
+to be asked of a broker is asked on the I/O thread, and `step()` looks at what has come back.
+
+    wanted ──▶ opening: lock (ordered), offset ──▶ held ──not wanted──▶ leaving ──▶ offset committed, lock given up
+                  │ failed: again after a second        ▲ wanted again ◀──────────┘ nothing in flight, or time is up
+
+Rules:
+    (1) reading starts at the group's committed offset; a group that never committed anything on a queue starts where
+        `start` says, and that is written down before a message is read;
+    (2) an ordered consumer reads a queue only while it holds the broker's lock, renewed every 20 s, good for 30 s;
+    (3) a broadcast consumer asks nobody and is told where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Final
+
+from shmq.client import options
+from shmq.client.position import BEGIN
+from shmq.client.wire import QueueSlot
+from shmq.client.wire_tcp.process_queue import ProcessQueue
+from shmq.errors import ConsumeError, ShmqError
+from shmq.message import RETRY_PREFIX
+from shmq.protocol.dialect import MessageQueue
+
+if TYPE_CHECKING:
+    from shmq.client.spec import ConsumerSpec
+    from shmq.client.wire_tcp.group_reader import GroupReader
+    from shmq.client.wire_tcp.session import RemoteSession
+
+OPEN_AGAIN: Final = 1.0
+LOCK_RENEWAL: Final = 20.0
+LOCK_GOOD_FOR: Final = 30.0
+
+
+class RemoteShare:
+    """The part of a topic, and of the group's retry topic, that this consumer reads."""
+
+    step_interval = 0.02
+
+    def __init__(
+        self, session: RemoteSession, reader: GroupReader, spec: ConsumerSpec, on_left: Callable[[int], None]
+    ) -> None:
+        self.held: dict[int, QueueSlot] = {}
+        self._session = session
+        self._reader = reader
+        self._spec = spec
+        self._on_left = on_left
+        self._wanted: dict[int, QueueSlot] = {}
+        self._opening: dict[int, Future[ProcessQueue]] = {}
+        self._again_at: dict[int, float] = {}
+        self._leaving: dict[int, float] = {}
+        self._paused: set[int] = set()
+        self._offsets: dict[int, int] = {}  # broadcasting: where a queue goes on after it was left
+        self.last_error: ShmqError | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether its consumer reads no more."""
+        return self._reader.stopped
+
+    @property
+    def missing(self) -> list[QueueSlot]:
+        """Wanted queues that are not held yet."""
+        return [slot for number, slot in self._wanted.items() if number not in self.held]
+
+    def name_of(self, slot: QueueSlot) -> str:
+        """Return a name of a queue that means the same after a restart."""
+        queue = self._session.queue_of(self._spec, slot.queue_index)
+        return f"{queue.brokerName}/{queue.queueId}"
+
+    def go_on(self, offsets: Mapping[int, int]) -> None:
+        """Say by queue index where a broadcast consumer was, for queues it has not read yet."""
+        self._offsets = {**offsets, **self._offsets}
+
+    def want(self, wanted: Iterable[QueueSlot], all_slots: Iterable[QueueSlot], now: float) -> None:
+        """Say which queues to read from now on; `step()` makes it so."""
+        del all_slots  # the brokers know which queues have offsets
+        self._wanted = {slot.queue_index: slot for slot in wanted}
+        for number in self.held:
+            if number in self._wanted:
+                if self._leaving.pop(number, None) is not None:
+                    self._reader.pause(number, number in self._paused)
+            elif number not in self._leaving:
+                self._leaving[number] = now + options.REVOKE_TIMEOUT
+                self._reader.pause(number, True)
+
+    def step(self, now: float) -> bool:
+        """Leave and take what can be left and taken; True while something is still pending."""
+        for number, deadline in list(self._leaving.items()):
+            queue = self._reader.find(number)
+            if now >= deadline or queue is None or queue.delivered_count == 0:
+                self._leave(number)
+        for number, opening in list(self._opening.items()):
+            if opening.done():
+                del self._opening[number]
+                self._opened(number, opening, now)
+        for slot in self.missing:
+            number = slot.queue_index
+            if number not in self._opening and self._again_at.get(number, now) <= now:
+                self._again_at.pop(number, None)
+                self._opening[number] = self._session.network.submit(self._open(slot))
+        if self._opening or self._leaving:
+            self.step_interval = options.TAKE_INTERVAL
+            return True
+        self.step_interval = OPEN_AGAIN / 4
+        return bool(self.missing)
+
+    def _opened(self, number: int, opening: Future[ProcessQueue], now: float) -> None:
+        try:
+            queue = opening.result()
+        except ShmqError as error:
+            self.last_error = error
+            self._again_at[number] = now + OPEN_AGAIN
+            return
+        slot = self._wanted.get(number)
+        if slot is None:  # not ours any more
+            self._session.release(self._spec, [queue])
+            return
+        queue.paused = number in self._paused
+        self.held[number] = slot
+        self._reader.open(queue)
+
+    async def _open(self, slot: QueueSlot) -> ProcessQueue:
+        """On the I/O thread: find out where to begin, and lock the queue if its order matters."""
+        session, spec = self._session, self._spec
+        queue = session.queue_of(spec, slot.queue_index)
+        locked_at: float | None = None
+        if spec.ordered and spec.group is not None:
+            if queue not in await session.queues.lock(spec.group, session.client_id, [queue], session.timeout):
+                raise ConsumeError(f"queue {queue.queueId} of {queue.topic} is locked by another member")
+            locked_at = session.network.loop.time()
+        offset = await self._start_offset(slot.queue_index, queue)
+        made = ProcessQueue(queue, slot.queue_index, offset, settles=True, ordered=spec.ordered)
+        made.locked_at = locked_at
+        return made
+
+    async def _start_offset(self, number: int, queue: MessageQueue) -> int:
+        session, spec = self._session, self._spec
+        service, timeout = session.queues, session.timeout
+        if not self._reader.commits:
+            known = self._offsets.get(number)
+            return known if known is not None else await service.place_in(queue, spec.start, timeout)
+        assert spec.group is not None
+        offset = await service.committed(spec.group, queue, timeout)
+        begin = BEGIN if queue.topic.startswith(RETRY_PREFIX) else spec.start
+        if offset == 0 and begin != BEGIN:
+            # A young queue answers 0 whether the group committed that or nothing.
+            offset = (await service.committed_exactly(spec.group, [queue], timeout)).get(queue, -1)
+        if offset >= 0:
+            return offset
+        offset = await service.place_in(queue, begin, timeout)
+        await service.commit(spec.group, queue, offset, timeout)
+        return offset
+
+    def pause(self, queue_id: int, *, paused: bool) -> None:
+        """Stop or go on delivering a held queue; one that is being left stays silent."""
+        if queue_id in self.held:
+            (self._paused.add if paused else self._paused.discard)(queue_id)
+            if queue_id not in self._leaving:
+                self._reader.pause(queue_id, paused)
+
+    def retake(self) -> None:
+        """After a reconnection nothing is lost but locks, and those are renewed by `keep_locks`."""
+
+    def leave_all(self) -> None:
+        """Give every queue up at once; messages in flight are delivered again, to whoever reads next."""
+        self._wanted = {}
+        for opening in self._opening.values():
+            opening.cancel()
+        self._opening.clear()
+        for number in list(self.held):
+            self._leave(number)
+
+    def _leave(self, number: int) -> None:
+        slot = self.held.pop(number)
+        self._leaving.pop(number, None)
+        self._paused.discard(number)
+        queue = self._reader.find(number)
+        self._reader.revoke(number)
+        if queue is not None:
+            self._offsets[number] = queue.committed
+            self._session.release(self._spec, [queue])
+        self._on_left(slot.queue_id)
+
+    # -- on the I/O thread
+    async def keep_locks(self) -> None:
+        """Renew the locks of an ordered consumer; a queue whose lock is gone is read no further."""
+        session, group = self._session, self._spec.group
+        held = {queue.queue: queue for queue in self._reader.queues}
+        if not self._spec.ordered or group is None or not held:
+            return
+        now = session.network.loop.time()
+        try:
+            locked = await session.queues.lock(group, session.client_id, held, session.timeout)
+        except ShmqError:
+            locked = set()
+        for queue, process in held.items():
+            if queue in locked:
+                process.locked_at = now
+            good = process.locked_at is not None and now - process.locked_at < LOCK_GOOD_FOR
+            self._reader.pause(process.number, not good or process.number in self._paused | self._leaving.keys())
