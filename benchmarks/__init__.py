@@ -1,4 +1,4 @@
-"""Every figure of the README comes from here: `python -m benchmarks.local` in the repository root.
+"""Every figure of benchmarks/README.md comes from here: `python -m benchmarks.local` in the repository root.
 
 `python -m` puts the current directory first on the path, where the root folder `shmq/` would hide the installed package
 (it has no built extension beside it in `bindings/`). So the root moves to the end of the path, here and in every Python

@@ -1,6 +1,6 @@
 """Owns the table: which workloads there are, who takes part in each, and what each figure must reach.
 
-It does not know how anything is measured. Every promise of the README about speed is a number in this file.
+It does not know how anything is measured. Every promise of benchmarks/README.md about speed is a number in this file.
 """
 
 from __future__ import annotations

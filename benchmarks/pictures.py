@@ -1,4 +1,4 @@
-"""Owns the pictures of `health`, `top` and `doctor` in the README: `python -m benchmarks.pictures [DIRECTORY]`.
+"""Owns the pictures of `health`, `top` and `doctor` in docs/operations.md: `python -m benchmarks.pictures [DIRECTORY]`.
 
 It does not know how any of them is made: a real broker is started in private directories, loaded by producers and
 consumers in processes of their own, and what the three commands say about it is written as SVG. Numbers differ from run

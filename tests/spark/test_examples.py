@@ -1,4 +1,4 @@
-"""The programs in examples/spark and the one in the README work as they stand, one after the other."""
+"""The programs in examples/spark and the first program of docs/reference/spark.md work as they stand."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_a_stream_takes_what_is_new(
     assert said.startswith(f"1 new lines, {LINES + 2} in ")
 
 
-def test_the_program_in_the_readme_works_as_it_is_printed(spark: Any, broker: Any, mq: Any, tmp_path: Path) -> None:
-    section = (ROOT / "README.md").read_text().split("## Analyse with Spark", 1)[1].split("\n## ", 1)[0]
+def test_the_first_program_of_the_page_works_as_it_is_printed(spark: Any, broker: Any, mq: Any, tmp_path: Path) -> None:
+    section = (ROOT / "docs/reference/spark.md").read_text().split("## A first program", 1)[1].split("\n## ", 1)[0]
     (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     assert "/usr/share/doc" in code
     program = tmp_path / "analyse.py"

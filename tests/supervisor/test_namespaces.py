@@ -186,9 +186,12 @@ def test_the_compose_file_shares_what_the_document_says() -> None:
     broker, app = text.partition("\n  app:\n")[::2]
     for volume in ("- run:/run/shmq", "- store:/var/lib/shmq"):  # socket and log, at one path for both
         assert volume in broker and volume in app.partition("\nvolumes:")[0], volume
-    for page in (ROOT / "docs/operations.md", ROOT / "README.md"):
-        found = re.findall(r"^  app:(?:.|\n)*?volumes: (\[.*?\])", page.read_text(), re.M)
-        assert found and all("run:/run/shmq" in each and "store:/var/lib/shmq" in each for each in found), page
+    pages = []
+    for page in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")):
+        if found := re.findall(r"^  app:(?:.|\n)*?volumes: (\[.*?\])", page.read_text(), re.M):
+            pages.append(page)
+            assert all("run:/run/shmq" in each and "store:/var/lib/shmq" in each for each in found), page
+    assert ROOT / "docs/operations.md" in pages
     [command] = re.findall(r"^    command: (.*)$", text, re.M)
     options = command.split()
     known = subprocess.run(

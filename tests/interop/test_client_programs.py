@@ -1,4 +1,4 @@
-"""The programs in README.md, section "Use it from Java, Go, C++", run as they are printed."""
+"""The programs in docs/clients.md run as they are printed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ from tests.interop.peers.registry import (
 )
 from tests.interop.target import Target, missing, start_ours
 
-README = Path(__file__).resolve().parents[2] / "README.md"
-SECTION = "## Use it from Java, Go, C++"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "clients.md"
 ADDRESS = "127.0.0.1:9876"
 TIMEOUT = 180.0
 Command = list[str]
 
 
 def _snippet(language: str) -> str:
-    section = README.read_text().split(SECTION, 1)[1].split("\n## ", 1)[0]
-    found = re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)
+    found = re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert len(found) == 1, f"one program in {language} is expected, there are {len(found)}"
     return str(found[0])
 
@@ -64,7 +62,7 @@ def _cpp(text: str, folder: Path) -> Command:
 
 @pytest.fixture
 def fresh() -> Iterator[Target]:
-    """A broker of ours that has no topic yet, as a reader of the README has it."""
+    """A broker of ours that has no topic yet, as a reader of the page has it."""
     with start_ours() as target:
         yield target
 
