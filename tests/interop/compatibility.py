@@ -1,7 +1,7 @@
-"""Owns docs/compatibility.md: what it says of each client and feature, of mqadmin, and of deliberate differences.
+"""Writes docs/compatibility.md: clients and features, mqadmin commands, and deliberate differences.
 
-It does not know how anything is tested. Run `python -m tests.interop.compatibility` from the root of the repository: it
-runs the tests with real clients and writes what came out of them.
+Run `python -m tests.interop.compatibility` from the root of the repository: it runs the tests with real clients and
+writes their results.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ TESTS = [
 NOT_TRIED = "–"
 _INTRODUCTION = """# Compatibility
 
-Made by `python -m tests.interop.compatibility` from the tests in `tests/interop/`, which run the real clients against
-shmq, and against a stock broker to show that the tests are right; do not edit. The stock broker of the 4.9 line is
-4.9.7, the newest on Maven Central; clients and mqadmin are 4.9.8.
+This page shows which RocketMQ client was tested with which feature, which `mqadmin` commands work, and where shmq
+answers otherwise than a stock broker. Programs to copy are in [clients.md](clients.md).
+
+`python -m tests.interop.compatibility` writes this page from the results of the tests in `tests/interop/`; do not edit
+it. These tests run the real clients against shmq, and against a stock broker to show that the tests are right. The
+stock broker is 4.9.7, the newest release of the 4.9 line on Maven Central; clients and mqadmin are 4.9.8.
 
 ## Clients
 
-"yes": tested and works. "–": the client does not have it, or has it and no test asks for it.
+"yes": tested and works. "–": not tested, because the client does not have the feature or no test was written.
 """
 
 Results = Mapping[tuple[str, str], bool]
@@ -54,17 +57,19 @@ def cell(found: Results, client: str, feature: str) -> str:
 
 def static_lines() -> list[str]:
     """Return what does not depend on outcomes: the tests fail when these lists are wrong."""
-    lines = ["## mqadmin 4.9.8 and 5.3.3", "", "These print the same as about a stock broker in the same state:", ""]
+    lines = ["## mqadmin 4.9.8 and 5.3.3", "", "These commands print the same as with a stock broker:", ""]
     lines += [", ".join(f"`{name}`" for name in sorted({each.split()[0] for each in SAME})) + ".", ""]
-    lines += ["These print every field that clients read, and less about threads and files: "]
+    lines += ["These print every field that clients read, and less about threads and files:"]
     lines += [", ".join(f"`{each.split()[0]}`" for each in FIELDS) + ".", ""]
     lines += [f"* `{each.split()[0]}`: {reason}." for each, reason in DIFFERENT.items()]
-    lines += ["", "## Requests that are answered otherwise than by a stock 4.9 broker", ""]
-    lines += ["Every other answer to some two hundred requests, right, wrong and odd, is compared and equal.", ""]
+    lines += ["", "## Requests that shmq answers otherwise than a stock 4.9 broker", ""]
+    lines += ["The tests compare the answers to some two hundred requests, valid and invalid; all others are equal."]
+    lines += [""]
     lines += ["| request | difference, and why |", "|---|---|"]
     lines += [f"| {name} | {reason} |" for name, reason in DELIBERATE.items()]
-    lines += ["", "Not yet as it should be:", ""]
-    lines += [f"* {name}: {reason}." for name, reason in PENDING.items()]
+    if PENDING:
+        lines += ["", "Differences that are still to be repaired:", ""]
+        lines += [f"* {name}: {reason}." for name, reason in PENDING.items()]
     return lines
 
 
