@@ -1,4 +1,8 @@
-"""The same from an event loop: one await for each operation."""
+"""Send and handle messages in asyncio: each operation is awaited. Ctrl-C ends it.
+
+shmq serve
+python examples/async_worker.py
+"""
 
 import asyncio
 import contextlib
@@ -11,7 +15,7 @@ async def main() -> None:
     async with shmq.aio.connect() as mq:
         await mq.send("orders", b"42 apples", tag="fruit")
 
-        @mq.listener("orders", group="shipping", threads=100)  # a hundred tasks at once
+        @mq.listener("orders", group="shipping", threads=100)  # up to a hundred tasks at once
         async def ship(message: shmq.aio.Message) -> None:
             await asyncio.sleep(0.01)
             print(message.tag, message.body, flush=True)

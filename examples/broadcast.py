@@ -1,4 +1,8 @@
-"""Every member gets every message. Start a broker first: `shmq serve`."""
+"""Broadcasting: every member gets every message.
+
+shmq serve
+python examples/broadcast.py
+"""
 
 import shmq
 

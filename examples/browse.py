@@ -1,4 +1,4 @@
-"""Look at messages without consuming them: by key, by time, by id.
+"""Look at stored messages without consuming them: by key, by time, by id.
 
 shmq serve
 python examples/browse.py

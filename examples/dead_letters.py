@@ -1,4 +1,4 @@
-"""A message that cannot be handled goes to the dead letters of its group, and is sent again after the repair.
+"""Reject a message, so that it becomes a dead letter of its group; list the dead letters, and send one again.
 
 shmq serve
 python examples/dead_letters.py
@@ -10,7 +10,7 @@ with shmq.connect() as mq:
     mq.send("orders", b"one without a price", key="o-1")
     with mq.subscribe("orders", group="billing") as subscription:
         for message in subscription.receive(1, wait=10):
-            subscription.reject(message, "no price")  # message.nack() would bring it again in 10 s, 30 s, …
+            subscription.reject(message, "no price")  # message.nack() would deliver it again after 10 s, 30 s, …
 
         for letter in mq.admin.dlq("billing"):
             print("dead:", letter.body, "because of", letter.reason)

@@ -1,4 +1,8 @@
-"""Read only what an expression selects. Start a broker first: `shmq serve`."""
+"""Receive only messages that an SQL92 expression selects, and see how a wrong expression is explained.
+
+shmq serve
+python examples/filters.py
+"""
 
 import shmq
 

@@ -1,4 +1,4 @@
-"""Send to a broker that may be full: errors say how much is used of what, and which ones it is worth trying again.
+"""Send to a broker that may be full: an error tells how much of what is used, and whether trying again makes sense.
 
 shmq serve
 python examples/flow_control.py

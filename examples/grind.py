@@ -1,10 +1,10 @@
-"""Every line of this host's text through the broker, with processes killed halfway: is an acknowledged line missing?
+"""Send every line of this host's text files through a broker, kill processes halfway, and check that no line is lost.
 
-Three processes produce all lines of all files under the given folders, a group of three consumes them. Halfway one of
-each is killed with SIGKILL; a new producer goes on where the dead one's ledger ends, the dead consumer's queues are
-taken over by the others. Each producer writes (number of the line, hash) to its ledger after the broker has
-acknowledged the line; each consumer writes what it received before it acknowledges. At the end every acknowledged line
-has to be in the union of what was consumed, with its hash.
+Three processes send all lines of all files under the given folders, and a group of three processes consumes them.
+Halfway one producer and one consumer are killed with SIGKILL. A new producer continues where the ledger of the dead one
+ends; the other consumers take over the dead one's queues. Each producer writes (number of the line, hash) to its ledger
+after the broker acknowledged the line. Each consumer writes what it received to its ledger and then acknowledges. At
+the end every acknowledged line has to be in a consumer's ledger, with the same hash.
 
     python examples/grind.py                              a private broker, about 400 MB of text
     python examples/grind.py --megabytes 2000 --url shmq://default
@@ -76,7 +76,7 @@ def produce(url: str, folder: Path, number: int) -> None:
     """Send every line of this producer's files that its ledger does not hold yet."""
     paths = (folder / f"files-{number}").read_text().split("\0")
     ledger = os.open(folder / f"acknowledged-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    # A kill inside write() may leave half an entry; it was not acknowledged to anybody, so it is cut off.
+    # A kill inside write() may leave half an entry. Nobody relies on it yet, so it is cut off.
     known = os.fstat(ledger).st_size // ENTRY.size
     os.ftruncate(ledger, known * ENTRY.size)
     position = 0
@@ -92,7 +92,7 @@ def produce(url: str, folder: Path, number: int) -> None:
 
 
 def consume(url: str, folder: Path, number: int) -> None:
-    """Write down, then acknowledge, until the producers are done and nothing comes any more."""
+    """Write messages to the ledger, then acknowledge them, until the producers are done and nothing is left."""
     ledger = os.open(folder / f"consumed-{number}-{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     last = time.monotonic()
     with shmq.connect(url) as mq, mq.subscribe(TOPIC, group=GROUP) as subscription:
@@ -124,7 +124,7 @@ def read(path: Path) -> Iterator[tuple[int, int, int]]:
 
 
 class Report:
-    """What is told while it runs: one moving line on a terminal, a line every ten seconds elsewhere."""
+    """Shows the progress: one line that changes on a terminal, a line every ten seconds elsewhere."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -147,7 +147,7 @@ class Report:
 
 
 def run(url: str, folder: Path, total: int) -> None:
-    """Start everybody, kill one of each halfway, wait for the end."""
+    """Start all processes, kill one producer and one consumer halfway, wait for the end."""
     consumers = [start("consumer", url, folder, i) for i in range(CONSUMERS)]
     producers = [start("producer", url, folder, i) for i in range(PRODUCERS)]
     report = Report(folder)

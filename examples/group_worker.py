@@ -1,4 +1,4 @@
-"""One worker of a group: start it as often as you like, in as many processes as you like; kill one with kill -9.
+"""One worker of a group. Start it as often as you like, and kill one with `kill -9`: the others take over its queues.
 
 shmq serve
 python examples/group_worker.py &  python examples/group_worker.py &
@@ -21,5 +21,5 @@ def bill(message: shmq.Message) -> None:
     print(f"pid {os.getpid()}  queue {message.queue_id}  attempt {message.attempt}  {message.body!r}", flush=True)
 
 
-mq.run()  # Ctrl-C or SIGTERM: finish what is running, give back the rest, leave the group
+mq.run()  # until Ctrl-C or SIGTERM: finishes what is running, leaves the rest to other members
 mq.close()

@@ -1,4 +1,8 @@
-"""Store a message and read it back. Start a broker first: `shmq serve`. Ctrl-C ends it."""
+"""Send a message and receive it. Ctrl-C ends it.
+
+shmq serve
+python examples/hello.py
+"""
 
 import shmq
 

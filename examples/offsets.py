@@ -1,4 +1,4 @@
-"""Move a group: read from the first message, from a time, skip what waits, give another group the same progress.
+"""Move the offsets of a group: to a time, back to an offset, to the end; copy them to another group.
 
 shmq serve
 python examples/offsets.py
@@ -9,7 +9,7 @@ import shmq
 with shmq.connect() as mq:
     mq.admin.create_topic("measurements", queues=1)
     mq.send_batch("measurements", [b"1", b"2", b"3", b"4"])
-    with mq.pull_consumer("measurements") as reader:  # reads wherever it is told, and commits when it is told
+    with mq.pull_consumer("measurements") as reader:  # reads from where you seek, commits when you call it
         reader.seek(0, "-1h")
         print("the last hour:", [message.body for message in reader.poll(10, wait=5)])
         reader.commit("charts")

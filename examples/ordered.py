@@ -1,4 +1,4 @@
-"""The steps of one order, one by one: a message group keeps them in one queue, an ordered listener in their order.
+"""Handle the steps of an order one after the other: a message group keeps them in one queue, a listener in order.
 
 shmq serve
 python examples/ordered.py

@@ -1,4 +1,4 @@
-"""Send in every way there is: in order of a key, many at once, packed, without waiting, without a receipt.
+"""All ways to send: by key, as a batch, compressed, in the background, without a receipt.
 
 shmq serve
 python examples/producing.py

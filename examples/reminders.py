@@ -1,4 +1,8 @@
-"""Send messages for later, and take one back before it is due. Start a broker first: `shmq serve`."""
+"""Send messages that are delivered later, and recall one before it is due.
+
+shmq serve
+python examples/reminders.py
+"""
 
 from datetime import UTC, datetime, timedelta
 

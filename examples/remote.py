@@ -1,4 +1,7 @@
-"""The same API over TCP, against shmq or any RocketMQ: `python examples/remote.py rocketmq://127.0.0.1:9876`."""
+"""The same API over TCP, against shmq or any RocketMQ broker.
+
+python examples/remote.py rocketmq://127.0.0.1:9876
+"""
 
 import sys
 

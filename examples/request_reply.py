@@ -1,4 +1,4 @@
-"""Ask and be answered: a replier is a function, a request waits for what it returns.
+"""Requests and replies: a replier is a function, and a request waits for what the function returns.
 
 shmq serve
 python examples/request_reply.py

@@ -1,4 +1,4 @@
-"""A handler that fails is called again, later each time; the message says how often that was. Other messages go on.
+"""A listener that fails gets its message again, later each time; other messages do not wait for it.
 
 shmq serve
 python examples/retry.py
@@ -15,7 +15,7 @@ with shmq.connect() as mq:
     def charge(message: shmq.Message) -> None:
         print(f"attempt {message.attempt}: {message.body!r}", flush=True)
         if message.body == b"the card of o-1" and message.attempt < 3:
-            raise shmq.Retry(after=0.5)  # without `after` as RocketMQ waits: 10 s, 30 s, 1 minute …
+            raise shmq.Retry(after=0.5)  # without `after`, RocketMQ's delays apply: 10 s, 30 s, 1 minute …
         if message.attempt == 3:
             done.set()
 

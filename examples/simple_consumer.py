@@ -1,4 +1,4 @@
-"""Take a batch, work on it, settle each message; what is not settled in time comes again.
+"""Receive a batch and settle each message by itself; a message that is not settled in time is delivered again.
 
 shmq serve
 python examples/simple_consumer.py

@@ -1,10 +1,10 @@
-"""See one order in Jaeger, Tempo or any other OpenTelemetry back end: who sent it, who worked on it, for how long.
+"""OpenTelemetry spans: see in Jaeger, Tempo or another back end who sent a message, who handled it, and how long.
 
 pip install 'shmq[otel]'
 shmq serve
 python examples/spans.py
 
-Spans go to the screen here. A service sets a provider up once, with the exporter of its choice, and connects with
+This program prints its spans. A service sets up a provider once, with the exporter of its choice, and connects with
 `spans=True`.
 """
 
@@ -18,7 +18,7 @@ import shmq
 
 
 def line(span: ReadableSpan) -> str:
-    """Say one span in a line."""
+    """Return one span as a line."""
     assert span.context is not None
     parent = f"{span.parent.span_id:016x}" if span.parent else "-"
     links = ",".join(f"{link.context.span_id:016x}" for link in span.links)

@@ -1,4 +1,4 @@
-"""Tell afterwards who stored a message and what became of it. `mqadmin queryMsgTraceById` reads the same trace.
+"""Find out later who sent a message and who consumed it. `mqadmin queryMsgTraceById` reads the same trace.
 
 shmq serve
 python examples/trace.py
@@ -21,4 +21,4 @@ with shmq.connect(trace=True) as mq:
 
     mq.start()
     done.wait(20)
-print("trace of", receipt.message_id)  # what is traced is stored when the connection closes
+print("trace of", receipt.message_id)  # the trace is stored when the connection closes, at the latest

@@ -1,4 +1,8 @@
-"""A message that is visible if, and only if, the database has the order. Start a broker first: `shmq serve`."""
+"""Transactions: a message becomes visible if, and only if, the database has the order.
+
+shmq serve
+python examples/transaction.py
+"""
 
 import shmq
 

@@ -1,4 +1,8 @@
-"""Frames of a camera, written and read where they lie: no byte is copied between the two ends. Needs numpy."""
+"""Write and read the frames of a camera in place: no byte is copied between producer and consumer. Needs numpy.
+
+shmq serve
+python examples/zero_copy.py
+"""
 
 import numpy as np
 
@@ -12,10 +16,10 @@ with shmq.connect() as mq:
         frame[:] = 0
         frame[100:200, 100:200] = 255
         slot.properties["camera"] = "left"
-        del frame  # the memory is the log's again at the end of the block, which publishes the message
+        del frame  # the end of the block publishes the message; nobody may write to its memory any more
 
     for msg in mq.subscribe("frames", group="vision"):
-        with msg:  # acknowledged at the end of the block, given back if it fails
+        with msg:  # acknowledged at the end of the block, nacked if the block fails
             seen = np.frombuffer(msg.view, np.uint8).reshape(HEIGHT, WIDTH, CHANNELS)
             print(
                 msg.properties["camera"], seen.shape, "bright pixels:", int((seen.max(axis=2) == 255).sum()), flush=True

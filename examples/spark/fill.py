@@ -1,4 +1,4 @@
-"""Every line of this machine's documentation becomes a message: something real to analyse.
+"""Send every line of this host's documentation as a message, so that the other examples have something to analyse.
 
 python examples/spark/fill.py [URL] [FOLDER] [MEGABYTES]
 """

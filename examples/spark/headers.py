@@ -1,4 +1,4 @@
-"""SQL over what messages say of themselves: tags, properties, sizes, times. Bodies stay where they are.
+"""SQL over tags, properties, sizes and times of messages; their bodies are not read.
 
 python examples/spark/headers.py [URL]
 """

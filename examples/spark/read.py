@@ -1,4 +1,4 @@
-"""The commonest words of a topic: a batch query over bodies, of which only bodies are read.
+"""Count the most frequent words of a topic: a batch query that reads only the bodies.
 
 python examples/spark/read.py [URL]
 """

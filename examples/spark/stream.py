@@ -1,4 +1,4 @@
-"""What came since the last run, into Parquet: a stream that ends when it has caught up, and goes on where it was.
+"""Write messages that came since the last run to Parquet: a stream that ends when it has caught up.
 
 python examples/spark/stream.py [URL] [FOLDER]
 """

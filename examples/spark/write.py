@@ -1,4 +1,4 @@
-"""A query's result as messages: all of them are there, or none, and only once if the program is started again.
+"""Send the result of a query as messages: all or none of them, and only once if the program is started again.
 
 python examples/spark/write.py [URL] [DAY]
 """
