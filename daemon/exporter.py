@@ -22,9 +22,9 @@ import time
 from collections.abc import Callable
 
 from shmq.daemon.bridge.event_loop import run_loop, stop_event
-from shmq.daemon.bridge.security import is_loopback
+from shmq.daemon.bridge.sockets.security import is_loopback
+from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
 from shmq.daemon.bridge.surroundings import UMASK
-from shmq.daemon.bridge.tcp_listener import TcpListener
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, exit_code_of
 from shmq.daemon.options import Options, parse_address

@@ -38,7 +38,7 @@ PRECISION_MS = 1000  # RocketMQ's timerPrecisionMs; ours is a millisecond
 CANCEL_BIT = 1 << 60
 CANCEL_TAG, CANCEL_BODY = "_RECALL_TAG_", b"0"  # what RocketMQ stores to take a message back
 
-# Progress of delivery: offsets of these groups on the timer topic's queue; see daemon/broker/timer_progress.py.
+# Progress of delivery: offsets of these groups on the timer topic's queue; see daemon/broker/timers/progress.py.
 TIMER_GROUP = "CID_RMQ_SYS_TIMER"
 TIMER_DUE_GROUP = "CID_RMQ_SYS_TIMER_DUE"
 TIMER_AT_GROUP = "CID_RMQ_SYS_TIMER_AT"

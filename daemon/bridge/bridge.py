@@ -27,15 +27,15 @@ from shmq.daemon.bridge.figures import BridgeFigures
 from shmq.daemon.bridge.limited_log import LimitedLog
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.logic import Logic
-from shmq.daemon.bridge.peer import peer_of
-from shmq.daemon.bridge.reception import Reception
-from shmq.daemon.bridge.security import Security
 from shmq.daemon.bridge.send_path import Origin, SendPath, Served
 from shmq.daemon.bridge.send_wait import SENDS, too_late
-from shmq.daemon.bridge.tcp_listener import address_of, prepare_accepted
+from shmq.daemon.bridge.sockets.peer import peer_of
+from shmq.daemon.bridge.sockets.reception import Reception
+from shmq.daemon.bridge.sockets.security import Security
+from shmq.daemon.bridge.sockets.tcp_listener import address_of, prepare_accepted
 from shmq.daemon.bridge.upstream import Upstreams
 from shmq.daemon.broker.effects import Close, Effect, Forward, Notify, Reply, Report, Wake
-from shmq.daemon.broker.send_answer import refuse_long_send
+from shmq.daemon.broker.sends.answer import refuse_long_send
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command

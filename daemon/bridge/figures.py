@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from shmq.daemon.broker.effects import Effect, Forward, Reply
-from shmq.daemon.broker.figures import Labels
+from shmq.daemon.broker.statistics.figures import Labels
 from shmq.metrics.family import BEAT, FAST_BOUNDS, RPC_BOUNDS
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command

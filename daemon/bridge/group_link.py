@@ -12,8 +12,8 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from shmq.daemon.broker.config_requests import take_tunables
-from shmq.daemon.broker.relays import RelayedGroups
+from shmq.daemon.broker.administration.config import take_tunables
+from shmq.daemon.broker.clients.relays import RelayedGroups
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response

@@ -17,11 +17,11 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from shmq.daemon.bridge.store_log import StoreLog
-from shmq.daemon.broker.message_id import host_bytes, offset_message_id
+from shmq.daemon.bridge.store.log import StoreLog
+from shmq.daemon.broker.records.message_id import host_bytes, offset_message_id
 from shmq.daemon.broker.requests import Address
-from shmq.daemon.broker.send import FORBIDDEN_TOPICS, cluster_text
-from shmq.daemon.broker.send_answer import sent_ext
+from shmq.daemon.broker.sends.answer import sent_ext
+from shmq.daemon.broker.sends.sends import FORBIDDEN_TOPICS, cluster_text
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.protocol.codes import Codec
 from shmq.protocol.command import Command

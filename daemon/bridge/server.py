@@ -19,8 +19,9 @@ from dataclasses import replace
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.limits import BridgeLimits
-from shmq.daemon.bridge.listener import Listener
-from shmq.daemon.bridge.store_index import StoreIndex
+from shmq.daemon.bridge.sockets.tcp_listener import TcpListener, listen_with_vip
+from shmq.daemon.bridge.sockets.unix_listener import Listener
+from shmq.daemon.bridge.store.index import StoreIndex
 from shmq.daemon.bridge.surroundings import (
     DESCRIPTORS_SPARE,
     UMASK,
@@ -31,7 +32,6 @@ from shmq.daemon.bridge.surroundings import (
     serve_until_stopped,
     watch_log,
 )
-from shmq.daemon.bridge.tcp_listener import TcpListener, listen_with_vip
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import exit_code_of

@@ -14,6 +14,7 @@ from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.group_link import GroupLink
 from shmq.daemon.bridge.limits import BridgeLimits
+from shmq.daemon.bridge.sockets.tcp_listener import TcpListener, listen_with_vip
 from shmq.daemon.bridge.surroundings import (
     DESCRIPTORS_SPARE,
     UMASK,
@@ -24,9 +25,8 @@ from shmq.daemon.bridge.surroundings import (
     serve_until_stopped,
     watch_log,
 )
-from shmq.daemon.bridge.tcp_listener import TcpListener, listen_with_vip
 from shmq.daemon.bridge.upstream import Upstreams
-from shmq.daemon.broker.relays import RelayedGroups
+from shmq.daemon.broker.clients.relays import RelayedGroups
 from shmq.daemon.broker.worker import WorkerLogic
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import exit_code_of

@@ -18,42 +18,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shmq.daemon.broker.administration import administration
-from shmq.daemon.broker.admission import Admission
-from shmq.daemon.broker.asking import Asking
-from shmq.daemon.broker.attachment import AttachmentDesk
-from shmq.daemon.broker.clock_requests import ClockRequests
-from shmq.daemon.broker.delay import DelayService
+from shmq.daemon.broker.access.admission import Admission
+from shmq.daemon.broker.administration.clock import ClockRequests
+from shmq.daemon.broker.administration.parts import administration
+from shmq.daemon.broker.clients.attachment import AttachmentDesk
+from shmq.daemon.broker.clients.questions import Asking
+from shmq.daemon.broker.clients.relays import Relays
+from shmq.daemon.broker.clients.roster import RosterKeeper
+from shmq.daemon.broker.clients.status import StatusRequests
 from shmq.daemon.broker.effects import Close, Effect, Reply, Report
-from shmq.daemon.broker.figures import BrokerFigures, Figures, NoFigures, end_transaction_counted
-from shmq.daemon.broker.group_settings import GroupSettings
-from shmq.daemon.broker.groups import GroupRegistry
-from shmq.daemon.broker.locks import Locks
+from shmq.daemon.broker.groups.locks import Locks
+from shmq.daemon.broker.groups.membership import Membership
+from shmq.daemon.broker.groups.offsets import OffsetRequests
+from shmq.daemon.broker.groups.registry import GroupRegistry
+from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import KeyIndex, Log, Wanted
-from shmq.daemon.broker.membership import Membership
-from shmq.daemon.broker.offset_requests import OffsetRequests
-from shmq.daemon.broker.pop import Popping, pop_parts
-from shmq.daemon.broker.pop_records import QueueKey
-from shmq.daemon.broker.pull import Pulling
-from shmq.daemon.broker.query import QueryRequests
-from shmq.daemon.broker.queue_index import QueueIndex
-from shmq.daemon.broker.range_requests import RangeRequests
-from shmq.daemon.broker.relays import Relays
-from shmq.daemon.broker.replies import Replies
+from shmq.daemon.broker.pop.pops import Popping, pop_parts
+from shmq.daemon.broker.pop.records import QueueKey
+from shmq.daemon.broker.pulls.pulls import Pulling
+from shmq.daemon.broker.pulls.query import QueryRequests
+from shmq.daemon.broker.pulls.ranges import RangeRequests
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer, of_all
-from shmq.daemon.broker.roster import RosterKeeper
-from shmq.daemon.broker.send import Sending
-from shmq.daemon.broker.send_back import SendBack
+from shmq.daemon.broker.rows.rows import Staging
+from shmq.daemon.broker.sends.replies import Replies
+from shmq.daemon.broker.sends.send_back import SendBack
+from shmq.daemon.broker.sends.sends import Sending
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.staging import Staging
-from shmq.daemon.broker.statistics import Statistics
-from shmq.daemon.broker.status import StatusRequests
+from shmq.daemon.broker.statistics.figures import BrokerFigures, Figures, NoFigures, end_transaction_counted
+from shmq.daemon.broker.statistics.queue_index import QueueIndex
+from shmq.daemon.broker.statistics.statistics import Statistics
+from shmq.daemon.broker.statistics.traffic import Traffic
 from shmq.daemon.broker.tables import Tables
-from shmq.daemon.broker.timers import TimerService
+from shmq.daemon.broker.timers.delay import DelayService
+from shmq.daemon.broker.timers.timers import TimerService
 from shmq.daemon.broker.topic_creation import make_system_topics, widen_topic
-from shmq.daemon.broker.traffic import Traffic
-from shmq.daemon.broker.transaction_check import transaction_parts
-from shmq.daemon.broker.transactions import Transactions
+from shmq.daemon.broker.transactions.check import transaction_parts
+from shmq.daemon.broker.transactions.transactions import Transactions
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shmq.daemon.broker.admission import Admission
+from shmq.daemon.broker.access.admission import Admission
+from shmq.daemon.broker.clients.relays import RelayedGroups
 from shmq.daemon.broker.effects import Effect, Forward, Reply
-from shmq.daemon.broker.group_settings import GroupSettings
+from shmq.daemon.broker.groups.offsets import OffsetRequests
+from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Log, Wanted
-from shmq.daemon.broker.offset_requests import OffsetRequests
-from shmq.daemon.broker.pull import Pulling
-from shmq.daemon.broker.range_requests import RangeRequests
-from shmq.daemon.broker.relays import RelayedGroups
+from shmq.daemon.broker.pulls.pulls import Pulling
+from shmq.daemon.broker.pulls.ranges import RangeRequests
 from shmq.daemon.broker.requests import Address, Call, Connection, Handler, Part, Peer, of_all
-from shmq.daemon.broker.send import Sending
+from shmq.daemon.broker.sends.sends import Sending
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.errors import RemoteError, ShmqError

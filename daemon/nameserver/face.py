@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.limits import BridgeLimits
-from shmq.daemon.bridge.security import Security
-from shmq.daemon.bridge.tcp_listener import TcpListener
+from shmq.daemon.bridge.sockets.security import Security
+from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
 from shmq.daemon.broker.requests import Address
 from shmq.daemon.nameserver.embedded import Embedded
 from shmq.daemon.nameserver.key_values import Keeper

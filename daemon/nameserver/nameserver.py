@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shmq.daemon.broker.admission import Admission
+from shmq.daemon.broker.access.admission import Admission
 from shmq.daemon.broker.effects import Effect, Reply, Report
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Peer
 from shmq.daemon.nameserver.admin_requests import AdminRequests

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.limits import BridgeLimits
-from shmq.daemon.bridge.security import Security
+from shmq.daemon.bridge.sockets.security import Security
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, exit_code_of
 from shmq.daemon.nameserver.face import NameServerFace, start_nameserver

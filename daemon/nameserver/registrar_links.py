@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import cast
 
-from shmq.daemon.bridge.tcp_listener import address_of
+from shmq.daemon.bridge.sockets.tcp_listener import address_of
 from shmq.daemon.broker.effects import Report
 from shmq.daemon.nameserver.embedded import TopicSource
 from shmq.daemon.nameserver.registrar import Connect, Cut, Registrar, RegistrarEffect, Send

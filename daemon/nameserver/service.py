@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from shmq.daemon.bridge.security import Security, is_loopback
+from shmq.daemon.bridge.sockets.security import Security, is_loopback
 from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.nameserver.embedded import Embedded, TopicSource

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from shmq.daemon.bridge.send_path import SendPath, answer_pieces
-from shmq.daemon.bridge.store_log import StoreLog
-from shmq.daemon.bridge.store_tables import StoreTables
+from shmq.daemon.bridge.store.log import StoreLog
+from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.effects import Close, Reply
 from shmq.daemon.broker.requests import Address

@@ -15,7 +15,7 @@ from shmq.protocol.command import Command
 from shmq.protocol.header import encode_command
 from shmq.shm.core import record_decode
 from tests.bridge.live_bridge import SIZES, LiveBridge, RawPeer, raw_peer, running
-from tests.bridge.test_security import access_file
+from tests.bridge.sockets.test_security import access_file
 
 PLAIN = {
     "a": "g", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": "WAIT\1true",

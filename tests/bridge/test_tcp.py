@@ -12,7 +12,7 @@ import pytest
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.logic import QuietLogic
-from shmq.daemon.bridge.tcp_listener import TcpListener, listen_with_vip
+from shmq.daemon.bridge.sockets.tcp_listener import TcpListener, listen_with_vip
 from shmq.daemon.broker.effects import Effect, Reply
 from shmq.daemon.broker.requests import Address, Peer
 from shmq.daemon.exit_code import DONE

@@ -21,8 +21,8 @@ from shmq.protocol.body import HeartbeatData, ProducerData, encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.timing import TIMER_TOPIC
 from tests.broker.conftest import MemoryTables
-from tests.broker.killing import World
-from tests.broker.popping import PoppedMessage, messages_of
+from tests.broker.kills import World
+from tests.broker.pop.pop_client import PoppedMessage, messages_of
 
 LONG = os.environ.get("SHMQ_CRASH_LONG", "") not in ("", "0")
 SEED = int(os.environ.get("SHMQ_CRASH_SEED", "1"))

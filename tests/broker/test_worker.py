@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from shmq.daemon.broker.administration.config import take_tunables
 from shmq.daemon.broker.broker import Broker
-from shmq.daemon.broker.config_requests import take_tunables
+from shmq.daemon.broker.clients.relays import RelayedGroups
 from shmq.daemon.broker.effects import Effect, Forward, Notify, Reply
 from shmq.daemon.broker.log import NewRecord
-from shmq.daemon.broker.relays import RelayedGroups
 from shmq.daemon.broker.requests import Address, Peer
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.worker import WorkerLogic

@@ -19,8 +19,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shmq.daemon.bridge.store_log import StoreLog
-from shmq.daemon.bridge.store_tables import StoreTables
+from shmq.daemon.bridge.store.log import StoreLog
+from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.effects import Close, Effect, Notify, Reply
 from shmq.daemon.broker.requests import Address

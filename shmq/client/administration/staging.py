@@ -1,6 +1,6 @@
 """Owns writing rows that become visible together, once: what a task and a driver ask of the broker.
 
-It does not know Spark, nor what the broker makes of it (daemon/broker/staging.py). Through the control socket of this
+It does not know Spark, nor what the broker makes of it (daemon/broker/rows/rows.py). Through the control socket of this
 host, or over TCP to the one broker that has the topics:
 
     Stager.add(row) …  ──▶ chunks of one queue each ──▶ STAGE_ROWS      nobody sees them

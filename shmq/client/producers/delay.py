@@ -1,7 +1,7 @@
 """Owns delayed sends of this client: what `delay_level=`, `delay=` and `deliver_at=` mean, and how a local producer
 stores such a message.
 
-It does not know who delivers; the broker does (`daemon/broker/delay.py`, `timers.py`).
+It does not know who delivers; the broker does (`daemon/broker/timers/delay.py`, `timers.py`).
 
     delay_level=3         DELAY=3                ─▶ SCHEDULE_TOPIC_XXXX, queue 2       unit: store time + 10 s
     delay=1.5             TIMER_DELAY_MS=1500    ─▶ rmq_sys_wheel_timer, queue 0       unit: due time

@@ -1,0 +1,1 @@
+"""Sockets: listening, accepting, TLS, and who is at the other end."""

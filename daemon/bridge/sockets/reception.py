@@ -1,0 +1,85 @@
+"""From an accepted socket to a connection: who finds a place, and whether in plain or encrypted.
+
+Owns the count of places, in all and of each address, and the time until a transport stands. It does not know what is
+said over a connection.
+
+    control socket    a place of `connections_max`
+    TCP               a place of `connections_max`, of `tcp_connections_max`, and of its own address
+
+Invariant: a place that was taken is left exactly once, whatever becomes of the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections import Counter
+from collections.abc import Callable
+
+from shmq.daemon.bridge.limits import BridgeLimits
+from shmq.daemon.bridge.sockets.tls import ServerTls
+
+_LOCAL = ""
+
+
+class Reception:
+    """The places of one bridge."""
+
+    def __init__(self, limits: BridgeLimits, tls: ServerTls | None) -> None:
+        self._limits = limits
+        self._tls = tls
+        self._hosts: dict[int, str] = {}
+        self._taken: Counter[str] = Counter()
+
+    def take(self, connection_id: int, host: str | None) -> str:
+        """Take a place for a connection, of a local process when `host` is None; return why there is none, or ""."""
+        limits = self._limits
+        host = _LOCAL if host is None else host
+        if len(self._hosts) >= limits.connections_max:
+            return f"{limits.connections_max} connections are open"
+        if host != _LOCAL:
+            if len(self._hosts) - self._taken[_LOCAL] >= limits.tcp_connections_max:
+                return f"{limits.tcp_connections_max} TCP connections are open"
+            most = limits.loopback_connections_max if _is_loopback(host) else limits.address_connections_max
+            if self._taken[host] >= most:
+                return f"{most} connections of {host} are open"
+        self._hosts[connection_id] = host
+        self._taken[host] += 1
+        return ""
+
+    def leave(self, connection_id: int) -> None:
+        """Give the place back; harmless when it was given back."""
+        host = self._hosts.pop(connection_id, None)
+        if host is not None:
+            self._taken[host] -= 1
+            if not self._taken[host]:
+                del self._taken[host]
+
+    async def open(self, accepted: socket.socket, protocol: Callable[[], asyncio.Protocol], *, is_local: bool) -> None:
+        """Put a protocol on an accepted socket, behind TLS if the peer begins so; the socket is closed on failure.
+
+        Raises:
+            OSError, TimeoutError: the peer left, was too slow, or does not speak what is wanted here.
+        """
+        loop = asyncio.get_running_loop()
+        timeout = self._limits.first_frame_timeout
+        try:
+            context = None
+            if self._tls is not None and not is_local:
+                async with asyncio.timeout(timeout):
+                    context = await self._tls.context_for(accepted)
+            if context is None:
+                await loop.connect_accepted_socket(protocol, accepted)
+            else:
+                await loop.connect_accepted_socket(protocol, accepted, ssl=context, ssl_handshake_timeout=timeout)
+        except BaseException:
+            accepted.close()
+            raise
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,105 @@
+"""What protects the TCP ports of one process: accounts, TLS, and the rule about where it may listen.
+
+Owns the files behind them and their change while the broker runs. It does not know requests or connections.
+
+    listens on       with accounts    with --insecure    with neither
+    loopback         yes              yes                yes
+    anything else    yes              yes, warned        refused
+
+Invariants:
+ 1. What is in force is valid: a changed file that is wrong is reported, and the old one stays.
+ 2. Accounts that vanish from the disk stay in force; only a restart without the option ends them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from shmq.daemon.bridge.sockets.tls import ServerTls
+from shmq.daemon.bridge.sockets.watched_file import WatchedFile
+from shmq.daemon.broker.access.admission import Admission
+from shmq.daemon.broker.access.rules import AccessRules, read_rules
+from shmq.daemon.broker.access.text import read_access_text
+from shmq.errors import ShmqError, UsageError
+
+Log = Callable[..., None]
+
+
+class Security:
+    """Accounts and certificate of one process.
+
+    Attributes:
+        admission: what a broker and a name server ask about every request.
+        tls: None when connections are plain.
+    """
+
+    def __init__(self, *, acl: str = "", tls_mode: str = "disabled", tls_cert: str = "", tls_key: str = "") -> None:
+        """Read the files.
+
+        Raises:
+            UsageError: one of them cannot be used; the hint says how to mend it.
+        """
+        self._file = WatchedFile(Path(acl)) if acl else None
+        self.admission = Admission(self._read(self._file) if self._file else None)
+        self.tls: ServerTls | None = None
+        if tls_mode != "disabled":
+            self.tls = ServerTls(tls_mode, certificate=Path(tls_cert), key=Path(tls_key))
+
+    @staticmethod
+    def _read(file: WatchedFile) -> AccessRules:
+        data = file.read()
+        try:
+            return read_rules(read_access_text(data.decode()))
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{file.path} is not UTF-8 at its byte {error.start}") from error
+        except UsageError as error:
+            raise UsageError(f"{file.path}: {error}", hint=error.hint or "docs/security.md shows one") from error
+
+    def tick(self, log: Log) -> None:
+        """Take changed files into force, or say why not."""
+        try:
+            if self._file is not None and self._file.has_changed():
+                self.admission.rules = self._read(self._file)
+                log("access.changed", file=self._file.path)
+            if self.tls is not None and self.tls.reload_if_changed():
+                log("tls.changed")
+        except ShmqError as error:
+            log("security.kept", reason=str(error), hint=error.hint)
+
+    def check_exposure(self, hosts: Iterable[str], log: Log, *, insecure: bool) -> None:
+        """Refuse to be reachable from other hosts without accounts, unless that is wanted.
+
+        Raises:
+            UsageError: it is not.
+        """
+        exposed = sorted({host for host in hosts if not is_loopback(host)})
+        if not exposed:
+            return
+        shown = ", ".join(host or "every address" for host in exposed)
+        if self.admission.rules is None:
+            if not insecure:
+                raise UsageError(
+                    f"listening on {shown} without accounts: whoever reaches it could do everything",
+                    hint="--acl FILE (docs/security.md shows one), or --insecure where the network is trusted",
+                )
+            log("security.insecure", hosts=shown, meaning="whoever reaches it may do everything")
+        if self.tls is None:
+            log("security.plain", hosts=shown, meaning="messages and signatures can be read on the way: --tls-mode")
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether a host name or address leads to this machine only, whatever it resolves to."""
+    try:
+        found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError:
+        return False
+    return bool(found) and all(_address_is_loopback(str(address[0])) for *_, address in found)
+
+
+def _address_is_loopback(text: str) -> bool:
+    address = ipaddress.ip_address(text.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback

@@ -1,0 +1,1 @@
+"""The broker's interfaces to the store, implemented over shared memory and files."""

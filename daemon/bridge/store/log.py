@@ -1,0 +1,279 @@
+"""The broker's log as it is in shared memory.
+
+Owns the step from `Log` to the store's and the producer's calls. It does not know requests, nor when somebody is told
+that a message is there or on disk: the bridge waits for that.
+
+Invariants:
+ 1. Nothing here waits for the disk, and nothing waits longer than `timeout` for the append lock; once it was waited
+    for in vain, the next appends give up after 20 ms, until one succeeds.
+ 2. A damaged record is reported and passed over, as for local readers; it is never handed out, never in silence.
+ 3. Errors are those of `shmq.errors`: the core makes them (see `shmq.shm.core`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from shmq.daemon.broker.log import LOCAL_HOST, Entry, NewRecord, Pulled, Ranged, Stored
+from shmq.daemon.broker.records.stored_record import stored_record
+from shmq.daemon.broker.tables import Topic
+from shmq.errors import BrokerBusy, CorruptionError, TopicNotFound
+from shmq.protocol import transaction
+from shmq.shm.core import Filter, Producer, Sender, Store
+
+SCAN_UNITS_MAX = 800  # looked at for one pull, as RocketMQ does
+RANGE_UNITS_MAX = 16_384  # looked at for one piece of a range
+APPEND_TIMEOUT = 1.0  # seconds; RocketMQ calls a store busy after as long
+STUCK_TIMEOUT = 0.02  # while a writer is known to hold the lock; longer than writers that only come and go take
+
+
+class _Shared(NamedTuple):
+    """What the records of one call to the core have in common."""
+
+    sys_flag: int
+    born_ms: int
+    born_host: bytes
+    reconsume_times: int
+    prepared_position: int
+    tag_code: int | None
+
+
+class StoreLog:
+    """`shmq.daemon.broker.log.Log` over one generation of segments, which this process may append to."""
+
+    def __init__(self, store: Store, *, report: Callable[[str], None], timeout: float = APPEND_TIMEOUT) -> None:
+        """
+        Args:
+            report: gets a sentence about each damaged record that is passed over.
+            timeout: seconds an append may wait for other writers.
+        """
+        self._store = store
+        self._report = report
+        self._producer = producer = Producer(store, resolve=self._resolve, timeout=timeout)
+        self._timeout = timeout
+        self._is_stuck = False
+        self._append = producer.append
+        self._append_batch = producer.append_batch
+        self._append_encoded_batch = producer.append_encoded_batch
+        self._append_together = producer.append_together
+        self._pull = store.pull
+
+    def _resolve(self, topic: str) -> int:
+        index = self._store.topic_find(topic)
+        if index < 0:
+            raise TopicNotFound(f"topic {topic!r} does not exist", hint=f"shmq topic create {topic}")
+        return index
+
+    def sender(
+        self,
+        *,
+        refused: frozenset[str],
+        suffix: bytes,
+        body_bytes_max: int,
+        properties_bytes_max: int,
+        answers: tuple[tuple[bytes | int, ...], tuple[bytes | int, ...]],
+    ) -> Sender:
+        """Return what stores plain sends in this log without a request in between; arguments as of `Sender`."""
+        return Sender(
+            self._producer,
+            refused=refused,
+            suffix=suffix,
+            body_bytes_max=body_bytes_max,
+            properties_bytes_max=properties_bytes_max,
+            answers=answers,
+        )
+
+    @property
+    def durable_end(self) -> int:
+        return self._store.durable_end
+
+    def append(self, topic: Topic, queue_id: int, record: NewRecord) -> Stored:
+        return Stored._make(
+            self._patiently(
+                self._append,
+                topic.name,
+                record.body,
+                record.properties,
+                queue_id=queue_id,
+                flag=record.flag,
+                sys_flag=record.sys_flag,
+                born_ms=record.born_ms,
+                born_host=record.born_host,
+                reconsume_times=record.reconsume_times,
+                prepared_position=record.prepared_position,
+                tag_code=record.tag_code,
+            )
+        )
+
+    def append_batch(self, topic: Topic, queue_id: int, records: Sequence[NewRecord]) -> list[Stored]:
+        """Store messages in one queue, in order.
+
+        One lock is taken for at most 512 records and 256 KiB whose fields other than body, properties and flag are
+        equal; when the log runs full what is behind such a part is not stored, what is before it is.
+        """
+        return [stored for part in _parts(records) for stored in self._append_part(topic, queue_id, *part)]
+
+    def _append_part(self, topic: Topic, queue_id: int, shared: _Shared, records: list[NewRecord]) -> Iterator[Stored]:
+        if len(records) == 1:
+            return iter((self.append(topic, queue_id, records[0]),))
+        triples = [(record.body, record.properties, record.flag) for record in records]
+        return map(
+            Stored._make,
+            self._patiently(self._append_batch, topic.name, queue_id, triples, **shared._asdict()),
+        )
+
+    def _patiently(self, append: Callable[..., Any], *positional: Any, **named: Any) -> Any:
+        """Append, and wait for the lock as long as is worth it: one loop serves everybody, and one wait is enough to
+        know that a writer is stuck."""
+        timeout = STUCK_TIMEOUT if self._is_stuck else self._timeout
+        try:
+            stored = append(*positional, timeout=timeout, **named)
+        except BrokerBusy:
+            self._is_stuck = True
+            raise
+        self._is_stuck = False
+        return stored
+
+    def append_encoded_batch(
+        self,
+        topic: Topic,
+        queue_id: int,
+        body: bytes,
+        *,
+        properties: bytes = b"",
+        sys_flag: int = 0,
+        born_ms: int = 0,
+        born_host: bytes = LOCAL_HOST,
+        reconsume_times: int = 0,
+    ) -> list[Stored]:
+        """Store the messages in the body of a SEND_BATCH_MESSAGE request, `properties` behind those of each.
+
+        Raises:
+            UsageError: a length in the body contradicts another; the message names the record, and nothing is stored.
+            BrokerBusy, SegmentFull and the other errors of a send.
+        """
+        stored = self._patiently(
+            self._append_encoded_batch,
+            topic.name,
+            queue_id,
+            body,
+            properties_extra=properties,
+            sys_flag=sys_flag,
+            born_ms=born_ms,
+            born_host=born_host,
+            reconsume_times=reconsume_times,
+        )
+        return [Stored._make(each) for each in stored]
+
+    def read(
+        self,
+        queue: int,
+        queue_offset: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        tags: Sequence[int] | None = None,
+        where: Filter | None = None,
+    ) -> Pulled:
+        try:
+            return Pulled._make(
+                self._pull(queue, queue_offset, count_max, bytes_max, tags, SCAN_UNITS_MAX, where, True)
+            )
+        except CorruptionError as error:
+            self._report(f"passed over: {error.reason}")
+            return Pulled(queue_offset + 1, 0, b"")
+
+    def visible(self, queue: int) -> int:
+        return self._store.queue_visible(queue)
+
+    def read_range(
+        self, queue: int, queue_offset: int, queue_end: int, *, bytes_max: int, tags: Sequence[int] | None = None
+    ) -> Ranged:
+        count = max(0, min(queue_end - queue_offset, RANGE_UNITS_MAX))
+        next_offset, _, body = self._pull(queue, queue_offset, count, bytes_max, tags, count, None, False)
+        first = self._store.queue(queue)[0]
+        if first <= queue_offset < next_offset:
+            first = self._first_kept(queue, queue_offset, next_offset)
+        return Ranged(next_offset, first, body) if first <= queue_offset else Ranged(first, first, b"")
+
+    def _first_kept(self, queue: int, low: int, high: int) -> int:
+        """The first of some offsets whose record retention has not deleted; it may be ahead of the queue's bounds."""
+        begin = self._store.log_begin
+        at = high if self._position(queue, low) < begin else low
+        while low < at:
+            middle = (low + at) // 2
+            low, at = (middle + 1, at) if self._position(queue, middle) < begin else (low, middle)
+        return at
+
+    def _position(self, queue: int, queue_offset: int) -> int:
+        return int.from_bytes(self._store.units_stored(queue, queue_offset, 1)[:8], "big")
+
+    def range_units(self, queue: int, queue_offset: int, queue_end: int) -> bytes:
+        end = min(queue_end, self._store.queue_visible(queue), queue_offset + RANGE_UNITS_MAX)
+        if not self._store.queue(queue)[0] <= queue_offset < end:
+            return b""
+        return self._store.units_stored(queue, queue_offset, end - queue_offset)
+
+    def record_at(self, log_position: int) -> bytes | None:
+        return self._store.record_bytes_at(log_position, 0, True)
+
+    def append_together(self, entries: Sequence[Entry]) -> list[Stored]:
+        records = tuple(map(_fields, entries))
+        stored = self._patiently(lambda timeout: self._append_together(records, None, timeout))
+        assert stored is not None  # on no account of another record: nothing can be fenced
+        return [Stored._make(each) for each in stored]
+
+    def raise_fence(self, log_position: int) -> None:
+        self._store.raise_fence(log_position, self._timeout)
+
+    def settled(self, queue: int, queue_offset: int) -> tuple[int, Sequence[int]]:
+        next_offset, numbers = self._store.settled(queue, queue_offset)
+        return next_offset, memoryview(numbers).cast("Q").tolist()
+
+    def committed(self, log_position: int, count: int) -> tuple[int | None, Sequence[int]]:
+        end = self._store.log_end
+        position, records, stop = self._store.scan(log_position, end, count)
+        halves: list[int] = []
+        for at, *_, sys_flag in records:
+            if sys_flag & transaction.MASK != transaction.COMMIT:
+                continue
+            data = self._store.record_bytes_at(at)
+            record = stored_record(data) if data is not None else None
+            if record is not None:
+                halves.append(record.prepared_position)
+        return (None if stop or position >= end or not records else position), halves
+
+
+def _fields(entry: Entry) -> tuple[str, int, bytes, bytes, int, int, int, bytes, int, int, int | None]:
+    topic, queue_id, record = entry
+    return (
+        topic.name,
+        queue_id,
+        record.body,
+        record.properties,
+        record.flag,
+        record.sys_flag,
+        record.born_ms,
+        record.born_host,
+        record.reconsume_times,
+        record.prepared_position,
+        record.tag_code,
+    )
+
+
+def _parts(records: Sequence[NewRecord]) -> Iterator[tuple[_Shared, list[NewRecord]]]:
+    for shared, part in groupby(records, key=_shared):
+        yield shared, list(part)
+
+
+def _shared(record: NewRecord) -> _Shared:
+    return _Shared(
+        record.sys_flag,
+        record.born_ms,
+        record.born_host,
+        record.reconsume_times,
+        record.prepared_position,
+        record.tag_code,
+    )

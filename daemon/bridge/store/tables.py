@@ -1,0 +1,263 @@
+"""The broker's tables as they are in shared memory.
+
+Owns the step from `Tables` to the store's calls and the translation of their errors. It does not know requests.
+
+Several bridges may work on the same tables; the core lets one after the other change them. Topics are kept until the
+tables change; an offset slot, once seen, stays what it is.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from shmq.daemon.bridge.store.semaphore import prepare_semaphore
+from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic, Unit
+from shmq.errors import ShmqError, StoreError
+from shmq.shm.access import Access
+from shmq.shm.core import STAMP_AGE_MS, Store, process_start, wall_advance, wall_ms
+from shmq.shm.instance import Instance
+
+_CLIENT_FREE = 0  # enum shmq_client_state
+_UNIT = struct.Struct(">QIq")
+_TAG_CODE = struct.Struct(">12xq")
+_END = "\0"  # ends a name in the segment, so no name that exists holds it
+
+
+class StoreTables:
+    """`shmq.daemon.broker.tables.Tables` over one generation of segments."""
+
+    def __init__(self, store: Store, instance: Instance, access: Access) -> None:
+        self._store = store
+        self._instance = instance
+        self._access = access
+        self._slots: dict[int, dict[int, int]] = {}
+        self._slots_known = 0
+        self._learn_slots()
+        self._known: dict[str, Topic] = {}
+        self._known_version = -1
+        self._listed: list[Topic] = []
+        self._listed_version = -1
+
+    @property
+    def version(self) -> int:
+        return self._store.table_version
+
+    @property
+    def clock_ms(self) -> int:
+        return wall_ms()
+
+    @property
+    def stamp_ms(self) -> int:
+        return wall_ms() - STAMP_AGE_MS
+
+    def advance_clock(self, milliseconds: int) -> None:
+        wall_advance(milliseconds)
+
+    def topic(self, name: str) -> Topic | None:
+        # Read before the topic: a change in between makes what is kept too new, never too old.
+        version = self._store.table_version
+        if version != self._known_version:
+            self._known.clear()
+            self._known_version = version
+        topic = self._known.get(name)
+        if topic is None:
+            index = self._store.topic_find(name) if _END not in name else -1
+            if index < 0:
+                return None  # not kept: names that do not exist have no end
+            topic = self._known[name] = _topic(self._store.topic(index))
+        return topic
+
+    def topics(self) -> list[Topic]:
+        # Read before the list: a change in between makes the list too new, never too old.
+        version = self.version
+        if version != self._listed_version:
+            self._listed = [_topic(entry) for entry in self._store.topics()]
+            self._listed_version = version
+        return self._listed
+
+    def topic_names(self) -> list[str]:
+        return [topic.name for topic in self.topics()]
+
+    def topic_put(self, name: str, *, read_queues: int, write_queues: int, perm: int, flags: int, kind: int) -> None:
+        self._store.topic_put(
+            name, read_queues=read_queues, write_queues=write_queues, perm=perm, flags=flags, kind=kind
+        )
+
+    def topic_delete(self, name: str) -> None:
+        self._store.topic_delete(name)
+
+    def group(self, name: str) -> int | None:
+        index = self._store.group_find(name) if _END not in name else -1
+        return index if index >= 0 else None
+
+    def groups(self) -> list[str]:
+        return [name for _, name in self._store.groups()]
+
+    def group_put(self, name: str) -> int:
+        return self._store.group_put(name)
+
+    def group_delete(self, name: str) -> None:
+        self._store.group_delete(name)
+
+    def group_settings(self, group: int) -> bytes:
+        return self._store.group_settings(group)
+
+    def group_set(self, group: int, settings: bytes) -> None:
+        self._store.group_set(group, settings)
+
+    def group_offsets(self, group: int) -> Mapping[int, int]:
+        self._learn_slots()
+        return self._slots.get(group, {})
+
+    def offset_slot(self, group: int, queue: int) -> int | None:
+        slot = self._slots.get(group, {}).get(queue)
+        if slot is None:
+            self._learn_slots()
+            slot = self._slots.get(group, {}).get(queue)
+        return slot
+
+    def offset_put(self, group: int, queue: int) -> int:
+        slots = self._slots.setdefault(group, {})
+        slot = slots.get(queue)
+        if slot is None:
+            slot = slots[queue] = self._store.offset_put(group, queue)
+        return slot
+
+    def _learn_slots(self) -> None:
+        """Take note of places that others have made since the last look."""
+        # From there on only: a question about a group that never read a queue comes here each time.
+        counts = memoryview(self._store.offset_counts(self._slots_known)).cast("Q")
+        for word in counts[1::2]:
+            group, queue = divmod(word, 1 << 32)
+            self._slots.setdefault(group, {})[queue] = self._slots_known
+            self._slots_known += 1
+
+    def committed(self, slot: int) -> int:
+        return self._store.offset_get(slot)
+
+    def set_committed(self, slot: int, queue_offset: int) -> None:
+        self._store.offset_set(slot, queue_offset)
+
+    def set_taken(self, slot: int, queue_offset: int) -> None:
+        self._store.offset_show(slot, queue_offset)
+
+    def offset_free(self, slot: int) -> None:
+        self._store.offset_free(slot)
+
+    def offset_owned(self, slot: int) -> bool:
+        return self._store.offset_owner(slot) >= 0
+
+    def offset_owner(self, slot: int) -> int:
+        return self._store.offset_owner(slot)
+
+    def offset_lock(self, slot: int, holder: int, now_ms: int, life_ms: int) -> bool:
+        return self._store.offset_lock(slot, holder, now_ms, life_ms)
+
+    def offset_unlock(self, slot: int, holder: int) -> None:
+        self._store.offset_unlock(slot, holder)
+
+    def received(self) -> Mapping[int, int]:
+        return {slot: received for slot, state, _, _, _, received, *_ in self._store.clients() if state != _CLIENT_FREE}
+
+    def queue_bounds(self, queue: int) -> QueueBounds:
+        offset_min, offset_max, *_ = self._store.queue(queue)
+        return QueueBounds(offset_min, offset_max)
+
+    def born_position(self, name: str) -> int:
+        index = self._store.topic_find(name) if _END not in name else -1
+        return int(self._store.topic(index)["born_position"]) if index >= 0 else 0
+
+    def search_time(self, queue: int, time_ms: int) -> int:
+        return self._store.search_time(queue, time_ms)
+
+    def units(self, queue: int, queue_offset: int, count: int) -> list[Unit]:
+        offset_min, offset_max = self.queue_bounds(queue)
+        if not offset_min <= queue_offset < offset_max:
+            return []
+        return [Unit(*fields) for fields in _UNIT.iter_unpack(self._store.units_stored(queue, queue_offset, count))]
+
+    def tag_codes(self, queue: int, queue_offset: int, count: int) -> list[int]:
+        offset_min, offset_max = self.queue_bounds(queue)
+        if not offset_min <= queue_offset < offset_max:
+            return []
+        return [code for (code,) in _TAG_CODE.iter_unpack(self._store.units_stored(queue, queue_offset, count))]
+
+    def store_ms(self, queue: int, queue_offset: int) -> int:
+        for unit in self.units(queue, queue_offset, 1):
+            with suppress(ShmqError):
+                return self._store.message_at(unit.log_position, unit.record_bytes).store_ms
+        return -1
+
+    def earliest_ms(self) -> int:
+        with suppress(ShmqError):
+            return self._store.message_at(self._store.log_begin).store_ms
+        return -1
+
+    def queue_counts(self) -> bytes:
+        return self._store.queue_counts()
+
+    def offset_counts(self) -> bytes:
+        return self._store.offset_counts()
+
+    def facts(self) -> StoreFacts:
+        store = self._store
+        stats = store.stats()
+        return StoreFacts(
+            log_begin=store.log_begin,
+            log_end=store.log_end,
+            durable_end=store.durable_end,
+            appended=stats["appended"],
+            appended_bytes=stats["appended_bytes"],
+            refused=stats["busy"],
+        )
+
+    def disk(self) -> DiskRoom:
+        try:
+            disk = os.statvfs(self._instance.store_path)
+        except OSError as error:
+            raise StoreError(f"the store's disk cannot be asked for its room: {error.strerror}") from error
+        used_blocks = disk.f_blocks - disk.f_bfree
+        return DiskRoom(disk.f_blocks * disk.f_frsize, used_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
+
+    def client_put(self, pid: int, start: int, role: int) -> int:
+        slot = self._store.client_put(pid, start, role)
+        with self._dropped_on_error(slot):
+            prepare_semaphore(f"{self._instance.semaphore_prefix}{slot}", mode=self._access.mode, gid=self._access.gid)
+        return slot
+
+    @contextmanager
+    def _dropped_on_error(self, slot: int) -> Iterator[None]:
+        try:
+            yield
+        except ShmqError:
+            self.client_drop(slot)
+            raise
+
+    def client_is(self, slot: int, pid: int, start: int) -> bool:
+        return any((number, holder, since) == (slot, pid, start) for number, holder, since in self._clients())
+
+    def client_drop(self, slot: int) -> None:
+        self._store.client_drop(slot)
+
+    def dead_clients(self) -> list[int]:
+        return [slot for slot, pid, start in self._clients() if process_start(pid) != start]
+
+    def _clients(self) -> list[tuple[int, int, int]]:
+        """(slot, pid, start) of every slot that is handed out."""
+        return [(slot, pid, start) for slot, state, pid, start, *_ in self._store.clients() if state != _CLIENT_FREE]
+
+
+def _topic(entry: dict[str, Any]) -> Topic:
+    return Topic(
+        name=entry["name"],
+        read_queues=entry["read_queues"],
+        write_queues=entry["write_queues"],
+        perm=entry["perm"],
+        flags=entry["flags"],
+        kind=entry["kind"],
+        queues=tuple(entry["queues"]),
+    )

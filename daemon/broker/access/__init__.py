@@ -1,0 +1,1 @@
+"""Who may do what: accounts, the needs of each request, and the admission in front of every handler."""

@@ -1,0 +1,54 @@
+"""What a request has to pass before a handler sees it.
+
+Owns the order of the checks. It does not know what a handler does, nor where accounts come from.
+
+    not in the table, or refused, or one of our own codes over TCP     as if there were no such code
+    no account, a wrong signature, no permission (TCP only)            RocketMQ's error for it
+    a field is missing or no number (TCP only)                         RocketMQ's error for it
+
+Local clients come through a socket with Unix permissions and may leave fields out that have defaults; their requests
+are held to what the handlers need.
+
+One object serves a broker and the name server beside it, so that new rules count for both at once.
+"""
+
+from __future__ import annotations
+
+from shmq.daemon.broker.access.rules import AccessRules
+from shmq.daemon.broker.requests import Connection
+from shmq.protocol.codes import Request
+from shmq.protocol.command import Command
+from shmq.protocol.request_table import REQUESTS, RequestClass, check_fields
+
+_LOCAL = "local"
+# RocketMQ reads these headers without looking for what is missing, and says then what it lacks.
+_CHECKED_BY_HANDLER = frozenset({Request.SEND_MESSAGE_V2, Request.SEND_BATCH_MESSAGE})
+
+
+class Admission:
+    """The checks in front of every handler. Without `rules` everybody who can connect may do everything."""
+
+    def __init__(self, rules: AccessRules | None = None) -> None:
+        self.rules = rules
+
+    def is_offered(self, connection: Connection, code: int) -> bool:
+        """Say whether this connection may know that the code exists."""
+        spec = REQUESTS.get(code)
+        if spec is None or spec.request_class is RequestClass.REFUSED:
+            return False
+        return connection.is_local or spec.asks != _LOCAL
+
+    def check(self, connection: Connection, command: Command) -> None:
+        """Let a request that is offered pass, or raise what its sender is told.
+
+        Raises:
+            PermissionDenied: the rules do not let the sender do this.
+            ProtocolError: a header field is missing or malformed.
+        """
+        if connection.is_local:
+            return
+        if self.rules is not None:
+            self.rules.check(command, connection.remote.host if connection.remote else "")
+            connection.has_account = True
+        if command.code not in _CHECKED_BY_HANDLER:
+            check_fields(command.code, command.ext)

@@ -1,0 +1,204 @@
+"""How full queues are and how far groups have read them.
+
+Owns the requests 202, 208, 303, 308, 314, 317 and 43. It does not know who reads, nor messages.
+
+Offsets are those in shared memory, so what local members acknowledged is in every answer. A request that would list
+more than `list_entries_max` queues is refused, with the way to ask for less.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from shmq.daemon.broker.fields import flag_of, text_of
+from shmq.daemon.broker.groups.registry import GroupRegistry
+from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.statistics.queue_index import QueueIndex
+from shmq.daemon.broker.statistics.statistics import Statistics
+from shmq.daemon.broker.tables import Tables, Topic
+from shmq.errors import FlowControl, TopicNotFound
+from shmq.message import check_group
+from shmq.protocol.admin_body import OffsetWrapper, QueueTimeSpan, QueueTimeSpans, TopicOffset
+from shmq.protocol.body import encode_body
+from shmq.protocol.codes import Request, TopicKind
+from shmq.protocol.dialect import MessageQueue, dumps
+
+_OFFSET_AHEAD = (1 << 63) - 1  # RocketMQ's answer for a queue on which the compared group is ahead
+_SEPARATORS = re.compile("[;,]")
+
+
+class ProgressRequests(Part):
+    """Serves bounds of queues and progress of groups."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        registry: GroupRegistry,
+        queues: QueueIndex,
+        statistics: Statistics,
+        settings: BrokerSettings,
+    ) -> None:
+        self._tables = tables
+        self._registry = registry
+        self._queues = queues
+        self._statistics = statistics
+        self._settings = settings
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {
+            Request.GET_TOPIC_STATS_INFO: self._topic_stats,
+            Request.GET_CONSUME_STATS: self._consume_stats,
+            Request.QUERY_CONSUME_TIME_SPAN: self._time_spans,
+            Request.QUERY_CORRECTION_OFFSET: self._correction,
+            Request.CLONE_GROUP_OFFSET: self._clone,
+            Request.GET_BROKER_CONSUME_STATS: self._broker_stats,
+            Request.GET_ALL_CONSUMER_OFFSET: self._all_offsets,
+        }
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._tables.topic(name)
+        if topic is None:
+            raise TopicNotFound(f"topic[{name[:127]}] not exist")
+        return topic
+
+    def _queue_key(self, topic: str, queue_id: int) -> MessageQueue:
+        return MessageQueue(self._settings.broker_name, queue_id, topic)
+
+    def _topic_stats(self, call: Call) -> Answer:
+        topic = self._topic(text_of(call.ext, "topic"))
+        table = {}
+        for queue_id, queue in enumerate(topic.queues[: topic.write_queues]):
+            least, most = self._tables.queue_bounds(queue)
+            stored_ms = self._tables.store_ms(queue, most - 1) if most > least else 0
+            table[self._queue_key(topic.name, queue_id)] = TopicOffset(least, most, max(0, stored_ms))
+        tps = self._statistics.tps("TOPIC_PUT_NUMS", topic.name)
+        return Answer(body=dumps({"offsetTable": table, "topicPutTps": tps}))
+
+    # -- progress of groups
+
+    def _consume_stats(self, call: Call) -> Answer:
+        group = text_of(call.ext, "consumerGroup")
+        asked = call.ext.get("topic") or call.ext.get("topicList") or ""
+        names = [name for name in _SEPARATORS.split(asked) if name] or self._queues.topics_of(group)
+        topics = self._read_by(group, names)
+        self._check_size(sum(topic.read_queues for topic in topics), "ask for one topic of the group")
+        table: dict[MessageQueue, OffsetWrapper] = {}
+        for topic in topics:
+            table |= self._wrappers(group, topic)
+        return Answer(body=dumps({"consumeTps": self._get_tps(group, topics), "offsetTable": table}))
+
+    def _read_by(self, group: str, names: Iterable[str]) -> list[Topic]:
+        """The topics that exist and that the group, if it has members, still subscribes to."""
+        online = self._registry.consumer_group(group)
+        subscribed = online.table if online is not None else {}
+        topics = (self._tables.topic(name) for name in dict.fromkeys(names) if not subscribed or name in subscribed)
+        return [topic for topic in topics if topic is not None]
+
+    def _wrappers(self, group: str, topic: Topic) -> dict[MessageQueue, OffsetWrapper]:
+        committed = self._queues.topic_progress(group, topic)
+        table = {}
+        for queue_id, queue in enumerate(topic.queues[: topic.read_queues]):
+            consumed = committed.get(queue_id, 0)
+            last_ms = self._tables.store_ms(queue, consumed - 1) if consumed > 0 else 0
+            table[self._queue_key(topic.name, queue_id)] = OffsetWrapper(
+                brokerOffset=self._tables.queue_bounds(queue).offset_max,
+                consumerOffset=consumed,
+                lastTimestamp=max(0, last_ms),
+                pullOffset=consumed,
+            )
+        return table
+
+    def _get_tps(self, group: str, topics: Iterable[Topic]) -> float:
+        return sum((self._statistics.tps("GROUP_GET_NUMS", f"{topic.name}@{group}") for topic in topics), 0.0)
+
+    def _broker_stats(self, call: Call) -> Answer:
+        ordered_only = flag_of(call.ext, "isOrder")
+        found: list[dict[str, Any]] = []
+        behind = entries = 0
+        for group in sorted(self._tables.groups()):
+            stats = []
+            for topic in self._read_by(group, self._queues.topics_of(group)):
+                if ordered_only and topic.kind != TopicKind.FIFO:
+                    continue
+                entries += topic.read_queues
+                self._check_size(entries, "ask group by group")
+                table = self._wrappers(group, topic)
+                behind += sum(max(0, entry.brokerOffset - entry.consumerOffset) for entry in table.values())
+                stats.append({"consumeTps": self._get_tps(group, [topic]), "offsetTable": table})
+            found.append({group: stats})
+        address = str(call.connection.local or "")
+        body = {"brokerAddr": address, "consumeStatsList": found, "totalDiff": behind, "totalInflightDiff": 0}
+        return Answer(body=dumps(body))
+
+    def _time_spans(self, call: Call) -> Answer:
+        topic = self._topic(text_of(call.ext, "topic"))
+        committed = self._queues.topic_progress(text_of(call.ext, "group"), topic)
+        wall_ms = self._tables.clock_ms
+        spans = []
+        for queue_id, queue in enumerate(topic.queues[: topic.read_queues]):
+            least, most = self._tables.queue_bounds(queue)
+            consumed = committed.get(queue_id, 0)
+            first_ms = self._tables.store_ms(queue, least)
+            next_ms = self._tables.store_ms(queue, max(consumed, least)) if consumed < most else -1
+            spans.append(
+                QueueTimeSpan(
+                    messageQueue=self._queue_key(topic.name, queue_id),
+                    minTimeStamp=first_ms,
+                    maxTimeStamp=self._tables.store_ms(queue, most - 1),
+                    consumeTimeStamp=self._tables.store_ms(queue, consumed - 1) if consumed > 0 else first_ms,
+                    delayTime=max(0, wall_ms - next_ms) if next_ms >= 0 else 0,
+                )
+            )
+        return Answer(body=encode_body(QueueTimeSpans(spans)))
+
+    # -- offsets of several groups
+
+    def _correction(self, call: Call) -> Answer:
+        topic = self._topic(text_of(call.ext, "topic"))
+        left_out = set(_SEPARATORS.split(call.ext.get("filterGroups", "")))
+        least: dict[int, int] = {}
+        for group in self._queues.groups_of(topic):
+            if group in left_out:
+                continue
+            for queue_id, committed in self._queues.topic_progress(group, topic).items():
+                if committed >= self._tables.queue_bounds(topic.queues[queue_id]).offset_min:
+                    least[queue_id] = min(committed, least.get(queue_id, committed))
+        compared = self._queues.topic_progress(text_of(call.ext, "compareGroup"), topic)
+        for queue_id, committed in compared.items():
+            if committed > least.get(queue_id, committed):
+                least[queue_id] = _OFFSET_AHEAD
+        return Answer(body=dumps({"correctionOffsets": least}))
+
+    def _clone(self, call: Call) -> Answer:
+        source = text_of(call.ext, "srcGroup")
+        target = check_group(text_of(call.ext, "destGroup"))
+        asked = call.ext.get("topic", "")
+        names = [asked] if asked else self._queues.topics_of(source)
+        topics = [topic for name in names if (topic := self._tables.topic(name)) is not None]
+        if not flag_of(call.ext, "offline"):
+            topics = self._read_by(source, [topic.name for topic in topics])
+        self._check_size(sum(topic.read_queues for topic in topics), "clone topic by topic")
+        for topic in topics:
+            for queue_id, committed in self._queues.topic_progress(source, topic).items():
+                slot = self._tables.offset_put(self._tables.group_put(target), topic.queues[queue_id])
+                self._tables.set_committed(slot, committed)
+        return Answer()
+
+    def _all_offsets(self, call: Call) -> Answer:
+        table: dict[str, dict[int, int]] = {}
+        entries = 0
+        for group in self._tables.groups():
+            for progress in self._queues.progress(group):
+                entries += 1
+                self._check_size(entries, "ask group by group")
+                table.setdefault(f"{progress.topic}@{group}", {})[progress.queue_id] = progress.committed
+        return Answer(body=dumps({"offsetTable": table}))
+
+    def _check_size(self, entries: int, hint: str) -> None:
+        most = self._settings.list_entries_max
+        if entries > most:
+            raise FlowControl(f"the answer would list more than {most} queues", hint=hint)

@@ -1,0 +1,72 @@
+"""Who reads what: groups of a topic, topics of a group, one subscription, the units of a queue.
+
+Owns the requests 300, 343, 345 and 321. It does not know offsets' meaning or members' lives.
+"""
+
+from __future__ import annotations
+
+from shmq.daemon.broker.fields import INT32_MAX, INT64_MAX, number_of, text_of
+from shmq.daemon.broker.groups.registry import GroupRegistry
+from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.statistics.queue_index import QueueIndex
+from shmq.daemon.broker.tables import Tables
+from shmq.errors import RemoteError
+from shmq.protocol.admin_body import GroupList, GroupSubscription, QueueData, TopicList, UnitData
+from shmq.protocol.body import encode_body
+from shmq.protocol.codes import Request, Response
+
+_UNITS_MAX = 1024  # in one reply
+
+
+class SubscriptionRequests(Part):
+    """Serves questions about subscriptions."""
+
+    def __init__(self, tables: Tables, registry: GroupRegistry, queues: QueueIndex) -> None:
+        self._tables = tables
+        self._registry = registry
+        self._queues = queues
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {
+            Request.QUERY_TOPIC_CONSUME_BY_WHO: self._groups_of_topic,
+            Request.QUERY_TOPICS_BY_CONSUMER: self._topics_of_group,
+            Request.QUERY_SUBSCRIPTION_BY_CONSUMER: self._subscription,
+            Request.QUERY_CONSUME_QUEUE: self._units,
+        }
+
+    def _groups_of_topic(self, call: Call) -> Answer:
+        name = text_of(call.ext, "topic")
+        topic = self._tables.topic(name)
+        stored = self._queues.groups_of(topic) if topic is not None else []
+        return Answer(body=encode_body(GroupList(sorted({*stored, *self._registry.subscribers(name)}))))
+
+    def _topics_of_group(self, call: Call) -> Answer:
+        topics = self._queues.topics_of(text_of(call.ext, "group"))
+        return Answer(body=encode_body(TopicList(topics, str(call.connection.local or "") or None)))
+
+    def _subscription(self, call: Call) -> Answer:
+        name, topic = text_of(call.ext, "group"), call.ext.get("topic", "")
+        group = self._registry.consumer_group(name)
+        data = group.table.get(topic) if group is not None else None
+        return Answer(body=encode_body(GroupSubscription(name, topic, data)))
+
+    def _units(self, call: Call) -> Answer:
+        ext = call.ext
+        name, queue_id = text_of(ext, "topic"), number_of(ext, "queueId", most=INT32_MAX)
+        first = number_of(ext, "index", most=INT64_MAX, default=0)
+        count = min(_UNITS_MAX, number_of(ext, "count", most=INT32_MAX, default=_UNITS_MAX))
+        topic = self._tables.topic(name)
+        if topic is None or queue_id >= len(topic.queues):
+            raise RemoteError(Response.SYSTEM_ERROR, f"{queue_id}@{name[:127]} is not exist!")
+        queue = topic.queues[queue_id]
+        bounds = self._tables.queue_bounds(queue)
+        group = self._registry.consumer_group(ext.get("consumerGroup", ""))
+        body = QueueData(
+            minQueueIndex=bounds.offset_min,
+            maxQueueIndex=bounds.offset_max,
+            queueData=[UnitData(*unit) for unit in self._tables.units(queue, first, count)],
+            subscriptionData=group.table.get(name) if group is not None else None,
+            filterData="null" if group is not None else None,
+        )
+        return Answer(body=encode_body(body))

@@ -1,0 +1,189 @@
+"""Administration of topics: create or change, delete, list.
+
+Owns the requests 17, 18, 215, 21 and 351. It does not know how a topic is stored.
+
+`defaultTopic`, `topicFilterType`, `order` and `force` of RocketMQ's request mean nothing, as in RocketMQ itself. A
+change that says no attributes leaves the topic's kind as it is.
+
+A private header field `onlyIfMissing` makes 17 harmless for a topic that exists, so that two producers that create a
+topic on first use cannot change what an administrator created in between. The answer's field `created` says what was.
+"""
+
+from __future__ import annotations
+
+from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
+from shmq.daemon.broker.groups.registry import GroupRegistry
+from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.topic_creation import ensure_topic, system_topic_names
+from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from shmq.errors import FlowControl, InvalidName, RemoteError, TopicNotFound, UsageError
+from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, TRACE_TOPIC, check_topic, is_system_topic, nearest
+from shmq.protocol.admin_body import TopicConfigList
+from shmq.protocol.body import (
+    DataVersion,
+    TopicConfig,
+    TopicTable,
+    decode_body,
+    encode_body,
+    kind_attributes,
+    parse_kind,
+    topic_kind,
+)
+from shmq.protocol.codes import Request, Response, TopicKind
+from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
+from shmq.timing import TIMER_TOPIC
+
+_PERM_READ_WRITE = 6
+_PERM_MOST = 7  # read 4, write 2, inherit 1
+
+
+def find_topic(tables: Tables, name: str, *, broker_name: str, is_typed: bool = True) -> Topic:
+    """Return a live topic.
+
+    Args:
+        is_typed: whether a human may have typed the name, so that it is worth looking at all others for a similar one.
+
+    Raises:
+        TopicNotFound: there is none; the hint names what may have been meant.
+    """
+    topic = tables.topic(name)
+    if topic is not None:
+        return topic
+    near = " or ".join(f'"{other}"' for other in nearest(name, tables.topic_names())) if is_typed else ""
+    meant = f"did you mean {near}? " if near else ""
+    raise TopicNotFound(
+        f'topic "{name[:127]}" does not exist on broker "{broker_name}"',
+        hint=f"{meant}create it with: shmq topic create {name[:127]}",
+    )
+
+
+class TopicRequests(Part):
+    """Serves the administration of topics."""
+
+    def __init__(self, tables: Tables, registry: GroupRegistry, settings: BrokerSettings) -> None:
+        self._tables = tables
+        self._registry = registry
+        self._settings = settings
+        self._own_queues = {
+            SCHEDULE_TOPIC: DelayLevels(settings.delay_levels).count,
+            TIMER_TOPIC: 1,
+            TRACE_TOPIC: 1,
+            reply_topic(settings.cluster): REPLY_QUEUES,
+        }
+        self._system_names = system_topic_names(settings)
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {
+            Request.UPDATE_AND_CREATE_TOPIC: self._put,
+            Request.UPDATE_AND_CREATE_TOPIC_LIST: self._put_list,
+            Request.DELETE_TOPIC_IN_BROKER: self._delete,
+            Request.GET_ALL_TOPIC_CONFIG: self._list,
+            Request.GET_TOPIC_CONFIG: self._get,
+        }
+
+    def _put(self, call: Call) -> Answer:
+        ext = call.ext
+        is_ours = ext.get("topic") in self._own_queues
+        if is_ours and call.connection.is_local and flag_of(ext, "onlyIfMissing"):
+            return self._ensure_own(ext["topic"])
+        name = self._name_for_topic(text_of(ext, "topic"))
+        default = self._settings.default_queues
+        write_queues = _queues(number_of(ext, "writeQueueNums", most=INT32_MAX, default=default))
+        read_queues = _queues(number_of(ext, "readQueueNums", most=INT32_MAX, default=write_queues))
+        perm = number_of(ext, "perm", most=_PERM_MOST, default=_PERM_READ_WRITE)
+        flags = number_of(ext, "topicSysFlag", most=INT32_MAX, default=0)
+        known = self._tables.topic(name)
+        kind: int = parse_kind(ext.get("attributes", ""))
+        if known is not None and flag_of(ext, "onlyIfMissing"):
+            return Answer(ext={"created": "false"})
+        if known is not None and not call.connection.is_local and not ext.get("attributes"):
+            kind = known.kind
+        self._tables.topic_put(
+            name, read_queues=read_queues, write_queues=write_queues, perm=perm, flags=flags, kind=kind
+        )
+        created = {"created": "false" if known else "true"} if call.connection.is_local else {}
+        return Answer(ext=created, changed_groups=self._registry.subscribers(name))
+
+    def _ensure_own(self, name: str) -> Answer:
+        """A local client delays, traces or asks, and this broker has never had such a message."""
+        known = self._tables.topic(name)
+        ensure_topic(self._tables, name, queues=self._own_queues[name])
+        return Answer(ext={"created": "false" if known else "true"})
+
+    def _put_list(self, call: Call) -> Answer:
+        configs = decode_body(call.command.body, TopicConfigList).topicConfigList
+        most = self._settings.list_entries_max
+        if len(configs) > most:
+            raise FlowControl(f"{len(configs)} topics in one request; {most} are allowed")
+        changed: dict[str, None] = {}
+        for config in configs:  # all are looked at before any is made
+            self._name_for_topic(config.topicName)
+            _queues(config.writeQueueNums)
+            _queues(config.readQueueNums)
+            if not 0 <= config.perm <= _PERM_MOST or not 0 <= config.topicSysFlag <= INT32_MAX:
+                raise UsageError(f'topic "{config.topicName}": perm={config.perm} topicSysFlag={config.topicSysFlag}')
+        for config in configs:
+            self._tables.topic_put(
+                config.topicName,
+                read_queues=config.readQueueNums,
+                write_queues=config.writeQueueNums,
+                perm=config.perm,
+                flags=config.topicSysFlag,
+                kind=topic_kind(config),
+            )
+            changed |= dict.fromkeys(self._registry.subscribers(config.topicName))
+        return Answer(changed_groups=tuple(changed))
+
+    def _delete(self, call: Call) -> Answer:
+        name = self._name_for_topic(text_of(call.ext, "topic"))
+        if not call.connection.is_local and self._tables.topic(name) is None:
+            return Answer()  # RocketMQ finds nothing wrong with it
+        find_topic(self._tables, name, broker_name=self._settings.broker_name)
+        self._tables.topic_delete(name)
+        return Answer(changed_groups=self._registry.subscribers(name))
+
+    def _get(self, call: Call) -> Answer:
+        topic = self._tables.topic(text_of(call.ext, "topic"))
+        if topic is None:
+            name = call.ext["topic"][:TOPIC_BYTES_MAX]
+            raise RemoteError(Response.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
+        return Answer(body=encode_body(_config(topic)))
+
+    def _list(self, call: Call) -> Answer:
+        table = {topic.name: _config(topic) for topic in self._tables.topics()}
+        return Answer(body=encode_body(TopicTable(table, DataVersion(counter=self._tables.version))))
+
+    def _name_for_topic(self, name: str) -> str:
+        """Return a name that an administrator may give to a topic."""
+        try:
+            check_topic(name)
+        except InvalidName as error:
+            error.code = Response.SYSTEM_ERROR  # as RocketMQ answers
+            raise
+        if is_system_topic(name) or name in self._system_names:
+            conflict = UsageError(f"The topic[{name}] is conflict with system topic.", hint="choose another name")
+            conflict.code = Response.SYSTEM_ERROR
+            raise conflict
+        return name
+
+
+def _queues(count: int) -> int:
+    if not 1 <= count <= QUEUES_MAX:
+        raise UsageError(f"a topic of {count} queues", hint=f"choose 1 to {QUEUES_MAX}")
+    return count
+
+
+def _config(topic: Topic) -> TopicConfig:
+    kind = TopicKind(topic.kind) if topic.kind in TopicKind.__members__.values() else TopicKind.NORMAL
+    return TopicConfig(
+        topicName=topic.name,
+        readQueueNums=topic.read_queues,
+        writeQueueNums=topic.write_queues,
+        perm=topic.perm,
+        topicSysFlag=topic.flags,
+        order=kind == TopicKind.FIFO,
+        attributes=kind_attributes(kind),
+    )

@@ -1,0 +1,123 @@
+"""Who is connected and who belongs to which group, as one value that others may read without asking the broker.
+
+Owns when that value has changed, and the memory of members that ended without leaving their group. It does not know the
+file it goes into.
+
+    member leaves (UNREGISTER)             forgotten
+    its connection ends before that        kept for an hour, or until the same client id is in the group again
+
+Invariants: 1. `news` returns a roster only if it differs from the one before; 2. at most `DEPARTED_MAX` departures are
+kept, the newest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from shmq.daemon.broker.groups.registry import ConsumerGroup, GroupRegistry, Member
+from shmq.daemon.broker.pop.records import QueueKey
+from shmq.daemon.broker.requests import Connection
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.protocol.roster import (
+    Roster,
+    RosterConnection,
+    RosterDeparture,
+    RosterGroup,
+    RosterMember,
+    RosterPopped,
+)
+
+DEPARTED_MAX = 64
+DEPARTED_MS = 3_600_000
+
+
+class RosterKeeper:
+    """Makes the roster of one broker."""
+
+    def __init__(
+        self,
+        registry: GroupRegistry,
+        connections: Mapping[int, Connection],
+        settings: BrokerSettings,
+        *,
+        in_flight: Callable[[], Mapping[QueueKey, int]] = dict,
+    ) -> None:
+        self._registry = registry
+        self._in_flight = in_flight
+        self._connections = connections
+        self._generation = f"{settings.generation:016x}"
+        self._departed: list[RosterDeparture] = []
+        self._told: tuple[Any, ...] | None = None
+
+    def ending(self, connection: Connection, now_ms: int) -> None:
+        """Take note of a connection that is about to end, before its memberships are forgotten."""
+        groups, _ = self._registry.memberships(connection.connection_id)
+        for name in groups:
+            group = self._registry.consumer_group(name)
+            for member in group.members.values() if group else ():
+                if member.origin.connection_id == connection.connection_id:
+                    self._departed.append(RosterDeparture(name, now_ms, _member(member, connection)))
+        del self._departed[:-DEPARTED_MAX]
+
+    def news(self, now_ms: int) -> Roster | None:
+        """Return the roster if it has changed since it was returned last."""
+        groups = {group.name: self._group(group) for group in self._registry.consumer_groups()}
+        present = {(name, member.client_id) for name, group in groups.items() for member in group.members}
+        self._departed = [
+            entry
+            for entry in self._departed
+            if now_ms - entry.at_ms < DEPARTED_MS and (entry.group, entry.member.client_id) not in present
+        ]
+        connections = tuple(self._connection(entry) for entry in self._connections.values() if _is_client(entry))
+        popped = tuple(RosterPopped(*queue, count) for queue, count in sorted(self._in_flight().items()))
+        content = (connections, groups, tuple(self._departed), popped)
+        if content == self._told:
+            return None
+        self._told = content
+        return Roster(self._generation, now_ms, *content)
+
+    def _connection(self, connection: Connection) -> RosterConnection:
+        consumer_groups, producer_groups = self._registry.memberships(connection.connection_id)
+        peer, member = connection.peer, self._registry.member_of(connection.connection_id)
+        return RosterConnection(
+            client_id=connection.client_id or (member.client_id if member else ""),
+            transport="shm" if peer else "tcp",
+            since_ms=connection.since_ms,
+            pid=peer.pid if peer else 0,
+            slot=connection.client_slot,
+            role=connection.role,
+            address=str(connection.remote or ""),
+            language=member.origin.language.name if member else "",
+            version=connection.version or (str(member.origin.version) if member else ""),
+            consumer_groups=tuple(consumer_groups),
+            producer_groups=tuple(producer_groups),
+        )
+
+    def _group(self, group: ConsumerGroup) -> RosterGroup:
+        return RosterGroup(
+            model=group.model,
+            members=tuple(
+                _member(member, self._connections.get(member.origin.connection_id))
+                for _, member in sorted(group.members.items())
+            ),
+            differs_since_ms=group.agreement.differs_since_ms,
+            conflicts=group.conflicts,
+        )
+
+
+def _member(member: Member, connection: Connection | None) -> RosterMember:
+    return RosterMember(
+        client_id=member.client_id,
+        transport="shm" if member.origin.is_local else "tcp",
+        pid=connection.peer.pid if connection and connection.peer else 0,
+        language=member.origin.language.name,
+        subscription={
+            topic: (interest.language, tuple(sorted(interest.terms))) for topic, interest in member.subscription.items()
+        },
+    )
+
+
+def _is_client(connection: Connection) -> bool:
+    """Not a bridge that only watches; one that speaks for a TCP client has that client's address."""
+    return connection.remote is not None or connection.is_attached

@@ -1,0 +1,102 @@
+"""What the broker tells about itself.
+
+Owns the body of STATUS. It does not know how to draw it.
+
+    {"broker": {name, version, abi, generation, uptimeMs, autoCreate, defaultQueues, waitDurable},
+     "connections": [{clientId, version, pid, uid, role, clientSlot, sinceMs, consumerGroups, producerGroups}],
+     "consumerGroups": {name: {model, members: {clientId: {transport, language, version, seenMs, subscription}},
+                               differsSinceMs, conflicts}},
+     "producerGroups": {name: [clientId]}, "topics": n, "groups": n}
+
+Times are ages in milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from shmq.daemon.broker.groups.registry import ConsumerGroup, GroupRegistry
+from shmq.daemon.broker.requests import Answer, Call, Connection, Handler
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import Tables
+from shmq.protocol.codes import Request
+
+
+class StatusRequests:
+    """Serves STATUS."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        registry: GroupRegistry,
+        connections: Mapping[int, Connection],
+        settings: BrokerSettings,
+        *,
+        since_ms: int,
+    ) -> None:
+        self._tables = tables
+        self._registry = registry
+        self._connections = connections
+        self._settings = settings
+        self._since_ms = since_ms
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {Request.STATUS: self._status}
+
+    def _status(self, call: Call) -> Answer:
+        settings = self._settings
+        body = {
+            "broker": {
+                "name": settings.broker_name,
+                "version": settings.version,
+                "abi": settings.abi,
+                "generation": f"{settings.generation:016x}",
+                "uptimeMs": call.now_ms - self._since_ms,
+                "autoCreate": settings.auto_create,
+                "defaultQueues": settings.default_queues,
+                "waitDurable": settings.wait_durable,
+            },
+            "connections": [self._connection(connection, call.now_ms) for connection in self._connections.values()],
+            "consumerGroups": {group.name: _group(group, call.now_ms) for group in self._registry.consumer_groups()},
+            "producerGroups": self._registry.producer_groups(),
+            "topics": len(self._tables.topic_names()),
+            "groups": len(self._tables.groups()),
+        }
+        return Answer(body=msgspec.json.encode(body))
+
+    def _connection(self, connection: Connection, now_ms: int) -> dict[str, Any]:
+        consumer_groups, producer_groups = self._registry.memberships(connection.connection_id)
+        return {
+            "clientId": connection.client_id,
+            "version": connection.version,
+            "pid": connection.peer.pid if connection.peer else 0,
+            "uid": connection.peer.uid if connection.peer else -1,
+            "role": connection.role,
+            "clientSlot": connection.client_slot,
+            "sinceMs": now_ms - connection.since_ms,
+            "consumerGroups": consumer_groups,
+            "producerGroups": producer_groups,
+        }
+
+
+def _group(group: ConsumerGroup, now_ms: int) -> dict[str, Any]:
+    since_ms = group.agreement.differs_since_ms
+    return {
+        "model": group.model,
+        "members": {
+            client_id: {
+                "transport": "shm" if member.origin.is_local else "tcp",
+                "language": member.origin.language.name,
+                "version": member.origin.version,
+                "seenMs": now_ms - member.seen_ms,
+                "subscription": {topic: str(interest) for topic, interest in member.subscription.items()},
+            }
+            for client_id, member in sorted(group.members.items())
+        },
+        "differsSinceMs": None if since_ms is None else now_ms - since_ms,
+        "conflicts": group.conflicts,
+    }

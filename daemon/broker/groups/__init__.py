@@ -1,0 +1,1 @@
+"""Consumer groups: members, subscriptions, settings, queue locks and offsets."""

@@ -1,0 +1,119 @@
+"""Heartbeats, goodbyes and member lists.
+
+Owns the requests 34, 35, 38 and 46. It does not know how members are told of a change.
+"""
+
+from __future__ import annotations
+
+from shmq.daemon.broker.fields import text_of
+from shmq.daemon.broker.groups.registry import GroupRegistry, Origin
+from shmq.daemon.broker.groups.selection import TAG, select
+from shmq.daemon.broker.groups.settings import GroupSettings
+from shmq.daemon.broker.requests import Answer, Call, Handler
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import Tables
+from shmq.errors import ProtocolError, RemoteError, SegmentFull, UsageError
+from shmq.message import TOPIC_BYTES_MAX, check_topic, retry_topic
+from shmq.protocol.body import ClientConfig, ConsumerData, ConsumerList, decode_body, encode_body
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.heartbeat import decode_heartbeat
+
+_RETRY_PERM = 6
+_UNIT_RETRY_FLAG = 2
+
+
+class Membership:
+    """Serves what members say about themselves."""
+
+    def __init__(
+        self, tables: Tables, registry: GroupRegistry, groups: GroupSettings, settings: BrokerSettings
+    ) -> None:
+        self._tables = tables
+        self._registry = registry
+        self._groups = groups
+        self._settings = settings
+        self._without_retries: set[str] = set()
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {
+            Request.HEART_BEAT: self._heartbeat,
+            Request.UNREGISTER_CLIENT: self._unregister,
+            Request.GET_CONSUMER_LIST_BY_GROUP: self._list,
+            Request.CHECK_CLIENT_CONFIG: self._check_config,
+        }
+
+    def _heartbeat(self, call: Call) -> Answer:
+        connection = call.connection
+        beat = decode_heartbeat(call.command.body)
+        if not beat.clientID:
+            raise ProtocolError("a heartbeat without a client id")
+        if connection.is_local:
+            if not connection.is_attached:
+                raise UsageError("a heartbeat before ATTACH", hint="attach first")
+            if beat.clientID != connection.client_id:
+                raise ProtocolError(f"a heartbeat of {beat.clientID[:64]!a} from client {connection.client_id!a}")
+        origin = Origin(connection.connection_id, connection.is_local, call.command.language, call.command.version)
+        # The tables may refuse for want of room, so they come before the member is registered.
+        self._registry.check(origin, beat, call.now_ms)
+        reports: list[str] = []
+        for data in beat.consumerDataSet:
+            self._tables.group_put(data.groupName)
+            if not connection.is_local or _wants_retry_topic(data) or self._is_shown(data):
+                reports += self._make_retry_topic(data)
+        change = self._registry.heartbeat(origin, beat, call.now_ms)
+        return Answer(changed_groups=change.groups, reports=[*reports, *change.reports])
+
+    def _is_shown(self, data: ConsumerData) -> bool:
+        """RocketMQ's tools find the brokers of a group, local or not, by the route of its retry topic."""
+        return self._settings.serves_tcp and len(retry_topic(data.groupName)) <= TOPIC_BYTES_MAX
+
+    def _make_retry_topic(self, data: ConsumerData) -> list[str]:
+        """Make it if need be; return what to report when there is no room, once for each group.
+
+        Consuming goes on without: who gives a message back is told then.
+        """
+        name = check_topic(retry_topic(data.groupName))
+        queues = self._groups.of(data.groupName).retryQueueNums
+        if self._tables.topic(name) is not None or queues <= 0:
+            self._without_retries.discard(data.groupName)
+            return []
+        flags = _UNIT_RETRY_FLAG if data.unitMode else 0
+        try:
+            self._tables.topic_put(name, read_queues=queues, write_queues=queues, perm=_RETRY_PERM, flags=flags, kind=0)
+        except SegmentFull as error:
+            if data.groupName in self._without_retries:
+                return []
+            self._without_retries.add(data.groupName)
+            return [f'group "{data.groupName}" consumes without retries: {name} cannot be made: {error}']
+        return []
+
+    def _unregister(self, call: Call) -> Answer:
+        change = self._registry.unregister(
+            call.connection.connection_id,
+            text_of(call.ext, "clientID"),
+            producer_group=call.ext.get("producerGroup", ""),
+            consumer_group=call.ext.get("consumerGroup", ""),
+            now_ms=call.now_ms,
+        )
+        return Answer(changed_groups=change.groups, reports=change.reports)
+
+    def _check_config(self, call: Call) -> Answer:
+        """What a consumer asks before it starts with a filter other than tags."""
+        asked = decode_body(call.command.body, ClientConfig) if call.command.body else ClientConfig()
+        wanted = asked.subscriptionData
+        if wanted and wanted.expressionType not in (None, "", TAG):
+            select(wanted.subString, wanted.expressionType, self._settings)  # its error says where the fault is
+        return Answer()
+
+    def _list(self, call: Call) -> Answer:
+        group = text_of(call.ext, "consumerGroup")
+        # `topic` is our addition: RocketMQ's clients do not send it, and divide every topic among all members.
+        members = self._registry.members(group, call.ext.get("topic", ""))
+        if not members:
+            raise RemoteError(Response.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        return Answer(body=encode_body(ConsumerList(members)))
+
+
+def _wants_retry_topic(data: ConsumerData) -> bool:
+    return any(entry.topic == retry_topic(data.groupName) for entry in data.subscriptionDataSet)

@@ -1,0 +1,345 @@
+"""Who belongs to which group: the registry of consumers and producers.
+
+Owns members, their subscriptions and their expiry. It does not know sockets, shared memory or the clock.
+
+    heartbeat of a new member, or with a changed subscription      the group has changed: its members are told
+    unregister, connection gone, 120 s of silence (TCP only)       the group has changed: its members are told
+
+A local member lives exactly as long as its connection. Two kinds of members share one group: local ones, whose tags of
+a topic must agree (`subscriptions.GroupAgreement`), and TCP ones, for which RocketMQ's rule holds: the last heartbeat
+decides what the group's table says. Their disagreement is counted and reported, never refused.
+
+    in the group             the queues of a topic are divided among    members that read different topics
+    local members only       the members that read it                   agree
+    a TCP member as well     all members: a TCP one does so anyway      disagree: counted and reported, never refused
+
+Invariants:
+ 1. A heartbeat is applied to all of its groups or to none.
+ 2. A group without members is forgotten with everything about it.
+ 3. `_by_connection` names exactly the memberships of each connection, so that leaving costs what the leaver held.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from shmq.daemon.broker.groups.subscriptions import GroupAgreement, Subscription, subscription_of
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.errors import FlowControl, SubscriptionConflict
+from shmq.message import check_group, check_topic
+from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData
+from shmq.protocol.codes import Language
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who sent a heartbeat."""
+
+    connection_id: int
+    is_local: bool
+    language: Language
+    version: int
+
+
+@dataclass(slots=True)
+class Member:
+    """One client in one consumer group."""
+
+    client_id: str
+    origin: Origin
+    subscription: Subscription
+    seen_ms: int
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    """The consumers of one group; `table` is RocketMQ's view of what the group subscribes to."""
+
+    name: str
+    model: str
+    consume_type: str
+    members: dict[str, Member] = field(default_factory=dict)
+    table: dict[str, SubscriptionData] = field(default_factory=dict)
+    agreement: GroupAgreement = field(default_factory=GroupAgreement)
+    conflicts: int = 0
+    consume_from: str = "CONSUME_FROM_LAST_OFFSET"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether no member is connected over TCP."""
+        return all(member.origin.is_local for member in self.members.values())
+
+
+@dataclass(slots=True)
+class Change:
+    """What a call changed: groups whose members must be told, and lines for the log."""
+
+    groups: list[str] = field(default_factory=list)
+    reports: list[str] = field(default_factory=list)
+
+
+class GroupRegistry:
+    """All groups with members; connections are numbers handed in by the caller."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._settings = settings
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[str, Member]] = {}
+        self._by_connection: dict[int, set[tuple[bool, str, str]]] = defaultdict(set)  # (consumes, group, client id)
+        self.touched: set[str] = set()  # groups whose table or model may differ since somebody emptied this
+
+    def check(self, origin: Origin, beat: HeartbeatData, now_ms: int) -> None:
+        """Say whether a heartbeat would be accepted; changes nothing.
+
+        Raises:
+            InvalidName: a group or topic name that cannot exist.
+            FlowControl: more groups, topics or members than a broker keeps.
+            SubscriptionConflict: a local member that differs from its group.
+        """
+        self._check_limits(origin, beat)
+        if origin.is_local:
+            for data in beat.consumerDataSet:
+                self._judge(beat.clientID, data, subscription_of(data.subscriptionDataSet), now_ms)
+
+    def heartbeat(self, origin: Origin, beat: HeartbeatData, now_ms: int) -> Change:
+        """Register or refresh one client in all groups its heartbeat names. Raises as `check`, then changes nothing."""
+        self.check(origin, beat, now_ms)
+        change = Change()
+        for data in beat.consumerDataSet:
+            self._consume(origin, beat, data, now_ms, change)
+        for producer in beat.producerDataSet:
+            members = self._producers.setdefault(producer.groupName, {})
+            self._replace(members.get(beat.clientID), origin, consumes=False, group=producer.groupName)
+            members[beat.clientID] = Member(beat.clientID, origin, {}, now_ms)
+            self._by_connection[origin.connection_id].add((False, producer.groupName, beat.clientID))
+        return change
+
+    def _check_limits(self, origin: Origin, beat: HeartbeatData) -> None:
+        limits = self._settings
+        held = {group for _, group, _ in self._by_connection.get(origin.connection_id, ())}
+        named = {data.groupName for data in beat.consumerDataSet} | {data.groupName for data in beat.producerDataSet}
+        if len(held | named) > limits.groups_per_client_max:
+            raise FlowControl(f"{len(held | named)} groups of one client; {limits.groups_per_client_max} are allowed")
+        for name in named:
+            check_group(name)
+        for data in beat.consumerDataSet:
+            if len(data.subscriptionDataSet) > limits.topics_per_group_max:
+                raise FlowControl(
+                    f"group {data.groupName} subscribes to {len(data.subscriptionDataSet)} topics; "
+                    f"{limits.topics_per_group_max} are allowed"
+                )
+            for entry in data.subscriptionDataSet:
+                check_topic(entry.topic)
+                if len(entry.subString) > limits.expression_characters_max:
+                    raise FlowControl(f"an expression of {len(entry.subString)} characters")
+            group = self._consumers.get(data.groupName)
+            if group and beat.clientID not in group.members and len(group.members) >= limits.members_per_group_max:
+                raise FlowControl(f"group {data.groupName} has {len(group.members)} members, which is the limit")
+        for producer in beat.producerDataSet:
+            producers = self._producers.get(producer.groupName, {})
+            if beat.clientID not in producers and len(producers) >= limits.members_per_group_max:
+                raise FlowControl(f"group {producer.groupName} has {len(producers)} producers, which is the limit")
+
+    def _judge(self, client_id: str, data: ConsumerData, wanted: Subscription, now_ms: int) -> None:
+        group = self._consumers.get(data.groupName)
+        if group is None:
+            return
+        others = [member for member in group.members.values() if member.client_id != client_id]
+        if others and group.model != data.messageModel:
+            raise SubscriptionConflict(
+                f'group "{group.name}" consumes {group.model}, this member {data.messageModel}',
+                hint="use the same model in every member, or choose another group name",
+            )
+        own = group.members.get(client_id)
+        held = own.subscription if own else {}
+        group.agreement.judge(
+            group.name,
+            {topic: interest for topic, interest in wanted.items() if held.get(topic) != interest},
+            [member.subscription for member in others],
+            now_ms=now_ms,
+            grace_ms=self._settings.subscription_grace_ms,
+        )
+
+    def _consume(
+        self,
+        origin: Origin,
+        beat: HeartbeatData,
+        data: ConsumerData,
+        now_ms: int,
+        change: Change,
+    ) -> None:
+        wanted = subscription_of(data.subscriptionDataSet)
+        group = self._consumers.get(data.groupName)
+        if group is None:
+            group = ConsumerGroup(data.groupName, data.messageModel, data.consumeType)
+            self._consumers[data.groupName] = group
+        # The last heartbeat decides, as in RocketMQ; a local member that would change the model was refused before.
+        group.model, group.consume_type = data.messageModel, data.consumeType
+        self.touched.add(group.name)
+        group.consume_from = data.consumeFromWhere
+        before = group.members.get(beat.clientID)
+        if beat.withoutSub and before is not None:
+            wanted = before.subscription
+        self._replace(before, origin, consumes=True, group=group.name)
+        group.members[beat.clientID] = Member(beat.clientID, origin, wanted, now_ms)
+        self._by_connection[origin.connection_id].add((True, group.name, beat.clientID))
+        is_new = before is None or before.origin.connection_id != origin.connection_id
+        if is_new or before is None or before.subscription != wanted:
+            change.groups.append(group.name)
+            if origin.is_local:
+                group.agreement.adopt(wanted)
+            self._settle(group, now_ms, change)
+        if not beat.withoutSub:
+            _update_table(group.table, data.subscriptionDataSet)
+
+    def _settle(self, group: ConsumerGroup, now_ms: int, change: Change) -> None:
+        agreed = group.agreement.differs_since_ms is None
+        group.agreement.settle(
+            [member.subscription for member in group.members.values()],
+            now_ms=now_ms,
+            same_topics=not group.is_local,
+        )
+        if agreed and group.agreement.differs_since_ms is not None:
+            group.conflicts += 1
+            change.reports.append(f'the members of group "{group.name}" subscribe differently')
+
+    def _replace(self, before: Member | None, origin: Origin, *, consumes: bool, group: str) -> None:
+        """A client that comes back over another connection no longer belongs to the old one."""
+        if before is not None and before.origin.connection_id != origin.connection_id:
+            self._forget(before.origin.connection_id, (consumes, group, before.client_id))
+
+    def _forget(self, connection_id: int, membership: tuple[bool, str, str]) -> None:
+        held = self._by_connection.get(connection_id)
+        if held is not None:
+            held.discard(membership)
+            if not held:
+                del self._by_connection[connection_id]
+
+    def unregister(
+        self, connection_id: int, client_id: str, *, producer_group: str, consumer_group: str, now_ms: int
+    ) -> Change:
+        """Take a client out of groups; an empty name leaves that side alone, an unknown one is harmless."""
+        change = Change()
+        for consumes, group in ((False, producer_group), (True, consumer_group)):
+            if (consumes, group, client_id) in self._by_connection.get(connection_id, ()):
+                self._remove(connection_id, (consumes, group, client_id), now_ms, change)
+        return change
+
+    def leave(self, connection_id: int, now_ms: int) -> Change:
+        """Take everything a connection registered out of its groups."""
+        change = Change()
+        for membership in sorted(self._by_connection.get(connection_id, ())):
+            self._remove(connection_id, membership, now_ms, change)
+        return change
+
+    def _remove(self, connection_id: int, membership: tuple[bool, str, str], now_ms: int, change: Change) -> None:
+        consumes, name, client_id = membership
+        self._forget(connection_id, membership)
+        if not consumes:
+            producers = self._producers[name]
+            del producers[client_id]
+            if not producers:
+                del self._producers[name]
+            return
+        group = self._consumers[name]
+        del group.members[client_id]
+        if group.members:
+            self._settle(group, now_ms, change)
+            change.groups.append(name)
+        else:
+            del self._consumers[name]
+            self.touched.add(name)
+
+    def expired_connections(self, now_ms: int) -> list[int]:
+        """Return the TCP connections that have a member silent for longer than a member may be."""
+        oldest = now_ms - self._settings.member_expiry_ms
+        return sorted(
+            {
+                member.origin.connection_id
+                for member in self._all_members()
+                if not member.origin.is_local and member.seen_ms < oldest
+            }
+        )
+
+    def _all_members(self) -> Iterator[Member]:
+        for group in self._consumers.values():
+            yield from group.members.values()
+        for members in self._producers.values():
+            yield from members.values()
+
+    def members(self, group: str, topic: str = "") -> list[str]:
+        """Return the sorted client ids of a consumer group; every member sees the same order.
+
+        Args:
+            topic: only those among whom its queues are divided; "" for all members.
+        """
+        found = self._consumers.get(group)
+        if found is None:
+            return []
+        if topic and found.is_local:
+            return sorted(name for name, member in found.members.items() if topic in member.subscription)
+        return sorted(found.members)
+
+    def origins(self, group: str) -> list[Origin]:
+        """Return where the members of a consumer group are connected, each connection once."""
+        found = self._consumers.get(group)
+        return (
+            list({member.origin.connection_id: member.origin for member in found.members.values()}.values())
+            if found
+            else []
+        )
+
+    def subscribers(self, topic: str) -> list[str]:
+        """Return the consumer groups of which a member subscribes to a topic."""
+        return sorted(
+            group.name
+            for group in self._consumers.values()
+            if topic in group.table or any(topic in member.subscription for member in group.members.values())
+        )
+
+    def memberships(self, connection_id: int) -> tuple[list[str], list[str]]:
+        """Return the consumer and the producer groups of a connection, sorted."""
+        held = sorted(self._by_connection.get(connection_id, ()))
+        return [name for consumes, name, _ in held if consumes], [name for consumes, name, _ in held if not consumes]
+
+    def member_of(self, connection_id: int) -> Member | None:
+        """Return a member that is registered over a connection, None when there is none."""
+        for consumes, name, client_id in sorted(self._by_connection.get(connection_id, ())):
+            return self._consumers[name].members[client_id] if consumes else self._producers[name][client_id]
+        return None
+
+    def consumer_group(self, name: str) -> ConsumerGroup | None:
+        """Return a consumer group that has members; the caller reads and changes nothing."""
+        return self._consumers.get(name)
+
+    def producers(self) -> Mapping[str, Mapping[str, Member]]:
+        """Return the members of each producer group by client id; the caller reads and changes nothing."""
+        return self._producers
+
+    def producer_connection(self, client_id: str) -> int | None:
+        """Return the connection over which a producer of a TCP client is registered, None when there is none."""
+        for members in self._producers.values():
+            member = members.get(client_id)
+            if member is not None and not member.origin.is_local:
+                return member.origin.connection_id
+        return None
+
+    def consumer_groups(self) -> list[ConsumerGroup]:
+        """Return all consumer groups with members; the caller reads and changes nothing."""
+        return [self._consumers[name] for name in sorted(self._consumers)]
+
+    def producer_groups(self) -> dict[str, list[str]]:
+        """Return the client ids of each producer group."""
+        return {name: sorted(members) for name, members in sorted(self._producers.items())}
+
+
+def _update_table(table: dict[str, SubscriptionData], entries: list[SubscriptionData]) -> None:
+    """RocketMQ's rule: a newer entry replaces an older one, and what this heartbeat does not list is dropped."""
+    for entry in entries:
+        known = table.get(entry.topic)
+        if known is None or entry.subVersion > known.subVersion:
+            table[entry.topic] = entry
+    for topic in table.keys() - {entry.topic for entry in entries}:
+        del table[topic]

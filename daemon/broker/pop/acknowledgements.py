@@ -1,0 +1,199 @@
+"""What a client says about messages it has popped: that they are done, or that it needs more time.
+
+Owns ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151) and CHANGE_MESSAGE_INVISIBLETIME (200053). It does not know how
+messages are taken or come again.
+
+    request    the receipt's checkpoint          answered    follows
+    ack        not settled                       0           never comes again
+    ack        settled, or came again already    0           nothing, as in RocketMQ
+    change     not settled                       0           invisible for so long from now, under a new receipt
+    change     settled, or came again already    208         nothing: whoever gave it back late must not make a copy
+    either     offset outside the queue          208         nothing
+
+An ordered pop has no checkpoint: its receipt counts as long as it is the last pop of its queue. What is acknowledged in
+order moves the group's progress, and lets the next one pop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from shmq.daemon.broker.effects import Effect
+from shmq.daemon.broker.fields import INT64_MAX, number_of, text_of
+from shmq.daemon.broker.pop.header import invisible_ms_of
+from shmq.daemon.broker.pop.order import OrderedPop
+from shmq.daemon.broker.pop.records import CheckpointRecord, PopKey, QueueKey
+from shmq.daemon.broker.pop.state import PopState, ack_record
+from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.tables import Tables, Topic
+from shmq.errors import ProtocolError, RemoteError
+from shmq.message import popped_topic
+from shmq.protocol.body import decode_body
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.pop import ORDER_REVIVE_QUEUE, BatchAck, BatchAcks, Receipt, parse_receipt
+
+_ACKS_MAX = 1024  # entries of one batch; each is one pop's
+
+
+class PopAcks(Part):
+    """Settles what was popped.
+
+    Args:
+        arrived: tells those who wait for messages in queues: an ordered queue may be popped again.
+        due_soon: returns what has to be done about messages that are visible again before the next tick.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        state: PopState,
+        *,
+        arrived: Callable[[Sequence[int], int], Sequence[Effect]],
+        due_soon: Callable[[int], Sequence[Effect]],
+    ) -> None:
+        self._tables = tables
+        self._state = state
+        self._arrived = arrived
+        self._due_soon = due_soon
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {
+            Request.ACK_MESSAGE: self._ack,
+            Request.BATCH_ACK_MESSAGE: self._ack_batch,
+            Request.CHANGE_MESSAGE_INVISIBLETIME: self._change,
+        }
+
+    def _ack(self, call: Call) -> Answer:
+        group, receipt = text_of(call.ext, "consumerGroup"), parse_receipt(text_of(call.ext, "extraInfo"))
+        topic, queue_id, offset = self._message(call, beyond=1)
+        self._state.catch_up(call.now_ms)
+        if receipt.is_ordered:
+            effects = self._ack_ordered(QueueKey(group, topic.name, queue_id), topic, [offset], receipt.pop_ms, call)
+            return Answer(effects=effects)
+        self._settle(PopKey(group, topic.name, queue_id, receipt.first_offset, receipt.pop_ms), [offset], call.now_ms)
+        return Answer()
+
+    def _ack_batch(self, call: Call) -> Answer:
+        acks = decode_body(call.command.body, BatchAcks).acks
+        if not acks:
+            return Answer(code=Response.NO_MESSAGE)
+        if len(acks) > _ACKS_MAX:
+            raise ProtocolError(f"{len(acks)} acknowledgements in one request; {_ACKS_MAX} are possible")
+        wanted = [(ack, ack.offsets) for ack in acks]  # a fault in one of them changes nothing
+        self._state.catch_up(call.now_ms)
+        effects: list[Effect] = []
+        for ack, offsets in wanted:
+            effects += self._ack_one(ack, offsets, call)
+        return Answer(effects=effects)
+
+    def _ack_one(self, ack: BatchAck, offsets: Sequence[int], call: Call) -> Sequence[Effect]:
+        topic = self._tables.topic(popped_topic(ack.c, ack.t, ack.r))
+        if topic is None or not 0 <= ack.q < topic.read_queues:
+            return ()  # as RocketMQ: the others of the batch count
+        if ack.rq == ORDER_REVIVE_QUEUE:
+            return self._ack_ordered(QueueKey(ack.c, topic.name, ack.q), topic, offsets, ack.pt, call)
+        self._settle(PopKey(ack.c, topic.name, ack.q, ack.so, ack.pt), offsets, call.now_ms)
+        return ()
+
+    def _settle(self, key: PopKey, offsets: Iterable[int], now_ms: int) -> None:
+        found = self._state.checkpoints.get(key)
+        if found is not None:
+            self._state.settle(found, offsets, now_ms)
+
+    def _message(self, call: Call, *, beyond: int = 0) -> tuple[Topic, int, int]:
+        """Topic, queue id and offset of a request.
+
+        Raises:
+            RemoteError: there is no such topic, queue or message.
+        """
+        name = text_of(call.ext, "topic")
+        topic = self._tables.topic(name)
+        if topic is None:
+            raise RemoteError(Response.TOPIC_NOT_EXIST, f"topic[{name[:127]}] not exist, apply first please!")
+        queue_id = number_of(call.ext, "queueId", least=-INT64_MAX)
+        if not 0 <= queue_id < topic.read_queues:
+            raise RemoteError(
+                Response.MESSAGE_ILLEGAL,
+                f"queueId[{queue_id}] is illegal, topic:[{name}] topicConfig.readQueueNums:[{topic.read_queues}]",
+            )
+        offset = number_of(call.ext, "offset", least=-INT64_MAX)
+        low, high = self._tables.queue_bounds(topic.queues[queue_id])
+        if not low <= offset < high + beyond:
+            raise RemoteError(
+                Response.NO_MESSAGE, f"offset is illegal, key:{name}@{queue_id}, commit:{offset}, store:{low}~{high}"
+            )
+        return topic, queue_id, offset
+
+    # -- more time
+
+    def _change(self, call: Call) -> Answer:
+        group, receipt = text_of(call.ext, "consumerGroup"), parse_receipt(text_of(call.ext, "extraInfo"))
+        invisible_ms = invisible_ms_of(call.ext, least=0)
+        topic, queue_id, offset = self._message(call)
+        self._state.catch_up(call.now_ms)
+        queue = QueueKey(group, topic.name, queue_id)
+        if receipt.is_ordered:
+            return self._change_ordered(queue, offset, receipt, invisible_ms, call)
+        found = self._state.checkpoints.get(PopKey(*queue, receipt.first_offset, receipt.pop_ms))
+        if found is None or offset not in found.unsettled:
+            raise RemoteError(Response.NO_MESSAGE, f"message {offset} of {topic.name}, queue {queue_id} is not popped")
+        pop_ms = self._state.new_pop_ms([(queue, offset)])
+        new = CheckpointRecord(
+            so=offset,
+            pt=pop_ms,
+            it=invisible_ms,
+            q=queue_id,
+            t=topic.name,
+            c=group,
+            d=[0],
+            n=1,
+            bn=receipt.broker,
+        )
+        self._state.write([new, ack_record(found.key, [offset])], call.now_ms)
+        return Answer(ext=_new_time(pop_ms, invisible_ms, receipt), effects=self._due_soon(call.now_ms))
+
+    # -- ordered pops
+
+    def _ack_ordered(
+        self, queue: QueueKey, topic: Topic, offsets: Sequence[int], pop_ms: int, call: Call
+    ) -> Sequence[Effect]:
+        found = self._last_pop(queue, pop_ms)
+        if found is None:
+            return ()  # popped again since, or settled
+        record = found.record
+        bits = record.cm
+        for index, offset in enumerate(record.o):
+            if offset in offsets:
+                bits |= 1 << index
+        if bits == record.cm:
+            return ()
+        self._state.write([msgspec.structs.replace(record, cm=bits)], call.now_ms)
+        index = topic.queues[queue.queue_id]
+        found = self._last_pop(queue, pop_ms)
+        group = self._tables.group(queue.group)
+        if found is not None and group is not None:
+            slot = self._tables.offset_put(group, index)
+            committed = self._tables.committed(slot)
+            if record.o[0] <= committed <= record.o[-1]:  # else somebody has reset it, and that counts
+                self._tables.set_committed(slot, max(committed, found.next_offset))
+        return self._arrived((index,), call.now_ms)
+
+    def _change_ordered(self, queue: QueueKey, offset: int, receipt: Receipt, invisible_ms: int, call: Call) -> Answer:
+        found = self._last_pop(queue, receipt.pop_ms)
+        if found is None or offset not in found.record.o:
+            raise RemoteError(Response.NO_MESSAGE, f"message {offset} of {queue.topic} is not popped")
+        visible_ms = self._tables.clock_ms + invisible_ms
+        times = {**found.record.ot, offset: visible_ms}
+        self._state.write([msgspec.structs.replace(found.record, ot=times)], call.now_ms)
+        return Answer(ext=_new_time(receipt.pop_ms, max(0, visible_ms - receipt.pop_ms), receipt))
+
+    def _last_pop(self, queue: QueueKey, pop_ms: int) -> OrderedPop | None:
+        found = self._state.ordered.get(queue)
+        return found if found is not None and found.record.pt == pop_ms else None
+
+
+def _new_time(pop_ms: int, invisible_ms: int, receipt: Receipt) -> dict[str, str]:
+    return {"popTime": str(pop_ms), "invisibleTime": str(invisible_ms), "reviveQid": str(receipt.revive_queue)}

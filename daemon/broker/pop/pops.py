@@ -1,0 +1,310 @@
+"""POP: a client asks for messages of a topic, not of queues; each is invisible to others until it is settled or late.
+
+Owns POP_MESSAGE (200050), PEEK_MESSAGE (200052), NOTIFICATION (200054) and POLLING_INFO (200055), and who waits. It
+does not know how messages are taken (`pop_taking.py`), settled (`pop_acks.py`) or come again (`revive.py`).
+
+    a pop finds                                     code
+    messages                                           0    pop time, offsets and their records
+    nothing, and waits no longer, or did not want to 210
+    nothing, and too many wait already               209
+
+State, and why a killed broker forgets none of it: `pop_state.py`. RocketMQ also answers 210 when the client's clock and
+ours differ by more than the time it wants to wait; here a pop waits for its time from when it came, by our clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from shmq.daemon.broker.effects import Effect, Wake
+from shmq.daemon.broker.groups.registry import GroupRegistry
+from shmq.daemon.broker.groups.selection import Selection, select
+from shmq.daemon.broker.groups.settings import GroupSettings
+from shmq.daemon.broker.log import Log
+from shmq.daemon.broker.pop.acknowledgements import PopAcks
+from shmq.daemon.broker.pop.assignment import Assignment
+from shmq.daemon.broker.pop.delivery import Taker
+from shmq.daemon.broker.pop.header import PopHeader, checked_topic, read_pop_header, read_question
+from shmq.daemon.broker.pop.log import PopLog
+from shmq.daemon.broker.pop.records import QueueKey
+from shmq.daemon.broker.pop.revival import Revival
+from shmq.daemon.broker.pop.state import PopState
+from shmq.daemon.broker.pop.waits import PopWaiting, WaitingPop
+from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Part, later
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import Tables, Topic
+from shmq.errors import FilterSyntaxError, RemoteError, ShmqError
+from shmq.protocol.codes import Request, Response
+
+_TICK_MS = 1000  # what is due later than that is seen by the next tick
+_NONE = "NO_MESSAGE_IN_QUEUE"
+
+
+class Popping(Part):
+    """Serves pops, holds them, and lets messages come again in time.
+
+    Args:
+        arrived: tells those who wait for messages in queues.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        log: Log,
+        groups: GroupSettings,
+        settings: BrokerSettings,
+        state: PopState,
+        *,
+        arrived: Callable[[Sequence[int], int], Sequence[Effect]],
+    ) -> None:
+        self._tables = tables
+        self._log = log
+        self._groups = groups
+        self._settings = settings
+        self._state = state
+        self._taker = Taker(tables, log, settings, state)
+        self._revival = Revival(tables, log, groups, state, arrived=arrived)
+        self._wake_at_ms: int | None = None
+        self.waiting = PopWaiting(
+            waiting_max=settings.held_pulls_max, waiting_per_connection_max=settings.held_pulls_per_connection_max
+        )
+
+    @property
+    def unsettled(self) -> int:
+        """How many pops are not settled."""
+        return len(self._state.checkpoints)
+
+    def queues_in_flight(self) -> Mapping[QueueKey, int]:
+        """Return how many messages are popped and not settled, by queue; not those in order."""
+        return self._state.checkpoints.all_in_flight()
+
+    def in_flight(self) -> dict[tuple[str, str], int]:
+        """Return how many messages are popped and not settled, by topic and group."""
+        found: Counter[tuple[str, str]] = Counter()
+        for queue, count in self._state.checkpoints.all_in_flight().items():
+            found[queue.topic, queue.group] += count
+        return found
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {
+            Request.POP_MESSAGE: self._pop,
+            Request.PEEK_MESSAGE: self._peek,
+            Request.NOTIFICATION: self._notify,
+            Request.POLLING_INFO: self._polling_info,
+        }
+
+    # -- requests
+
+    def _pop(self, call: Call) -> Answer | None:
+        header = read_pop_header(call.ext, is_local=call.connection.is_local)
+        topic = checked_topic(self._tables, self._groups, header)
+        answer = self._answer(header, topic, call.now_ms)
+        if answer.code == Response.SUCCESS:
+            answer.effects = self._wake(call.now_ms)
+        return self._hold(call, header, topic) if answer.code == Response.POLLING_TIMEOUT else answer
+
+    def _answer(self, header: PopHeader, topic: Topic, now_ms: int) -> Answer:
+        """What a pop is answered with now: messages, or the code for none."""
+        wanted = self._wanted(header)
+        if not self._state.catch_up(now_ms):
+            return _nothing(header, Response.POLLING_TIMEOUT)
+        taken = self._taker.take(header, topic, wanted, now_ms)
+        if taken.body:
+            return Answer(ext={**taken.fields, "restNum": str(taken.rest)}, body=taken.body, remark="FOUND")
+        answer = _nothing(header, Response.POLLING_TIMEOUT)
+        if taken.is_cut_short:
+            answer.code = Response.PULL_NOT_FOUND  # for a client the same, but it does not wait
+        return answer
+
+    def _wanted(self, header: PopHeader) -> Selection:
+        if not header.expression:
+            return Selection()
+        try:
+            return select(header.expression, header.expression_type, self._settings)
+        except FilterSyntaxError as error:
+            remark = f"parse the consumer's subscription failed: {error}"
+            raise RemoteError(Response.SUBSCRIPTION_PARSE_FAILED, remark) from error
+
+    def _peek(self, call: Call) -> Answer:
+        header = read_question(call.ext)
+        topic = checked_topic(self._tables, self._groups, header)
+        found: list[bytes] = []
+        room, bytes_room, rest = header.count_max, self._settings.pull_bytes_max, 0
+        for source, queue_id in self._taker.queues(header, topic):
+            queue, offset = source.queues[queue_id], self._taker.next_offset(header, source, queue_id)
+            high = self._tables.queue_bounds(queue).offset_max
+            if room > 0 and bytes_room > 0 and offset < high:
+                pulled = self._log.read(queue, offset, count_max=room, bytes_max=bytes_room)
+                found.append(pulled.body)
+                room, bytes_room, offset = room - pulled.record_count, bytes_room - len(pulled.body), pulled.next_offset
+            rest += max(0, high - offset)
+        body = b"".join(found)
+        code = Response.SUCCESS if body else Response.PULL_NOT_FOUND
+        ext = {"restNum": str(rest), "popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
+        return Answer(code=code, ext=ext, body=body, remark="FOUND" if body else _NONE)
+
+    def _notify(self, call: Call) -> Answer | None:
+        header = read_question(call.ext)
+        topic = checked_topic(self._tables, self._groups, header)
+        if self._state.catch_up(call.now_ms) and self._has_messages(header, topic, call.now_ms):
+            return Answer(ext={"hasMsg": "true", "pollingFull": "false"})
+        refusal = self._hold(call, header, topic)
+        if refusal is None:
+            return None
+        is_full = refusal.code == Response.POLLING_FULL
+        return Answer(ext={"hasMsg": "false", "pollingFull": str(is_full).lower()})
+
+    def _has_messages(self, header: PopHeader, topic: Topic, now_ms: int) -> bool:
+        return any(
+            self._tables.queue_bounds(source.queues[queue_id]).offset_max
+            > self._taker.next_offset(header, source, queue_id)
+            for source, queue_id in self._taker.queues(header, topic)
+            if self._taker.is_free(header, source, queue_id, now_ms)
+        )
+
+    def _polling_info(self, call: Call) -> Answer:
+        header = read_question(call.ext)
+        checked_topic(self._tables, self._groups, header)
+        count = self.waiting.count_of(header.group, header.topic, header.queue_id)
+        return Answer(ext={"pollingNum": str(count)})
+
+    # -- waiting
+
+    def _hold(self, call: Call, header: PopHeader, topic: Topic) -> Answer | None:
+        """Let a request wait; an answer says why it cannot."""
+        if header.poll_ms <= 0:
+            return _nothing(header, Response.POLLING_TIMEOUT)
+        if not self.waiting.has_room(call.connection.connection_id):
+            return _nothing(header, Response.POLLING_FULL)
+        until_ms = call.now_ms + min(header.poll_ms, self._settings.suspend_ms_max)
+        kept = replace(call.command, body=b"")
+        news = self._news(header, topic, call.now_ms)
+        self.waiting.add(WaitingPop(call._replace(command=kept), header, until_ms, news))
+        return None
+
+    def _news(self, header: PopHeader, topic: Topic, now_ms: int) -> dict[int, int]:
+        """Which offset of which queue would be news to a pop."""
+        news: dict[int, int] = {}
+        for source, queue_id in self._taker.queues(header, topic):
+            queue = source.queues[queue_id]
+            if self._taker.is_free(header, source, queue_id, now_ms):
+                news[queue] = self._taker.next_offset(header, source, queue_id)
+            else:
+                news[queue] = self._tables.queue_bounds(queue).offset_max
+        return news
+
+    def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
+        """Try again for those who wait on these queues."""
+        return [effect for waiting in self.waiting.of(queues) for effect in self._resume(waiting, now_ms)]
+
+    def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
+        """Under synchronous flush a message is visible when it is on disk."""
+        if not self._settings.wait_durable:
+            return ()
+        return [effect for waiting in self.waiting.all() for effect in self._resume(waiting, now_ms)]
+
+    def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
+        """Forget what a gone connection waited for; what it has popped comes again in its time."""
+        for waiting in self.waiting.of_connection(connection.connection_id):
+            self.waiting.remove(waiting)
+        return ()
+
+    def _resume(self, waiting: WaitingPop, now_ms: int, *, is_over: bool = False) -> list[Effect]:
+        """Try again; go on waiting when there is nothing and the time is not over."""
+        header = waiting.header
+        try:
+            topic = checked_topic(self._tables, self._groups, header)
+            if waiting.call.command.code == Request.NOTIFICATION:
+                has_messages = self._has_messages(header, topic, now_ms)
+                answer = Answer(ext={"hasMsg": str(has_messages).lower(), "pollingFull": "false"})
+                is_over |= has_messages
+            else:
+                answer = self._answer(header, topic, now_ms)
+                is_over |= answer.code != Response.POLLING_TIMEOUT
+        except ShmqError as error:
+            # Answered here: others that wait for the same news must not wait for this one's trouble.
+            answer, is_over = Answer(code=error.code, remark=getattr(error, "remark", str(error))), True
+        if not is_over:
+            self.waiting.update(waiting, self._news(header, topic, now_ms))
+            return []
+        self.waiting.remove(waiting)
+        return [*later(waiting.call, answer), *self._wake(now_ms)]
+
+    # -- time
+
+    def tick(self, now_ms: int) -> Sequence[Effect]:
+        """Let come again what is late, answer whose time is over, and keep the log of checkpoints short."""
+        self._wake_at_ms = None
+        if not self._state.catch_up(now_ms):
+            return ()
+        effects = self._run(now_ms)
+        for waiting in self.waiting.due(now_ms):
+            effects += self._resume(waiting, now_ms, is_over=True)
+        for waiting in self.waiting.all():
+            if waiting.header.is_ordered:  # the time of what blocks a queue may be over
+                effects += self._resume(waiting, now_ms)
+        self._state.tidy(now_ms)
+        return effects
+
+    def woken(self, now_ms: int) -> Sequence[Effect]:
+        """The time that was asked for has come."""
+        if self._wake_at_ms is None:
+            return ()
+        if now_ms < self._wake_at_ms:
+            return (Wake(self._wake_at_ms - now_ms),)
+        self._wake_at_ms = None
+        return self._run(now_ms)
+
+    def _run(self, now_ms: int) -> list[Effect]:
+        effects, groups, is_more = self._revival.run(now_ms)
+        for waiting in self.waiting.all():
+            if waiting.header.group in groups:  # the retry topic may be younger than the wait
+                effects += self._resume(waiting, now_ms)
+        if is_more:
+            self._wake_at_ms = now_ms + 1
+            return [*effects, Wake(1)]
+        return [*effects, *self._wake(now_ms)]
+
+    def _wake(self, now_ms: int) -> list[Effect]:
+        """Ask to be woken for what comes again before the next tick."""
+        due_ms = self._state.checkpoints.next_due_ms
+        if due_ms is None or due_ms >= now_ms + _TICK_MS:
+            return []
+        if self._wake_at_ms is not None and self._wake_at_ms <= due_ms:
+            return []
+        self._wake_at_ms = max(due_ms, now_ms)
+        return [Wake(self._wake_at_ms - now_ms)]
+
+    def clock_moved(self, milliseconds: int, now_ms: int) -> Sequence[Effect]:
+        """A test has moved the clock ahead: so much of every invisible time is over."""
+        self._state.checkpoints.hasten(milliseconds)
+        self._state.ordered.hasten(milliseconds)
+        return self._wake(now_ms)
+
+    def due_soon(self, now_ms: int) -> Sequence[Effect]:
+        """Somebody made a message visible again: see to it in time."""
+        return self._wake(now_ms)
+
+
+def _nothing(header: PopHeader, code: int) -> Answer:
+    ext = {"popTime": "0", "invisibleTime": str(header.invisible_ms), "reviveQid": "0", "restNum": "0"}
+    return Answer(code=code, ext=ext, remark=_NONE)
+
+
+def pop_parts(
+    tables: Tables,
+    log: Log,
+    registry: GroupRegistry,
+    groups: GroupSettings,
+    settings: BrokerSettings,
+    *,
+    arrived: Callable[[Sequence[int], int], Sequence[Effect]],
+) -> tuple[Popping, PopAcks, Assignment]:
+    """Return the parts of a broker that serve POP, over one state."""
+    state = PopState(tables, PopLog(tables, log, cluster=settings.cluster))
+    popping = Popping(tables, log, groups, settings, state, arrived=arrived)
+    acks = PopAcks(tables, state, arrived=arrived, due_soon=popping.due_soon)
+    return popping, acks, Assignment(tables, registry, settings, state)

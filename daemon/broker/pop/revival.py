@@ -1,0 +1,174 @@
+"""Lets popped messages come again whose time is over.
+
+Owns their way into the pop retry topic of their group, and to the dead letters after the last try. It does not know who
+popped them, nor how they are handed out again.
+
+    tries of the message (reconsumeTimes)    stored as
+    below the group's maximum                %RETRY%group_topic, queue 0, one try more
+    the maximum, or more                     %DLQ%group, queue 0
+    message, topic or group gone             nothing; the checkpoint is settled with a report
+
+The copy keeps body, flags, birth and properties, and says where it was popped first (RETRY_TOPIC, ORIGIN_MESSAGE_ID,
+1ST_POP_TIME). RocketMQ 5.3 lets the client drop a message after its last try; here it is kept, as in the other retries.
+
+A copy and the record that settles its checkpoint are one append: a kill leaves both or neither. After a power cut the
+very last copy may be there alone; the successor looks for copies of what was due by their mark POP_COPY.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from shmq.daemon.broker.effects import Effect, Report
+from shmq.daemon.broker.groups.settings import GroupSettings
+from shmq.daemon.broker.log import Entry, Log, NewRecord, Stored
+from shmq.daemon.broker.pop.checkpoints import Checkpoint
+from shmq.daemon.broker.pop.state import PopState
+from shmq.daemon.broker.records.property_text import property_of, with_properties
+from shmq.daemon.broker.records.stored_record import StoredRecord, records_of
+from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
+from shmq.daemon.broker.sends.send_back import RETRY_TOPIC
+from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.topic_creation import ensure_topic
+from shmq.errors import ShmqError
+from shmq.message import RETRY_PREFIX, dead_letter_topic, pop_retry_flag, pop_retry_topic
+from shmq.protocol.message_id import message_id_text
+from shmq.protocol.pop import FIRST_POP_PROPERTY, RECEIPT_PROPERTY
+
+COPY_MARK = "POP_COPY"
+
+_COPIES_PER_RUN = 200  # the event loop serves others in between
+_BYTES_PER_RUN = 4 << 20
+_RETRY_MS = 1000
+_SEARCHED = 1024  # records at the end of a queue that may be copies of what was due when a broker was killed
+_SEARCHED_BYTES = 1 << 20
+_IPV6_FLAGS = 16 | 32  # the log sets them by the hosts it stores
+
+
+class Revival:
+    """Copies what is due."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        log: Log,
+        groups: GroupSettings,
+        state: PopState,
+        *,
+        arrived: Callable[[Sequence[int], int], Sequence[Effect]],
+    ) -> None:
+        self._tables = tables
+        self._dead_letters = DeadLetters(tables, log)
+        self._log = log
+        self._groups = groups
+        self._state = state
+        self._arrived = arrived
+        self._marks: dict[int, set[str]] = {}  # queue -> copies found at its end
+
+    def run(self, now_ms: int) -> tuple[list[Effect], set[str], bool]:
+        """Copy what is due; return too whose messages came again, and whether there is more to do at once."""
+        effects: list[Effect] = []
+        queues: dict[int, None] = {}
+        groups: set[str] = set()
+        copies = copied_bytes = 0
+        while (found := self._state.checkpoints.due(now_ms)) is not None:
+            if copies >= _COPIES_PER_RUN or copied_bytes >= _BYTES_PER_RUN:
+                break
+            try:
+                count, size = self._revive(found, now_ms, queues, effects)
+            except ShmqError as error:
+                self._state.checkpoints.postpone(found, now_ms + _RETRY_MS)
+                effects.append(Report(f"messages popped by {found.key.group} do not come again yet: {error}"))
+                continue
+            copies, copied_bytes = copies + count, copied_bytes + size
+            groups.add(found.key.group)
+        if queues:
+            effects += self._arrived(tuple(queues), now_ms)
+        return effects, groups, found is not None
+
+    def _revive(
+        self, found: Checkpoint, now_ms: int, queues: dict[int, None], effects: list[Effect]
+    ) -> tuple[int, int]:
+        """Copy one checkpoint's messages and settle it; return how many and how large."""
+        group, name, queue_id, *_ = found.key
+        topic = self._tables.topic(name)
+        offsets = sorted(found.unsettled)
+        size = 0
+        if topic is None or queue_id >= len(topic.queues) or self._tables.group(group) is None:
+            effects.append(Report(f"{len(offsets)} messages that {group} popped from {name} are gone with it"))
+        else:
+            for offset in offsets:
+                record = self._record(topic.queues[queue_id], offset)
+                if record is None:
+                    effects.append(Report(f"{name}, queue {queue_id}: message {offset} is gone, and stays so"))
+                    continue
+                queues[self._store(found, record, now_ms)] = None
+                size += len(record.body)
+        self._state.settle(found, offsets, now_ms)  # what is gone, or was copied already
+        return len(offsets), size
+
+    def _record(self, queue: int, offset: int) -> StoredRecord | None:
+        low, high = self._tables.queue_bounds(queue)
+        if not low <= offset < high:
+            return None
+        pulled = self._log.read(queue, offset, count_max=1, bytes_max=0)
+        for record in records_of(pulled.body):
+            return record if record.queue_offset == offset else None
+        return None
+
+    def _store(self, found: Checkpoint, record: StoredRecord, now_ms: int) -> int:
+        """Append the copy of one message and that it is settled; return the queue the copy is in."""
+
+        def append(topic: Topic, queue_id: int, copy: NewRecord) -> Stored:
+            return self._state.settle_with(found, record.queue_offset, Entry(topic, queue_id, copy), now_ms)
+
+        group, name = found.key.group, found.key.topic
+        is_dead = record.reconsume_times >= self._groups.of(group).retryMaxTimes
+        if is_dead:
+            target = dead_letter_topic(group)
+        else:
+            target = name if name.startswith(RETRY_PREFIX) else pop_retry_topic(group, name)
+        topic = ensure_topic(self._tables, target, queues=1)
+        queue = topic.queues[0]
+        mark = f"{pop_retry_flag(name)} {record.queue_id} {record.queue_offset} {found.key.pop_ms}"
+        if is_dead:
+            self._dead_letters.bury(topic, _copy_of(record, found, mark), append=append)
+        elif not found.is_inherited or mark not in self._copies_in(topic):
+            append(topic, 0, _copy_of(record, found, mark))
+        return queue
+
+    def _copies_in(self, topic: Topic) -> set[str]:
+        queue = topic.queues[0]
+        marks = self._marks.get(queue)
+        if marks is None:
+            marks = self._marks[queue] = set()
+            low, high = self._tables.queue_bounds(queue)
+            offset = max(low, high - _SEARCHED)
+            while offset < high:
+                pulled = self._log.read(queue, offset, count_max=_SEARCHED, bytes_max=_SEARCHED_BYTES)
+                marks |= {property_of(record.properties, COPY_MARK) or "" for record in records_of(pulled.body)}
+                if pulled.next_offset <= offset:
+                    break
+                offset = pulled.next_offset
+        return marks
+
+
+def _copy_of(record: StoredRecord, found: Checkpoint, mark: str) -> NewRecord:
+    properties = record.properties
+    own_id = message_id_text(record.store_host, record.log_position)
+    changes: dict[str, str | None] = {
+        RECEIPT_PROPERTY: None,
+        COPY_MARK: mark,
+        RETRY_TOPIC: property_of(properties, RETRY_TOPIC) or record.topic,
+        ORIGIN_MESSAGE_ID: property_of(properties, ORIGIN_MESSAGE_ID) or own_id,
+        FIRST_POP_PROPERTY: property_of(properties, FIRST_POP_PROPERTY) or str(found.key.pop_ms),
+    }
+    return NewRecord(
+        record.body,
+        with_properties(properties, changes),
+        flag=record.flag,
+        sys_flag=record.sys_flag & ~_IPV6_FLAGS,
+        born_ms=record.born_ms,
+        born_host=record.born_host,
+        reconsume_times=record.reconsume_times + 1,
+    )

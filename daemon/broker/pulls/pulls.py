@@ -1,0 +1,316 @@
+"""Pulls: PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361).
+
+Owns the checks of a pull in RocketMQ's order, what is read and what is answered. It does not know bytes on the wire,
+nor who is woken how.
+
+    group · group may consume · topic · topic readable · queue id · subscription · filter · log
+
+    what the queue has                 code   the next offset                   remark
+    nothing at all, offset 0             19   0                                 NO_MESSAGE_IN_QUEUE
+    nothing at all, another offset       21   0                                 NO_MESSAGE_IN_QUEUE
+    offset below the first one           21   the first one                     OFFSET_TOO_SMALL
+    offset = the next one                19   unchanged; may be held            OFFSET_OVERFLOW_ONE
+    offset beyond it                     21   the next one                      OFFSET_OVERFLOW_BADLY
+    messages, none is selected           20   behind what was looked at         NO_MATCHED_MESSAGE
+    messages                              0   behind the last one               FOUND
+
+A pull that may wait is held instead of answered with 19, and read again when its queue has news.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import msgspec
+
+from shmq.daemon.broker.effects import Effect
+from shmq.daemon.broker.groups.registry import ConsumerGroup
+from shmq.daemon.broker.groups.remote_commit import commit_of_remote
+from shmq.daemon.broker.groups.selection import TAG, Selection, select
+from shmq.daemon.broker.groups.settings import GroupSettings
+from shmq.daemon.broker.log import Log, NewRecord
+from shmq.daemon.broker.pulls.header import PullHeader, pull_fields, read_pull_header, with_subscription
+from shmq.daemon.broker.pulls.waits import HeldPull, Holding
+from shmq.daemon.broker.records.message_id import host_bytes
+from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Part, later
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.topic_creation import PERM_READ, ensure_topic
+from shmq.errors import FilterSyntaxError, InvalidName, RemoteError, ShmqError
+from shmq.message import check_group
+from shmq.protocol.codes import Request, Response
+
+_ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+_BROADCASTING = "BROADCASTING"
+_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+_MASTER_ID = "0"  # reading from a slave is never suggested
+_TAKES = (Response.SUCCESS, Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY)
+_NOT_FOUND = (Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY)
+
+
+class Subscriptions(Protocol):
+    """What the heartbeats of groups said."""
+
+    def consumer_group(self, name: str) -> ConsumerGroup | None:
+        """Return a consumer group that has members."""
+
+
+class Pulling(Part):
+    """Serves pulls, and holds them.
+
+    Args:
+        started: told the group, queue and offset of pulls that found something for a group without progress there.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        log: Log,
+        registry: Subscriptions,
+        groups: GroupSettings,
+        settings: BrokerSettings,
+        *,
+        started: Callable[[int, int, int], None] | None = None,
+    ) -> None:
+        self._tables = tables
+        self._started = started
+        self._log = log
+        self._registry = registry
+        self._groups = groups
+        self._settings = settings
+        self.holding = Holding(
+            held_max=settings.held_pulls_max, held_per_connection_max=settings.held_pulls_per_connection_max
+        )
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {Request.PULL_MESSAGE: self.pull, Request.LITE_PULL_MESSAGE: self.pull}
+
+    def pull(self, call: Call) -> Answer | None:
+        """Answer a pull, or hold it."""
+        header = read_pull_header(call.ext)
+        topic = self._checked_topic(call, header)
+        wanted = self._wanted(header)
+        queue = topic.queues[header.queue_id]
+        answer, next_offset = self._read(queue, header.queue_offset, header.count_max, wanted)
+        if header.commits:
+            self._commit(header, queue)
+        if answer.code in _TAKES:
+            self._tell_taken(header, queue, next_offset, is_found=answer.code == Response.SUCCESS)
+        if answer.code == Response.PULL_NOT_FOUND and header.suspends and header.suspend_ms > 0:
+            return self._hold(call, header, queue, next_offset)
+        if answer.code == Response.PULL_OFFSET_MOVED:
+            answer.effects = self._tell_moved(call, header, next_offset)
+        return answer
+
+    def _tell_taken(self, header: PullHeader, queue: int, taken: int, *, is_found: bool) -> None:
+        """Show how far the group was handed messages; who counts what groups read has to know where one begins."""
+        group = self._tables.group(header.group)
+        if group is None:
+            return
+        slot = self._tables.offset_slot(group, queue)
+        if slot is not None:
+            self._tables.set_taken(slot, taken)
+        if is_found and self._started is not None and (slot is None or self._tables.committed(slot) < 0):
+            self._started(group, queue, header.queue_offset)
+
+    # -- checks, in RocketMQ's order
+
+    def _checked_topic(self, call: Call, header: PullHeader) -> Topic:
+        self._check_group(header.group)
+        topic = self._tables.topic(header.topic)
+        if topic is None:
+            raise RemoteError(
+                Response.TOPIC_NOT_EXIST, f"topic[{header.topic[:127]}] not exist, apply first please! {_ADVICE}"
+            )
+        if not topic.perm & PERM_READ:
+            raise RemoteError(Response.NO_PERMISSION, f"the topic[{topic.name}] pulling message is forbidden")
+        if not 0 <= header.queue_id < topic.read_queues:
+            raise RemoteError(
+                Response.SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic:[{topic.name}] topicConfig.readQueueNums:"
+                f"[{topic.read_queues}] consumer:[{call.connection.remote}]",
+            )
+        return topic
+
+    def _check_group(self, group: str) -> None:
+        if self._tables.group(group) is None:
+            try:
+                self._tables.group_put(check_group(group))  # as RocketMQ does, whose groups need no creation
+            except InvalidName as error:
+                remark = f"subscription group [{group[:64]}] does not exist, {_ADVICE}"
+                raise RemoteError(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark) from error
+        elif not self._groups.of(group).consumeEnable:
+            raise RemoteError(Response.NO_PERMISSION, f"subscription group no permission, {group}")
+
+    def _wanted(self, header: PullHeader) -> Selection:
+        """What is selected: as the request says, or as the group's heartbeats said."""
+        expression, kind = header.expression, header.expression_type
+        if not header.has_subscription:
+            expression, kind = self._subscribed(header)
+        try:
+            return select(expression, kind, self._settings)
+        except FilterSyntaxError as error:
+            if header.has_subscription or kind == TAG:
+                code, remark = Response.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+            else:  # RocketMQ's brokers keep no expression of a heartbeat that they could not compile
+                code, remark = Response.FILTER_DATA_NOT_EXIST, "The broker's consumer filter data is not exist!"
+            raise RemoteError(code, f"{remark}: {error}") from error
+
+    def _subscribed(self, header: PullHeader) -> tuple[str, str]:
+        group = self._registry.consumer_group(header.group)
+        if group is None:
+            raise RemoteError(Response.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{_ADVICE}")
+        if group.model == _BROADCASTING and not self._groups.of(header.group).consumeBroadcastEnable:
+            remark = f"the consumer group[{header.group}] can not consume by broadcast way"
+            raise RemoteError(Response.NO_PERMISSION, remark)
+        entry = group.table.get(header.topic)
+        if entry is None:
+            raise RemoteError(Response.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{_ADVICE}")
+        if entry.subVersion < header.subscription_version:
+            raise RemoteError(Response.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return entry.subString, entry.expressionType or TAG
+
+    # -- reading
+
+    def _read(self, queue: int, offset: int, count_max: int, wanted: Selection) -> tuple[Answer, int]:
+        """The answer for what a queue has at an offset, and where to go on."""
+        bounds = self._tables.queue_bounds(queue)
+        low, high = bounds
+        body = b""
+        if high == 0:
+            code = Response.PULL_OFFSET_MOVED if offset else Response.PULL_NOT_FOUND
+            status, following = "NO_MESSAGE_IN_QUEUE", 0
+        elif offset < low:
+            code, status, following = Response.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", low
+        elif offset == high:
+            code, status, following = Response.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset
+        elif offset > high:
+            code, status, following = Response.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", high
+        else:
+            limits = self._settings
+            count_max = max(1, min(count_max, limits.pull_count_max))
+            pulled = self._log.read(
+                queue,
+                offset,
+                count_max=count_max,
+                bytes_max=limits.pull_bytes_max,
+                tags=wanted.tags,
+                where=wanted.where,
+            )
+            following, body = pulled.next_offset, pulled.body
+            if pulled.record_count:
+                code, status = Response.SUCCESS, "FOUND"
+            elif following > offset:
+                code, status = Response.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"
+            else:  # stored, but not on disk yet
+                code, status = Response.PULL_NOT_FOUND, "OFFSET_FOUND_NULL"
+        ext = {
+            "suggestWhichBrokerId": _MASTER_ID,
+            "nextBeginOffset": str(following),
+            "minOffset": str(low),
+            "maxOffset": str(high),
+        }
+        return Answer(code=code, remark=status, ext=ext, body=body), following
+
+    def _commit(self, header: PullHeader, queue: int) -> None:
+        group = self._tables.group(header.group)
+        if group is not None and header.commit_offset >= 0:
+            commit_of_remote(self._tables, group, queue, header.commit_offset)
+
+    def _tell_moved(self, call: Call, header: PullHeader, next_offset: int) -> Sequence[Effect]:
+        """Leave a message about a consumer that was sent elsewhere, as RocketMQ does for whoever watches."""
+        event = {
+            "consumerGroup": header.group,
+            "messageQueue": {
+                "brokerName": self._settings.broker_name,
+                "queueId": header.queue_id,
+                "topic": header.topic,
+            },
+            "offsetNew": next_offset,
+            "offsetRequest": header.queue_offset,
+        }
+        properties = f"TAGS\x01{header.group}\x02KEYS\x01{header.group}\x02".encode()
+        record = NewRecord(msgspec.json.encode(event), properties)
+        if call.connection.local is not None:
+            record.born_host = host_bytes(call.connection.local)
+        try:
+            topic = ensure_topic(self._tables, _MOVED_TOPIC, queues=1)
+            self._log.append(topic, 0, record)
+        except ShmqError:
+            return ()  # the consumer's answer matters more than the note about it
+        return self.arrived((topic.queues[0],), call.now_ms)  # our own appends do not wake us
+
+    # -- holding
+
+    def _hold(self, call: Call, header: PullHeader, queue: int, next_offset: int) -> Answer | None:
+        if not self.holding.has_room(call.connection.connection_id):
+            # Not "nothing found", which a client would ask again at once.
+            remark = "[OVERLOAD]system busy, start flow control for a while"
+            return Answer(code=Response.SYSTEM_BUSY, remark=remark)
+        until_ms = call.now_ms + min(header.suspend_ms, self._settings.suspend_ms_max)
+        fields = pull_fields(call.ext)
+        if not header.has_subscription:
+            # What the group subscribed to when it asked, as in RocketMQ: the group may be away when the answer is due.
+            fields = with_subscription(fields, *self._subscribed(header))
+        kept = replace(call.command, ext=fields, body=b"")
+        self.holding.add(HeldPull(call._replace(command=kept), queue, next_offset, until_ms))
+        return None
+
+    def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
+        """Answer those for whom there is something in these queues."""
+        effects: list[Effect] = []
+        for queue in queues:
+            for held in self.holding.of(queue):
+                if self._tables.queue_bounds(queue).offset_max > held.next_offset:
+                    effects += self._resume(held)
+        return effects
+
+    def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
+        """Under synchronous flush a message is visible when it is on disk."""
+        return self.arrived(tuple(self.holding.queues), now_ms) if self._settings.wait_durable else ()
+
+    def tick(self, now_ms: int) -> Sequence[Effect]:
+        """Answer those whose time is over."""
+        return [effect for held in self.holding.due(now_ms) for effect in self._resume(held, is_over=True)]
+
+    def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
+        """Forget what a gone connection waited for."""
+        for held in self.holding.of_connection(connection.connection_id):
+            self.holding.remove(held)
+        return ()
+
+    def _resume(self, held: HeldPull, *, is_over: bool = False) -> list[Effect]:
+        """Read again for a held pull; it goes on waiting when there is nothing for it and its time is not over."""
+        answer, next_offset = self._again(held)
+        if answer.code in _NOT_FOUND and not is_over:
+            if next_offset != held.next_offset:
+                self.holding.move(held, next_offset)
+            return []
+        self.holding.remove(held)
+        if answer.code in _TAKES:
+            header, is_found = read_pull_header(held.call.ext), answer.code == Response.SUCCESS
+            self._tell_taken(header, held.queue, next_offset, is_found=is_found)
+        return later(held.call, answer)
+
+    def _again(self, held: HeldPull) -> tuple[Answer, int]:
+        header = read_pull_header(held.call.ext)
+        try:
+            topic = self._checked_topic(held.call, header)
+            wanted = self._wanted(header)
+            if topic.queues[header.queue_id] != held.queue:
+                return Answer(code=Response.PULL_NOT_FOUND, remark="NO_MATCHED_LOGIC_QUEUE", ext=_nothing()), 0
+            answer, next_offset = self._read(held.queue, held.next_offset, header.count_max, wanted)
+        except ShmqError as error:
+            # Answered here: others that wait for the same news must not wait for this one's trouble.
+            return Answer(code=error.code, remark=getattr(error, "remark", str(error))), held.next_offset
+        if answer.code == Response.PULL_NOT_FOUND and next_offset > header.queue_offset:
+            # Nothing more, but what was looked at meanwhile need not be looked at again.
+            answer.code, answer.remark = Response.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"
+        return answer, next_offset
+
+
+def _nothing() -> dict[str, str]:
+    return {"suggestWhichBrokerId": _MASTER_ID, "nextBeginOffset": "0", "minOffset": "0", "maxOffset": "0"}

@@ -1,0 +1,143 @@
+"""Looking for messages: QUERY_MESSAGE (12) by key or unique key, VIEW_MESSAGE_BY_ID (33) by log position.
+
+Owns these requests, how much one answer holds, and how long a search may take before others have their turn. It does
+not know how the index is stored.
+
+    asked -> found within a turn        answered at once
+          -> not yet                    goes on a turn later, after everybody's requests, the searches in turns
+          -> its connection is gone     forgotten
+
+RocketMQ hands out whatever the hash of the key led to and lets the client look; here the records are looked at first,
+which no client can tell from a day without equal hashes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from shmq.daemon.broker.effects import Effect, Wake
+from shmq.daemon.broker.fields import INT32_MAX, INT64_MAX, flag_of, number_of, text_of
+from shmq.daemon.broker.log import Found, KeyIndex, Log
+from shmq.daemon.broker.records.property_text import property_of
+from shmq.daemon.broker.records.stored_record import StoredRecord, stored_record
+from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Part, later
+from shmq.protocol.codes import Request, Response
+
+_UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+_UNIQUE_COUNT_MAX = 32  # RocketMQ's defaultQueryMaxNum
+_COUNT_MAX = 64  # its maxMsgsNumBatch
+_MISSING = "null"  # a field that is not there, as Java joins it into the key
+_STEPS_PER_TURN = 10  # about a millisecond
+_PAUSE_MS = 1
+_SEARCHES_MAX = 256
+_NOTHING = Found((), 0, 0)
+_BODY_BYTES_MAX = 4 << 20  # beyond the first record; a reply has to fit a frame
+
+
+@dataclass(eq=False, slots=True)
+class _Search:
+    """One that goes on; `steps` yields None wherever it may pause."""
+
+    call: Call
+    topic: str
+    key: str
+    steps: Iterator[Found | None]
+
+
+class QueryRequests(Part):
+    """Serves queries."""
+
+    def __init__(self, log: Log, index: KeyIndex) -> None:
+        self._log = log
+        self._index = index
+        self._searches: deque[_Search] = deque()
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {Request.QUERY_MESSAGE: self._query, Request.VIEW_MESSAGE_BY_ID: self._view}
+
+    def _view(self, call: Call) -> Answer:
+        position = number_of(call.ext, "offset", least=-INT64_MAX)
+        record = self._log.record_at(position) if position >= 0 else None
+        if record is None:
+            return Answer(code=Response.SYSTEM_ERROR, remark=f"can not find message by the offset, {position}")
+        return Answer(body=record)
+
+    def woken(self, now_ms: int) -> Sequence[Effect]:
+        """Go on with the search that has waited longest."""
+        if not self._searches:
+            return ()
+        search = self._searches.popleft()
+        found = self._go_on(search)
+        effects: list[Effect] = []
+        if found is None:
+            self._searches.append(search)
+        else:
+            effects += later(search.call, self._answer(search, found))
+        return [*effects, *([Wake(_PAUSE_MS)] if self._searches else [])]
+
+    def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
+        """Nobody wants to know what a gone connection looked for."""
+        own = [search for search in self._searches if search.call.connection is connection]
+        for search in own:
+            self._searches.remove(search)
+        return ()
+
+    def _go_on(self, search: _Search) -> Found | None:
+        for found in islice(search.steps, _STEPS_PER_TURN):
+            if found is not None:
+                return found
+        return None
+
+    def _query(self, call: Call) -> Answer:
+        ext = call.ext
+        topic, key = text_of(ext, "topic"), ext.get("key", _MISSING)
+        wanted = number_of(ext, "maxNum", least=-INT32_MAX, most=INT32_MAX)
+        begin_ms = number_of(ext, "beginTimestamp", least=-INT64_MAX)
+        end_ms = number_of(ext, "endTimestamp", least=-INT64_MAX)
+        is_unique = flag_of(ext, _UNIQUE_KEY_QUERY)
+        count = min(_UNIQUE_COUNT_MAX if is_unique else wanted, _COUNT_MAX)
+        steps: Iterator[Found | None] = iter((_NOTHING,))
+        if count > 0:
+            steps = self._index.search(topic, key, begin_ms=max(0, begin_ms), end_ms=max(0, end_ms), count=count)
+        search = _Search(call, topic, key, steps)
+        found = self._go_on(search)
+        if found is not None:
+            return self._answer(search, found)
+        if len(self._searches) >= _SEARCHES_MAX:
+            return Answer(code=Response.SYSTEM_BUSY, remark=f"{_SEARCHES_MAX} searches by key are under way")
+        self._searches.append(search)
+        return Answer(held=True, effects=(Wake(_PAUSE_MS),))
+
+    def _answer(self, search: _Search, found: Found) -> Answer:
+        if not found.positions:
+            found = _NOTHING  # how far the index goes is said beside messages only
+        answer = Answer(
+            ext={
+                "indexLastUpdateTimestamp": str(found.last_ms),
+                "indexLastUpdatePhyoffset": str(found.last_position),
+            }
+        )
+        body = bytearray()
+        for position in sorted(set(found.positions)):
+            record = self._log.record_at(position)
+            if record is None or not _matches(stored_record(record), search.topic, search.key):
+                continue
+            if body and len(body) + len(record) > _BODY_BYTES_MAX:
+                break
+            body += record
+        answer.body = bytes(body)
+        if not body:
+            answer.code, answer.remark = Response.QUERY_NOT_FOUND, "can not find message, maybe time range not correct"
+        return answer
+
+
+def _matches(record: StoredRecord | None, topic: str, key: str) -> bool:
+    if record is None or record.topic != topic:
+        return False
+    if property_of(record.properties, "UNIQ_KEY") == key:
+        return True
+    return key in (property_of(record.properties, "KEYS") or "").split(" ")

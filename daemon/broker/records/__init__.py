@@ -1,0 +1,1 @@
+"""Stored records as bytes: their fields, their property text and the ids they are known by."""

@@ -1,0 +1,142 @@
+"""Copies a chunk of staged rows to where it belongs, each row once, also when a predecessor died doing it.
+
+Owns the copying. It does not know which chunk is next, nor who is told.
+
+    chunk ──▶ groups, one for each queue   begin mark: where the queues end now   ──▶ rows, group by group
+                                           killed here ──▶ the successor reads these queues from there on, and stores
+                                                           what of each group is not there yet
+
+Rows of one queue are stored in order, so what is there of a group is always its beginning; a row is known by UNIQ_KEY.
+Rule: after the begin mark of the next chunk, or the done mark, nobody looks for rows of this one any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from shmq.daemon.broker.log import Log, NewRecord
+from shmq.daemon.broker.records.property_text import property_of
+from shmq.daemon.broker.records.stored_record import StoredRecord, records_of
+from shmq.daemon.broker.rows.marks import BeginMark
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.timers.route import delayed_route, waiting_topic
+from shmq.daemon.broker.topic_creation import ensure_topic
+from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC, DelayLevels
+from shmq.errors import UsageError
+from shmq.protocol.batch_body import BatchEntry, entries_of
+
+UNIQUE_KEY = "UNIQ_KEY"
+DELAYED = "SHMQ_DELAYED"  # property of a chunk: its rows say when they are delivered
+_READ_COUNT = 512
+_READ_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class _Group:
+    """Rows for one queue. `encoded` is the body of a batch that holds just these rows, None if they were changed."""
+
+    topic: Topic
+    queue_id: int
+    keys: list[str]
+    records: list[NewRecord]
+    encoded: bytes | None = None
+
+    @property
+    def queue(self) -> int:
+        return self.topic.queues[self.queue_id]
+
+
+class StagedCopy:
+    """Copies chunks."""
+
+    def __init__(self, tables: Tables, log: Log, settings: BrokerSettings, levels: DelayLevels) -> None:
+        self._tables = tables
+        self._log = log
+        self._settings = settings
+        self._levels = levels
+
+    def copy(
+        self, chunk: StoredRecord, begun: BeginMark | None, begin: Callable[[list[tuple[str, int, int]]], None]
+    ) -> list[int]:
+        """Store the rows of a chunk that are not stored yet, and return the queues (by index) they are in.
+
+        Args:
+            begun: what a predecessor wrote down before it began with this chunk.
+            begin: writes down where the queues end.
+
+        Raises:
+            BrokerBusy, SegmentFull and the other errors of a send: some rows may be stored; call it again with what
+            `begin` was given.
+        """
+        groups = self._groups(chunk)
+        places = begun.q if begun is not None else []
+        if [(group.topic.name, group.queue_id) for group in groups] == [place[:2] for place in places]:
+            there = [self._there(group, place[2]) for group, place in zip(groups, places, strict=True)]
+        else:
+            ends = [self._tables.queue_bounds(group.queue).offset_max for group in groups]
+            begin([(group.topic.name, group.queue_id, end) for group, end in zip(groups, ends, strict=True)])
+            there = [0] * len(groups)
+        for group, count in zip(groups, there, strict=True):
+            self._store(group, count, chunk)
+        return [group.queue for group in groups]
+
+    def _groups(self, chunk: StoredRecord) -> list[_Group]:
+        name = property_of(chunk.properties, REAL_TOPIC) or ""
+        queue_id = int(property_of(chunk.properties, REAL_QUEUE_ID) or 0)
+        topic = ensure_topic(self._tables, name, queues=max(self._settings.default_queues, queue_id + 1))
+        queue_id %= len(topic.queues)
+        entries = list(entries_of(chunk.body))
+        keys = [property_of(entry.properties, UNIQUE_KEY) or "" for entry in entries]
+        if property_of(chunk.properties, DELAYED) is None:
+            return [_Group(topic, queue_id, keys, [], chunk.body)]
+        groups: dict[tuple[str, int], _Group] = {}
+        for entry, key in zip(entries, keys, strict=True):
+            to, to_queue, record = self._routed(_record_of(entry, chunk), topic, queue_id, chunk.store_ms)
+            group = groups.setdefault((to.name, to_queue), _Group(to, to_queue, [], []))
+            group.keys.append(key)
+            group.records.append(record)
+        return list(groups.values())
+
+    def _routed(self, record: NewRecord, topic: Topic, queue_id: int, now_ms: int) -> tuple[Topic, int, NewRecord]:
+        """Where a delayed row waits; the same whoever asks again, because time is that of its chunk."""
+        try:
+            route = delayed_route(
+                record,
+                topic.name,
+                queue_id,
+                self._levels,
+                now_ms=now_ms,
+                max_delay_ms=self._settings.timer_max_delay_ms,
+            )
+        except UsageError:  # it was possible when it was staged: since then the broker allows less
+            return topic, queue_id, record
+        return waiting_topic(route, self._tables, self._levels) or topic, route.queue_id, route.record
+
+    def _there(self, group: _Group, offset: int) -> int:
+        """How many rows of a group are in its queue, from an offset on."""
+        wanted = set(group.keys)
+        offset = max(offset, self._tables.queue_bounds(group.queue).offset_min)
+        found = 0
+        while True:
+            pulled = self._log.read(group.queue, offset, count_max=_READ_COUNT, bytes_max=_READ_BYTES)
+            found += sum(property_of(record.properties, UNIQUE_KEY) in wanted for record in records_of(pulled.body))
+            if pulled.next_offset <= offset:
+                return min(found, len(group.keys))
+            offset = pulled.next_offset
+
+    def _store(self, group: _Group, there: int, chunk: StoredRecord) -> None:
+        if there >= len(group.keys):
+            return
+        if group.encoded is None:
+            self._log.append_batch(group.topic, group.queue_id, group.records[there:])
+            return
+        start = list(entries_of(group.encoded))[there].start if there else 0
+        self._log.append_encoded_batch(
+            group.topic, group.queue_id, group.encoded[start:], born_ms=chunk.born_ms, born_host=chunk.born_host
+        )
+
+
+def _record_of(entry: BatchEntry, chunk: StoredRecord) -> NewRecord:
+    return NewRecord(entry.body, entry.properties, flag=entry.flag, born_ms=chunk.born_ms, born_host=chunk.born_host)

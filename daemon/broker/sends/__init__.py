@@ -1,0 +1,1 @@
+"""What is stored for a client: sends, replies, messages sent back, dead letters."""

@@ -1,0 +1,85 @@
+"""Replies to requests: SEND_REPLY_MESSAGE (324) and SEND_REPLY_MESSAGE_V2 (325), pushed on as 326.
+
+Owns how a reply gets to whoever asked. It does not know requests: they are ordinary messages.
+
+    REPLY_TO_CLIENT               the reply is                                  the replier is answered
+    shm:<queue>:<client id>       stored in that queue of the reply topic       as for a send
+    id of a TCP producer          stored, then pushed over its connection       when the producer has it, or 10 s later
+    of nobody here, or missing    stored                                        1, "channel of <…> not found"
+
+A reply is stored in the reply topic, as RocketMQ does it by default: that is how it reaches a process of this host,
+and what an administrator can look at. Nobody waits until it is on disk: after a crash no one waits for it any more.
+
+The primary bridge alone knows where producers are connected; other bridges forward these requests, and what is pushed
+to a client of theirs goes over that client's own connection between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from shmq.daemon.broker.effects import Effect
+from shmq.daemon.broker.groups.registry import GroupRegistry
+from shmq.daemon.broker.records.property_text import property_of, with_properties
+from shmq.daemon.broker.requests import Answer, Ask, Call, Handler, Part, later
+from shmq.daemon.broker.sends.answer import sent_ext
+from shmq.daemon.broker.sends.header import SendHeader
+from shmq.daemon.broker.sends.sends import UNKNOWN_HOST, Sending, SendRefusal
+from shmq.daemon.broker.tables import Tables
+from shmq.errors import ShmqError
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.command import Command
+from shmq.protocol.request_reply import PUSH_TIME, REPLY_TO, SharedAddress
+
+
+class Replies(Part):
+    """Serves replies."""
+
+    def __init__(self, tables: Tables, registry: GroupRegistry, sending: Sending) -> None:
+        self._tables = tables
+        self._registry = registry
+        self._sending = sending
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {Request.SEND_REPLY_MESSAGE: self._reply, Request.SEND_REPLY_MESSAGE_V2: self._reply}
+
+    def _reply(self, call: Call) -> Answer:
+        header = SendHeader(call.command.code, call.ext)
+        requester = property_of(header.properties, REPLY_TO) or ""
+        shared = SharedAddress.parse(requester)
+        try:
+            stored = self._sending.store_reply(call, header, shared.queue_id if shared is not None else None)
+        except SendRefusal as refusal:
+            return refusal.answer
+        except ShmqError as error:
+            return self._sending.failed(error)
+        if shared is not None:
+            return stored
+        connection_id = self._registry.producer_connection(requester)
+        if connection_id is None:
+            missing = f"channel of <{requester[:255]}> not found." if requester else f"properties[{REPLY_TO}] is null"
+            stored.code, stored.remark = Response.SYSTEM_ERROR, f"push reply message fail, {missing}"
+            return stored
+        return self._push(call, header, requester, connection_id, stored)
+
+    def _push(self, call: Call, header: SendHeader, requester: str, connection_id: int, stored: Answer) -> Answer:
+        now_ms = self._tables.clock_ms
+        properties = with_properties(header.properties, {PUSH_TIME: str(now_ms)})
+        ext = header.long_fields() | {
+            "properties": properties.decode(errors="replace"),
+            "bornHost": str(call.connection.remote or UNKNOWN_HOST),  # Java fails where it is no address
+            "storeHost": str(self._sending.address(call)),
+            "storeTimestamp": str(now_ms),
+        }
+        # Not stored is no reason to tell the replier that nobody got its reply.
+        fields = stored.ext if stored.code == Response.SUCCESS else sent_ext("0", str(max(0, header.queue_id)), "0")
+
+        def answered(reply: Command | None) -> Sequence[Effect]:
+            if reply is not None and reply.code == Response.SUCCESS:
+                return later(call, Answer(ext=fields))
+            remark = f"push reply message to {requester[:255]}fail."
+            return later(call, Answer(code=Response.SYSTEM_ERROR, remark=remark, ext=fields))
+
+        push = Ask(connection_id, Request.PUSH_REPLY_MESSAGE_TO_CLIENT, answered, ext=ext, body=call.command.body)
+        return Answer(held=True, asks=[push], effects=stored.effects)

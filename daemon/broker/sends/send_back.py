@@ -1,0 +1,231 @@
+"""Messages a consumer gives back: CONSUMER_SEND_MSG_BACK (36).
+
+Owns the way of a message into the retries of its group, and out of them to the dead letters. It does not know who
+failed, nor when a retry is due.
+
+    tries of the message (reconsumeTimes)   delayLevel      stored as
+    below the group's maximum               0               %RETRY%group, DELAY 3 + tries: through the schedule topic
+    below the group's maximum               n > 0           %RETRY%group, DELAY n; with `delayMs` that long exactly
+    the maximum, or more                    any             %DLQ%group, queue 0, DELAY 0
+    any                                     below 0         %DLQ%group, queue 0, DELAY 0
+
+The copy keeps body, flag, sysFlag, birth and properties; it has one try more, remembers its first topic (RETRY_TOPIC)
+and its first id (ORIGIN_MESSAGE_ID), and nobody waits for the disk for it (WAIT=false). As in RocketMQ 4.9.
+What is stored is counted as SNDBCK_PUT_NUMS[first topic@group].
+
+Our own clients say three things more: `attempt`, when they delivered a message several times before they gave it back,
+so that its tries go on from there; `delayMs`, when they want it back at a time that is no level, which makes it a timed
+message; and `reason`, which a dead letter keeps as SHMQ_REASON. Local members of a group may
+read different topics; a retry topic belongs to all of them, so while they do, they keep what they would give back.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+from shmq.daemon.broker.effects import Effect
+from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
+from shmq.daemon.broker.groups.registry import GroupRegistry
+from shmq.daemon.broker.groups.settings import GroupSettings
+from shmq.daemon.broker.log import Log, NewRecord
+from shmq.daemon.broker.records.property_text import property_of, with_properties
+from shmq.daemon.broker.records.stored_record import StoredRecord, stored_record
+from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.statistics.statistics import Statistics
+from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.timers.route import timed_route
+from shmq.daemon.broker.timers.schedule import Route, route_of
+from shmq.delay_levels import DELAY, SCHEDULE_TOPIC, DelayLevels
+from shmq.errors import ConsumeError, InvalidName, ShmqError
+from shmq.message import DEAD_LETTER_REASON, check_group, dead_letter_topic, retry_topic
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.message_id import message_id_text
+from shmq.timing import ASKED_BY, DELAY_MS, OUT_MS
+
+RETRY_TOPIC = "RETRY_TOPIC"
+SENT_BACK = "SNDBCK_PUT_NUMS"
+
+_FIRST_RETRY_LEVEL = 3
+_DEAD_LETTER_QUEUES = 1
+_PERM_WRITE = 2
+_PERM_READ_WRITE = 6
+_UNIT_RETRY_FLAG = 2
+_V3_4_9 = 121  # from here on a client says itself after how many tries it gives up
+_IPV6_FLAGS = 16 | 32  # the log sets them by the hosts it stores
+_REASON_CHARACTERS_MAX = 500
+_SEPARATORS = str.maketrans({"\x01": " ", "\x02": " "})
+_ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+
+
+class _Refusal(Exception):
+    """A request that is answered with a code."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        self.answer = Answer(code=code, remark=remark)
+
+
+class SendBack(Part):
+    """Serves CONSUMER_SEND_MSG_BACK.
+
+    Args:
+        arrived: tells those who wait for messages in queues; its effects follow the reply.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        log: Log,
+        groups: GroupSettings,
+        registry: GroupRegistry,
+        levels: DelayLevels,
+        statistics: Statistics,
+        settings: BrokerSettings,
+        *,
+        arrived: Callable[[Sequence[int], int], Sequence[Effect]],
+    ) -> None:
+        self._tables = tables
+        self._log = log
+        self._groups = groups
+        self._registry = registry
+        self._dead_letters = DeadLetters(tables, log)
+        self._levels = levels
+        self._statistics = statistics
+        self._settings = settings
+        self._arrived = arrived
+        self._random = random.Random()
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {Request.CONSUMER_SEND_MSG_BACK: self._serve}
+
+    def _serve(self, call: Call) -> Answer:
+        try:
+            return self._send_back(call)
+        except _Refusal as refusal:
+            return refusal.answer
+
+    def _send_back(self, call: Call) -> Answer:
+        ext = call.ext
+        group = self._group(text_of(ext, "group"))
+        position = number_of(ext, "offset", least=-1)
+        delay_level = number_of(ext, "delayLevel", least=-INT32_MAX, most=INT32_MAX)
+        settings = self._groups.of(group)
+        if settings.retryQueueNums <= 0:
+            return Answer()  # the group wants no retries
+        name = retry_topic(group)
+        is_new = self._tables.topic(name) is None
+        topic = self._topic(name, settings.retryQueueNums, _UNIT_RETRY_FLAG if flag_of(ext, "unitMode") else 0)
+        record = self._record(position)
+        tries = record.reconsume_times
+        if "attempt" in ext:
+            tries = max(tries, number_of(ext, "attempt", most=INT32_MAX) - 1)
+        most = settings.retryMaxTimes
+        if call.command.version >= _V3_4_9:
+            most = number_of(ext, "maxReconsumeTimes", least=-INT32_MAX, most=INT32_MAX, default=most)
+        if tries >= most or delay_level < 0:
+            answer = self._bury(call, group, record, tries)
+        else:
+            if call.connection.is_local:
+                self._refuse_different_topics(group)
+            queue_id = self._random.randrange(min(settings.retryQueueNums, len(topic.queues)))
+            answer = self._store(call, self._route(call, record, delay_level, tries, topic, queue_id))
+        if is_new:
+            answer.changed_groups = [group]  # its members share the queues of this topic, too
+        first_topic = property_of(record.properties, RETRY_TOPIC) or record.topic
+        self._statistics.add(SENT_BACK, f"{first_topic}@{group}", 1, call.now_ms)
+        return answer
+
+    def _group(self, name: str) -> str:
+        try:
+            self._tables.group_put(check_group(name))  # as RocketMQ, which creates groups on first use
+        except InvalidName as error:
+            remark = f"subscription group not exist, {name[:255]} {_ADVICE}"
+            raise _Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark) from error
+        return name
+
+    def _topic(self, name: str, queues: int, flags: int) -> Topic:
+        topic = self._tables.topic(name)
+        if topic is None:
+            try:
+                self._tables.topic_put(
+                    name, read_queues=queues, write_queues=queues, perm=_PERM_READ_WRITE, flags=flags, kind=0
+                )
+            except ShmqError as error:
+                raise _Refusal(Response.SYSTEM_ERROR, f"topic[{name}] not exist: {error}") from error
+            topic = self._tables.topic(name)
+        if topic is None:
+            raise _Refusal(Response.SYSTEM_ERROR, f"topic[{name}] not exist")
+        if not topic.perm & _PERM_WRITE:
+            raise _Refusal(Response.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
+        return topic
+
+    def _record(self, position: int) -> StoredRecord:
+        data = self._log.record_at(position) if position >= 0 else None
+        record = stored_record(data) if data is not None else None
+        if record is None:
+            raise _Refusal(Response.SYSTEM_ERROR, f"look message by offset failed, {position}")
+        return record
+
+    def _refuse_different_topics(self, group: str) -> None:
+        found = self._registry.consumer_group(group)
+        if found is not None and len({frozenset(member.subscription) for member in found.members.values()}) > 1:
+            raise ConsumeError(
+                f'the members of group "{group}" read different topics, so no retry topic can serve them all',
+                hint="this member delivers the message again by itself",
+            )
+
+    def _bury(self, call: Call, group: str, record: StoredRecord, tries: int) -> Answer:
+        topic = self._topic(dead_letter_topic(group), _DEAD_LETTER_QUEUES, 0)
+        copy = _copy_of(record, {DELAY: "0"}, tries)
+        if "reason" in call.ext:
+            reason = call.ext["reason"].translate(_SEPARATORS)[:_REASON_CHARACTERS_MAX]
+            reason = reason or f"not consumed in {tries + 1} attempts"
+            copy.properties = with_properties(copy.properties, {DEAD_LETTER_REASON: reason})
+        try:
+            self._dead_letters.bury(topic, copy)
+        except ShmqError as error:
+            raise _Refusal(Response.SYSTEM_ERROR, str(error)) from error
+        return Answer(effects=self._arrived((topic.queues[0],), call.now_ms))
+
+    def _route(
+        self, call: Call, record: StoredRecord, delay_level: int, tries: int, topic: Topic, queue_id: int
+    ) -> Route:
+        level = delay_level or _FIRST_RETRY_LEVEL + tries
+        delay_ms = number_of(call.ext, "delayMs", least=1, default=0)
+        if not delay_ms or delay_ms == self._levels.delay_ms(self._levels.level_of(level)):
+            return route_of(_copy_of(record, {DELAY: str(level)}, tries), topic.name, queue_id, self._levels)
+        copy = _copy_of(record, {DELAY: None, **dict.fromkeys((*ASKED_BY, OUT_MS)), DELAY_MS: str(delay_ms)}, tries)
+        max_delay_ms = self._settings.timer_max_delay_ms
+        return timed_route(copy, topic.name, queue_id, now_ms=self._tables.clock_ms, max_delay_ms=max_delay_ms)
+
+    def _store(self, call: Call, route: Route) -> Answer:
+        queues = self._levels.count if route.topic == SCHEDULE_TOPIC else 1
+        topic = self._topic(route.topic, queues, 0)
+        try:
+            self._log.append(topic, route.queue_id, route.record)
+        except ShmqError as error:
+            raise _Refusal(Response.SYSTEM_ERROR, str(error)) from error
+        return Answer(effects=self._arrived((topic.queues[route.queue_id],), call.now_ms))
+
+
+def _copy_of(record: StoredRecord, delay: Mapping[str, str | None], tries: int) -> NewRecord:
+    properties = record.properties
+    message_id = message_id_text(record.store_host, record.log_position)
+    changes = {
+        RETRY_TOPIC: property_of(properties, RETRY_TOPIC) or record.topic,
+        "WAIT": "false",
+        **delay,
+        ORIGIN_MESSAGE_ID: property_of(properties, ORIGIN_MESSAGE_ID) or message_id,
+    }
+    return NewRecord(
+        record.body,
+        with_properties(properties, changes),
+        flag=record.flag,
+        sys_flag=record.sys_flag & ~_IPV6_FLAGS,
+        born_ms=record.born_ms,
+        born_host=record.born_host,
+        reconsume_times=tries + 1,
+    )

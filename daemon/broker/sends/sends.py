@@ -1,0 +1,360 @@
+"""Sends: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320).
+
+Owns the checks of a send in RocketMQ's order, what is stored for it and what is answered. It does not know bytes on the
+wire, nor how a message gets into the log.
+
+    topic name · forbidden topic · topic exists or is created · queue id · retries used up · log
+
+The first message of a transaction becomes a half (`half.py`); a message that is tried again is none, whatever it says.
+
+Under synchronous flush the answer is held until the message is on disk, unless it says WAIT=false.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from shmq.daemon.broker.effects import Effect
+from shmq.daemon.broker.groups.settings import GroupSettings
+from shmq.daemon.broker.log import Log, NewRecord, Stored
+from shmq.daemon.broker.records.message_id import host_bytes, offset_message_id
+from shmq.daemon.broker.records.property_text import property_of, with_properties
+from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part
+from shmq.daemon.broker.rows.marks import STAGED_TOPIC
+from shmq.daemon.broker.sends.answer import ANSWER_EXT, sent_ext
+from shmq.daemon.broker.sends.dead_letters import DeadLetters
+from shmq.daemon.broker.sends.flush_waits import FlushWait
+from shmq.daemon.broker.sends.header import SendHeader
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.timers.route import IllegalTimer, delayed_route, recall_handle, waiting_topic
+from shmq.daemon.broker.topic_creation import create_by_send, ensure_topic
+from shmq.daemon.broker.transactions.half import half_of, is_prepared
+from shmq.delay_levels import DELAY, SCHEDULE_TOPIC, DelayLevels
+from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, ShmqError, StoreError
+from shmq.message import RETRY_PREFIX, check_group, check_topic, dead_letter_topic
+from shmq.protocol import transaction
+from shmq.protocol.codes import Request, Response
+from shmq.timing import TIMER_TOPIC
+
+FORBIDDEN_TOPICS = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        transaction.HALF_TOPIC,
+        transaction.OP_TOPIC,
+        transaction.GIVEN_UP_TOPIC,
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        TIMER_TOPIC,
+        STAGED_TOPIC,
+    }
+)
+_ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+_V3_4_9 = 121  # from here on a client says itself after how many tries it gives up
+_DEAD_LETTER_QUEUES = 1
+_WAIT, _CLUSTER, _CRC = "WAIT", "CLUSTER", "__CRC32#"
+_REWRITTEN = tuple(f"{key}\x01".encode() for key in (_WAIT, _CLUSTER, _CRC))
+UNKNOWN_HOST = Address("127.0.0.1", 0)
+
+
+class SendRefusal(Exception):
+    """A send that is answered with a code, before anything was stored."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        self.answer = Answer(code=code, remark=remark, ext=dict(ANSWER_EXT))
+
+
+@dataclass(slots=True)
+class _Target:
+    """Where a message goes, and the topic the client is told about."""
+
+    topic: Topic
+    queue_id: int
+
+
+class Sending(Part):
+    """Serves sends.
+
+    Args:
+        arrived: tells those who wait for messages in queues; its effects follow the reply.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        log: Log,
+        groups: GroupSettings,
+        settings: BrokerSettings,
+        *,
+        arrived: Callable[[Sequence[int], int], Sequence[Effect]],
+    ) -> None:
+        self._tables = tables
+        self._log = log
+        self._groups = groups
+        self._settings = settings
+        self._arrived = arrived
+        self._dead_letters = DeadLetters(tables, log)
+        self._levels = DelayLevels(settings.delay_levels)
+        self._cluster = cluster_text(settings.cluster)
+        self._flush_wait = FlushWait(timeout_ms=settings.flush_timeout_ms)
+        self._random = random.Random()
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {
+            Request.SEND_MESSAGE: self.send,
+            Request.SEND_MESSAGE_V2: self.send,
+            Request.SEND_BATCH_MESSAGE: self.send,
+        }
+
+    @property
+    def wanted_end(self) -> int | None:
+        """The log position somebody waits for to be durable."""
+        return self._flush_wait.wanted_end
+
+    def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
+        """Answer those whose messages are on disk."""
+        return self._flush_wait.flushed(durable_end)
+
+    def tick(self, now_ms: int) -> Sequence[Effect]:
+        """Answer those who waited too long for the disk."""
+        return self._flush_wait.tick(now_ms)
+
+    def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
+        """Nobody waits for these answers any more."""
+        return self._flush_wait.forget(connection.connection_id)
+
+    def send(self, call: Call) -> Answer | None:
+        """Store the message, or the batch, of a request."""
+        header = SendHeader(call.command.code, call.ext)
+        try:
+            target = self._target(call, header)
+            return self._send_batch(call, header, target) if header.is_batch else self._send_one(call, header, target)
+        except SendRefusal as refusal:
+            return refusal.answer
+        except ShmqError as error:
+            return self.failed(error)
+
+    def store_reply(self, call: Call, header: SendHeader, queue_id: int | None) -> Answer:
+        """Store a reply in `queue_id`, or in the queue it names, and return what a send is answered, without waiting.
+
+        Raises:
+            SendRefusal: a check of a send says no.
+        """
+        target = self._target(call, header)
+        if queue_id is not None:
+            if queue_id >= target.topic.read_queues:
+                raise SendRefusal(
+                    Response.SYSTEM_ERROR,
+                    f"the reply is for queue {queue_id}, {_shown(target.topic)} has no such queue",
+                )
+            target.queue_id = queue_id
+        try:
+            answer = self._send_one(call, header, target, may_wait=False)
+        except ShmqError as error:
+            return self.failed(error)
+        assert answer is not None
+        return answer
+
+    # -- checks, in RocketMQ's order
+
+    def _target(self, call: Call, header: SendHeader) -> _Target:
+        topic = self._tables.topic(header.topic)
+        if topic is None or topic.name in FORBIDDEN_TOPICS:
+            topic = self._checked_topic(call, header)
+        queue_id, queues = header.queue_id, max(topic.read_queues, topic.write_queues)
+        if queue_id >= queues:
+            raise SendRefusal(
+                Response.SYSTEM_ERROR,
+                f"request queueId[{queue_id}] is illegal, {_shown(topic)} Producer: {call.connection.remote}",
+            )
+        if queue_id < 0:
+            queue_id = self._random.randrange(max(1, topic.write_queues))
+        return _Target(topic, queue_id)
+
+    def _checked_topic(self, call: Call, header: SendHeader) -> Topic:
+        """The slow way of topics that do not exist, or may not be sent to."""
+        name = header.topic
+        if not name.strip():
+            raise SendRefusal(Response.SYSTEM_ERROR, "The specified topic is blank.")
+        try:
+            check_topic(name)
+        except InvalidName as error:
+            what = (
+                "is longer than topic max length."
+                if "characters, " in str(error)
+                else "contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+            )
+            raise SendRefusal(Response.SYSTEM_ERROR, f"The specified topic {what}") from error
+        if name in FORBIDDEN_TOPICS:
+            raise SendRefusal(Response.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        topic = create_by_send(
+            self._tables, name, header.default_topic, header.default_queues, is_unit_mode=header.is_unit_mode
+        )
+        if topic is None:
+            raise SendRefusal(Response.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{_ADVICE}")
+        return topic
+
+    def _given_up(self, call: Call, header: SendHeader, target: _Target) -> bool:
+        """Whether a message for a retry topic has used its tries up; it goes to the dead letters then."""
+        if not target.topic.name.startswith(RETRY_PREFIX):
+            return False
+        group = target.topic.name[len(RETRY_PREFIX) :]
+        try:
+            self._tables.group_put(check_group(group))
+        except InvalidName as error:
+            remark = f"subscription group not exist, {group} {_ADVICE}"
+            raise SendRefusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark) from error
+        most = header.max_reconsume_times if call.command.version >= _V3_4_9 else None
+        if header.reconsume_times < (self._groups.of(group).retryMaxTimes if most is None else most):
+            return False
+        target.topic = ensure_topic(self._tables, dead_letter_topic(group), queues=_DEAD_LETTER_QUEUES)
+        target.queue_id = 0
+        return True
+
+    def _refuse_transaction(self, call: Call, properties: bytes) -> None:
+        if is_prepared(properties):
+            host = self.address(call).host
+            remark = f"the broker[{host}] sending transaction message is forbidden: a batch is no part of one"
+            raise SendRefusal(Response.NO_PERMISSION, remark)
+
+    # -- storing
+
+    def _send_one(self, call: Call, header: SendHeader, target: _Target, *, may_wait: bool = True) -> Answer | None:
+        properties = header.properties
+        waits = may_wait and self._settings.wait_durable and property_of(properties, _WAIT) != "false"
+        record = NewRecord(
+            call.command.body,
+            self._stored_properties(properties),
+            header.flag,
+            header.sys_flag,
+            header.born_ms,
+            host_bytes(call.connection.remote or UNKNOWN_HOST),
+            header.reconsume_times,
+        )
+        asked = target.queue_id
+        has_given_up = self._given_up(call, header, target)
+        if has_given_up:
+            record.properties = with_properties(record.properties, {DELAY: "0"})
+            asked = target.queue_id
+        self._check_size(len(record.body), len(properties))
+        topic, queue_id = target.topic, target.queue_id
+        handle: str | None = None
+        if is_prepared(properties) and not header.reconsume_times:
+            ensure_topic(self._tables, transaction.OP_TOPIC, queues=transaction.QUEUES)
+            record = half_of(record, topic.name, queue_id)
+            topic = ensure_topic(self._tables, transaction.HALF_TOPIC, queues=transaction.QUEUES)
+            queue_id = transaction.QUEUE_ID
+        elif b"DEL" in record.properties:  # DELAY, TIMER_DELAY_MS, TIMER_DELIVER_MS
+            now_ms, max_delay_ms = self._tables.clock_ms, self._settings.timer_max_delay_ms
+            route = delayed_route(record, topic.name, queue_id, self._levels, now_ms=now_ms, max_delay_ms=max_delay_ms)
+            handle = recall_handle(route, topic.name, self._settings.broker_name)
+            topic = waiting_topic(route, self._tables, self._levels) or topic
+            queue_id, record = route.queue_id, route.record
+        buried = self._dead_letters.bury(topic, record) if has_given_up else None
+        stored = buried or self._log.append(topic, queue_id, record)
+        return self._stored(call, topic.queues[queue_id], asked, [stored], waits=waits, handle=handle)
+
+    def _send_batch(self, call: Call, header: SendHeader, target: _Target) -> Answer | None:
+        properties = header.properties
+        if target.topic.name.startswith(RETRY_PREFIX) or (property_of(properties, DELAY) or "0") != "0":
+            raise self._illegal()
+        self._refuse_transaction(call, properties)
+        self._check_size(len(call.command.body), len(properties))
+        stored = self._log.append_encoded_batch(
+            target.topic,
+            target.queue_id,
+            call.command.body,
+            properties=self._stored_properties(properties),
+            sys_flag=header.sys_flag,
+            born_ms=header.born_ms,
+            born_host=host_bytes(call.connection.remote or UNKNOWN_HOST),
+            reconsume_times=header.reconsume_times,
+        )
+        waits = self._settings.wait_durable and property_of(properties, _WAIT) != "false"
+        return self._stored(call, target.topic.queues[target.queue_id], target.queue_id, stored, waits=waits)
+
+    def _stored_properties(self, properties: bytes) -> bytes:
+        """What is stored of them: without WAIT, which is for us, and with the name of the cluster."""
+        if any(key in properties for key in _REWRITTEN):
+            properties = with_properties(properties, {_WAIT: None, _CLUSTER: None})
+        elif properties and not properties.endswith(b"\x02"):
+            properties += b"\x02"
+        return properties + self._cluster
+
+    def _stored(
+        self,
+        call: Call,
+        queue: int,
+        queue_id: int,
+        stored: Sequence[Stored],
+        *,
+        waits: bool,
+        handle: str | None = None,
+    ) -> Answer | None:
+        address = self.address(call)
+        ids = (offset_message_id(address, each.log_position) for each in stored)
+        answer = Answer(
+            ext=sent_ext(",".join(ids), str(queue_id), str(stored[0].queue_offset) if stored else "0"),
+        )
+        if handle is not None:
+            answer.ext["recallHandle"] = handle
+        end = stored[-1].end if stored else 0
+        if waits and end > self._log.durable_end:
+            self._flush_wait.hold(call, answer, end)
+            return None
+        answer.effects = self._arrived((queue,), call.now_ms)
+        return answer
+
+    def address(self, call: Call) -> Address:
+        """Return where messages of this connection say they are stored."""
+        return self._settings.advertised or call.connection.local or UNKNOWN_HOST
+
+    # -- what goes wrong
+
+    def _check_size(self, body_bytes: int, properties_bytes: int) -> None:
+        if body_bytes > self._settings.message_bytes_max or properties_bytes > self._settings.properties_bytes_max:
+            raise self._illegal()
+
+    def _illegal(self) -> SendRefusal:
+        return SendRefusal(
+            Response.MESSAGE_ILLEGAL,
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"msg body length limit {self._settings.message_bytes_max}B, msg properties length limit 32KB.",
+        )
+
+    def failed(self, error: ShmqError) -> Answer:
+        """Return the answer for what the log, or a field, refused."""
+        if isinstance(error, MessageTooLarge):
+            return self._illegal().answer
+        if isinstance(error, BrokerBusy):
+            remark = f"[PC_SYNCHRONIZED]broker busy, start flow control for a while. {error}"
+            return Answer(code=Response.SYSTEM_ERROR, remark=remark, ext=dict(ANSWER_EXT))
+        if isinstance(error, (SegmentFull, StoreError)) or error.code == Response.SERVICE_NOT_AVAILABLE:
+            remark = f"service not available now. {error}"
+            return Answer(code=Response.SERVICE_NOT_AVAILABLE, remark=remark, ext=dict(ANSWER_EXT))
+        is_said = error.code == Response.TOPIC_NOT_EXIST or isinstance(error, IllegalTimer)
+        code = error.code if is_said else Response.SYSTEM_ERROR
+        return Answer(code=code, remark=str(error), ext=dict(ANSWER_EXT))
+
+
+def cluster_text(cluster: str) -> bytes:
+    """Return the property every message gets that comes over TCP."""
+    return f"{_CLUSTER}\x01{cluster}\x02".encode()
+
+
+def _shown(topic: Topic) -> str:
+    """A topic as RocketMQ prints its configuration."""
+    perm = "".join(letter if topic.perm & bit else "-" for bit, letter in ((4, "R"), (2, "W"), (1, "X")))
+    fields: Iterable[tuple[str, object]] = (
+        ("topicName", topic.name),
+        ("readQueueNums", topic.read_queues),
+        ("writeQueueNums", topic.write_queues),
+        ("perm", perm),
+        ("topicFilterType", "SINGLE_TAG"),
+        ("topicSysFlag", topic.flags),
+        ("order", "false"),
+    )
+    return f"TopicConfig [{', '.join(f'{name}={value}' for name, value in fields)}]"

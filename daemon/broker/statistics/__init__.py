@@ -1,0 +1,1 @@
+"""Counts over time: RocketMQ's statistics, the traffic they come from, and the metrics."""

@@ -1,0 +1,224 @@
+"""Delivers delayed messages when they are due, level by level.
+
+Owns the progress of every level and what is copied. It does not know how a message got into the schedule topic
+(`schedule.py`), nor files: progress is the offset of a group of our own on the schedule topic's queues, which lives in
+shared memory and which the keeper writes as RocketMQ's delayOffset.json.
+
+    queue of a level   … delivered | head: due at store time + delay | …
+                                   ^ committed offset, moved behind each copy
+
+Invariants:
+ 1. Nothing is delivered before its due time on the clock that stamps records: no copy is stamped earlier. If that
+    clock was set back, a message goes out when its delay has passed since we saw it, on a clock that is never set: no
+    message waits for years.
+ 2. A level's messages are delivered in their order; one that cannot be stored now stops its level only, for a second.
+ 3. Killed anywhere: what was copied is delivered once, but for the one copy whose offset was not moved yet.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from shmq.daemon.broker.effects import Effect, Report, Wake
+from shmq.daemon.broker.log import Log
+from shmq.daemon.broker.records.stored_record import StoredRecord, stored_record
+from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.timers.due_copy import copy_of, real_place
+from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC, DelayLevels
+from shmq.errors import ShmqError
+from shmq.protocol.codes import Request
+
+_READ_COUNT = 32
+_READ_BYTES = 256 << 10
+_COPIES_PER_RUN = 500  # the event loop serves others in between
+_BYTES_PER_RUN = 4 << 20
+_RETRY_MS = 1000
+_SET_BACK_MS = 1000  # how far the clock has to be behind before it is not believed any more
+_TICK_MS = 1000  # what is due later than that is seen by the next tick
+_SIGHTINGS_MAX = 4096
+
+
+class _Level:
+    """One queue of the schedule topic."""
+
+    def __init__(self, level: int, queue: int, slot: int) -> None:
+        self.level = level
+        self.queue = queue
+        self.slot = slot
+        self.head: tuple[int, int] | None = None  # queue offset, due_ms
+        self.paused_until_ms = 0
+        # (offset_max, now_ms): everything below that offset was there at that time
+        self.sightings: deque[tuple[int, int]] = deque()
+
+    def sighted(self, offset_max: int, now_ms: int) -> None:
+        """Note how far the queue goes now."""
+        if self.sightings and self.sightings[-1][0] >= offset_max:
+            return
+        if len(self.sightings) >= _SIGHTINGS_MAX:  # coarser, and so later, never earlier
+            self.sightings = deque(list(self.sightings)[1::2])
+        self.sightings.append((offset_max, now_ms))
+
+    def seen_ms(self, offset: int) -> int | None:
+        """When the message at an offset was there for certain; older notes are dropped."""
+        while self.sightings and self.sightings[0][0] <= offset:
+            self.sightings.popleft()
+        return self.sightings[0][1] if self.sightings else None
+
+
+class DelayService(Part):
+    """Delivers what waits in the schedule topic.
+
+    Args:
+        arrived: tells those who wait for messages in queues.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        log: Log,
+        levels: DelayLevels,
+        *,
+        arrived: Callable[[Sequence[int], int], Sequence[Effect]],
+    ) -> None:
+        self._tables = tables
+        self._log = log
+        self._delays = levels
+        self._arrived = arrived
+        self._levels: dict[int, _Level] = {}
+        self._wake_at_ms: int | None = None
+        self._copies = 0
+        self._bytes = 0
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {Request.GET_ALL_DELAY_OFFSET: self._progress}
+
+    def tick(self, now_ms: int) -> Sequence[Effect]:
+        """Deliver what is due, and ask to be woken for what is due before the next tick."""
+        self._wake_at_ms = None
+        return self._run(now_ms)
+
+    def woken(self, now_ms: int) -> Sequence[Effect]:
+        """The time that was asked for has come."""
+        if self._wake_at_ms is None:
+            return ()
+        if now_ms < self._wake_at_ms:
+            return (Wake(self._wake_at_ms - now_ms),)
+        self._wake_at_ms = None
+        return self._run(now_ms)
+
+    def _run(self, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        self._copies = self._bytes = 0
+        next_ms: int | None = None
+        for level in self._waiting(now_ms):
+            wait_ms = self._deliver(level, now_ms, effects)
+            if wait_ms is not None and (next_ms is None or wait_ms < next_ms):
+                next_ms = wait_ms
+        if next_ms is not None and next_ms < _TICK_MS:
+            self._wake_at_ms = now_ms + next_ms
+            effects.append(Wake(next_ms))
+        return effects
+
+    def _waiting(self, now_ms: int) -> Iterator[_Level]:
+        """Levels whose queue holds messages."""
+        topic = self._tables.topic(SCHEDULE_TOPIC)
+        for queue_id, queue in enumerate(topic.queues if topic else ()):
+            bounds = self._tables.queue_bounds(queue)
+            if bounds.offset_max == 0:
+                continue
+            level = self._levels.get(queue)
+            if level is None:
+                slot = self._tables.offset_put(self._tables.group_put(SCHEDULE_GROUP), queue)
+                level = self._levels[queue] = _Level(queue_id + 1, queue, slot)
+            level.sighted(bounds.offset_max, now_ms)
+            if self._tables.committed(level.slot) < bounds.offset_min:
+                self._tables.set_committed(level.slot, bounds.offset_min)
+            if self._tables.committed(level.slot) < bounds.offset_max and now_ms >= level.paused_until_ms:
+                yield level
+
+    def _deliver(self, level: _Level, now_ms: int, effects: list[Effect]) -> int | None:
+        """Deliver what is due of a level; return in how many ms there is more to do, None if nobody knows."""
+        queues: dict[int, None] = {}
+        wait_ms: int | None = 0
+        while wait_ms == 0:
+            offset = self._tables.committed(level.slot)
+            if level.head is not None and level.head[0] == offset:
+                wait_ms = self._wait_ms(level, *level.head, now_ms)
+                if wait_ms:
+                    break
+            if self._copies >= _COPIES_PER_RUN or self._bytes >= _BYTES_PER_RUN:
+                wait_ms = 1
+                break
+            pulled = self._log.read(level.queue, offset, count_max=_READ_COUNT, bytes_max=_READ_BYTES)
+            if not pulled.record_count:
+                if pulled.next_offset <= offset:
+                    wait_ms = None
+                    break
+                self._tables.set_committed(level.slot, pulled.next_offset)  # what is damaged was reported
+                continue
+            wait_ms = self._copy(level, pulled.body, now_ms, queues, effects)
+        if queues:
+            effects += self._arrived(tuple(queues), now_ms)
+        return wait_ms
+
+    def _copy(
+        self, level: _Level, body: bytes, now_ms: int, queues: dict[int, None], effects: list[Effect]
+    ) -> int | None:
+        for record in _records(body):
+            due_ms = self._delays.due_ms(level.level - 1, record.store_ms)
+            wait_ms = self._wait_ms(level, record.queue_offset, due_ms, now_ms)
+            if wait_ms:
+                level.head = record.queue_offset, due_ms
+                return wait_ms
+            try:
+                effects += self._store(record, queues)
+            except ShmqError as error:
+                level.paused_until_ms = now_ms + _RETRY_MS
+                effects.append(Report(f"level {level.level}: a message due is not delivered yet: {error}"))
+                return None
+            self._tables.set_committed(level.slot, record.queue_offset + 1)
+            self._copies += 1
+            self._bytes += len(record.body)
+        return 0
+
+    def _wait_ms(self, level: _Level, offset: int, due_ms: int, now_ms: int) -> int:
+        wait_ms = max(0, due_ms - self._tables.stamp_ms)
+        seen_ms = level.seen_ms(offset)
+        if wait_ms and seen_ms is not None:
+            patience_ms = seen_ms + self._delays.delay_ms(level.level) + _SET_BACK_MS - now_ms
+            return max(0, min(wait_ms, patience_ms))
+        return wait_ms
+
+    def _store(self, record: StoredRecord, queues: dict[int, None]) -> list[Effect]:
+        """Append the copy to where the message belongs; a message that belongs nowhere any more is dropped."""
+        place = real_place(self._tables, record)
+        if isinstance(place, str):
+            return [Report(f"a delayed message for topic {place[:127]!r} is dropped: there is no such topic")]
+        self._log.append(place.topic, place.queue_id, copy_of(record, record.properties))
+        queues[place.queue] = None
+        return []
+
+    def _progress(self, call: Call) -> Answer:
+        """What a slave copies: RocketMQ's delayOffset.json."""
+        topic = self._tables.topic(SCHEDULE_TOPIC)
+        group = self._tables.group(SCHEDULE_GROUP)
+        table: list[str] = []
+        for queue_id, queue in enumerate(topic.queues if topic else ()):
+            slot = self._tables.offset_slot(group, queue) if group is not None else None
+            committed = self._tables.committed(slot) if slot is not None else -1
+            table.append(f"{queue_id + 1}:{max(0, committed)}")
+        return Answer(body=f'{{"offsetTable":{{{",".join(table)}}}}}'.encode())
+
+
+def _records(body: bytes) -> Iterator[StoredRecord]:
+    at = 0
+    while at < len(body):
+        record_bytes = int.from_bytes(body[at : at + 4], "big")
+        record = stored_record(body[at : at + record_bytes])
+        if record is None:
+            return
+        yield record
+        at += record_bytes

@@ -1,0 +1,1 @@
+"""Transactions: half messages, their settlement and the check-back of open ones."""

@@ -1,0 +1,166 @@
+"""Who is asked how a transaction ended, and with which words: CHECK_TRANSACTION_STATE (39). And what people may ask.
+
+Owns the choice of a member and the requests of our own socket about transactions. It does not know when somebody is
+asked.
+
+    a TCP member of the producer group      is asked; RocketMQ's clients answer with a 37
+    a local member                          is asked if it has said that it answers: ANSWER_CHECKS
+
+Members take turns from check to check, so one that cannot answer does not keep the others from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from shmq.daemon.broker.effects import Effect, Notify
+from shmq.daemon.broker.fields import number_of
+from shmq.daemon.broker.groups.registry import GroupRegistry, Member
+from shmq.daemon.broker.log import Log
+from shmq.daemon.broker.records.message_id import offset_message_id
+from shmq.daemon.broker.records.property_text import property_of, with_properties
+from shmq.daemon.broker.records.stored_record import StoredRecord
+from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Part
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.transactions.half import is_of_local_producer, number_in
+from shmq.daemon.broker.transactions.transactions import Transactions
+from shmq.delay_levels import DelayLevels
+from shmq.errors import RemoteError
+from shmq.message import check_group
+from shmq.protocol import transaction
+from shmq.protocol.body import encode_body
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.command import oneway
+from shmq.protocol.open_transactions import OpenTransaction, OpenTransactions
+from shmq.shm.core import record_encode
+
+
+class TransactionCheck(Part):
+    """Asks members of producer groups, and serves our own clients."""
+
+    def __init__(self, registry: GroupRegistry, settings: BrokerSettings) -> None:
+        self._registry = registry
+        self._settings = settings
+        self._answering: dict[int, set[str]] = {}  # connection -> groups
+        self.service: Transactions  # set by who makes both: each knows the other
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {
+            Request.ANSWER_CHECKS: self._answer,
+            Request.TRANSACTIONS: self._list,
+            Request.CHECK_TRANSACTION: self._check,
+        }
+
+    def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
+        """It answers nothing any more."""
+        self._answering.pop(connection.connection_id, None)
+        return ()
+
+    def ask(self, half: StoredRecord, checks: int) -> Sequence[Effect]:
+        """Ask a member how the transaction of a half ended; nobody is asked where there is none."""
+        group = property_of(half.properties, transaction.PRODUCER_GROUP) or ""
+        members = [
+            member
+            for _, member in sorted(self._registry.producers().get(group, {}).items())
+            if not member.origin.is_local or group in self._answering.get(member.origin.connection_id, ())
+        ]
+        # The half's own offset moves with each check: added to the count it would find every second member only.
+        turn = number_in(half, transaction.FIRST_HALF, half.queue_offset) + checks
+        return [self._notice(members[turn % len(members)], half)] if members else []
+
+    def _notice(self, member: Member, half: StoredRecord) -> Notify:
+        advertised = self._settings.advertised
+        topic = property_of(half.properties, transaction.REAL_TOPIC) or ""
+        key = property_of(half.properties, transaction.UNIQUE_KEY) or ""
+        ext = {
+            "topic": topic,
+            "bname": self._settings.broker_name,
+            "tranStateTableOffset": str(half.queue_offset),
+            "commitLogOffset": str(half.log_position),
+            "msgId": key,
+            "transactionId": key,
+            "offsetMsgId": offset_message_id(advertised, half.log_position) if advertised else _id_of(half),
+        }
+        body = record_encode(
+            body=half.body,
+            topic=topic.encode(),
+            properties=with_properties(half.properties, {}),
+            queue_id=number_in(half, transaction.REAL_QUEUE_ID, 0),
+            queue_offset=half.queue_offset,
+            log_position=half.log_position,
+            flag=half.flag,
+            sys_flag=half.sys_flag,
+            born_ms=half.born_ms,
+            store_ms=half.store_ms,
+            reconsume_times=half.reconsume_times,
+            prepared_position=half.prepared_position,
+            born_host=half.born_host,
+            store_host=half.store_host,
+        )
+        return Notify(member.origin.connection_id, oneway(Request.CHECK_TRANSACTION_STATE, ext, body=body))
+
+    # -- our own socket
+
+    def _answer(self, call: Call) -> Answer:
+        """A local client is about to begin transactions; with `producerGroup` it answers checks of that group."""
+        self.service.halves.make()
+        group = call.ext.get("producerGroup", "")
+        if group:
+            self._answering.setdefault(call.connection.connection_id, set()).add(check_group(group))
+        return Answer()
+
+    def _list(self, call: Call) -> Answer:
+        service = self.service
+        if service.halves.locate() and not service.ready(call.now_ms):
+            raise RemoteError(Response.SYSTEM_BUSY, "open transactions are still being read", hint="try again")
+        found = [
+            _shown(record, service.checks_of(record.queue_offset))
+            for record in service.listed(self._settings.list_entries_max)
+        ]
+        return Answer(body=encode_body(OpenTransactions(len(service.halves.open), found)))
+
+    def _check(self, call: Call) -> Answer:
+        """Ask about one transaction now, whenever it was due."""
+        effects = self.service.check_now(number_of(call.ext, "tranStateTableOffset"), call.now_ms)
+        asked = [effect for effect in effects if isinstance(effect, Notify)]
+        return Answer(ext={"asked": str(len(asked))}, effects=effects)
+
+
+def transaction_parts(
+    tables: Tables,
+    log: Log,
+    registry: GroupRegistry,
+    settings: BrokerSettings,
+    levels: DelayLevels,
+    *,
+    arrived: Callable[[Sequence[int], int], Sequence[Effect]],
+) -> list[Part]:
+    """Return what serves transactions."""
+    check = TransactionCheck(registry, settings)
+    check.service = Transactions(tables, log, settings, levels, arrived=arrived, ask=check.ask)
+    return [check, check.service]
+
+
+def _shown(half: StoredRecord, checks: int) -> OpenTransaction:
+    def text(key: str) -> str:
+        return property_of(half.properties, key) or ""
+
+    return OpenTransaction(
+        topic=text(transaction.REAL_TOPIC),
+        queue_id=number_in(half, transaction.REAL_QUEUE_ID, 0),
+        group=text(transaction.PRODUCER_GROUP),
+        key=text("KEYS"),
+        message_id=text(transaction.UNIQUE_KEY) or _id_of(half),
+        offset=half.queue_offset,
+        log_position=half.log_position,
+        store_ms=half.store_ms,
+        checks=checks,
+        body_bytes=len(half.body),
+        local=is_of_local_producer(half),
+    )
+
+
+def _id_of(half: StoredRecord) -> str:
+    return f"{half.store_host.hex()}{half.log_position:016x}".upper()

@@ -1,0 +1,62 @@
+"""Transactions that the broker gave up, and which of them were begun anew.
+
+Owns that each is begun anew once. It does not know when a transaction is given up, nor what becomes of it afterwards.
+
+    TRANS_CHECK_MAX_TIME_TOPIC, queue 0    … | given up | given up | RESUMED: log position of the first | …
+                                               └─ resumed: a new half and that mark, one append
+
+RocketMQ stores a new half each time it is asked to, and each of them may be committed.
+
+Rule: a mark and its half are one append, so a kill leaves a transaction that may be resumed, or one that was.
+"""
+
+from __future__ import annotations
+
+from shmq.daemon.broker.log import Entry, Log, NewRecord
+from shmq.daemon.broker.records.property_text import property_of
+from shmq.daemon.broker.records.stored_record import StoredRecord, records_of
+from shmq.daemon.broker.tables import Tables
+from shmq.protocol import transaction
+
+RESUMED = "SHMQ_RESUMED"
+_READ_COUNT = 512
+_READ_BYTES = 256 << 10
+
+
+class GivenUp:
+    """What is known of that topic: log positions of what was resumed."""
+
+    def __init__(self, tables: Tables, log: Log) -> None:
+        self._tables = tables
+        self._log = log
+        self._resumed: set[str] = set()
+        self._next_offset = 0
+
+    def resume(self, record: StoredRecord, half: Entry) -> bool:
+        """Store the half of a transaction that was given up; False when that was done before.
+
+        Raises:
+            BrokerBusy, LogFull and the other errors of a send: nothing is stored.
+        """
+        topic = self._tables.topic(transaction.GIVEN_UP_TOPIC)
+        if topic is None:  # it was deleted, and its marks with it
+            return False
+        self._catch_up(topic.queues[0])
+        name = str(record.log_position)
+        if name in self._resumed:
+            return False
+        mark = NewRecord(b"", f"TAGS\x01resumed\x02{RESUMED}\x01{name}\x02".encode())
+        self._log.append_together([half, Entry(topic, 0, mark)])
+        return True
+
+    def _catch_up(self, queue: int) -> None:
+        offset = max(self._next_offset, self._tables.queue_bounds(queue).offset_min)
+        while True:
+            pulled = self._log.read(queue, offset, count_max=_READ_COUNT, bytes_max=_READ_BYTES)
+            for record in records_of(pulled.body):
+                if name := property_of(record.properties, RESUMED):
+                    self._resumed.add(name)
+            if pulled.next_offset <= offset:
+                self._next_offset = offset
+                return
+            offset = pulled.next_offset

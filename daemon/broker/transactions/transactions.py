@@ -1,0 +1,396 @@
+"""Transactions: END_TRANSACTION (37), the check-back of open ones, and RESUME_CHECK_HALF_MESSAGE (323).
+
+Owns who settles a half, and when somebody is asked. It does not know how a half got into its queue (`send.py`, or a
+local producer by itself), nor what is stored at each step (`half.py`) and which halves are open (`halves.py`).
+
+    half older than transactionTimeOut (or its own immunity)    asked: a copy takes its place, its producers get a 39
+    asked transactionCheckInterval ago                          asked again, at most transactionCheckMax times
+    asked that often                                            rolled back; a copy goes to TRANS_CHECK_MAX_TIME_TOPIC
+    37 that says commit                                         real message + op record, one append
+    37 that says rollback                                       op record
+
+Invariants:
+ 1. What settles a half and its op record are one append: a kill leaves both or neither.
+ 2. A half is settled once. Only this part settles, but for a local producer with a half of its own at or above the
+    fence. Before this part touches such a half it raises the fence over it and reads the ops once more.
+ 3. A copy is the same transaction: whoever names the half it replaces means it.
+ 4. After a power cut that kept a committed message and not its op record, the message counts: it is looked for behind
+    the open halves before anybody settles anything.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from shmq.daemon.broker.effects import Effect, Report, Wake
+from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
+from shmq.daemon.broker.log import Entry, Log, NewRecord, Stored
+from shmq.daemon.broker.records.property_text import property_of
+from shmq.daemon.broker.records.stored_record import StoredRecord, stored_record
+from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.settings import BrokerSettings
+from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.timers.route import delayed_route, waiting_topic
+from shmq.daemon.broker.topic_creation import ensure_topic
+from shmq.daemon.broker.transactions.half import (
+    checked_of,
+    given_up_of,
+    is_of_local_producer,
+    number_in,
+    op_of,
+    real_of,
+    resumed_of,
+)
+from shmq.daemon.broker.transactions.halves import Halves
+from shmq.daemon.broker.transactions.recovery import TransactionStart
+from shmq.daemon.broker.transactions.resumptions import GivenUp
+from shmq.delay_levels import DelayLevels
+from shmq.errors import RemoteError, ShmqError, TopicNotFound
+from shmq.protocol import transaction
+from shmq.protocol.codes import Request, Response
+
+_ACTS_PER_RUN = 500  # the event loop serves others in between
+_RETRY_MS = 1000
+_NOT_FOUND = "Find prepared transaction message failed"
+_NOT_RESUMED = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
+_MESSAGE_ID = re.compile(r"(?:[0-9A-Fa-f]{16}|[0-9A-Fa-f]{40})([0-9A-Fa-f]{16})")  # host and port, then log position
+
+
+@dataclass(slots=True)
+class OpenHalf:
+    """What is known of an open half.
+
+    Attributes:
+        names: queue offsets of the halves it has replaced, the one its producer knows first.
+        due_ms: when it is asked about, or given up.
+    """
+
+    offset: int
+    names: tuple[int, ...]
+    checks: int
+    due_ms: int
+    log_position: int
+
+    @property
+    def first(self) -> int:
+        """The queue offset its producer knows."""
+        return self.names[0] if self.names else self.offset
+
+
+class Transactions(Part):
+    """Settles halves.
+
+    Args:
+        arrived: tells those who wait for messages in queues.
+        ask: tells a member of a producer group to say how its transaction ended: (half, nth check) -> effects.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        log: Log,
+        settings: BrokerSettings,
+        levels: DelayLevels,
+        *,
+        arrived: Callable[[Sequence[int], int], Sequence[Effect]],
+        ask: Callable[[StoredRecord, int], Sequence[Effect]],
+    ) -> None:
+        self._tables = tables
+        self._log = log
+        self._settings = settings
+        self._levels = levels
+        self._arrived = arrived
+        self._ask = ask
+        self.halves = Halves(tables, log)
+        self._given_up = GivenUp(tables, log)
+        self._known: dict[int, OpenHalf] = {}
+        self._now_at: dict[int, int] = {}  # queue offset of a replaced half -> of the copy in its place
+        self._due: list[tuple[int, int]] = []  # heap of (due_ms, offset)
+        self._fence = 0
+        self._start: TransactionStart | None = TransactionStart(self)
+        self._wake_at_ms: int | None = None
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what is served here, by request code."""
+        return {Request.END_TRANSACTION: self._end, Request.RESUME_CHECK_HALF_MESSAGE: self._resume}
+
+    # -- time
+
+    def tick(self, now_ms: int) -> Sequence[Effect]:
+        """Ask about what is due."""
+        self._wake_at_ms = None
+        return self._run(now_ms)
+
+    def woken(self, now_ms: int) -> Sequence[Effect]:
+        """Go on with what was too much for one run."""
+        if self._wake_at_ms is None:
+            return ()
+        if now_ms < self._wake_at_ms:
+            return (Wake(self._wake_at_ms - now_ms),)
+        return self.tick(now_ms)
+
+    def _soon(self, now_ms: int) -> list[Effect]:
+        self._wake_at_ms = now_ms + 1
+        return [Wake(1)]
+
+    def _run(self, now_ms: int) -> list[Effect]:
+        if not self.halves.locate():
+            return []
+        if not self.ready(now_ms):
+            return self._soon(now_ms)
+        old_end = self.halves.old_end(now_ms, self._settings.transaction_timeout_ms)
+        for offset in [offset for offset in self.halves.open if offset < old_end and offset not in self._known]:
+            self.learn(offset, now_ms)
+        effects = self._act(now_ms)
+        self._forget()
+        self.halves.save()
+        return effects
+
+    def ready(self, now_ms: int) -> bool:
+        """Read what is new; False while there is too much of it to settle anything."""
+        if not self.halves.locate():
+            self._start = None  # no queues: nothing was open
+            return False
+        if not self.halves.refresh():
+            return False
+        if self._start is not None and self._start.step(now_ms):
+            self._start = None
+        return self._start is None
+
+    def learn(self, offset: int, now_ms: int) -> OpenHalf | None:
+        """Look at an open half: when it is due, and which one its producer knows."""
+        record = self.halves.record(offset)
+        if record is None:
+            return None
+        checks = number_in(record, transaction.CHECK_TIMES, 0)
+        settings = self._settings
+        wait_ms = settings.transaction_interval_ms
+        if checks == 0:
+            seconds = number_in(record, transaction.IMMUNITY_SECONDS, -1)
+            wait_ms = seconds * 1000 if seconds >= 0 else settings.transaction_timeout_ms
+        left_ms = max(0, min(wait_ms, record.store_ms + wait_ms - self._tables.clock_ms))
+        first = number_in(record, transaction.FIRST_HALF, offset)
+        names = (first,) if first != offset else ()
+        half = OpenHalf(offset, names, checks, now_ms + left_ms, record.log_position)
+        self._remember(half)
+        return half
+
+    def _remember(self, half: OpenHalf) -> None:
+        self._known[half.offset] = half
+        self._now_at.update((name, half.offset) for name in half.names)
+        heapq.heappush(self._due, (half.due_ms, half.offset))
+
+    def _forget(self) -> None:
+        """Drop what is known of halves that others have settled."""
+        still_open = self.halves.open
+        for offset in [offset for offset in self._known if offset not in still_open]:
+            for name in self._known.pop(offset).names:
+                self._now_at.pop(name, None)
+
+    def _due_now(self, now_ms: int) -> list[OpenHalf]:
+        due: list[OpenHalf] = []
+        while self._due and self._due[0][0] <= now_ms and len(due) < _ACTS_PER_RUN:
+            due_ms, offset = heapq.heappop(self._due)
+            half = self._known.get(offset)
+            if half is not None and half.due_ms == due_ms and offset in self.halves.open:
+                due.append(half)
+        return due
+
+    def _act(self, now_ms: int) -> list[Effect]:
+        due = self._due_now(now_ms)
+        effects: list[Effect] = []
+        try:
+            if due and not self.take_over(max(half.log_position for half in due)):
+                raise RemoteError(Response.SYSTEM_BUSY, "there are more op records than could be read")
+            while due:
+                half = due[-1]
+                if half.offset in self.halves.open:
+                    effects += self.act(half, now_ms)
+                due.pop()
+        except ShmqError as error:
+            effects.append(Report(f"{len(due)} open transactions are looked at again later: {error}"))
+            for half in due:
+                half.due_ms = now_ms + _RETRY_MS
+                heapq.heappush(self._due, (half.due_ms, half.offset))
+        if self._due and self._due[0][0] <= now_ms:
+            effects += self._soon(now_ms)
+        return effects
+
+    def take_over(self, log_position: int) -> bool:
+        """Let no producer settle a half up to a log position by itself any more; False: that could not be completed."""
+        if log_position >= self._fence:
+            self._log.raise_fence(log_position + 1)
+            self._fence = log_position + 1
+        return self.halves.refresh()
+
+    def act(self, half: OpenHalf, now_ms: int) -> Sequence[Effect]:
+        """Ask about an open half that is ours, or give it up."""
+        record = self.halves.record(half.offset)
+        if record is None:
+            self._append((), half)
+            return [Report(f"the half message at offset {half.offset} cannot be read: its transaction is rolled back")]
+        if half.checks >= self._settings.transaction_checks_max:
+            topic = ensure_topic(self._tables, transaction.GIVEN_UP_TOPIC, queues=transaction.QUEUES)
+            self._append([Entry(topic, 0, given_up_of(record))], half)
+            return [Report(f"nobody settled the transaction at offset {half.first}: it is rolled back")]
+        checks = half.checks + 1
+        copy = checked_of(record, checks=checks, first=half.first)
+        stored = self._replace(half, copy, checks, now_ms)
+        asked = record._replace(
+            properties=copy.properties,
+            queue_offset=stored.queue_offset,
+            log_position=stored.log_position,
+            store_ms=stored.store_ms,
+        )
+        return self._ask(asked, checks)
+
+    def _replace(self, half: OpenHalf, copy: NewRecord, checks: int, now_ms: int) -> Stored:
+        """Store a half that takes the place of another."""
+        assert self.halves.half_topic is not None
+        stored = self._append([Entry(self.halves.half_topic, transaction.QUEUE_ID, copy)], half)[0]
+        self.halves.opened(stored.queue_offset)
+        due_ms = now_ms + self._settings.transaction_interval_ms
+        names = (*half.names, half.offset)
+        self._remember(OpenHalf(stored.queue_offset, names, checks, due_ms, stored.log_position))
+        return stored
+
+    def _append(self, entries: Sequence[Entry], half: OpenHalf) -> list[Stored]:
+        """Store what settles a half, and that it is settled."""
+        assert self.halves.op_topic is not None
+        op = Entry(self.halves.op_topic, transaction.QUEUE_ID, op_of(half.offset))
+        stored = self._log.append_together([*entries, op])
+        self.settled(half.offset)
+        return stored
+
+    def settled(self, offset: int) -> None:
+        """A half has its op record."""
+        self.halves.settle([offset])
+        half = self._known.pop(offset, None)
+        for name in half.names if half is not None else ():
+            self._now_at.pop(name, None)
+
+    # -- who says how a transaction ended
+
+    def _end(self, call: Call) -> Answer:
+        group, state = text_of(call.ext, "producerGroup"), number_of(call.ext, "commitOrRollback", least=-INT32_MAX)
+        offset = number_of(call.ext, "tranStateTableOffset", least=-1)
+        position = number_of(call.ext, "commitLogOffset", least=-1)
+        if state not in (transaction.COMMIT, transaction.ROLLBACK):
+            return Answer()  # not known yet: it will be asked about
+        data = self._log.record_at(position) if position >= 0 else None
+        record = stored_record(data) if data is not None else None
+        if record is None or record.topic != transaction.HALF_TOPIC:
+            raise RemoteError(Response.SYSTEM_ERROR, _NOT_FOUND)
+        if property_of(record.properties, transaction.PRODUCER_GROUP) != group:
+            raise RemoteError(Response.SYSTEM_ERROR, "The producer group wrong")
+        if record.queue_offset != offset:
+            raise RemoteError(Response.SYSTEM_ERROR, "The transaction state table offset wrong")
+        half = self.open_half(record, call.now_ms)
+        if state == transaction.ROLLBACK:
+            self._append((), half)
+            return Answer()
+        return self._commit(call, half)
+
+    def open_half(self, named: StoredRecord, now_ms: int) -> OpenHalf:
+        """Return the open half that a request names, ours to settle.
+
+        Raises:
+            RemoteError: it is settled, or the broker has just begun to read.
+        """
+        if not self.ready(now_ms) or (is_of_local_producer(named) and not self.take_over(named.log_position)):
+            raise RemoteError(Response.SYSTEM_BUSY, "open transactions are still being read", hint="try again")
+        offset = self._now_at.get(named.queue_offset, named.queue_offset)
+        half = self._known.get(offset) or (self.learn(offset, now_ms) if offset in self.halves.open else None)
+        if half is None or offset not in self.halves.open:
+            raise RemoteError(
+                Response.SYSTEM_ERROR, f"{_NOT_FOUND}: it was settled before, queue offset {named.queue_offset}"
+            )
+        return half
+
+    def _commit(self, call: Call, half: OpenHalf) -> Answer:
+        record = self.halves.record(half.offset)
+        if record is None:
+            raise RemoteError(Response.SYSTEM_ERROR, _NOT_FOUND)
+        entry = self._entry_of(record)
+        stored = self._append([entry], half)
+        answer = Answer(effects=self._arrived((entry.topic.queues[entry.queue_id],), call.now_ms))
+        if call.connection.is_local:
+            answer.ext = {
+                "queueId": str(entry.queue_id),
+                "queueOffset": str(stored[0].queue_offset),
+                "logPosition": str(stored[0].log_position),
+                "storeTimestamp": str(stored[0].store_ms),
+                "logEnd": str(stored[-1].end),
+            }
+        return answer
+
+    def _entry_of(self, half: StoredRecord) -> Entry:
+        """What is stored when a half is committed."""
+        real: NewRecord = real_of(half)
+        name = property_of(half.properties, transaction.REAL_TOPIC) or ""
+        queue_id = number_in(half, transaction.REAL_QUEUE_ID, 0)
+        now_ms, max_delay_ms = self._tables.clock_ms, self._settings.timer_max_delay_ms
+        route = delayed_route(real, name, queue_id, self._levels, now_ms=now_ms, max_delay_ms=max_delay_ms)
+        topic = waiting_topic(route, self._tables, self._levels)
+        if topic is None or not topic.queues or name in (transaction.HALF_TOPIC, transaction.OP_TOPIC):
+            raise TopicNotFound(f"the topic {name[:127]!r} of a transaction does not exist")
+        return Entry(topic, route.queue_id % len(topic.queues), route.record)
+
+    def _resume(self, call: Call) -> Answer:
+        """Begin the checks of a transaction anew, also of one that was given up."""
+        match = _MESSAGE_ID.fullmatch(call.ext.get("msgId", ""))
+        data = self._log.record_at(int(match[1], 16)) if match else None
+        record = stored_record(data) if data is not None else None
+        if record is None or record.topic not in (transaction.HALF_TOPIC, transaction.GIVEN_UP_TOPIC):
+            raise RemoteError(Response.SYSTEM_ERROR, _NOT_RESUMED)
+        if record.topic == transaction.HALF_TOPIC:
+            half = self.open_half(record, call.now_ms)
+            self._replace(half, checked_of(record, checks=0, first=half.first), 0, call.now_ms)
+        else:
+            self.halves.make()
+            assert self.halves.half_topic is not None
+            self._given_up.resume(record, Entry(self.halves.half_topic, transaction.QUEUE_ID, resumed_of(record)))
+        return Answer()
+
+    # -- the start
+
+    @property
+    def log_end(self) -> int:
+        """Where the log ends now."""
+        return self._tables.facts().log_end
+
+    def committed_behind(self, log_position: int, count: int) -> tuple[int | None, Sequence[int]]:
+        """Walk the log; see `Log.committed`."""
+        return self._log.committed(log_position, count)
+
+    def settle_committed(self, offset: int) -> None:
+        """Store the op record of a half whose message is in the log already."""
+        if offset in self.halves.open and self.halves.op_topic is not None:
+            self._log.append(self.halves.op_topic, transaction.QUEUE_ID, op_of(offset))
+            self.settled(offset)
+
+    # -- for whoever looks
+
+    def listed(self, count_max: int) -> list[StoredRecord]:
+        """Return the oldest open halves."""
+        found = map(self.halves.record, heapq.nsmallest(count_max, self.halves.open))
+        return [record for record in found if record is not None]
+
+    def checks_of(self, offset: int) -> int:
+        """Return how often an open half was asked about."""
+        half = self._known.get(offset)
+        return half.checks if half is not None else 0
+
+    def check_now(self, offset: int, now_ms: int) -> Sequence[Effect]:
+        """Ask about an open half although it is not due.
+
+        Raises:
+            RemoteError: it is not open.
+        """
+        record = self.halves.record(offset) if self.halves.locate() else None
+        if record is None:
+            raise RemoteError(Response.SYSTEM_ERROR, f"there is no open transaction at offset {offset}")
+        return self.act(self.open_half(record, now_ms), now_ms)

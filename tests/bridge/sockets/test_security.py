@@ -1,0 +1,299 @@
+"""Accounts, TLS and the rule about listening, at a real bridge with real sockets."""
+
+import os
+import socket
+import ssl
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmq.daemon.bridge.sockets.security import Security, is_loopback
+from shmq.daemon.exit_code import DONE
+from shmq.errors import UsageError
+from shmq.protocol.acl import sign
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.command import Command
+from shmq.protocol.header import encode_command
+from tests.bridge.live_bridge import DEADLINE, LiveBridge, RawPeer, raw_peer, running, wait_until
+
+QUICK = {"tick_interval": 0.02, "first_frame_timeout": 0.5, "close_timeout": 0.1}
+ACL = """
+accounts:
+- accessKey: administrator
+  secretKey: {secret}
+  admin: true
+"""
+KEYS = {"access_key": "administrator", "secret_key": "secret-one"}
+
+
+def no_log(event: str, **values: Any) -> None:
+    """Nothing is kept."""
+
+
+def access_file(directory: Path, secret: str = "secret-one") -> Path:
+    path = directory / f"{secret}.yml"
+    path.write_text(ACL.format(secret=secret))
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for localhost and its key."""
+    return make_certificate(tmp_path_factory.mktemp("tls"))
+
+
+def make_certificate(directory: Path) -> tuple[Path, Path]:
+    cert, key = directory / "cert.pem", directory / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
+         "-keyout", key, "-out", cert],
+        check=True, capture_output=True, timeout=DEADLINE,
+    )  # fmt: skip
+    key.chmod(0o600)
+    return cert, key
+
+
+def tls_peer(bridge: LiveBridge, cert: Path, *, version: ssl.TLSVersion | None = None) -> RawPeer:
+    context = ssl.create_default_context(cafile=str(cert))
+    if version is not None:
+        context.minimum_version = context.maximum_version = version
+        context.set_ciphers("ALL:@SECLEVEL=0")
+    peer = RawPeer(bridge.address)
+    try:
+        peer.socket = context.wrap_socket(peer.socket, server_hostname="localhost")
+    except BaseException:
+        peer.close()
+        raise
+    return peer
+
+
+# -- accounts
+
+
+def test_with_accounts_a_signed_request_is_served_and_an_unsigned_one_is_refused(tmp_path: Path) -> None:
+    with running(tcp=True, acl=str(access_file(tmp_path))) as bridge, raw_peer(bridge, tcp=True) as peer:
+        refused = peer.ask(Request.GET_ALL_TOPIC_CONFIG)
+        assert (refused.code, refused.remark) == (Response.SYSTEM_ERROR, "No accessKey is configured")
+        assert peer.ask(Request.GET_ALL_TOPIC_CONFIG, sign({}, b"", **KEYS)).code == Response.SUCCESS
+        assert peer.ask(Request.GET_ALL_TOPIC_CONFIG).code == Response.SYSTEM_ERROR
+        with raw_peer(bridge) as local:
+            assert local.ask(Request.GET_ALL_TOPIC_CONFIG).code == Response.SUCCESS
+
+
+def test_a_changed_file_counts_at_once_and_a_wrong_one_changes_nothing(tmp_path: Path) -> None:
+    path = access_file(tmp_path)
+    new_keys = KEYS | {"secret_key": "secret-two"}
+    with running(tcp=True, acl=str(path), limits=QUICK) as bridge, raw_peer(bridge, tcp=True) as peer:
+
+        def works(keys: dict[str, str]) -> bool:
+            return peer.ask(Request.GET_ALL_TOPIC_CONFIG, sign({}, b"", **keys)).code == Response.SUCCESS
+
+        assert works(KEYS) and not works(new_keys)
+        os.replace(access_file(tmp_path, "secret-two"), path)
+        wait_until(lambda: works(new_keys), "the new accounts are in force")
+        assert not works(KEYS)
+        path.write_text("accounts: nonsense")
+        path.unlink()
+        assert works(new_keys)
+        access_file(tmp_path).chmod(0o644)
+        os.replace(tmp_path / "secret-one.yml", path)
+        wait_ticks(bridge)
+        assert works(new_keys) and not works(KEYS)
+        status, log = bridge.end()
+        assert status == DONE and "access.changed" in log and "security.kept" in log and "chmod 600" in log
+        assert "secret-one" not in log.replace("secret-one.yml", "") and "secret-two" not in log
+
+
+def wait_ticks(bridge: LiveBridge) -> None:
+    """Until the bridge has looked at its clock: a peer that connects now and is silent is cut off by a later tick."""
+    with raw_peer(bridge, tcp=True) as silent:
+        assert silent.take() is None
+
+
+def test_a_bridge_does_not_start_with_accounts_it_cannot_read(tmp_path: Path) -> None:
+    path = access_file(tmp_path)
+    path.chmod(0o644)
+    with pytest.raises(UsageError, match="mode 0644"):
+        Security(acl=str(path))
+    path.chmod(0o600)
+    path.write_text("accounts:\n- accessKey: administrator\n  secretKey: short")
+    with pytest.raises(UsageError, match=r"account 1: secretKey") as caught:
+        Security(acl=str(path))
+    assert "short" not in str(caught.value) + caught.value.hint
+    path.write_bytes(b"\xff")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        Security(acl=str(path))
+
+
+# -- where it listens
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [("127.0.0.1", True), ("127.1.2.3", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("::", False),
+     ("", False), ("192.0.2.1", False), ("no-such-host.invalid", False)],
+)  # fmt: skip
+def test_only_what_leads_nowhere_else_is_loopback(host: str, local: bool) -> None:
+    assert is_loopback(host) is local
+
+
+def test_listening_for_others_needs_accounts_or_a_word(tmp_path: Path) -> None:
+    plain, guarded = Security(), Security(acl=str(access_file(tmp_path)))
+    plain.check_exposure(["127.0.0.1", "::1"], no_log, insecure=False)
+    for host in ("0.0.0.0", "192.0.2.1"):
+        with pytest.raises(UsageError, match="without accounts") as caught:
+            plain.check_exposure(["127.0.0.1", host], no_log, insecure=False)
+        assert "--acl" in caught.value.hint and "--insecure" in caught.value.hint
+    events: list[str] = []
+    plain.check_exposure(["0.0.0.0"], lambda event, **_: events.append(event), insecure=True)
+    assert events == ["security.insecure", "security.plain"]
+    events.clear()
+    guarded.check_exposure(["0.0.0.0"], lambda event, **_: events.append(event), insecure=False)
+    assert events == ["security.plain"]
+
+
+def test_a_bridge_that_would_be_reachable_without_accounts_does_not_start() -> None:
+    for option in ("listen", "nameserver_listen"):
+        bridge = LiveBridge(tcp=True, **{option: "0.0.0.0:0"})
+        try:
+            with pytest.raises(AssertionError, match="without accounts"):
+                bridge.start()
+            assert not bridge.place.socket_path.exists()
+        finally:
+            bridge.process = None
+            bridge.close()
+
+
+def test_a_default_bridge_listens_on_loopback_only() -> None:
+    with running(tcp=True) as bridge:
+        assert bridge.process is not None
+        listening = {
+            socket.inet_ntoa(bytes.fromhex(line.split()[1].split(":")[0])[::-1])
+            for line in Path(f"/proc/{bridge.process.pid}/net/tcp").read_text().splitlines()[1:]
+            if line.split()[3] == "0A" and line.split()[9] in sockets_of(bridge.process.pid)
+        }
+        assert listening == {"127.0.0.1"}
+
+
+def sockets_of(pid: int) -> set[str]:
+    links = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")]
+    return {link[8:-1] for link in links if link.startswith("socket:[")}
+
+
+# -- TLS
+
+
+def test_permissive_takes_both_on_one_port(certificate: tuple[Path, Path]) -> None:
+    cert, key = certificate
+    with running(tcp=True, tls_mode="permissive", tls_cert=str(cert), tls_key=str(key)) as bridge:
+        with raw_peer(bridge, tcp=True) as plain:
+            assert plain.ask(Request.GET_ALL_TOPIC_CONFIG).code == Response.SUCCESS
+        peer = tls_peer(bridge, cert)
+        assert peer.ask(Request.GET_ALL_TOPIC_CONFIG).code == Response.SUCCESS
+        assert isinstance(peer.socket, ssl.SSLSocket) and peer.socket.version() == "TLSv1.3"
+        peer.close()
+        with raw_peer(bridge) as local:
+            assert local.ask(Request.STATUS).code == Response.SUCCESS
+
+
+def test_a_large_frame_passes_through_tls_in_both_directions(certificate: tuple[Path, Path]) -> None:
+    cert, key = certificate
+    with running(tcp=True, tls_mode="enforcing", tls_cert=str(cert), tls_key=str(key)) as bridge:
+        peer = tls_peer(bridge, cert)
+        peer.send(encode_command(Command(code=9999, opaque=1, body=bytes(4 << 20))))
+        reply = peer.take()
+        assert reply is not None and reply.opaque == 1
+        peer.close()
+
+
+def test_enforcing_closes_a_plain_connection_and_disabled_closes_tls(certificate: tuple[Path, Path]) -> None:
+    cert, key = certificate
+    with running(tcp=True, tls_mode="enforcing", tls_cert=str(cert), tls_key=str(key)) as bridge:
+        with raw_peer(bridge, tcp=True) as plain:
+            plain.send(encode_command(Command(code=Request.GET_ALL_TOPIC_CONFIG)))
+            assert plain.take() is None
+        peer = tls_peer(bridge, cert)
+        assert peer.ask(Request.GET_ALL_TOPIC_CONFIG).code == Response.SUCCESS
+        peer.close()
+    with running(tcp=True) as bridge:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            tls_peer(bridge, cert)
+        with raw_peer(bridge, tcp=True) as plain:
+            assert plain.ask(Request.GET_ALL_TOPIC_CONFIG).code == Response.SUCCESS
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+def test_versions_before_1_2_are_refused(certificate: tuple[Path, Path]) -> None:
+    cert, key = certificate
+    with running(tcp=True, tls_mode="permissive", tls_cert=str(cert), tls_key=str(key)) as bridge:
+        for version in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                tls_peer(bridge, cert, version=version)
+        peer = tls_peer(bridge, cert, version=ssl.TLSVersion.TLSv1_2)
+        assert peer.ask(Request.GET_ALL_TOPIC_CONFIG).code == Response.SUCCESS
+        peer.close()
+
+
+def test_peers_that_never_finish_the_handshake_are_cut_off_and_hold_up_nobody(certificate: tuple[Path, Path]) -> None:
+    cert, key = certificate
+    tls = {"tls_mode": "permissive", "tls_cert": str(cert), "tls_key": str(key)}
+    with running(tcp=True, limits=QUICK, **tls) as bridge:
+        peers = [RawPeer(bridge.address) for _ in range(12)]
+        for number, peer in enumerate(peers):
+            peer.send((b"", b"\x16", b"\x16\x03\x01\x40\x00", b"\x16" + bytes(40))[number % 4])
+        good = tls_peer(bridge, cert)
+        assert good.ask(Request.GET_ALL_TOPIC_CONFIG).code == Response.SUCCESS
+        for peer in peers:
+            with_reply = peer.socket.recv(100)
+            assert with_reply == b"" or with_reply[0] == 0x15  # closed, at most with a TLS alert before
+            peer.close()
+        good.close()
+        status, log = bridge.end()
+        assert status == DONE and "Traceback" not in log and "loop.error" not in log
+
+
+def test_a_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> None:
+    cert, key = make_certificate(tmp_path)
+    tls = {"tls_mode": "enforcing", "tls_cert": str(cert), "tls_key": str(key)}
+    with running(tcp=True, limits=QUICK, **tls) as bridge:
+        old = tls_peer(bridge, cert)
+        (tmp_path / "new").mkdir()
+        new_cert, new_key = make_certificate(tmp_path / "new")
+        wanted = new_cert.read_bytes()
+        os.replace(new_key, key)
+        os.replace(new_cert, cert)
+
+        def presented() -> bytes:
+            return ssl.get_server_certificate(bridge.address).encode()
+
+        wait_until(lambda: presented() == wanted, "the new certificate is presented")
+        assert old.ask(Request.GET_ALL_TOPIC_CONFIG).code == Response.SUCCESS
+        old.close()
+
+
+@pytest.mark.parametrize("wrong", ["mode", "pair", "text", "password"])
+def test_a_certificate_that_cannot_be_used_is_refused_at_the_start(
+    tmp_path: Path, certificate: tuple[Path, Path], wrong: str
+) -> None:
+    cert, key = make_certificate(tmp_path)
+    if wrong == "mode":
+        key.chmod(0o640)
+    elif wrong == "pair":
+        cert = certificate[0]
+    elif wrong == "text":
+        cert.write_text("no certificate")
+    else:
+        locked = tmp_path / "locked.pem"
+        subprocess.run(
+            ["openssl", "ec", "-in", key, "-aes256", "-passout", "pass:x", "-out", locked],
+            check=True, capture_output=True, timeout=DEADLINE,
+        )  # fmt: skip
+        locked.chmod(0o600)
+        key = locked
+    with pytest.raises(UsageError) as caught:
+        Security(tls_mode="enforcing", tls_cert=str(cert), tls_key=str(key))
+    assert caught.value.hint

@@ -1,0 +1,204 @@
+"""The tables in shared memory behave as the broker's logic expects."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import posix_ipc  # type: ignore[import-untyped,import-not-found,unused-ignore]
+import pytest
+
+from shmq.daemon.bridge.store.semaphore import SEMAPHORE_DIRECTORY
+from shmq.daemon.bridge.store.tables import StoreTables
+from shmq.errors import SegmentError, SegmentFull, ShmqError, TopicNotFound
+from shmq.message import GROUP_BYTES_MAX, TOPIC_BYTES_MAX
+from shmq.shm.access import Access
+from shmq.shm.core import Store, process_start
+from shmq.shm.instance import Instance
+from shmq.shm.segment import create_segments, unlink_segments
+from tests.bridge.live_bridge import SIZES
+
+ACCESS = Access(-1)
+
+
+@pytest.fixture
+def segments(tmp_path: Path) -> Iterator[tuple[Instance, Store]]:
+    instance, store = create_segments("test", store_path=tmp_path, sizes=SIZES)
+    yield instance, store
+    store.close()
+    unlink_segments(instance)
+
+
+@pytest.fixture
+def tables(segments: tuple[Instance, Store]) -> StoreTables:
+    instance, store = segments
+    return StoreTables(store, instance, ACCESS)
+
+
+def put(tables: StoreTables, name: str, queues: int = 2) -> None:
+    tables.topic_put(name, read_queues=queues, write_queues=queues, perm=6, flags=0, kind=1)
+
+
+def test_a_topic_is_found_changed_listed_and_deleted(tables: StoreTables) -> None:
+    assert tables.topic("orders") is None and tables.topic_names() == []
+    put(tables, "orders")
+    topic = tables.topic("orders")
+    assert topic is not None
+    assert (topic.name, topic.read_queues, topic.write_queues, topic.perm, topic.kind) == ("orders", 2, 2, 6, 1)
+    version = tables.version
+    put(tables, "orders", 5)
+    changed = tables.topic("orders")
+    assert changed is not None and changed.queues[:2] == topic.queues and len(changed.queues) == 5
+    assert tables.version != version and tables.topics() == [changed]
+    tables.topic_delete("orders")
+    assert tables.topic("orders") is None and tables.topic_names() == []
+    with pytest.raises(TopicNotFound):
+        tables.topic_delete("orders")
+
+
+def test_a_full_topic_table_is_an_error_not_a_crash(tables: StoreTables) -> None:
+    for number in range(SIZES.topic_max):
+        put(tables, f"t{number}", 1)
+    with pytest.raises(ShmqError):
+        put(tables, "one-more", 1)
+    assert len(tables.topics()) == SIZES.topic_max
+
+
+def test_a_group_keeps_its_index_and_forgets_its_offsets_when_deleted(tables: StoreTables) -> None:
+    put(tables, "orders")
+    topic = tables.topic("orders")
+    assert topic is not None
+    assert tables.group("g") is None
+    group = tables.group_put("g")
+    assert tables.group_put("g") == group == tables.group("g")
+    assert tables.offset_slot(group, topic.queues[0]) is None
+    slot = tables.offset_put(group, topic.queues[0])
+    assert tables.offset_put(group, topic.queues[0]) == slot == tables.offset_slot(group, topic.queues[0])
+    assert tables.committed(slot) == -1
+    tables.set_committed(slot, 7)
+    assert tables.committed(slot) == 7
+    tables.group_delete("g")
+    assert tables.groups() == [] and tables.group("g") is None
+    assert tables.committed(tables.offset_put(tables.group_put("g"), topic.queues[0])) == -1
+
+
+def test_a_later_bridge_finds_the_same_places(segments: tuple[Instance, Store], tables: StoreTables) -> None:
+    instance, store = segments
+    put(tables, "orders")
+    topic = tables.topic("orders")
+    assert topic is not None
+    slots = [tables.offset_put(tables.group_put("g"), queue) for queue in topic.queues]
+    later = StoreTables(store, instance, ACCESS)
+    group = later.group("g")
+    assert group is not None
+    assert [later.offset_slot(group, queue) for queue in topic.queues] == slots
+
+
+def test_places_that_another_bridge_made_are_found(segments: tuple[Instance, Store], tables: StoreTables) -> None:
+    instance, store = segments
+    put(tables, "orders")
+    topic = tables.topic("orders")
+    assert topic is not None
+    other = StoreTables(store, instance, ACCESS)
+    group = tables.group_put("g")
+    made = {queue: other.offset_put(group, queue) for queue in topic.queues}
+    assert tables.group_offsets(group) == made and tables.group_offsets(group + 1) == {}
+    put(tables, "bills")
+    bills = tables.topic("bills")
+    assert bills is not None
+    more = {queue: other.offset_put(group, queue) for queue in bills.queues}
+    assert [tables.offset_slot(group, queue) for queue in bills.queues] == list(more.values())
+    assert tables.group_offsets(group) == made | more
+
+
+def test_places_already_known_are_not_read_again(segments: tuple[Instance, Store], tables: StoreTables) -> None:
+    _, store = segments
+    put(tables, "orders")
+    topic = tables.topic("orders")
+    assert topic is not None
+    slots = [tables.offset_put(tables.group_put("g"), queue) for queue in topic.queues]
+    assert store.offset_counts(len(slots)) == store.offset_counts(1 << 31) == b""
+    assert store.offset_counts(1) == store.offset_counts()[16:] and len(store.offset_counts(1)) == 16 * (len(slots) - 1)
+
+
+def test_settings_of_a_group_are_kept_as_they_are(tables: StoreTables) -> None:
+    group = tables.group_put("g")
+    version = tables.version
+    tables.group_set(group, b'{"retryMaxTimes":3}')
+    assert tables.group_settings(group) == b'{"retryMaxTimes":3}'
+    assert tables.version > version, "the keeper writes them down when the version moves"
+
+
+def test_the_store_tells_how_it_is_doing(tables: StoreTables) -> None:
+    size, used, free = tables.disk()
+    assert used >= 0 and free >= 0 and used + free <= size
+    facts = tables.facts()
+    assert facts.log_begin <= facts.durable_end <= facts.log_end
+
+
+def test_the_longest_names_fit_and_longer_ones_are_errors(tables: StoreTables) -> None:
+    put(tables, "t" * TOPIC_BYTES_MAX, 1)
+    tables.group_put("g" * GROUP_BYTES_MAX)
+    with pytest.raises(ShmqError):
+        put(tables, "t" * (TOPIC_BYTES_MAX + 1), 1)
+    with pytest.raises(ShmqError):
+        tables.group_put("g" * (GROUP_BYTES_MAX + 1))
+    assert tables.topic_names() == ["t" * TOPIC_BYTES_MAX] and tables.groups() == ["g" * GROUP_BYTES_MAX]
+
+
+def test_the_bounds_of_an_empty_queue_are_zero(tables: StoreTables) -> None:
+    put(tables, "orders")
+    topic = tables.topic("orders")
+    assert topic is not None
+    assert tables.queue_bounds(topic.queues[0]) == (0, 0)
+    assert tables.search_time(topic.queues[0], 0) == 0
+
+
+def test_a_slot_comes_with_a_semaphore_at_zero(segments: tuple[Instance, Store], tables: StoreTables) -> None:
+    instance, _ = segments
+    pid, start = os.getpid(), process_start(os.getpid())
+    slot = tables.client_put(pid, start, 3)
+    name = f"{instance.semaphore_prefix}{slot}"
+    semaphore = posix_ipc.Semaphore(name)
+    semaphore.release()
+    tables.client_drop(slot)
+    assert tables.client_put(pid, start, 3) == slot
+    assert semaphore.value == 0
+    semaphore.close()
+    assert tables.client_is(slot, pid, start)
+    assert not tables.client_is(slot, pid, start + 1)
+    assert not tables.client_is(slot + 1, pid, start)
+    assert tables.dead_clients() == []
+
+
+def test_a_slot_whose_semaphore_is_taken_is_not_handed_out(
+    segments: tuple[Instance, Store], tables: StoreTables
+) -> None:
+    instance, store = segments
+    squatter = SEMAPHORE_DIRECTORY / f"sem.{instance.semaphore_prefix[1:]}0"
+    squatter.write_bytes(bytes(32))
+    squatter.chmod(0o666)
+    with pytest.raises(SegmentError):
+        tables.client_put(os.getpid(), process_start(os.getpid()), 3)
+    assert not any(state for _, state, *_ in store.clients())
+
+
+def test_when_all_slots_are_taken_the_next_is_an_error(tables: StoreTables) -> None:
+    pid, start = os.getpid(), process_start(os.getpid())
+    for _ in range(SIZES.client_max):
+        tables.client_put(pid, start, 1)
+    with pytest.raises(SegmentFull):
+        tables.client_put(pid, start, 1)
+
+
+def test_dead_processes_are_told_from_living_ones(tables: StoreTables) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        living = tables.client_put(os.getpid(), process_start(os.getpid()), 3)
+        dying = tables.client_put(child.pid, process_start(child.pid), 3)
+        reused = tables.client_put(os.getpid(), process_start(os.getpid()) + 1, 3)
+        assert tables.dead_clients() == [reused]
+        child.kill()
+        child.wait()
+        assert sorted(tables.dead_clients()) == sorted([dying, reused])
+    assert living not in tables.dead_clients()
