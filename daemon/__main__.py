@@ -6,8 +6,6 @@
 Only what a process needs is imported in it, because every process of an idle broker costs memory.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -8,8 +8,6 @@
 Rule: it is said once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

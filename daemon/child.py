@@ -8,8 +8,6 @@ the lock is free only when the last process that works on the store is gone;
 (3) whatever it prints goes to stderr: stdout belongs to the announcement.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

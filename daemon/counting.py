@@ -4,8 +4,6 @@ It does not know what is counted. A broker that cannot count still serves: then 
 the log says why.
 """
 
-from __future__ import annotations
-
 from shmq.daemon.event_log import EventLog
 from shmq.errors import SegmentError
 from shmq.shm.access import access_rights

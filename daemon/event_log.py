@@ -15,8 +15,6 @@ Rules: (1) a line is written with one system call, so the processes of a broker 
 (5) an exception nobody caught, and what libraries log, are events as well.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

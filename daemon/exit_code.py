@@ -8,8 +8,6 @@
 The numbers are those of sysexits.h, as in the `shmq` command.
 """
 
-from __future__ import annotations
-
 from shmq import errors
 
 DONE = 0

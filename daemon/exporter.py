@@ -13,8 +13,6 @@ quarter of a second;
 (3) a port the kernel chose is taken again by the next exporter.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -6,8 +6,6 @@ It does not know how signs of life are given (`shmq.metrics.vital_signs`), nor w
     one did not: dead, stopped, stuck                          not fed, and the log and `systemctl status` say which
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 

@@ -10,8 +10,6 @@ Rules: (1) the variables are taken out of the environment: what we start does no
 (2) a manager that does not listen costs nothing: a datagram that cannot be sent is dropped.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

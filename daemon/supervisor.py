@@ -13,8 +13,6 @@ Rules: (1) a child that never served and says why ends the start with that reaso
 (2) segments are removed after the keeper retired them, or, when it could not, after this process did.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import selectors

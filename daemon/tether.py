@@ -10,8 +10,6 @@ Rules: (1) an orphan leaves within a second and cleans nothing up, because clien
 what is there; (2) a child that does not come back from its work is ended by its own thread, not by anybody's patience.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

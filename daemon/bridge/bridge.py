@@ -12,8 +12,6 @@ Invariants:
  3. Client slots outlive the bridge: closing it drops none, since their processes go on through shared memory.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time

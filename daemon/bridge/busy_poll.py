@@ -10,8 +10,6 @@ Rules: (1) only while requests come closer together than `GAP_MAX`; (2) never lo
 (3) not at all with one processor, where the client could not run meanwhile.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -5,8 +5,6 @@ Owns which loop there is, what becomes of faults in it and which signals end it.
 Rule: when the loop is over, the signals mean again what they meant before; a closed uvloop would swallow them for ever.
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import signal

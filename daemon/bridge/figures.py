@@ -9,8 +9,6 @@ Owns the classes of requests and the counting. It does not know what a request m
 Invariant: what is noted of held requests is bounded by what the logic holds; a connection takes its own along.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping
 

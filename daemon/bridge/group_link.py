@@ -5,8 +5,6 @@ Owns that connection and its renewal. It does not know what a subscription means
 Invariant: while there is no link, what was said last stays in force; a new link begins with all groups and settings.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable

@@ -5,8 +5,6 @@ Owns the counting. It does not know what is logged.
 Invariant: what is left out is said, once a tick for each peer and once for all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 PEER_LINES_MAX = 4

@@ -3,8 +3,6 @@
 Owns the numbers. It does not know how they are enforced.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from shmq.protocol.frame import FRAME_BYTES_MAX, STOCK_FRAME_BYTES_MAX

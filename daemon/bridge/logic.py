@@ -6,8 +6,6 @@ Owns the interface only. It does not know sockets, nor what a command means.
                                                 arrived, flushed when the log has moved
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 

@@ -11,8 +11,6 @@ Invariant: an answer is, to the byte, the one the broker would have given. So th
 at more than the message: with accounts, and under synchronous flush, when an answer has to wait for the disk.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -13,8 +13,6 @@ Invariants:
  2. While the peer does not read its answers, its requests wait for the peer, not for us: that time does not count.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Final
 

@@ -9,8 +9,6 @@ Owns the start and the end of the process and what it listens on. It does not kn
 A failure is one line in the log and a status that says what kind it was.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

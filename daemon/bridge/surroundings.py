@@ -7,8 +7,6 @@ Owns opening and closing them in order. It does not know which logic is hosted, 
                                                                                +-> segments retired: to be started again
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -4,8 +4,6 @@ Owns the start and the end of the process. It does not know requests; what it do
 bridge, which must have been ready before, so that the ports are known.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -14,8 +14,6 @@ Invariants:
  4. A part that fails on its own account costs the others no reply: what they answered is sent all the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from shmq.daemon.broker.access.admission import Admission

@@ -3,8 +3,6 @@
 Effects of one call are carried out in the order of the list. An effect for a connection that is gone is dropped.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from shmq.protocol.command import Command

@@ -3,8 +3,6 @@
 Owns what a missing or malformed field is answered with. It does not know which request has which field.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

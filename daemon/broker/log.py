@@ -8,8 +8,6 @@ Invariants every implementation keeps:
  3. A refused append has stored nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

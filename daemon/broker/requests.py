@@ -3,16 +3,16 @@
 Owns the shape of a call, of an answer and of a part of the broker. It does not know any request.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from shmq.daemon.broker.effects import Close, Effect, Reply, Report
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
+
+_CODES = "_served_codes"
 
 
 class Peer(NamedTuple):
@@ -132,15 +132,26 @@ def later(call: Call, answer: Answer) -> list[Effect]:
     return [Reply(call.connection.connection_id, reply), *answer.effects]
 
 
-class Part:
-    """One subject of the broker's logic: some requests, and what time and the log do to them.
+_Method = TypeVar("_Method", bound=Callable[..., Answer | None])
 
-    Every method but `handlers` may be left as it is.
-    """
+
+def serves(*codes: int) -> Callable[[_Method], _Method]:
+    """Mark a method of a part as the handler of these request codes."""
+
+    def mark(method: _Method) -> _Method:
+        setattr(method, _CODES, codes)
+        return method
+
+    return mark
+
+
+class Part:
+    """One subject of a logic: the requests it serves, and what time and the log do to it."""
 
     def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        raise NotImplementedError
+        """Return what is served here, by request code: the methods that `serves` has marked."""
+        methods = vars(type(self)).items()
+        return {code: getattr(self, name) for name, method in methods for code in getattr(method, _CODES, ())}
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """Do what is due; called about once a second."""

@@ -3,8 +3,6 @@
 Owns every number the logic is bounded by. It does not know where a value was configured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

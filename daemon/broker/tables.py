@@ -9,8 +9,6 @@ Invariants every implementation keeps:
  3. No call blocks on a client.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 

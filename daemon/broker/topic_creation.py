@@ -6,8 +6,6 @@ A topic that does not exist is made in the image of the default topic the client
 inherit permission, with its permissions but that one, and with as many queues as the client wants and it has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

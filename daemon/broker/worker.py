@@ -7,8 +7,6 @@ Owns the choice. It does not know how a command gets to the primary bridge.
     everything else                          forwarded: groups, locks, administration have one owner
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shmq.daemon.broker.access.admission import Admission

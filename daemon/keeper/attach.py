@@ -13,8 +13,6 @@ Rules: (1) two generations never append to one log: the old one is retired and i
 read; (2) clients of living segments go on undisturbed when only broker processes died.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from dataclasses import asdict, dataclass

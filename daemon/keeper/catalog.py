@@ -11,8 +11,6 @@ takes the last half second of the log along, and with it copies of delayed messa
 what was popped. Progress that was ahead of them would lose the messages they stand for.
 """
 
-from __future__ import annotations
-
 import time
 
 from shmq.daemon.event_log import EventLog

@@ -6,8 +6,6 @@ It does not know how units and keys get there. Flushes are counted where they ha
     round   ├─ log end E read ── units written ─┤      units below E waited since the round before began, at the longest
 """
 
-from __future__ import annotations
-
 import time
 
 from shmq.daemon.options import Options

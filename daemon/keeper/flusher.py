@@ -9,8 +9,6 @@ Rule: the first failure is final. The core has set the store read-only by then; 
 kernel would report success for pages it has given up.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -10,8 +10,6 @@ that an idle broker stays small; (2) beyond the memory budget the oldest frames 
 last frame of a queue stays, as the next append writes into it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from shmq.daemon.event_log import EventLog

@@ -15,8 +15,6 @@ stops the index and nothing else; (4) a keeper that finds living segments goes o
 killed.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Sequence

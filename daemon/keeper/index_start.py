@@ -14,8 +14,6 @@ It does not know how files are filled.
 Rule: removing a file costs a walk over the log's records it was built from, never a message.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from shmq.daemon.event_log import EventLog

@@ -9,8 +9,6 @@ Rules: (1) `abort` goes last, and only if nothing failed, so that a stock broker
 (2) a keeper whose supervisor died leaves everything as it is: clients go on, the next keeper attaches again.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 

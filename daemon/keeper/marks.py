@@ -10,8 +10,6 @@ Rules: (1) the lock is taken once after E was read: an append that had moved the
 is finished then, so every unit below E is among the units written; (2) the mark is written after the last sync.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

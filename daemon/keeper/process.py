@@ -1,7 +1,5 @@
 """The life of a keeper process: attach, say so, keep, stop or be orphaned."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from shmq.daemon.counting import make_counters, own_counters

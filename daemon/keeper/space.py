@@ -12,8 +12,6 @@ within a second;
 (4) the last file is never removed; log_begin moves before a name goes; clients keep what they have mapped.
 """
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Callable

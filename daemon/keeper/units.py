@@ -7,8 +7,6 @@ and the directory of the old life goes before the first unit of the new one is w
 that is missing in memory keeps its own queue from going on, and the mark, but no other queue.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

@@ -13,8 +13,6 @@ Rules: (1) nobody's work is taken away while it may still go on with it: only a 
 belongs to the process.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -3,8 +3,6 @@
 Owns the meaning of an address without a host: the embedded broker is reached where the asking client reached us.
 """
 
-from __future__ import annotations
-
 import ipaddress
 
 from shmq.daemon.broker.requests import Address, Connection

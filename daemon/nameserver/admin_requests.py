@@ -5,36 +5,29 @@ Owns the requests 205, 327 and 216. It does not know how routes are stored.
 Both kinds of change last until the broker registers anew with another version of its topics.
 """
 
-from __future__ import annotations
-
 from shmq.daemon.broker.fields import text_of
-from shmq.daemon.broker.requests import Answer, Call, Handler
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.nameserver.registry import Registry
 from shmq.protocol.codes import Request
 
 
-class AdminRequests:
+class AdminRequests(Part):
     """Serves changes of what was registered."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {
-            Request.WIPE_WRITE_PERM_OF_BROKER: self._wipe,
-            Request.ADD_WRITE_PERM_OF_BROKER: self._add,
-            Request.DELETE_TOPIC_IN_NAMESRV: self._delete,
-        }
-
+    @serves(Request.WIPE_WRITE_PERM_OF_BROKER)
     def _wipe(self, call: Call) -> Answer:
         count = self._registry.set_write_perm(text_of(call.ext, "brokerName"), is_allowed=False)
         return Answer(ext={"wipeTopicCount": str(count)})
 
+    @serves(Request.ADD_WRITE_PERM_OF_BROKER)
     def _add(self, call: Call) -> Answer:
         count = self._registry.set_write_perm(text_of(call.ext, "brokerName"), is_allowed=True)
         return Answer(ext={"addTopicCount": str(count)})
 
+    @serves(Request.DELETE_TOPIC_IN_NAMESRV)
     def _delete(self, call: Call) -> Answer:
         self._registry.delete_topic(text_of(call.ext, "topic"), cluster=call.ext.get("clusterName", ""))
         return Answer()

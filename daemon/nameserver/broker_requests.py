@@ -6,10 +6,8 @@ A request that speaks for a broker is taken from the host that registered it, an
 registers may name any address, because one behind NAT has to; `match_addresses` narrows that to where it comes from.
 """
 
-from __future__ import annotations
-
 from shmq.daemon.broker.fields import text_of
-from shmq.daemon.broker.requests import Answer, Call, Connection, Handler
+from shmq.daemon.broker.requests import Answer, Call, Connection, Part, serves
 from shmq.daemon.nameserver.addresses import host_of, is_this_host, peer_host, reached_address
 from shmq.daemon.nameserver.config_requests import ConfigRequests
 from shmq.daemon.nameserver.key_values import ORDER_NAMESPACE, KeyValues
@@ -38,7 +36,7 @@ from shmq.protocol.route import (
 )
 
 
-class BrokerRequests:
+class BrokerRequests(Part):
     """Serves brokers."""
 
     def __init__(
@@ -49,17 +47,7 @@ class BrokerRequests:
         self._config = config
         self._settings = settings
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {
-            Request.REGISTER_BROKER: self._register,
-            Request.UNREGISTER_BROKER: self._unregister,
-            Request.QUERY_DATA_VERSION: self._query_version,
-            Request.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
-            Request.GET_BROKER_MEMBER_GROUP: self._member_group,
-            Request.BROKER_HEARTBEAT: self._heartbeat,
-        }
-
+    @serves(Request.REGISTER_BROKER)
     def _register(self, call: Call) -> Answer:
         claim = read_claim(call, self._settings)
         host = peer_host(call.connection)
@@ -82,6 +70,7 @@ class BrokerRequests:
         reports = [_news(claim.identity, claim.skipped)] if is_new else []
         return Answer(ext=ext, body=body, reports=reports)
 
+    @serves(Request.UNREGISTER_BROKER)
     def _unregister(self, call: Call) -> Answer:
         identity = read_identity(call)
         member = self._registry.member(identity)
@@ -90,6 +79,7 @@ class BrokerRequests:
             self._registry.unregister(identity)
         return Answer()
 
+    @serves(Request.QUERY_DATA_VERSION)
     def _query_version(self, call: Call) -> Answer:
         identity = read_identity(call)
         asked = Version.of(decode_body(call.command.body, BrokerVersion)) if call.command.body else Version()
@@ -101,6 +91,7 @@ class BrokerRequests:
             self._renew(member, call)
         return Answer(ext={"changed": "true" if is_changed else "false"}, body=encode_body(member.version.to_body()))
 
+    @serves(Request.BROKER_HEARTBEAT)
     def _heartbeat(self, call: Call) -> Answer:
         entry = self._registry.broker(text_of(call.ext, "brokerName"))
         address = text_of(call.ext, "brokerAddr")
@@ -113,6 +104,7 @@ class BrokerRequests:
         if member.connection_id != EMBEDDED and member.host == peer_host(call.connection):
             member.seen_ms = call.now_ms
 
+    @serves(Request.REGISTER_TOPIC_IN_NAMESRV)
     def _register_topic(self, call: Call) -> Answer:
         topic = check_name("topic", text_of(call.ext, "topic"))
         queues: dict[str, QueueEntry] = {}
@@ -127,6 +119,7 @@ class BrokerRequests:
         self._registry.add_queues(topic, queues)
         return Answer()
 
+    @serves(Request.GET_BROKER_MEMBER_GROUP)
     def _member_group(self, call: Call) -> Answer:
         name = text_of(call.ext, "brokerName")
         entry = self._registry.broker(name)

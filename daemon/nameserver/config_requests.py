@@ -10,9 +10,7 @@ only these switches exist; paths, addresses and classes have no name. They live 
 Invariant: a change is taken as a whole or not at all.
 """
 
-from __future__ import annotations
-
-from shmq.daemon.broker.requests import Answer, Call, Handler
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.errors import PermissionDenied, UsageError
 from shmq.protocol.codes import Request
 from shmq.protocol.java_properties import java_properties, parse_java_properties
@@ -24,24 +22,22 @@ _DEFAULTS = {
 _VALUES = {"true": True, "false": False}
 
 
-class ConfigRequests:
+class ConfigRequests(Part):
     """Serves the switches."""
 
     def __init__(self) -> None:
         self._switches = dict(_DEFAULTS)
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {Request.UPDATE_NAMESRV_CONFIG: self._update, Request.GET_NAMESRV_CONFIG: self._get}
-
     def is_on(self, name: str) -> bool:
         """Return one switch."""
         return self._switches[name]
 
+    @serves(Request.GET_NAMESRV_CONFIG)
     def _get(self, call: Call) -> Answer:
         values = {name: "true" if is_on else "false" for name, is_on in self._switches.items()}
         return Answer(body=java_properties(values))
 
+    @serves(Request.UPDATE_NAMESRV_CONFIG)
     def _update(self, call: Call) -> Answer:
         changed: dict[str, bool] = {}
         for name, value in parse_java_properties(call.command.body):

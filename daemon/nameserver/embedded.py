@@ -10,8 +10,6 @@ A broker that creates topics on first use announces the default topic, whose rou
 not exist yet. It has no queues, so nothing of it is stored.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from shmq.daemon.broker.tables import Tables

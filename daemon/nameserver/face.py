@@ -3,8 +3,6 @@
 Owns the listening socket and what a connection of a name server may cost. It does not know requests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from shmq.daemon.bridge.bridge import Bridge

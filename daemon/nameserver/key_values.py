@@ -9,8 +9,6 @@ Invariants:
  2. An empty namespace does not exist.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Protocol
 

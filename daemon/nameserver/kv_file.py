@@ -9,8 +9,6 @@ Rules: (1) it is replaced atomically and the previous one kept as `.bak`; (2) wh
 breaks the order of messages; (3) a process without a file keeps nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

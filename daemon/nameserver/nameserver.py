@@ -11,8 +11,6 @@ Invariants:
  3. After `disconnected` nothing stands that the connection registered last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shmq.daemon.broker.access.admission import Admission

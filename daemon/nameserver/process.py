@@ -7,8 +7,6 @@ Owns its options, its start and its end. It does not know requests.
 A failure is one line that says what and why, and a status that says what kind it was.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -13,8 +13,6 @@ Invariants:
  4. With a key pair every request is signed; the secret is in no text.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -16,8 +16,6 @@ Invariants:
  5. A refused claim changes nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

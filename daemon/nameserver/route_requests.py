@@ -6,8 +6,6 @@ A route names every broker that has queues of the topic and somebody alive to se
 be read from its slaves, not written to; clients see that by themselves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from shmq.daemon.broker.fields import text_of

@@ -3,8 +3,6 @@
 Owns the choice between the two and what each is told about the broker. It does not know requests or sockets.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import ssl

@@ -3,8 +3,6 @@
 Owns every number. It does not know where a value was configured.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 

@@ -3,8 +3,6 @@
 Owns the reading of peer credentials. It does not know what a peer may do.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from struct import Struct

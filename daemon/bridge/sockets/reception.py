@@ -9,8 +9,6 @@ said over a connection.
 Invariant: a place that was taken is left exactly once, whatever becomes of the connection.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import socket

@@ -11,8 +11,6 @@ Invariants:
  2. Accounts that vanish from the disk stay in force; only a restart without the option ends them.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 from collections.abc import Callable, Iterable

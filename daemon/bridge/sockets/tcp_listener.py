@@ -10,8 +10,6 @@ Invariants:
  2. A port that was chosen by the kernel has no VIP port.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import socket

@@ -11,8 +11,6 @@ There is no certificate to test with: RocketMQ's own made every client accept an
 Invariant: the byte is looked at, not taken; whoever reads the socket next reads it again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

@@ -12,8 +12,6 @@ Invariants:
  2. Closing removes the path only while it still names our own socket.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

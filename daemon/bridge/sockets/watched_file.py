@@ -9,8 +9,6 @@ Invariants:
  2. An error names the path and what to type; nothing of the content.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -3,8 +3,6 @@
 Owns the step from `KeyIndex` to the files. It does not know requests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -10,8 +10,6 @@ Invariants:
  3. Errors are those of `shmq.errors`: the core makes them (see `shmq.shm.core`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple

@@ -10,8 +10,6 @@ Invariants:
  3. A store that cannot be waited on now is tried again each second; a reason is told once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Sequence

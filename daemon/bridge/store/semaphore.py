@@ -8,8 +8,6 @@ Invariants:
  2. A name that somebody else has taken is refused, never used.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

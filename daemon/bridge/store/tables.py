@@ -6,8 +6,6 @@ Several bridges may work on the same tables; the core lets one after the other c
 tables change; an offset slot, once seen, stays what it is.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Iterator, Mapping

@@ -12,8 +12,6 @@ are held to what the handlers need.
 One object serves a broker and the name server beside it, so that new rules count for both at once.
 """
 
-from __future__ import annotations
-
 from shmq.daemon.broker.access.rules import AccessRules
 from shmq.daemon.broker.requests import Connection
 from shmq.protocol.codes import Request

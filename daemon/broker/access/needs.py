@@ -8,8 +8,6 @@ is what a consumer does when it gives a message back, so it needs SUB.
 Invariant: every code of class client that a broker answers has a row, if only to say that it needs nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from enum import IntFlag
 from typing import Any, NamedTuple

@@ -18,8 +18,6 @@ Invariants:
  2. A refusal names the account and the resource, never a secret.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@ What YAML has beyond that (anchors, tags, block text, flow maps, several documen
 file of permissions must mean what a reader sees in it.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, NamedTuple
 

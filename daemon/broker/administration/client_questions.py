@@ -10,8 +10,6 @@ Owns the requests 307, 309 and 223. It does not know what the answers say.
 A local member is told nothing it does not understand: it counts as one that does not answer.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial

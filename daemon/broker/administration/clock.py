@@ -4,8 +4,6 @@ Owns the request. It does not know who looks at the clock. It exists only where 
 clock, and only on the control socket; time never goes back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from shmq.daemon.broker.effects import Effect, Wake

@@ -18,15 +18,13 @@ Other bridges of the broker are told what the settings are by `tunables_of`, and
 Invariant: a change is taken as a whole or not at all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from shmq.daemon.broker.effects import Effect, Report
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_creation import make_system_topics
@@ -108,10 +106,7 @@ class ConfigRequests(Part):
         self._changed = changed
         self._version = DataVersion()
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {Request.UPDATE_BROKER_CONFIG: self._update, Request.GET_BROKER_CONFIG: self._get}
-
+    @serves(Request.GET_BROKER_CONFIG)
     def _get(self, call: Call) -> Answer:
         settings = self._settings
         values = {
@@ -133,6 +128,7 @@ class ConfigRequests(Part):
         version = msgspec.json.encode(self._version).decode()
         return Answer(ext={"version": version}, body=java_properties(values))
 
+    @serves(Request.UPDATE_BROKER_CONFIG)
     def _update(self, call: Call) -> Answer:
         if not call.connection.is_local and not call.connection.has_account:
             raise PermissionDenied(

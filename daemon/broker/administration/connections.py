@@ -5,13 +5,11 @@ Owns the requests 203, 204 and 328. It does not know how members come and go.
 A local client has no address; it is shown as `shm-<pid>:0`, since tools split an address at its last colon.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry, Member
-from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Connection, Part, serves
 from shmq.daemon.broker.tables import Tables
 from shmq.errors import RemoteError
 from shmq.protocol.admin_body import (
@@ -33,14 +31,7 @@ class ConnectionRequests(Part):
         self._registry = registry
         self._connections = connections
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {
-            Request.GET_CONSUMER_CONNECTION_LIST: self._consumers,
-            Request.GET_PRODUCER_CONNECTION_LIST: self._producers,
-            Request.GET_ALL_PRODUCER_INFO: self._all_producers,
-        }
-
+    @serves(Request.GET_CONSUMER_CONNECTION_LIST)
     def _consumers(self, call: Call) -> Answer:
         name = text_of(call.ext, "consumerGroup")
         group = self._registry.consumer_group(name)
@@ -55,6 +46,7 @@ class ConnectionRequests(Part):
         )
         return Answer(body=encode_body(body))
 
+    @serves(Request.GET_PRODUCER_CONNECTION_LIST)
     def _producers(self, call: Call) -> Answer:
         name = text_of(call.ext, "producerGroup")
         members = self._registry.producers().get(name)
@@ -62,6 +54,7 @@ class ConnectionRequests(Part):
             raise RemoteError(Response.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         return Answer(body=encode_body(ProducerConnection(self._shown(members.values()))))
 
+    @serves(Request.GET_ALL_PRODUCER_INFO)
     def _all_producers(self, call: Call) -> Answer:
         wall_ms = self._tables.clock_ms
         table = {

@@ -6,8 +6,6 @@ What this broker could not honour is refused, because accepting and forgetting i
 than the message delay levels, attributes, and subscriptions given by an administrator.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +14,7 @@ import msgspec
 from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.groups.settings import GroupSettings
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.errors import FlowControl, RemoteError, UsageError
@@ -45,19 +43,11 @@ class GroupRequests(Part):
         self._groups = groups
         self._settings = settings
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {
-            Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._put,
-            Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self._put_list,
-            Request.DELETE_SUBSCRIPTIONGROUP: self._delete,
-            Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._list,
-            Request.GET_SUBSCRIPTIONGROUP_CONFIG: self._get,
-        }
-
+    @serves(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP)
     def _put(self, call: Call) -> Answer:
         return self._put_all([decode_body(call.command.body, SubscriptionGroupConfig)])
 
+    @serves(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST)
     def _put_list(self, call: Call) -> Answer:
         configs = decode_body(call.command.body, GroupConfigList).groupConfigList
         most = self._settings.list_entries_max
@@ -74,6 +64,7 @@ class GroupRequests(Part):
             self._groups.put(config)
         return Answer()
 
+    @serves(Request.DELETE_SUBSCRIPTIONGROUP)
     def _delete(self, call: Call) -> Answer:
         name = check_group(text_of(call.ext, "groupName"))
         members = self._registry.members(name)
@@ -94,10 +85,12 @@ class GroupRequests(Part):
         self._tables.group_delete(name)
         return Answer()
 
+    @serves(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     def _list(self, call: Call) -> Answer:
         table = {name: self._groups.named(name) for name in self._tables.groups()}
         return Answer(body=encode_body(SubscriptionGroupTable(table, DataVersion(counter=self._tables.version))))
 
+    @serves(Request.GET_SUBSCRIPTIONGROUP_CONFIG)
     def _get(self, call: Call) -> Answer:
         name = check_group(text_of(call.ext, "group"))
         if self._tables.group(name) is None:

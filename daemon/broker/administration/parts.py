@@ -3,8 +3,6 @@
 Owns their list and what only they share: names of queues, traffic. It does not know requests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from shmq.daemon.broker.administration.client_questions import ClientQuestions

@@ -6,15 +6,13 @@ Offsets are those in shared memory, so what local members acknowledged is in eve
 more than `list_entries_max` queues is refused, with the way to ask for less.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any
 
 from shmq.daemon.broker.fields import flag_of, text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.queue_index import QueueIndex
 from shmq.daemon.broker.statistics.statistics import Statistics
@@ -47,18 +45,6 @@ class ProgressRequests(Part):
         self._statistics = statistics
         self._settings = settings
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {
-            Request.GET_TOPIC_STATS_INFO: self._topic_stats,
-            Request.GET_CONSUME_STATS: self._consume_stats,
-            Request.QUERY_CONSUME_TIME_SPAN: self._time_spans,
-            Request.QUERY_CORRECTION_OFFSET: self._correction,
-            Request.CLONE_GROUP_OFFSET: self._clone,
-            Request.GET_BROKER_CONSUME_STATS: self._broker_stats,
-            Request.GET_ALL_CONSUMER_OFFSET: self._all_offsets,
-        }
-
     def _topic(self, name: str) -> Topic:
         topic = self._tables.topic(name)
         if topic is None:
@@ -68,6 +54,7 @@ class ProgressRequests(Part):
     def _queue_key(self, topic: str, queue_id: int) -> MessageQueue:
         return MessageQueue(self._settings.broker_name, queue_id, topic)
 
+    @serves(Request.GET_TOPIC_STATS_INFO)
     def _topic_stats(self, call: Call) -> Answer:
         topic = self._topic(text_of(call.ext, "topic"))
         table = {}
@@ -80,6 +67,7 @@ class ProgressRequests(Part):
 
     # -- progress of groups
 
+    @serves(Request.GET_CONSUME_STATS)
     def _consume_stats(self, call: Call) -> Answer:
         group = text_of(call.ext, "consumerGroup")
         asked = call.ext.get("topic") or call.ext.get("topicList") or ""
@@ -115,6 +103,7 @@ class ProgressRequests(Part):
     def _get_tps(self, group: str, topics: Iterable[Topic]) -> float:
         return sum((self._statistics.tps("GROUP_GET_NUMS", f"{topic.name}@{group}") for topic in topics), 0.0)
 
+    @serves(Request.GET_BROKER_CONSUME_STATS)
     def _broker_stats(self, call: Call) -> Answer:
         ordered_only = flag_of(call.ext, "isOrder")
         found: list[dict[str, Any]] = []
@@ -134,6 +123,7 @@ class ProgressRequests(Part):
         body = {"brokerAddr": address, "consumeStatsList": found, "totalDiff": behind, "totalInflightDiff": 0}
         return Answer(body=dumps(body))
 
+    @serves(Request.QUERY_CONSUME_TIME_SPAN)
     def _time_spans(self, call: Call) -> Answer:
         topic = self._topic(text_of(call.ext, "topic"))
         committed = self._queues.topic_progress(text_of(call.ext, "group"), topic)
@@ -157,6 +147,7 @@ class ProgressRequests(Part):
 
     # -- offsets of several groups
 
+    @serves(Request.QUERY_CORRECTION_OFFSET)
     def _correction(self, call: Call) -> Answer:
         topic = self._topic(text_of(call.ext, "topic"))
         left_out = set(_SEPARATORS.split(call.ext.get("filterGroups", "")))
@@ -173,6 +164,7 @@ class ProgressRequests(Part):
                 least[queue_id] = _OFFSET_AHEAD
         return Answer(body=dumps({"correctionOffsets": least}))
 
+    @serves(Request.CLONE_GROUP_OFFSET)
     def _clone(self, call: Call) -> Answer:
         source = text_of(call.ext, "srcGroup")
         target = check_group(text_of(call.ext, "destGroup"))
@@ -188,6 +180,7 @@ class ProgressRequests(Part):
                 self._tables.set_committed(slot, committed)
         return Answer()
 
+    @serves(Request.GET_ALL_CONSUMER_OFFSET)
     def _all_offsets(self, call: Call) -> Answer:
         table: dict[str, dict[int, int]] = {}
         entries = 0

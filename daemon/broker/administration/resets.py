@@ -11,14 +11,12 @@ reads on from the group's offset when it takes it again, which it does when it i
     queueId, offset    one queue, one place            (RocketMQ 5)
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 from shmq.daemon.broker.fields import INT32_MAX, INT64_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry
-from shmq.daemon.broker.requests import Answer, Call, Handler, Notice, Part
+from shmq.daemon.broker.requests import Answer, Call, Notice, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.queue_index import QueueIndex
 from shmq.daemon.broker.tables import Tables, Topic
@@ -41,10 +39,7 @@ class ResetRequests(Part):
         self._queues = queues
         self._settings = settings
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {Request.INVOKE_BROKER_TO_RESET_OFFSET: self._reset}
-
+    @serves(Request.INVOKE_BROKER_TO_RESET_OFFSET)
     def _reset(self, call: Call) -> Answer:
         ext = call.ext
         group, name = check_group(text_of(ext, "group")), text_of(ext, "topic")

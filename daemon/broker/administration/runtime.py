@@ -6,9 +6,7 @@ Every value is text. `mqadmin` of RocketMQ 4 reads getTransferedTps, that of 5 g
 nothing of (thread pools, a page cache lock, a transient store buffer) is said as RocketMQ says it when nothing waits.
 """
 
-from __future__ import annotations
-
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.traffic import Traffic
 from shmq.daemon.broker.tables import DiskRoom, StoreFacts, Tables
@@ -57,13 +55,7 @@ class RuntimeRequests(Part):
         self._settings = settings
         self._since_ms = since_ms
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {
-            Request.GET_BROKER_RUNTIME_INFO: self._runtime_info,
-            Request.GET_BROKER_HA_STATUS: self._replication,
-        }
-
+    @serves(Request.GET_BROKER_RUNTIME_INFO)
     def _runtime_info(self, call: Call) -> Answer:
         uptime_ms = call.now_ms - self._since_ms
         facts = self._tables.facts()
@@ -99,6 +91,7 @@ class RuntimeRequests(Part):
             "msgGetTotalTodayNow": str(traffic.get_totals.now),
         }
 
+    @serves(Request.GET_BROKER_HA_STATUS)
     def _replication(self, call: Call) -> Answer:
         body = {
             "master": True,

@@ -3,13 +3,11 @@
 Owns the request 315 and the beat of the counting. It does not know what is counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.fields import text_of
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.statistics.statistics import Statistics
 from shmq.daemon.broker.statistics.traffic import Traffic
 from shmq.errors import RemoteError
@@ -24,16 +22,13 @@ class StatisticsRequests(Part):
         self._statistics = statistics
         self._traffic = traffic
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {Request.VIEW_BROKER_STATS_DATA: self._view}
-
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """Look at the traffic, then take the snapshots."""
         self._traffic.tick(now_ms)
         self._statistics.tick(now_ms)
         return ()
 
+    @serves(Request.VIEW_BROKER_STATS_DATA)
     def _view(self, call: Call) -> Answer:
         name, key = text_of(call.ext, "statsName"), text_of(call.ext, "statsKey")
         data = self._statistics.data(name, key)

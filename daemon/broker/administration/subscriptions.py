@@ -3,11 +3,9 @@
 Owns the requests 300, 343, 345 and 321. It does not know offsets' meaning or members' lives.
 """
 
-from __future__ import annotations
-
 from shmq.daemon.broker.fields import INT32_MAX, INT64_MAX, number_of, text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.statistics.queue_index import QueueIndex
 from shmq.daemon.broker.tables import Tables
 from shmq.errors import RemoteError
@@ -26,31 +24,26 @@ class SubscriptionRequests(Part):
         self._registry = registry
         self._queues = queues
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {
-            Request.QUERY_TOPIC_CONSUME_BY_WHO: self._groups_of_topic,
-            Request.QUERY_TOPICS_BY_CONSUMER: self._topics_of_group,
-            Request.QUERY_SUBSCRIPTION_BY_CONSUMER: self._subscription,
-            Request.QUERY_CONSUME_QUEUE: self._units,
-        }
-
+    @serves(Request.QUERY_TOPIC_CONSUME_BY_WHO)
     def _groups_of_topic(self, call: Call) -> Answer:
         name = text_of(call.ext, "topic")
         topic = self._tables.topic(name)
         stored = self._queues.groups_of(topic) if topic is not None else []
         return Answer(body=encode_body(GroupList(sorted({*stored, *self._registry.subscribers(name)}))))
 
+    @serves(Request.QUERY_TOPICS_BY_CONSUMER)
     def _topics_of_group(self, call: Call) -> Answer:
         topics = self._queues.topics_of(text_of(call.ext, "group"))
         return Answer(body=encode_body(TopicList(topics, str(call.connection.local or "") or None)))
 
+    @serves(Request.QUERY_SUBSCRIPTION_BY_CONSUMER)
     def _subscription(self, call: Call) -> Answer:
         name, topic = text_of(call.ext, "group"), call.ext.get("topic", "")
         group = self._registry.consumer_group(name)
         data = group.table.get(topic) if group is not None else None
         return Answer(body=encode_body(GroupSubscription(name, topic, data)))
 
+    @serves(Request.QUERY_CONSUME_QUEUE)
     def _units(self, call: Call) -> Answer:
         ext = call.ext
         name, queue_id = text_of(ext, "topic"), number_of(ext, "queueId", most=INT32_MAX)

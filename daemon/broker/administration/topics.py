@@ -9,11 +9,9 @@ A private header field `onlyIfMissing` makes 17 harmless for a topic that exists
 topic on first use cannot change what an administrator created in between. The answer's field `created` says what was.
 """
 
-from __future__ import annotations
-
 from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.broker.topic_creation import ensure_topic, system_topic_names
@@ -74,16 +72,7 @@ class TopicRequests(Part):
         }
         self._system_names = system_topic_names(settings)
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {
-            Request.UPDATE_AND_CREATE_TOPIC: self._put,
-            Request.UPDATE_AND_CREATE_TOPIC_LIST: self._put_list,
-            Request.DELETE_TOPIC_IN_BROKER: self._delete,
-            Request.GET_ALL_TOPIC_CONFIG: self._list,
-            Request.GET_TOPIC_CONFIG: self._get,
-        }
-
+    @serves(Request.UPDATE_AND_CREATE_TOPIC)
     def _put(self, call: Call) -> Answer:
         ext = call.ext
         is_ours = ext.get("topic") in self._own_queues
@@ -113,6 +102,7 @@ class TopicRequests(Part):
         ensure_topic(self._tables, name, queues=self._own_queues[name])
         return Answer(ext={"created": "false" if known else "true"})
 
+    @serves(Request.UPDATE_AND_CREATE_TOPIC_LIST)
     def _put_list(self, call: Call) -> Answer:
         configs = decode_body(call.command.body, TopicConfigList).topicConfigList
         most = self._settings.list_entries_max
@@ -137,6 +127,7 @@ class TopicRequests(Part):
             changed |= dict.fromkeys(self._registry.subscribers(config.topicName))
         return Answer(changed_groups=tuple(changed))
 
+    @serves(Request.DELETE_TOPIC_IN_BROKER)
     def _delete(self, call: Call) -> Answer:
         name = self._name_for_topic(text_of(call.ext, "topic"))
         if not call.connection.is_local and self._tables.topic(name) is None:
@@ -145,6 +136,7 @@ class TopicRequests(Part):
         self._tables.topic_delete(name)
         return Answer(changed_groups=self._registry.subscribers(name))
 
+    @serves(Request.GET_TOPIC_CONFIG)
     def _get(self, call: Call) -> Answer:
         topic = self._tables.topic(text_of(call.ext, "topic"))
         if topic is None:
@@ -152,6 +144,7 @@ class TopicRequests(Part):
             raise RemoteError(Response.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
         return Answer(body=encode_body(_config(topic)))
 
+    @serves(Request.GET_ALL_TOPIC_CONFIG)
     def _list(self, call: Call) -> Answer:
         table = {topic.name: _config(topic) for topic in self._tables.topics()}
         return Answer(body=encode_body(TopicTable(table, DataVersion(counter=self._tables.version))))

@@ -4,9 +4,7 @@ Owns the requests 305, 306, 316 and 329. It does not know files: the keeper remo
 a request to do so finds it done.
 """
 
-from __future__ import annotations
-
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_creation import system_topic_names
@@ -23,19 +21,12 @@ class UpkeepRequests(Part):
         self._tables = tables
         self._settings = settings
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {
-            Request.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system_topics,
-            Request.CLEAN_EXPIRED_CONSUMEQUEUE: self._done,
-            Request.CLEAN_UNUSED_TOPIC: self._done,
-            Request.DELETE_EXPIRED_COMMITLOG: self._done,
-        }
-
+    @serves(Request.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
     def _system_topics(self, call: Call) -> Answer:
         own = {self._settings.cluster, self._settings.broker_name, *system_topic_names(self._settings)}
         own.update(name for name in self._tables.topic_names() if is_system_topic(name))
         return Answer(body=encode_body(TopicList(sorted(own))))
 
+    @serves(Request.CLEAN_EXPIRED_CONSUMEQUEUE, Request.CLEAN_UNUSED_TOPIC, Request.DELETE_EXPIRED_COMMITLOG)
     def _done(self, call: Call) -> Answer:
         return Answer()

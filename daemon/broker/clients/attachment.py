@@ -14,13 +14,11 @@ Invariants:
  3. Nothing is handed out before every check has passed.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from shmq.daemon.broker.effects import Close
 from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
-from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Peer
+from shmq.daemon.broker.requests import Answer, Call, Connection, Part, Peer, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.errors import ConnectError, ForeignNamespace, ProtocolError, UsageError, VersionMismatch
@@ -29,7 +27,7 @@ from shmq.protocol.codes import Request, Role
 _NO_SLOT = -1
 
 
-class AttachmentDesk:
+class AttachmentDesk(Part):
     """Hands client slots to connections."""
 
     def __init__(self, tables: Tables, settings: BrokerSettings) -> None:
@@ -38,10 +36,7 @@ class AttachmentDesk:
         self._by_slot: dict[int, Connection] = {}
         self._by_client: dict[str, Connection] = {}
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {Request.ATTACH: self._attach}
-
+    @serves(Request.ATTACH)
     def _attach(self, call: Call) -> Answer:
         connection, ext = call.connection, call.ext
         assert connection.peer is not None  # the admission offers our own codes on the local socket only

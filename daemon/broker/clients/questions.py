@@ -7,8 +7,6 @@ Invariants:
  2. An answer counts only when it comes over the connection that was asked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 

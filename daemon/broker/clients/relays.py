@@ -12,8 +12,6 @@ Invariants:
  2. A relayed connection has the rights of a TCP client: what needs an account needs one there too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec
@@ -22,7 +20,7 @@ from shmq.daemon.broker.administration.config import tunables_of
 from shmq.daemon.broker.effects import Effect, Notify
 from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.groups.registry import ConsumerGroup, GroupRegistry
-from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part
+from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.errors import PermissionDenied, ProtocolError
 from shmq.protocol.body import SubscriptionData, decode_body, encode_body
@@ -52,10 +50,6 @@ class Relays(Part):
         self._settings = settings
         self._watchers: set[int] = set()
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {Request.RELAY: self._relay, Request.WATCH_GROUPS: self._watch}
-
     def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
         """A bridge that is gone need not be told anything."""
         self._watchers.discard(connection.connection_id)
@@ -79,6 +73,7 @@ class Relays(Part):
         notice = oneway(Request.SETTINGS_CHANGED, tunables_of(self._settings))
         return [Notify(connection_id, notice) for connection_id in sorted(self._watchers)]
 
+    @serves(Request.RELAY)
     def _relay(self, call: Call) -> Answer:
         self._check_owner(call.connection)
         connection = call.connection
@@ -88,6 +83,7 @@ class Relays(Part):
         connection.is_of_bridge = True
         return Answer()
 
+    @serves(Request.WATCH_GROUPS)
     def _watch(self, call: Call) -> Answer:
         self._check_owner(call.connection)
         call.connection.is_of_bridge = True

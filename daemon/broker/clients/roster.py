@@ -10,8 +10,6 @@ Invariants: 1. `news` returns a roster only if it differs from the one before; 2
 kept, the newest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

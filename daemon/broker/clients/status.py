@@ -11,21 +11,19 @@ Owns the body of STATUS. It does not know how to draw it.
 Times are ages in milliseconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from shmq.daemon.broker.groups.registry import ConsumerGroup, GroupRegistry
-from shmq.daemon.broker.requests import Answer, Call, Connection, Handler
+from shmq.daemon.broker.requests import Answer, Call, Connection, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.protocol.codes import Request
 
 
-class StatusRequests:
+class StatusRequests(Part):
     """Serves STATUS."""
 
     def __init__(
@@ -43,10 +41,7 @@ class StatusRequests:
         self._settings = settings
         self._since_ms = since_ms
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {Request.STATUS: self._status}
-
+    @serves(Request.STATUS)
     def _status(self, call: Call) -> Answer:
         settings = self._settings
         body = {

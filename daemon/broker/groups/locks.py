@@ -13,14 +13,12 @@ Invariants: (1) only queues of live topics and groups that exist have locks; (2)
 kept, so two ids of one group are taken for one in one of two thousand million cases.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from hashlib import blake2b
 
 import msgspec
 
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.tables import Tables
 from shmq.errors import ProtocolError
 from shmq.protocol.body import decode_body, encode_body
@@ -50,10 +48,7 @@ class Locks(Part):
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {Request.LOCK_BATCH_MQ: self._lock, Request.UNLOCK_BATCH_MQ: self._unlock}
-
+    @serves(Request.LOCK_BATCH_MQ)
     def _lock(self, call: Call) -> Answer:
         request = _request(call)
         holder, tables = _holder(request.clientId), self._tables
@@ -64,6 +59,7 @@ class Locks(Part):
         ]
         return Answer(body=encode_body(LockReply(locked)))
 
+    @serves(Request.UNLOCK_BATCH_MQ)
     def _unlock(self, call: Call) -> Answer:
         request = _request(call)
         holder = _holder(request.clientId)

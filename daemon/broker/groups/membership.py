@@ -3,13 +3,11 @@
 Owns the requests 34, 35, 38 and 46. It does not know how members are told of a change.
 """
 
-from __future__ import annotations
-
 from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry, Origin
 from shmq.daemon.broker.groups.selection import TAG, select
 from shmq.daemon.broker.groups.settings import GroupSettings
-from shmq.daemon.broker.requests import Answer, Call, Handler
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.errors import ProtocolError, RemoteError, SegmentFull, UsageError
@@ -22,7 +20,7 @@ _RETRY_PERM = 6
 _UNIT_RETRY_FLAG = 2
 
 
-class Membership:
+class Membership(Part):
     """Serves what members say about themselves."""
 
     def __init__(
@@ -34,15 +32,7 @@ class Membership:
         self._settings = settings
         self._without_retries: set[str] = set()
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {
-            Request.HEART_BEAT: self._heartbeat,
-            Request.UNREGISTER_CLIENT: self._unregister,
-            Request.GET_CONSUMER_LIST_BY_GROUP: self._list,
-            Request.CHECK_CLIENT_CONFIG: self._check_config,
-        }
-
+    @serves(Request.HEART_BEAT)
     def _heartbeat(self, call: Call) -> Answer:
         connection = call.connection
         beat = decode_heartbeat(call.command.body)
@@ -88,6 +78,7 @@ class Membership:
             return [f'group "{data.groupName}" consumes without retries: {name} cannot be made: {error}']
         return []
 
+    @serves(Request.UNREGISTER_CLIENT)
     def _unregister(self, call: Call) -> Answer:
         change = self._registry.unregister(
             call.connection.connection_id,
@@ -98,6 +89,7 @@ class Membership:
         )
         return Answer(changed_groups=change.groups, reports=change.reports)
 
+    @serves(Request.CHECK_CLIENT_CONFIG)
     def _check_config(self, call: Call) -> Answer:
         """What a consumer asks before it starts with a filter other than tags."""
         asked = decode_body(call.command.body, ClientConfig) if call.command.body else ClientConfig()
@@ -106,6 +98,7 @@ class Membership:
             select(wanted.subString, wanted.expressionType, self._settings)  # its error says where the fault is
         return Answer()
 
+    @serves(Request.GET_CONSUMER_LIST_BY_GROUP)
     def _list(self, call: Call) -> Answer:
         group = text_of(call.ext, "consumerGroup")
         # `topic` is our addition: RocketMQ's clients do not send it, and divide every topic among all members.

@@ -10,15 +10,13 @@ the queue still starts at 0, otherwise "not found".
 4.9 does whose clients know it; to who does, 5.x, the next offset (LOWER). UPPER is the last message not after the time.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from shmq.daemon.broker.administration.topics import find_topic
 from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
 from shmq.daemon.broker.groups.remote_commit import commit_of_remote
 from shmq.daemon.broker.groups.settings import GroupSettings
-from shmq.daemon.broker.requests import Answer, Call, Handler
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.errors import OffsetOutOfRange, PermissionDenied, RemoteError, UsageError
@@ -28,25 +26,13 @@ from shmq.protocol.codes import Request, Response
 _NEVER_COMMITTED = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
 
 
-class OffsetRequests:
+class OffsetRequests(Part):
     """Serves offsets."""
 
     def __init__(self, tables: Tables, groups: GroupSettings, settings: BrokerSettings) -> None:
         self._tables = tables
         self._groups = groups
         self._settings = settings
-
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {
-            Request.QUERY_CONSUMER_OFFSET: self._query,
-            Request.UPDATE_CONSUMER_OFFSET: self._commit,
-            Request.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
-            Request.GET_MAX_OFFSET: self._max,
-            Request.GET_MIN_OFFSET: self._min,
-            Request.GET_EARLIEST_MSG_STORETIME: self._earliest,
-            Request.OFFSET_SLOTS: self._slots,
-        }
 
     def _queue_or_none(self, call: Call) -> int | None:
         """Index of the queue a request names; None where RocketMQ takes any name for an empty queue."""
@@ -71,6 +57,7 @@ class OffsetRequests:
             raise error
         return topic.queues[queue_id]
 
+    @serves(Request.QUERY_CONSUMER_OFFSET)
     def _query(self, call: Call) -> Answer:
         group = self._tables.group(text_of(call.ext, "consumerGroup"))
         queue_id = number_of(call.ext, "queueId", most=INT32_MAX)
@@ -86,6 +73,7 @@ class OffsetRequests:
             return _offset(0)
         raise RemoteError(Response.QUERY_NOT_FOUND, _NEVER_COMMITTED)
 
+    @serves(Request.UPDATE_CONSUMER_OFFSET)
     def _commit(self, call: Call) -> Answer:
         queue = self._queue(call)
         queue_offset = number_of(call.ext, "commitOffset")
@@ -107,6 +95,7 @@ class OffsetRequests:
                 hint=f"0 to {offset_max}",
             )
 
+    @serves(Request.SEARCH_OFFSET_BY_TIMESTAMP)
     def _search(self, call: Call) -> Answer:
         time_ms = number_of(call.ext, "timestamp", least=-1)
         queue = self._queue_or_none(call)
@@ -121,20 +110,24 @@ class OffsetRequests:
             found = max(found, bounds.offset_min)
         return _offset(found)
 
+    @serves(Request.GET_MAX_OFFSET)
     def _max(self, call: Call) -> Answer:
         queue = self._queue_or_none(call)
         return _offset(self._tables.queue_bounds(queue).offset_max if queue is not None else 0)
 
+    @serves(Request.GET_MIN_OFFSET)
     def _min(self, call: Call) -> Answer:
         queue = self._queue_or_none(call)
         return _offset(self._tables.queue_bounds(queue).offset_min if queue is not None else 0)
 
+    @serves(Request.GET_EARLIEST_MSG_STORETIME)
     def _earliest(self, call: Call) -> Answer:
         queue = self._queue_or_none(call)
         if queue is None:
             return Answer(ext={"timestamp": "-1"})
         return Answer(ext={"timestamp": str(self._tables.store_ms(queue, self._tables.queue_bounds(queue).offset_min))})
 
+    @serves(Request.OFFSET_SLOTS)
     def _slots(self, call: Call) -> Answer:
         topic = find_topic(self._tables, text_of(call.ext, "topic"), broker_name=self._settings.broker_name)
         name = check_group(text_of(call.ext, "group"))

@@ -19,8 +19,6 @@ Invariants:
  3. `_by_connection` names exactly the memberships of each connection, so that leaving costs what the leaver held.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

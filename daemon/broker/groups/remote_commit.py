@@ -7,8 +7,6 @@ Owns whether it counts. It does not know requests.
     behind the end of the queue          dropped: the group would miss what comes next (RocketMQ stores it)
 """
 
-from __future__ import annotations
-
 from shmq.daemon.broker.tables import Tables
 
 

@@ -8,8 +8,6 @@ again, since hashes collide. An SQL92 filter looks at the properties and is exac
     log.read(queue, offset, …, tags=wanted.tags, where=wanted.where)
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import NamedTuple
 

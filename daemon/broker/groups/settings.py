@@ -6,8 +6,6 @@ The text is looked at on each call, because another bridge or a restart may have
 has RocketMQ's defaults, as one that was told nothing.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

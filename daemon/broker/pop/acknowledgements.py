@@ -14,8 +14,6 @@ An ordered pop has no checkpoint: its receipt counts as long as it is the last p
 order moves the group's progress, and lets the next one pop.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -26,7 +24,7 @@ from shmq.daemon.broker.pop.header import invisible_ms_of
 from shmq.daemon.broker.pop.order import OrderedPop
 from shmq.daemon.broker.pop.records import CheckpointRecord, PopKey, QueueKey
 from shmq.daemon.broker.pop.state import PopState, ack_record
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.errors import ProtocolError, RemoteError
 from shmq.message import popped_topic
@@ -58,14 +56,7 @@ class PopAcks(Part):
         self._arrived = arrived
         self._due_soon = due_soon
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {
-            Request.ACK_MESSAGE: self._ack,
-            Request.BATCH_ACK_MESSAGE: self._ack_batch,
-            Request.CHANGE_MESSAGE_INVISIBLETIME: self._change,
-        }
-
+    @serves(Request.ACK_MESSAGE)
     def _ack(self, call: Call) -> Answer:
         group, receipt = text_of(call.ext, "consumerGroup"), parse_receipt(text_of(call.ext, "extraInfo"))
         topic, queue_id, offset = self._message(call, beyond=1)
@@ -76,6 +67,7 @@ class PopAcks(Part):
         self._settle(PopKey(group, topic.name, queue_id, receipt.first_offset, receipt.pop_ms), [offset], call.now_ms)
         return Answer()
 
+    @serves(Request.BATCH_ACK_MESSAGE)
     def _ack_batch(self, call: Call) -> Answer:
         acks = decode_body(call.command.body, BatchAcks).acks
         if not acks:
@@ -129,6 +121,7 @@ class PopAcks(Part):
 
     # -- more time
 
+    @serves(Request.CHANGE_MESSAGE_INVISIBLETIME)
     def _change(self, call: Call) -> Answer:
         group, receipt = text_of(call.ext, "consumerGroup"), parse_receipt(text_of(call.ext, "extraInfo"))
         invisible_ms = invisible_ms_of(call.ext, least=0)

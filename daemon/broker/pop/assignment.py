@@ -11,8 +11,6 @@ Only the queues of this broker are known here: in a cluster of several, clients 
 Modes are kept with the state of POP (`pop_state.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec
@@ -20,7 +18,7 @@ import msgspec
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.pop.records import ModeRecord
 from shmq.daemon.broker.pop.state import PopState
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topic_creation import PERM_READ
@@ -63,14 +61,7 @@ class Assignment(Part):
         self._settings = settings
         self._state = state
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {
-            Request.QUERY_ASSIGNMENT: self._query,
-            Request.SET_MESSAGE_REQUEST_MODE: self._set_mode,
-            Request.GET_ALL_MESSAGE_REQUEST_MODE: self._modes,
-        }
-
+    @serves(Request.QUERY_ASSIGNMENT)
     def _query(self, call: Call) -> Answer:
         asked = decode_body(call.command.body, _Question)
         self._state.catch_up(call.now_ms)
@@ -114,6 +105,7 @@ class Assignment(Part):
             return _pop_share(asked, members, queues, mode.n)
         return _STRATEGIES[asked.strategyName](members, asked.clientId, queues)
 
+    @serves(Request.SET_MESSAGE_REQUEST_MODE)
     def _set_mode(self, call: Call) -> Answer:
         wish = decode_body(call.command.body, _Wish)
         if wish.topic.startswith(RETRY_PREFIX):
@@ -129,6 +121,7 @@ class Assignment(Part):
             self._state.write([record], call.now_ms)
         return Answer()
 
+    @serves(Request.GET_ALL_MESSAGE_REQUEST_MODE)
     def _modes(self, call: Call) -> Answer:
         self._state.catch_up(call.now_ms)
         table: dict[str, dict[str, dict[str, object]]] = {}

@@ -15,8 +15,6 @@ Invariants:
  2. A checkpoint exists as long as an offset of it is not settled, and has the place of the record that names it last.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

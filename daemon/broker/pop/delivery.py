@@ -20,8 +20,6 @@ the name of the topic that was popped, with their receipt in a property.
 Invariant: the group's progress moves behind a message only after a checkpoint of it is in the log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 

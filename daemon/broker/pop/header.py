@@ -6,8 +6,6 @@ Owns names, bounds and the order of the checks, which is RocketMQ's. It does not
     ACK, CHANGE     topic · queue id · offset · receipt
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

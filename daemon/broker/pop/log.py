@@ -12,8 +12,6 @@ Invariants:
  3. All records of one `append` are stored together or not at all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

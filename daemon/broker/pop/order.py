@@ -11,8 +11,6 @@ handed out again its count of tries grows by one. Receipts carry times of the cl
 back; a queue is blocked by a clock that nobody sets, for what is left of its time when a record of it is taken in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -12,8 +12,6 @@ State, and why a killed broker forgets none of it: `pop_state.py`. RocketMQ also
 ours differ by more than the time it wants to wait; here a pop waits for its time from when it came, by our clock.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +30,7 @@ from shmq.daemon.broker.pop.records import QueueKey
 from shmq.daemon.broker.pop.revival import Revival
 from shmq.daemon.broker.pop.state import PopState
 from shmq.daemon.broker.pop.waits import PopWaiting, WaitingPop
-from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Part, later
+from shmq.daemon.broker.requests import Answer, Call, Connection, Part, later, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.errors import FilterSyntaxError, RemoteError, ShmqError
@@ -87,17 +85,9 @@ class Popping(Part):
             found[queue.topic, queue.group] += count
         return found
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {
-            Request.POP_MESSAGE: self._pop,
-            Request.PEEK_MESSAGE: self._peek,
-            Request.NOTIFICATION: self._notify,
-            Request.POLLING_INFO: self._polling_info,
-        }
-
     # -- requests
 
+    @serves(Request.POP_MESSAGE)
     def _pop(self, call: Call) -> Answer | None:
         header = read_pop_header(call.ext, is_local=call.connection.is_local)
         topic = checked_topic(self._tables, self._groups, header)
@@ -128,6 +118,7 @@ class Popping(Part):
             remark = f"parse the consumer's subscription failed: {error}"
             raise RemoteError(Response.SUBSCRIPTION_PARSE_FAILED, remark) from error
 
+    @serves(Request.PEEK_MESSAGE)
     def _peek(self, call: Call) -> Answer:
         header = read_question(call.ext)
         topic = checked_topic(self._tables, self._groups, header)
@@ -146,6 +137,7 @@ class Popping(Part):
         ext = {"restNum": str(rest), "popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
         return Answer(code=code, ext=ext, body=body, remark="FOUND" if body else _NONE)
 
+    @serves(Request.NOTIFICATION)
     def _notify(self, call: Call) -> Answer | None:
         header = read_question(call.ext)
         topic = checked_topic(self._tables, self._groups, header)
@@ -165,6 +157,7 @@ class Popping(Part):
             if self._taker.is_free(header, source, queue_id, now_ms)
         )
 
+    @serves(Request.POLLING_INFO)
     def _polling_info(self, call: Call) -> Answer:
         header = read_question(call.ext)
         checked_topic(self._tables, self._groups, header)

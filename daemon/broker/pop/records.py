@@ -12,8 +12,6 @@ Owns their tags and bodies. It does not know who writes or reads them.
 RocketMQ reads its own three and passes over the others, so a broker of either kind goes on with what the other left.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, NamedTuple
 
 import msgspec

@@ -15,8 +15,6 @@ A copy and the record that settles its checkpoint are one append: a kill leaves 
 very last copy may be there alone; the successor looks for copies of what was due by their mark POP_COPY.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from shmq.daemon.broker.effects import Effect, Report

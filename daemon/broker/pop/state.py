@@ -16,8 +16,6 @@ Invariants:
  2. Every record that is needed lies behind the noted progress of the log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from shmq.daemon.broker.log import Entry, Stored

@@ -12,8 +12,6 @@ Invariants:
  3. Numbers are bounded, for each connection and for all; beyond them nobody waits.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Owns names, types and bits. It does not know what is done with them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

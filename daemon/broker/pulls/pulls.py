@@ -17,8 +17,6 @@ nor who is woken how.
 A pull that may wait is held instead of answered with 19, and read again when its queue has news.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -34,7 +32,7 @@ from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.pulls.header import PullHeader, pull_fields, read_pull_header, with_subscription
 from shmq.daemon.broker.pulls.waits import HeldPull, Holding
 from shmq.daemon.broker.records.message_id import host_bytes
-from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Part, later
+from shmq.daemon.broker.requests import Answer, Call, Connection, Part, later, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.broker.topic_creation import PERM_READ, ensure_topic
@@ -84,10 +82,7 @@ class Pulling(Part):
             held_max=settings.held_pulls_max, held_per_connection_max=settings.held_pulls_per_connection_max
         )
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {Request.PULL_MESSAGE: self.pull, Request.LITE_PULL_MESSAGE: self.pull}
-
+    @serves(Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE)
     def pull(self, call: Call) -> Answer | None:
         """Answer a pull, or hold it."""
         header = read_pull_header(call.ext)

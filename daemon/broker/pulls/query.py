@@ -11,8 +11,6 @@ RocketMQ hands out whatever the hash of the key led to and lets the client look;
 which no client can tell from a day without equal hashes.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ from shmq.daemon.broker.fields import INT32_MAX, INT64_MAX, flag_of, number_of, 
 from shmq.daemon.broker.log import Found, KeyIndex, Log
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, stored_record
-from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Part, later
+from shmq.daemon.broker.requests import Answer, Call, Connection, Part, later, serves
 from shmq.protocol.codes import Request, Response
 
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
@@ -55,10 +53,7 @@ class QueryRequests(Part):
         self._index = index
         self._searches: deque[_Search] = deque()
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {Request.QUERY_MESSAGE: self._query, Request.VIEW_MESSAGE_BY_ID: self._view}
-
+    @serves(Request.VIEW_MESSAGE_BY_ID)
     def _view(self, call: Call) -> Answer:
         position = number_of(call.ext, "offset", least=-INT64_MAX)
         record = self._log.record_at(position) if position >= 0 else None
@@ -92,6 +87,7 @@ class QueryRequests(Part):
                 return found
         return None
 
+    @serves(Request.QUERY_MESSAGE)
     def _query(self, call: Call) -> Answer:
         ext = call.ext
         topic, key = text_of(ext, "topic"), ext.get("key", _MISSING)

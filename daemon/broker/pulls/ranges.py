@@ -11,15 +11,13 @@ Rules: (1) one answer is bounded in bytes and in units looked at; the reader goe
 (3) an offset that is gone is no failure: offsetMin is then behind it, and the body is empty.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec
 
 from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.log import Log, Ranged
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.broker.topic_creation import PERM_READ
@@ -39,10 +37,6 @@ class RangeRequests(Part):
         self._log = log
         self._settings = settings
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {Request.READ_RANGE: self._read, Request.DESCRIBE_QUEUES: self._describe}
-
     def _topic(self, call: Call) -> Topic:
         name = text_of(call.ext, "topic")
         topic = self._tables.topic(name)
@@ -52,6 +46,7 @@ class RangeRequests(Part):
             raise RemoteError(Response.NO_PERMISSION, f"the topic[{topic.name}] pulling message is forbidden")
         return topic
 
+    @serves(Request.DESCRIBE_QUEUES)
     def _describe(self, call: Call) -> Answer:
         topic = self._topic(call)
         body = {
@@ -64,6 +59,7 @@ class RangeRequests(Part):
         }
         return Answer(body=msgspec.json.encode(body))
 
+    @serves(Request.READ_RANGE)
     def _read(self, call: Call) -> Answer:
         topic = self._topic(call)
         born = number_of(call.ext, "born", default=-1, least=-1)

@@ -13,8 +13,6 @@ Invariants:
  4. No change costs more than the logarithm of how many wait.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter
 from collections.abc import Iterable

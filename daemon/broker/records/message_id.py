@@ -3,8 +3,6 @@
 Owns the step from an address to bytes. It does not know messages; the form of an id is `shmq.protocol.message_id`'s.
 """
 
-from __future__ import annotations
-
 import socket
 from functools import lru_cache
 from struct import Struct

@@ -8,8 +8,6 @@ Rules: (1) bytes that are no UTF-8 stay what they are; (2) a repeated key keeps 
 value is dropped, as RocketMQ's own reader does; (3) the CRC of a stored record never gets into a copy of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 _NAME_SEPARATOR = b"\x01"

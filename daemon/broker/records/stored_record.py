@@ -3,8 +3,6 @@
 Owns which of its fields the broker's logic looks at. It does not know where a record came from.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -10,8 +10,6 @@ Rows of one queue are stored in order, so what is there of a group is always its
 Rule: after the begin mark of the next chunk, or the done mark, nobody looks for rows of this one any more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

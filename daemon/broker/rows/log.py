@@ -11,8 +11,6 @@ Invariants:
  2. Every mark is taken in the order of the log, by its writer as by a successor.
 """
 
-from __future__ import annotations
-
 from shmq.daemon.broker.log import Entry, Log, NewRecord
 from shmq.daemon.broker.records.message_id import host_bytes
 from shmq.daemon.broker.records.stored_record import StoredRecord, records_of

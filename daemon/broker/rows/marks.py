@@ -10,8 +10,6 @@ Owns their form. It does not know who writes or reads them.
               drop    an attempt that never counts
 """
 
-from __future__ import annotations
-
 import msgspec
 
 from shmq.protocol.staged_rows import StagedPart

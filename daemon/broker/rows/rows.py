@@ -17,8 +17,6 @@ Invariants:
  4. A rows' queue that retention has cut off is never copied in part without a word: commits of it are refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -27,7 +25,7 @@ from shmq.daemon.broker.effects import Effect, Report, Wake
 from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.records.stored_record import StoredRecord
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.rows.copies import StagedCopy
 from shmq.daemon.broker.rows.log import StagedLog
 from shmq.daemon.broker.rows.marks import BeginMark, CommitMark, DoneMark, DropMark
@@ -82,15 +80,6 @@ class Staging(Part):
         self._copy = StagedCopy(tables, log, settings, levels)
         self._wake_at_ms: int | None = None
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {
-            Request.STAGE_ROWS: self._stage,
-            Request.COMMIT_ROWS: self._commit,
-            Request.DROP_ROWS: self._drop,
-            Request.STAGED_STATE: self._tell,
-        }
-
     # -- time
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
@@ -139,6 +128,7 @@ class Staging(Part):
 
     # -- requests
 
+    @serves(Request.STAGE_ROWS)
     def _stage(self, call: Call) -> Answer:
         self._check_ready(call)
         ext = call.ext
@@ -163,6 +153,7 @@ class Staging(Part):
         self._marks.stage(key, chunk, call, topic=topic.name, queue_id=queue_id, is_delayed=flag_of(ext, "delayed"))
         return Answer(ext={"state": STAGED})
 
+    @serves(Request.COMMIT_ROWS)
     def _commit(self, call: Call) -> Answer:
         self._check_ready(call)
         writer, batch, unit = self._whose(call)
@@ -179,6 +170,7 @@ class Staging(Part):
         committed.ext["left"] = str(self._left(key))
         return committed
 
+    @serves(Request.DROP_ROWS)
     def _drop(self, call: Call) -> Answer:
         self._check_ready(call)
         writer, batch, unit = self._whose(call)
@@ -192,6 +184,7 @@ class Staging(Part):
             self._marks.write(DropMark(*key), call.now_ms)
         return Answer(ext={"dropped": str(len(dropped))})
 
+    @serves(Request.STAGED_STATE)
     def _tell(self, call: Call) -> Answer:
         self._check_ready(call)
         return self._committed(*self._whose(call)) or Answer(ext={"state": ""})

@@ -7,8 +7,6 @@ Owns that sum and nothing else: marks in, tables out; whoever reads the same mar
            ─▶ pending    in the order of their commits: what has to be copied before they are done
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -5,8 +5,6 @@ Owns those fields. It does not know when a send is refused, nor how messages are
 Every answer, an error too, carries MSG_REGION and TRACE_ON, because RocketMQ's clients read them unasked.
 """
 
-from __future__ import annotations
-
 from shmq.errors import ProtocolError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command

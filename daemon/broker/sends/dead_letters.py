@@ -12,8 +12,6 @@ Rule: a message whose ORIGIN_MESSAGE_ID and birth are those of one that was read
 back is not looked at: two burials of one message are as far apart as a delivery and the next, not thousands of others.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 

@@ -7,8 +7,6 @@ Invariants:
  2. Replies of one connection go out in the order of their log positions.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace

@@ -11,8 +11,6 @@ A field that is missing under a short name is found missing when it is used, as 
 at first, is then called blank.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -14,14 +14,12 @@ The primary bridge alone knows where producers are connected; other bridges forw
 to a client of theirs goes over that client's own connection between the two.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.records.property_text import property_of, with_properties
-from shmq.daemon.broker.requests import Answer, Ask, Call, Handler, Part, later
+from shmq.daemon.broker.requests import Answer, Ask, Call, Part, later, serves
 from shmq.daemon.broker.sends.answer import sent_ext
 from shmq.daemon.broker.sends.header import SendHeader
 from shmq.daemon.broker.sends.sends import UNKNOWN_HOST, Sending, SendRefusal
@@ -40,10 +38,7 @@ class Replies(Part):
         self._registry = registry
         self._sending = sending
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {Request.SEND_REPLY_MESSAGE: self._reply, Request.SEND_REPLY_MESSAGE_V2: self._reply}
-
+    @serves(Request.SEND_REPLY_MESSAGE, Request.SEND_REPLY_MESSAGE_V2)
     def _reply(self, call: Call) -> Answer:
         header = SendHeader(call.command.code, call.ext)
         requester = property_of(header.properties, REPLY_TO) or ""

@@ -19,8 +19,6 @@ message; and `reason`, which a dead letter keeps as SHMQ_REASON. Local members o
 read different topics; a retry topic belongs to all of them, so while they do, they keep what they would give back.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping, Sequence
 
@@ -31,7 +29,7 @@ from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord, stored_record
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.statistics import Statistics
@@ -97,10 +95,7 @@ class SendBack(Part):
         self._arrived = arrived
         self._random = random.Random()
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {Request.CONSUMER_SEND_MSG_BACK: self._serve}
-
+    @serves(Request.CONSUMER_SEND_MSG_BACK)
     def _serve(self, call: Call) -> Answer:
         try:
             return self._send_back(call)

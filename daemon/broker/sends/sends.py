@@ -10,8 +10,6 @@ The first message of a transaction becomes a half (`half.py`); a message that is
 Under synchronous flush the answer is held until the message is on disk, unless it says WAIT=false.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Log, NewRecord, Stored
 from shmq.daemon.broker.records.message_id import host_bytes, offset_message_id
 from shmq.daemon.broker.records.property_text import property_of, with_properties
-from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part
+from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Part, serves
 from shmq.daemon.broker.rows.marks import STAGED_TOPIC
 from shmq.daemon.broker.sends.answer import ANSWER_EXT, sent_ext
 from shmq.daemon.broker.sends.dead_letters import DeadLetters
@@ -101,14 +99,6 @@ class Sending(Part):
         self._flush_wait = FlushWait(timeout_ms=settings.flush_timeout_ms)
         self._random = random.Random()
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {
-            Request.SEND_MESSAGE: self.send,
-            Request.SEND_MESSAGE_V2: self.send,
-            Request.SEND_BATCH_MESSAGE: self.send,
-        }
-
     @property
     def wanted_end(self) -> int | None:
         """The log position somebody waits for to be durable."""
@@ -126,6 +116,7 @@ class Sending(Part):
         """Nobody waits for these answers any more."""
         return self._flush_wait.forget(connection.connection_id)
 
+    @serves(Request.SEND_MESSAGE, Request.SEND_MESSAGE_V2, Request.SEND_BATCH_MESSAGE)
     def send(self, call: Call) -> Answer | None:
         """Store the message, or the batch, of a request."""
         header = SendHeader(call.command.code, call.ext)

@@ -10,8 +10,6 @@ they are shown.
     at each tick                     connections, open transactions, timers, pops, held pulls, conflicts
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -69,10 +67,6 @@ class BrokerFigures(Part):
         self._totals: dict[str, tuple[Callable[[], int], int]] = {}
         self._of_groups: dict[str, Callable[[], Mapping[tuple[str, str], int]]] = {}
         self._conflicts: dict[str, int] = {}
-
-    def handlers(self) -> dict[int, Handler]:
-        """Nothing is asked for here."""
-        return {}
 
     def state(self, family: str, read: Callable[[], int]) -> None:
         """Have a number shown at each tick."""

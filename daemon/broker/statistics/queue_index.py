@@ -3,8 +3,6 @@
 Owns the way back from indexes to names, rebuilt when topics have changed. It does not know messages or members.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

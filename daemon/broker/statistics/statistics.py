@@ -12,8 +12,6 @@ Invariants:
  2. Time that goes back or jumps makes a window shorter or longer, never a rate negative.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -18,8 +18,6 @@ A look compares whole blocks of words first, so a broker where little happens lo
 `_BUSY_WORDS` moved, the next look comes after ten seconds instead of one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 

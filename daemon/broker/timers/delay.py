@@ -15,15 +15,13 @@ Invariants:
  3. Killed anywhere: what was copied is delivered once, but for the one copy whose offset was not moved yet.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from shmq.daemon.broker.effects import Effect, Report, Wake
 from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.records.stored_record import StoredRecord, stored_record
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.timers.due_copy import copy_of, real_place
 from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC, DelayLevels
@@ -90,10 +88,6 @@ class DelayService(Part):
         self._wake_at_ms: int | None = None
         self._copies = 0
         self._bytes = 0
-
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {Request.GET_ALL_DELAY_OFFSET: self._progress}
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """Deliver what is due, and ask to be woken for what is due before the next tick."""
@@ -201,6 +195,7 @@ class DelayService(Part):
         queues[place.queue] = None
         return []
 
+    @serves(Request.GET_ALL_DELAY_OFFSET)
     def _progress(self, call: Call) -> Answer:
         """What a slave copies: RocketMQ's delayOffset.json."""
         topic = self._tables.topic(SCHEDULE_TOPIC)

@@ -3,8 +3,6 @@
 Owns what is copied and where it goes. It does not know when.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from shmq.daemon.broker.log import NewRecord

@@ -22,8 +22,6 @@ Invariants:
     such a message may come twice.
 """
 
-from __future__ import annotations
-
 from shmq.daemon.broker.tables import Tables
 from shmq.timing import TIMER_GROUPS
 

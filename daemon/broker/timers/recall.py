@@ -9,8 +9,6 @@ a recall says which message never to deliver, whether or not there is one.
 RocketMQ answers this only when it is switched on (recallMessageEnable); here it always is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from shmq.daemon.broker.effects import Effect

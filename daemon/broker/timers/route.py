@@ -9,8 +9,6 @@ Owns the properties TIMER_DELAY_SEC, TIMER_DELAY_MS and TIMER_DELIVER_MS on the 
     later than is allowed      refused
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from shmq.daemon.broker.log import NewRecord

@@ -10,8 +10,6 @@ A prepared message of a transaction is not delayed: what is committed later is. 
 as in RocketMQ; it goes to the log directly and must not come here again.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Owns which are told. It does not know how they are kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import msgspec

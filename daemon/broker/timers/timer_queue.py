@@ -10,8 +10,6 @@ Hours move into the heap in portions while there is time, and all at once when t
 Rule: messages leave in the order of (due, queue offset), whatever order they came in.
 """
 
-from __future__ import annotations
-
 import heapq
 from array import array
 

@@ -25,8 +25,6 @@ Invariants:
  4. A recall that was answered with success keeps its message from ever being delivered.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 

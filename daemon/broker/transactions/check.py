@@ -9,8 +9,6 @@ asked.
 Members take turns from check to check, so one that cannot answer does not keep the others from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from shmq.daemon.broker.effects import Effect, Notify
@@ -20,7 +18,7 @@ from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.records.message_id import offset_message_id
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord
-from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Connection, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.transactions.half import is_of_local_producer, number_in
@@ -44,14 +42,6 @@ class TransactionCheck(Part):
         self._settings = settings
         self._answering: dict[int, set[str]] = {}  # connection -> groups
         self.service: Transactions  # set by who makes both: each knows the other
-
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {
-            Request.ANSWER_CHECKS: self._answer,
-            Request.TRANSACTIONS: self._list,
-            Request.CHECK_TRANSACTION: self._check,
-        }
 
     def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
         """It answers nothing any more."""
@@ -103,6 +93,7 @@ class TransactionCheck(Part):
 
     # -- our own socket
 
+    @serves(Request.ANSWER_CHECKS)
     def _answer(self, call: Call) -> Answer:
         """A local client is about to begin transactions; with `producerGroup` it answers checks of that group."""
         self.service.halves.make()
@@ -111,6 +102,7 @@ class TransactionCheck(Part):
             self._answering.setdefault(call.connection.connection_id, set()).add(check_group(group))
         return Answer()
 
+    @serves(Request.TRANSACTIONS)
     def _list(self, call: Call) -> Answer:
         service = self.service
         if service.halves.locate() and not service.ready(call.now_ms):
@@ -121,6 +113,7 @@ class TransactionCheck(Part):
         ]
         return Answer(body=encode_body(OpenTransactions(len(service.halves.open), found)))
 
+    @serves(Request.CHECK_TRANSACTION)
     def _check(self, call: Call) -> Answer:
         """Ask about one transaction now, whenever it was due."""
         effects = self.service.check_now(number_of(call.ext, "tranStateTableOffset"), call.now_ms)

@@ -9,8 +9,6 @@ Owns what is stored at each step, as RocketMQ does. It does not know queues' off
     half         -> what was given up   unchanged, in a topic of its own
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from shmq.daemon.broker.log import NewRecord

@@ -12,8 +12,6 @@ Rules: (1) ops are read before the end of the half queue is looked at, so every 
 (3) What retention has deleted is not open.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple

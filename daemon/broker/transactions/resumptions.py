@@ -10,8 +10,6 @@ RocketMQ stores a new half each time it is asked to, and each of them may be com
 Rule: a mark and its half are one append, so a kill leaves a transaction that may be resumed, or one that was.
 """
 
-from __future__ import annotations
-
 from shmq.daemon.broker.log import Entry, Log, NewRecord
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, records_of

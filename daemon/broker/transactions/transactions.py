@@ -18,8 +18,6 @@ Invariants:
     the open halves before anybody settles anything.
 """
 
-from __future__ import annotations
-
 import heapq
 import re
 from collections.abc import Callable, Sequence
@@ -30,7 +28,7 @@ from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
 from shmq.daemon.broker.log import Entry, Log, NewRecord, Stored
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, stored_record
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.timers.route import delayed_route, waiting_topic
@@ -112,10 +110,6 @@ class Transactions(Part):
         self._fence = 0
         self._start: TransactionStart | None = TransactionStart(self)
         self._wake_at_ms: int | None = None
-
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        return {Request.END_TRANSACTION: self._end, Request.RESUME_CHECK_HALF_MESSAGE: self._resume}
 
     # -- time
 
@@ -274,6 +268,7 @@ class Transactions(Part):
 
     # -- who says how a transaction ended
 
+    @serves(Request.END_TRANSACTION)
     def _end(self, call: Call) -> Answer:
         group, state = text_of(call.ext, "producerGroup"), number_of(call.ext, "commitOrRollback", least=-INT32_MAX)
         offset = number_of(call.ext, "tranStateTableOffset", least=-1)
@@ -339,6 +334,7 @@ class Transactions(Part):
             raise TopicNotFound(f"the topic {name[:127]!r} of a transaction does not exist")
         return Entry(topic, route.queue_id % len(topic.queues), route.record)
 
+    @serves(Request.RESUME_CHECK_HALF_MESSAGE)
     def _resume(self, call: Call) -> Answer:
         """Begin the checks of a transaction anew, also of one that was given up."""
         match = _MESSAGE_ID.fullmatch(call.ext.get("msgId", ""))

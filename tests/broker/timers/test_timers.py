@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from shmq.daemon.broker import timers
 from shmq.daemon.broker.effects import Effect, Report, Wake
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.requests import Answer, Call, Connection
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds, Topic, Unit
+from shmq.daemon.broker.timers import timers
 from shmq.daemon.broker.timers.route import recall_handle, timed_route
 from shmq.daemon.broker.timers.timers import TimerService
 from shmq.errors import BrokerBusy, UsageError
