@@ -48,23 +48,3 @@ class Logic(Protocol):
 
     def tick(self, now_ms: int) -> Iterable[Effect]:
         """Do what is due."""
-
-
-class QuietLogic:
-    """What a logic may leave out: it attaches nobody and waits for nothing."""
-
-    def is_attached(self, connection_id: int) -> bool:
-        """Nobody is."""
-        return False
-
-    def arrived(self, queues: Sequence[int], now_ms: int) -> Iterable[Effect]:
-        """Nothing waits."""
-        return ()
-
-    def flushed(self, durable_end: int, now_ms: int) -> Iterable[Effect]:
-        """Nothing waits."""
-        return ()
-
-    def woken(self, now_ms: int) -> Iterable[Effect]:
-        """Nothing asked for it."""
-        return ()

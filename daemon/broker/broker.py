@@ -14,33 +14,34 @@ Invariants:
  4. A part that fails on its own account costs the others no reply: what they answered is sent all the same.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from shmq.daemon.broker.access.admission import Admission
 from shmq.daemon.broker.administration.clock import ClockRequests
 from shmq.daemon.broker.administration.parts import administration
-from shmq.daemon.broker.clients.attachment import AttachmentDesk
-from shmq.daemon.broker.clients.questions import Asking
+from shmq.daemon.broker.clients.attachment import Attachments
+from shmq.daemon.broker.clients.questions import Questions
 from shmq.daemon.broker.clients.relays import Relays
 from shmq.daemon.broker.clients.roster import RosterKeeper
 from shmq.daemon.broker.clients.status import StatusRequests
-from shmq.daemon.broker.effects import Close, Effect, Reply, Report
+from shmq.daemon.broker.dispatch import Dispatch
+from shmq.daemon.broker.effects import Close, Effect, Report
 from shmq.daemon.broker.groups.locks import Locks
 from shmq.daemon.broker.groups.membership import Membership
 from shmq.daemon.broker.groups.offsets import OffsetRequests
+from shmq.daemon.broker.groups.presence import Presence
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import KeyIndex, Log, Wanted
-from shmq.daemon.broker.pop.pops import Popping, pop_parts
-from shmq.daemon.broker.pop.records import QueueKey
-from shmq.daemon.broker.pulls.pulls import Pulling
+from shmq.daemon.broker.pop.pops import pop_parts
+from shmq.daemon.broker.pulls.pulls import Pulls
 from shmq.daemon.broker.pulls.query import QueryRequests
 from shmq.daemon.broker.pulls.ranges import RangeRequests
-from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Part, Peer, of_all
-from shmq.daemon.broker.rows.rows import Staging
+from shmq.daemon.broker.requests import Answer, Call, Connection, Part, of_all, reply_to
+from shmq.daemon.broker.rows.rows import Rows
 from shmq.daemon.broker.sends.replies import Replies
 from shmq.daemon.broker.sends.send_back import SendBack
-from shmq.daemon.broker.sends.sends import Sending
+from shmq.daemon.broker.sends.sends import Sends
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.figures import BrokerFigures, Figures, NoFigures, end_transaction_counted
 from shmq.daemon.broker.statistics.queue_index import QueueIndex
@@ -50,17 +51,15 @@ from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.timers.delay import DelayService
 from shmq.daemon.broker.timers.timers import TimerService
 from shmq.daemon.broker.topic_creation import make_system_topics, widen_topic
-from shmq.daemon.broker.transactions.check import transaction_parts
+from shmq.daemon.broker.transactions.check import CheckBack, TransactionRequests
 from shmq.daemon.broker.transactions.transactions import Transactions
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
-from shmq.errors import ShmqError
-from shmq.protocol.codes import Request, Response
+from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
-from shmq.protocol.failure import failure_reply
 from shmq.protocol.roster import Roster
 
 
-class Broker:
+class Broker(Dispatch):
     """One broker's logic; single-threaded."""
 
     def __init__(
@@ -69,158 +68,92 @@ class Broker:
         settings: BrokerSettings,
         *,
         now_ms: int,
-        log: Log | None = None,
+        log: Log,
         index: KeyIndex | None = None,
         admission: Admission | None = None,
         figures: Figures | None = None,
     ) -> None:
-        self._tables = tables
-        self._connections: dict[int, Connection] = {}
-        self._registry = GroupRegistry(settings)
-        self._desk = AttachmentDesk(tables, settings)
-        self._roster = RosterKeeper(self._registry, self._connections, settings, in_flight=self._in_flight)
-        self._admission = admission or Admission()
-        self._asking = Asking()
+        super().__init__(admission)
+        self._registry = registry = GroupRegistry(settings)
         self._groups = groups = GroupSettings(tables)
-        self._relays = Relays(self._registry, settings)
-        self._figures = BrokerFigures(figures or NoFigures(), self._registry, self._connections)
+        presence = Presence(registry, self._connections, now_ms)
+        self._attachments = Attachments(tables, settings)
+        self._questions = Questions()
+        self._relays = Relays(registry, settings)
+        self._figures = BrokerFigures(figures or NoFigures(), presence)
         statistics = Statistics(self._figures.told)
-        self._traffic = Traffic(tables, QueueIndex(tables), statistics, cluster=settings.cluster)
+        traffic = Traffic(tables, QueueIndex(tables), statistics, cluster=settings.cluster)
+        levels = DelayLevels(settings.delay_levels)
+        widen_topic(tables, SCHEDULE_TOPIC, queues=levels.count)  # there may be more of them than at the last start
+        self._sends = Sends(tables, log, groups, settings, arrived=self.arrived)
+        self._pulls = Pulls(tables, log, registry, groups, settings, started=traffic.started)
+        self._timers = TimerService(tables, log, settings, arrived=self.arrived)
+        self._pops, *settlement = pop_parts(tables, log, registry, groups, settings, arrived=self.arrived)
+        check_back = CheckBack(registry, settings)
+        transactions = Transactions(tables, log, settings, levels, arrived=self.arrived, ask=check_back.ask)
+        self._roster = RosterKeeper(presence, settings, in_flight=self._pops.queues_in_flight)
         self._parts: list[Part] = [
             self._relays,
             *administration(
-                tables,
-                self._registry,
-                groups,
-                self._connections,
-                settings,
-                statistics,
-                self._traffic,
-                settings_changed=self._relays.settings_changed,
-                log=log,
-                now_ms=now_ms,
+                tables, presence, groups, traffic, settings, log, settings_changed=self._relays.settings_changed
             ),
-        ]
-        self._parts += [ClockRequests(tables, settings, self._clock_moved), self._figures]
-        self._sending: Sending | None = None
-        self._pulling: Pulling | None = None
-        self._popping: Popping | None = None
-        self._timers: TimerService | None = None
-        if log is not None:
-            self._parts += self._log_parts(log, groups, settings, statistics)
-            if index is not None:
-                self._parts.append(QueryRequests(log, index))
-        self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
-        status = StatusRequests(tables, self._registry, self._connections, settings, since_ms=now_ms)
-        self._handlers: dict[int, Handler] = {
-            **self._desk.handlers(),
-            **Membership(tables, self._registry, groups, settings).handlers(),
-            **OffsetRequests(tables, groups, settings).handlers(),
-            **status.handlers(),
-        }
-        for part in self._parts:
-            self._handlers |= part.handlers()
-        end_transaction_counted(self._handlers, self._figures)
-        self._arrival_parts = [part for part in self._parts if type(part).arrived is not Part.arrived]
-
-    def _log_parts(
-        self, log: Log, groups: GroupSettings, settings: BrokerSettings, statistics: Statistics
-    ) -> list[Part]:
-        """The parts that store and read messages."""
-        tables, registry = self._tables, self._registry
-        levels = DelayLevels(settings.delay_levels)
-        widen_topic(tables, SCHEDULE_TOPIC, queues=levels.count)  # there may be more of them than at the last start
-        self._sending = Sending(tables, log, groups, settings, arrived=self.arrived)
-        self._pulling = Pulling(tables, log, registry, groups, settings, started=self._traffic.started)
-        self._timers = TimerService(tables, log, settings, arrived=self.arrived)
-        self._popping, *settling = pop_parts(tables, log, registry, groups, settings, arrived=self.arrived)
-        transactions = transaction_parts(tables, log, registry, settings, levels, arrived=self.arrived)
-        self._count_log_parts(self._pulling, self._popping, self._timers, transactions)
-        return [
-            *transactions,
-            self._sending,
-            Replies(tables, registry, self._sending),
-            self._pulling,
+            ClockRequests(tables, settings, self._pops.clock_moved),
+            self._figures,
+            TransactionRequests(transactions, check_back, settings),
+            transactions,
+            self._sends,
+            Replies(tables, registry, self._sends),
+            self._pulls,
             RangeRequests(tables, log, settings),
-            self._popping,
-            *settling,
+            self._pops,
+            *settlement,
             Locks(tables),
             DelayService(tables, log, levels, arrived=self.arrived),
-            Staging(tables, log, settings, levels, arrived=self.arrived),
+            Rows(tables, log, settings, levels, arrived=self.arrived),
             self._timers,
             SendBack(tables, log, groups, registry, levels, statistics, settings, arrived=self.arrived),
+            *([QueryRequests(log, index)] if index is not None else []),
         ]
+        self._arrival_parts = [part for part in self._parts if part.hears_arrivals]
+        self._count(transactions)
+        self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
+        silent: list[Part] = [  # neither time nor the log does anything to these
+            self._attachments,
+            Membership(tables, registry, groups, settings),
+            OffsetRequests(tables, groups, settings),
+            StatusRequests(tables, presence, settings),
+        ]
+        for part in [*silent, *self._parts]:
+            self._handlers |= part.handlers()
+        end_transaction_counted(self._handlers, self._figures)
 
-    def _clock_moved(self, milliseconds: int, now_ms: int) -> Sequence[Effect]:
-        return self._popping.clock_moved(milliseconds, now_ms) if self._popping is not None else ()
-
-    def _in_flight(self) -> Mapping[QueueKey, int]:
-        return self._popping.queues_in_flight() if self._popping is not None else {}
-
-    def _count_log_parts(
-        self, pulling: Pulling, popping: Popping, timers: TimerService, transactions: Sequence[Part]
-    ) -> None:
-        halves = [part.halves for part in transactions if isinstance(part, Transactions)]
-        self._figures.state("rocketmq_half_messages", lambda: sum(len(each.open) for each in halves))
-        self._figures.state("rocketmq_timing_messages", lambda: timers.pending)
-        self._figures.total("rocketmq_timer_dequeue", lambda: timers.delivered)
-        self._figures.of_groups("rocketmq_consumer_inflight_messages", popping.in_flight)
-        self._figures.state("shmq_popped_checkpoints", lambda: popping.unsettled)
-        self._figures.state("shmq_held_pulls", lambda: len(pulling.holding) + len(popping.waiting))
-
-    def connected(
-        self,
-        connection_id: int,
-        peer: Peer | None,
-        now_ms: int,
-        *,
-        remote: Address | None = None,
-        local: Address | None = None,
-    ) -> None:
-        """Take note of a new connection; `peer` is None for TCP, `remote` and `local` are its ends then."""
-        assert connection_id not in self._connections
-        self._connections[connection_id] = Connection(connection_id, peer, now_ms, remote, local)
-
-    @property
-    def served_codes(self) -> frozenset[int]:
-        """The request codes that have a handler."""
-        return frozenset(self._handlers)
+    def _count(self, transactions: Transactions) -> None:
+        pops, timers, figures = self._pops, self._timers, self._figures
+        figures.state("rocketmq_half_messages", lambda: len(transactions.halves.open))
+        figures.state("rocketmq_timing_messages", lambda: timers.pending)
+        figures.total("rocketmq_timer_dequeue", lambda: timers.delivered)
+        figures.of_groups("rocketmq_consumer_inflight_messages", pops.in_flight)
+        figures.state("shmq_popped_checkpoints", lambda: pops.unsettled)
+        figures.state("shmq_held_pulls", lambda: len(self._pulls.waits) + len(pops.waits))
 
     def is_attached(self, connection_id: int) -> bool:
         """Say whether a connection has proven to be one of our own clients or bridges, or to have an account."""
         connection = self._connections.get(connection_id)
         return connection is not None and (connection.is_attached or connection.has_account or connection.is_of_bridge)
 
-    def handle(self, connection_id: int, command: Command, now_ms: int) -> list[Effect]:
-        """Serve one command of a connection."""
-        connection = self._connections.get(connection_id)
-        if connection is None:
-            return []
-        if command.is_reply:
-            return self._asking.answered(connection_id, command)
-        handler = self._handlers.get(command.code)
-        if handler is None or not self._admission.is_offered(connection, command.code):
-            remark = f" request type {command.code} not supported"
-            unknown = command.reply(Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
-            return [] if command.is_oneway else [Reply(connection_id, unknown)]
-        try:
-            self._admission.check(connection, command)
-            answer = handler(Call(connection, command, now_ms))
-        except ShmqError as error:
-            return [] if command.is_oneway else [Reply(connection_id, failure_reply(command, error))]
-        return self._effects(connection, command, answer, now_ms) if answer is not None else []
+    def _replied(self, connection_id: int, command: Command) -> Sequence[Effect]:
+        return self._questions.answered(connection_id, command)
 
-    def _effects(self, connection: Connection, command: Command, answer: Answer, now_ms: int) -> list[Effect]:
+    def _effects(self, call: Call, answer: Answer) -> list[Effect]:
         effects: list[Effect] = []
-        if not command.is_oneway and not answer.held:
-            reply = command.reply(answer.code, ext=answer.ext, body=answer.body, remark=answer.remark)
-            effects.append(Reply(connection.connection_id, reply))
-        effects += self._notices(answer.changed_groups, but=connection)
-        effects += [self._asking.notice(*notice) for notice in answer.notices]
+        if not call.command.is_oneway and not answer.held:
+            effects.append(reply_to(call, answer))
+        effects += self._notices(answer.changed_groups, but=call.connection)
+        effects += [self._questions.notice(*notice) for notice in answer.notices]
         for close in answer.closes:
-            effects += [close, *self.disconnected(close.connection_id, now_ms)]
+            effects += [close, *self.disconnected(close.connection_id, call.now_ms)]
         effects += map(Report, answer.reports)
-        effects += [self._asking.ask(ask, now_ms) for ask in answer.asks]
+        effects += [self._questions.ask(ask, call.now_ms) for ask in answer.asks]
         effects += answer.effects
         if self._registry.touched:
             effects += self._relays.changes()
@@ -241,20 +174,16 @@ class Broker:
     @property
     def wanted(self) -> Wanted:
         """What has to happen to the log for somebody here; whoever asks watches it from now on."""
-        if self._sending is None or self._pulling is None or self._popping is None or self._timers is None:
-            return Wanted()
-        offsets = self._pulling.holding.watch()
-        for queue, offset in self._popping.waiting.watch().items():
+        offsets = self._pulls.waits.watch()
+        for queue, offset in self._pops.waits.watch().items():
             offsets[queue] = min(offset, offsets.get(queue, offset))
-        return Wanted({**offsets, **self._timers.wanted}, self._sending.wanted_end)
+        return Wanted({**offsets, **self._timers.wanted}, self._sends.wanted_end)
 
     @property
     def wanted_version(self) -> object:
         """What differs when `wanted` does; it costs less."""
-        if self._sending is None or self._pulling is None or self._popping is None or self._timers is None:
-            return None
-        held = self._pulling.holding.version, self._popping.waiting.version
-        return held, self._sending.wanted_end, self._timers.wanted_version
+        held = self._pulls.waits.version, self._pops.waits.version
+        return held, self._sends.wanted_end, self._timers.wanted_version
 
     def _notices(self, groups: Iterable[str], *, but: Connection | None = None) -> list[Effect]:
         """Tell the members of groups to share their queues anew.
@@ -269,11 +198,8 @@ class Broker:
                     continue  # RocketMQ's clients look every 20 s by themselves
                 if but is not None and but.is_local and origin.connection_id == but.connection_id:
                     continue
-                effects.append(
-                    self._asking.notice(
-                        origin.connection_id, Request.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}
-                    )
-                )
+                ext = {"consumerGroup": group}
+                effects.append(self._questions.notice(origin.connection_id, Request.NOTIFY_CONSUMER_IDS_CHANGED, ext))
         return effects
 
     def disconnected(self, connection_id: int, now_ms: int) -> list[Effect]:
@@ -282,10 +208,10 @@ class Broker:
         if connection is None:
             return []
         self._roster.ending(connection, now_ms)
-        self._desk.release(connection)
+        self._attachments.release(connection)
         change = self._registry.leave(connection_id, now_ms)
         effects: list[Effect] = [*self._notices(change.groups), *map(Report, change.reports)]
-        effects += [*self._asking.disconnected(connection_id), *self._relays.changes()]
+        effects += [*self._questions.disconnected(connection_id), *self._relays.changes()]
         return effects + of_all(self._parts, lambda part: part.disconnected(connection, now_ms))
 
     def roster(self, now_ms: int) -> Roster | None:
@@ -296,12 +222,12 @@ class Broker:
         """End what time has ended: silent TCP clients, and connections and slots of dead processes."""
         reports, self._reports = self._reports, []
         effects: list[Effect] = [*map(Report, reports)]
-        for connection in self._desk.collect_dead():
+        for connection in self._attachments.collect_dead():
             pid = connection.peer.pid if connection.peer else 0
             effects += self._end(connection.connection_id, f"process {pid} has died", now_ms)
         for connection_id in self._registry.expired_connections(now_ms):
             effects += self._end(connection_id, "no heartbeat in time", now_ms)
-        effects += self._asking.tick(now_ms)
+        effects += self._questions.tick(now_ms)
         return effects + of_all(self._parts, lambda part: part.tick(now_ms))
 
     def _end(self, connection_id: int, reason: str, now_ms: int) -> list[Effect]:

@@ -5,7 +5,7 @@ Owns the shape of a call, of an answer and of a part of the broker. It does not 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 from shmq.daemon.broker.effects import Close, Effect, Reply, Report
 from shmq.errors import ShmqError
@@ -124,12 +124,15 @@ Handler = Callable[[Call], Answer | None]
 """None: the answer comes later, as the effect `later(call, answer)` of some other call of the part."""
 
 
+def reply_to(call: Call, answer: Answer) -> Reply:
+    """Return the answer as the effect that sends it."""
+    reply = call.command.reply(answer.code, ext=answer.ext, body=answer.body, remark=answer.remark)
+    return Reply(call.connection.connection_id, reply)
+
+
 def later(call: Call, answer: Answer) -> list[Effect]:
     """Return the reply to a request that was held, and nothing for one that is oneway."""
-    if call.command.is_oneway:
-        return [*answer.effects]
-    reply = call.command.reply(answer.code, ext=answer.ext, body=answer.body, remark=answer.remark)
-    return [Reply(call.connection.connection_id, reply), *answer.effects]
+    return [*answer.effects] if call.command.is_oneway else [reply_to(call, answer), *answer.effects]
 
 
 _Method = TypeVar("_Method", bound=Callable[..., Answer | None])
@@ -146,7 +149,13 @@ def serves(*codes: int) -> Callable[[_Method], _Method]:
 
 
 class Part:
-    """One subject of a logic: the requests it serves, and what time and the log do to it."""
+    """One subject of a logic: the requests it serves, and what time and the log do to it.
+
+    Attributes:
+        hears_arrivals: whether `arrived` does anything; only such parts are told of each message.
+    """
+
+    hears_arrivals: ClassVar[bool] = False
 
     def handlers(self) -> dict[int, Handler]:
         """Return what is served here, by request code: the methods that `serves` has marked."""

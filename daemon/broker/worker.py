@@ -11,25 +11,25 @@ from collections.abc import Sequence
 
 from shmq.daemon.broker.access.admission import Admission
 from shmq.daemon.broker.clients.relays import RelayedGroups
-from shmq.daemon.broker.effects import Effect, Forward, Reply
+from shmq.daemon.broker.dispatch import Dispatch
+from shmq.daemon.broker.effects import Effect, Forward
 from shmq.daemon.broker.groups.offsets import OffsetRequests
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Log, Wanted
-from shmq.daemon.broker.pulls.pulls import Pulling
+from shmq.daemon.broker.pulls.pulls import Pulls
 from shmq.daemon.broker.pulls.ranges import RangeRequests
-from shmq.daemon.broker.requests import Address, Call, Connection, Handler, Part, Peer, of_all
-from shmq.daemon.broker.sends.sends import Sending
+from shmq.daemon.broker.requests import Answer, Call, Part, of_all
+from shmq.daemon.broker.sends.sends import Sends
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.errors import RemoteError, ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
-from shmq.protocol.failure import failure_reply
 
 _SUBSCRIPTION_UNKNOWN = (Response.SUBSCRIPTION_NOT_EXIST, Response.SUBSCRIPTION_NOT_LATEST)
 
 
-class WorkerLogic:
+class WorkerLogic(Dispatch):
     """One bridge's logic; single-threaded."""
 
     def __init__(
@@ -41,79 +41,41 @@ class WorkerLogic:
         *,
         admission: Admission | None = None,
     ) -> None:
-        self._connections: dict[int, Connection] = {}
-        self._admission = admission or Admission()
+        super().__init__(admission)
         group_settings = GroupSettings(tables)
-        self._pulling = Pulling(tables, log, groups, group_settings, settings)
-        self._sending = Sending(tables, log, group_settings, settings, arrived=self._pulling.arrived)
-        self._parts: list[Part] = [self._sending, self._pulling]
-        self._handlers: dict[int, Handler] = {
-            **self._sending.handlers(),
-            **self._pulling.handlers(),
-            **OffsetRequests(tables, group_settings, settings).handlers(),
-            **RangeRequests(tables, log, settings).handlers(),
-        }
+        self._pulls = Pulls(tables, log, groups, group_settings, settings)
+        self._sends = Sends(tables, log, group_settings, settings, arrived=self._pulls.arrived)
+        self._parts: list[Part] = [
+            self._sends,
+            self._pulls,
+            OffsetRequests(tables, group_settings, settings),
+            RangeRequests(tables, log, settings),
+        ]
+        for part in self._parts:
+            self._handlers |= part.handlers()
+        self._otherwise = _forward
 
     @property
     def wanted(self) -> Wanted:
         """What has to happen to the log for somebody here; whoever asks watches it from now on."""
-        return Wanted(self._pulling.holding.watch(), self._sending.wanted_end)
+        return Wanted(self._pulls.waits.watch(), self._sends.wanted_end)
 
     @property
     def wanted_version(self) -> object:
         """What differs when `wanted` does; it costs less."""
-        return self._pulling.holding.version, self._sending.wanted_end
+        return self._pulls.waits.version, self._sends.wanted_end
 
-    def connected(
-        self,
-        connection_id: int,
-        peer: Peer | None,
-        now_ms: int,
-        *,
-        remote: Address | None = None,
-        local: Address | None = None,
-    ) -> None:
-        """Take note of a new connection."""
-        self._connections[connection_id] = Connection(connection_id, peer, now_ms, remote, local)
+    def _replied(self, connection_id: int, command: Command) -> Sequence[Effect]:
+        return [Forward(connection_id, command)]
 
-    def is_attached(self, connection_id: int) -> bool:
-        """Say whether a connection has shown an account."""
-        connection = self._connections.get(connection_id)
-        return connection is not None and connection.has_account
-
-    def handle(self, connection_id: int, command: Command, now_ms: int) -> Sequence[Effect]:
-        """Serve one command of a connection, or say that the primary bridge has to."""
-        connection = self._connections.get(connection_id)
-        if connection is None:
-            return []
-        if command.is_reply:
-            return [Forward(connection_id, command)]
-        if not self._admission.is_offered(connection, command.code):
-            remark = f" request type {command.code} not supported"
-            unknown = command.reply(Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
-            return [] if command.is_oneway else [Reply(connection_id, unknown)]
-        try:
-            self._admission.check(connection, command)
-            handler = self._handlers.get(command.code)
-            if handler is None:
-                return [Forward(connection_id, command)]
-            answer = handler(Call(connection, command, now_ms))
-        except ShmqError as error:
-            if isinstance(error, RemoteError) and error.code in _SUBSCRIPTION_UNKNOWN:
-                return [Forward(connection_id, command)]
-            return [] if command.is_oneway else [Reply(connection_id, failure_reply(command, error))]
-        if answer is None:
-            return []
-        reply = command.reply(answer.code, ext=answer.ext, body=answer.body, remark=answer.remark)
-        return [*([] if command.is_oneway else [Reply(connection_id, reply)]), *answer.effects]
+    def _refused(self, call: Call, error: ShmqError) -> Sequence[Effect]:
+        if isinstance(error, RemoteError) and error.code in _SUBSCRIPTION_UNKNOWN:
+            return _forward(call).effects
+        return super()._refused(call, error)
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
         """Serve who waited for messages in these queues (by index)."""
-        return self._pulling.arrived(queues, now_ms)
-
-    def woken(self, now_ms: int) -> Sequence[Effect]:
-        """Nobody here asks for it."""
-        return ()
+        return self._pulls.arrived(queues, now_ms)
 
     def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
         """Serve who waited for the log to be on disk up to a position."""
@@ -129,3 +91,7 @@ class WorkerLogic:
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """End what time has ended."""
         return of_all(self._parts, lambda part: part.tick(now_ms))
+
+
+def _forward(call: Call) -> Answer:
+    return Answer(held=True, effects=(Forward(call.connection.connection_id, call.command),))

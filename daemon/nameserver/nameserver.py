@@ -14,8 +14,9 @@ Invariants:
 from collections.abc import Sequence
 
 from shmq.daemon.broker.access.admission import Admission
-from shmq.daemon.broker.effects import Effect, Reply, Report
-from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Peer
+from shmq.daemon.broker.dispatch import Dispatch
+from shmq.daemon.broker.effects import Effect, Report
+from shmq.daemon.broker.requests import Address, Answer, Call, reply_to
 from shmq.daemon.nameserver.admin_requests import AdminRequests
 from shmq.daemon.nameserver.broker_requests import BrokerRequests
 from shmq.daemon.nameserver.config_requests import ConfigRequests
@@ -27,13 +28,11 @@ from shmq.daemon.nameserver.registry import EMBEDDED, Registry
 from shmq.daemon.nameserver.route_requests import RouteRequests
 from shmq.daemon.nameserver.settings import NameServerSettings
 from shmq.errors import ShmqError
-from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
-from shmq.protocol.failure import failure_reply
 from shmq.protocol.route import MASTER_ID
 
 
-class NameServer:
+class NameServer(Dispatch):
     """One name server's logic; single-threaded.
 
     Args:
@@ -51,16 +50,15 @@ class NameServer:
         *,
         admission: Admission | None = None,
     ) -> None:
+        super().__init__(admission)
         self._settings = settings or NameServerSettings()
-        self._connections: dict[int, Connection] = {}
         self._registry = Registry(self._settings)
-        self._admission = admission or Admission()
         self._scanned_ms: int | None = None
         self._embedded = embedded
         self._embedded_version: int | None = None
         key_values = KeyValues(keeper or Forgetful(), self._settings)
         config = ConfigRequests()
-        self._handlers: dict[int, Handler] = {
+        self._handlers = {
             **BrokerRequests(self._registry, key_values, config, self._settings).handlers(),
             **RouteRequests(self._registry, key_values, config).handlers(),
             **AdminRequests(self._registry).handlers(),
@@ -83,46 +81,17 @@ class NameServer:
         )
         self._registry.register(claim, connection_id=EMBEDDED, host="", now_ms=now_ms)
 
-    def connected(
-        self,
-        connection_id: int,
-        peer: Peer | None,
-        now_ms: int,
-        *,
-        remote: Address | None = None,
-        local: Address | None = None,
-    ) -> None:
-        """Take note of a new connection; `remote` and `local` are its ends."""
-        assert connection_id not in self._connections and connection_id != EMBEDDED
-        self._connections[connection_id] = Connection(connection_id, peer, now_ms, remote, local)
-
-    @property
-    def served_codes(self) -> frozenset[int]:
-        """The request codes that have a handler."""
-        return frozenset(self._handlers)
-
-    def is_attached(self, connection_id: int) -> bool:
-        """Say whether a connection has shown an account; nobody attaches to a name server."""
-        connection = self._connections.get(connection_id)
-        return connection is not None and connection.has_account
-
-    def handle(self, connection_id: int, command: Command, now_ms: int) -> list[Effect]:
+    def handle(self, connection_id: int, command: Command, now_ms: int) -> Sequence[Effect]:
         """Serve one command of a connection."""
-        connection = self._connections.get(connection_id)
-        if connection is None or command.is_reply:
+        assert connection_id != EMBEDDED
+        if connection_id not in self._connections or command.is_reply:
             return []
         news = self._look_at_embedded(now_ms)
-        handler = self._handlers.get(command.code)
-        if handler is None or not self._admission.is_offered(connection, command.code):
-            remark = f" request type {command.code} not supported"
-            unknown = command.reply(Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
-            return news if command.is_oneway else [Reply(connection_id, unknown), *news]
-        try:
-            self._admission.check(connection, command)
-            answer = handler(Call(connection, command, now_ms))
-        except ShmqError as error:
-            return news if command.is_oneway else [Reply(connection_id, failure_reply(command, error)), *news]
-        return [*_effects(connection_id, command, answer or Answer()), *news]
+        return [*super().handle(connection_id, command, now_ms), *news]
+
+    def _effects(self, call: Call, answer: Answer) -> list[Effect]:
+        reply = [] if call.command.is_oneway else [reply_to(call, answer)]
+        return [*reply, *map(Report, answer.reports), *answer.effects]
 
     def _look_at_embedded(self, now_ms: int) -> list[Effect]:
         """Register our own broker if it has changed; a refusal is told once for each change."""
@@ -134,18 +103,6 @@ class NameServer:
             self.register(broker, now_ms)
         except ShmqError as error:
             return [Report(f"the topics of broker {broker.broker_name} are not in the routes: {error}")]
-        return []
-
-    def arrived(self, queues: Sequence[int], now_ms: int) -> list[Effect]:
-        """Nobody waits for messages here."""
-        return []
-
-    def flushed(self, durable_end: int, now_ms: int) -> list[Effect]:
-        """Nobody waits for the disk here."""
-        return []
-
-    def woken(self, now_ms: int) -> list[Effect]:
-        """Nothing here asks for it."""
         return []
 
     def disconnected(self, connection_id: int, now_ms: int) -> list[Effect]:
@@ -162,16 +119,6 @@ class NameServer:
             return []
         self._scanned_ms = now_ms
         return [_gone(*member.identity, "it was silent") for member in self._registry.expire(now_ms)]
-
-
-def _effects(connection_id: int, command: Command, answer: Answer) -> list[Effect]:
-    effects: list[Effect] = []
-    if not command.is_oneway:
-        reply = command.reply(answer.code, ext=answer.ext, body=answer.body, remark=answer.remark)
-        effects.append(Reply(connection_id, reply))
-    effects += map(Report, answer.reports)
-    effects += answer.effects
-    return effects
 
 
 def _gone(cluster: str, broker_name: str, broker_id: int, address: str, reason: str) -> Report:

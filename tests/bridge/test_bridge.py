@@ -31,6 +31,7 @@ from shmq.protocol.frame import FRAME_BYTES_MAX, encode_frame
 from shmq.protocol.header import encode_command
 from shmq.shm.access import access_rights
 from tests.bridge.live_bridge import LiveBridge, RawPeer, is_served, raw_peer, running, wait_until
+from tests.broker.memory_log import MemoryLog
 
 QUICK = {"tick_interval": 0.02, "first_frame_timeout": 0.5, "close_timeout": 0.1}
 
@@ -343,7 +344,10 @@ def test_signals_mean_what_they_meant_before_when_a_bridge_has_ended(capfd: pyte
 
 
 class BrokenTables:
-    """Every question is a fault of ours."""
+    """Every question is a fault of ours, but for the one that a start asks."""
+
+    def topic(self, name: str) -> None:
+        return None
 
     def __getattr__(self, name: str) -> Any:
         raise RuntimeError(f"broken on purpose: {name}")
@@ -354,7 +358,8 @@ def test_a_fault_of_ours_costs_one_connection_and_one_log_line(tmp_path: Path) -
 
     async def scene() -> tuple[ShmqError | None, bool]:
         settings = BrokerSettings(broker_name="test", version="0", abi=1, generation=1, pid_namespace=1)
-        broker = Broker(BrokenTables(), settings, now_ms=0)
+        tables = BrokenTables()
+        broker = Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
         bridge = Bridge(broker, lambda event, **_: logged.append(event), limits=BridgeLimits())
         with tempfile.TemporaryDirectory(prefix="shmq-") as directory, socket.socket(socket.AF_UNIX) as listener:
             listener.bind(f"{directory}/s")

@@ -10,12 +10,12 @@ from typing import Any
 
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.limits import BridgeLimits
-from shmq.daemon.bridge.logic import QuietLogic
 from shmq.daemon.bridge.upstream import Upstreams
 from shmq.daemon.broker.effects import Effect, Forward, Notify, Reply, Wake
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command, oneway
 from shmq.protocol.header import CommandDecoder, encode_command
+from tests.bridge.quiet_logic import QuietLogic
 
 LONG = 4 << 20  # bytes; no socket takes that at once
 

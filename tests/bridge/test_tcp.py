@@ -11,7 +11,6 @@ import pytest
 
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.limits import BridgeLimits
-from shmq.daemon.bridge.logic import QuietLogic
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener, listen_with_vip
 from shmq.daemon.broker.effects import Effect, Reply
 from shmq.daemon.broker.requests import Address, Peer
@@ -23,6 +22,7 @@ from shmq.protocol.frame import FRAME_BYTES_MAX, STOCK_FRAME_BYTES_MAX
 from shmq.protocol.header import encode_command
 from shmq.shm.addresses import read_addresses
 from tests.bridge.live_bridge import RawPeer, raw_peer, running, wait_until
+from tests.bridge.quiet_logic import QuietLogic
 
 QUICK = {"tick_interval": 0.02, "first_frame_timeout": 0.5, "close_timeout": 0.1}
 

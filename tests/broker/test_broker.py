@@ -16,6 +16,7 @@ from shmq.protocol.body import ConsumerData, HeartbeatData, ProducerData, Subscr
 from shmq.protocol.codes import Codec, Language, Request, Response, Role
 from shmq.protocol.command import FLAG_ONEWAY, FLAG_REPLY, Command
 from shmq.protocol.failure import error_of
+from tests.broker.memory_log import MemoryLog
 
 PID_NAMESPACE = 4026531836
 
@@ -62,7 +63,7 @@ class Client:
 
 @pytest.fixture
 def broker(tables: Any, settings: BrokerSettings) -> Broker:
-    return Broker(tables, settings, now_ms=0)
+    return Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
 
 
 def notified(effects: list[Effect]) -> list[tuple[int, str]]:
@@ -292,10 +293,12 @@ def test_whatever_is_asked_there_is_one_reply_at_most_and_first(
     new_tables: Any,
     requests: list[tuple[int, dict[str, str], bytes, int]],
 ) -> None:
+    tables = new_tables()
     broker = Broker(
-        new_tables(),
+        tables,
         BrokerSettings(broker_name="b", version="0", abi=1, generation=1, pid_namespace=PID_NAMESPACE),
         now_ms=0,
+        log=MemoryLog(tables),
     )
     client = Client(broker, 1)
     for code, ext, body, flag in requests:

@@ -10,7 +10,6 @@ Owns the requests 307, 309 and 223. It does not know what the answers say.
 A local member is told nothing it does not understand: it counts as one that does not answer.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -19,7 +18,8 @@ from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry, Member
 from shmq.daemon.broker.log import Log
-from shmq.daemon.broker.requests import Answer, Ask, Call, Handler, Part, later
+from shmq.daemon.broker.records.message_id import position_in
+from shmq.daemon.broker.requests import Answer, Ask, Call, Part, later, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.errors import ProtocolError, RemoteError
 from shmq.protocol.codes import Request, Response
@@ -29,40 +29,32 @@ from shmq.protocol.dialect import dumps, loads
 _STATUS_TIMEOUT_MS = 5000
 _MEMBERS_ASKED_MAX = 64
 _STATUS_BYTES_MAX = 64 << 10  # of one member's answer; more takes the dialect's reader too long
-_OFFSET_ID = re.compile(r"(?:[0-9A-Fa-f]{16}|[0-9A-Fa-f]{40})([0-9A-Fa-f]{16})")  # host and port, then log position
 
 
 class ClientQuestions(Part):
     """Passes questions on to clients."""
 
-    def __init__(self, registry: GroupRegistry, log: Log | None, settings: BrokerSettings) -> None:
+    def __init__(self, registry: GroupRegistry, log: Log, settings: BrokerSettings) -> None:
         self._registry = registry
         self._settings = settings
         self._log = log
 
-    def handlers(self) -> dict[int, Handler]:
-        """Return what is served here, by request code."""
-        served: dict[int, Handler] = {
-            Request.GET_CONSUMER_RUNNING_INFO: self._running_info,
-            Request.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._status,
-        }
-        if self._log is not None:
-            served[Request.CONSUME_MESSAGE_DIRECTLY] = self._consume_directly
-        return served
-
+    @serves(Request.GET_CONSUMER_RUNNING_INFO)
     def _running_info(self, call: Call) -> Answer:
         group, client_id = text_of(call.ext, "consumerGroup"), text_of(call.ext, "clientId")
         return self._pass_on(call, self._member(group, client_id), call.ext, b"")
 
+    @serves(Request.CONSUME_MESSAGE_DIRECTLY)
     def _consume_directly(self, call: Call) -> Answer:
         group = text_of(call.ext, "consumerGroup")
         member = self._member(group, call.ext.get("clientId", ""))
-        match = _OFFSET_ID.fullmatch(text_of(call.ext, "msgId"))
-        if match is None or self._log is None:
-            raise ProtocolError(f"the message id {call.ext['msgId'][:64]!a} names no place in a log")
-        record = self._log.record_at(int(match[1], 16))
+        message_id = text_of(call.ext, "msgId")
+        position = position_in(message_id)
+        if position is None:
+            raise ProtocolError(f"the message id {message_id[:64]!a} names no place in a log")
+        record = self._log.record_at(position)
         if record is None:
-            raise RemoteError(Response.SYSTEM_ERROR, f"no message is at the log position of {match[0]}")
+            raise RemoteError(Response.SYSTEM_ERROR, f"no message is at the log position of {message_id}")
         return self._pass_on(call, member, {**call.ext, "brokerName": self._settings.broker_name}, record)
 
     def _member(self, group_name: str, client_id: str) -> Member:
@@ -87,6 +79,7 @@ class ClientQuestions(Part):
 
     # -- where members stand
 
+    @serves(Request.INVOKE_BROKER_TO_GET_CONSUMER_STATUS)
     def _status(self, call: Call) -> Answer:
         name, topic = text_of(call.ext, "group"), text_of(call.ext, "topic")
         wanted = call.ext.get("clientAddr", "")

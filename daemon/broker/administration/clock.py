@@ -22,7 +22,7 @@ class ClockRequests(Part):
     """
 
     def __init__(
-        self, tables: Tables, settings: BrokerSettings, moved: Callable[[int, int], Sequence[Effect]] | None = None
+        self, tables: Tables, settings: BrokerSettings, moved: Callable[[int, int], Sequence[Effect]]
     ) -> None:
         self._tables = tables
         self._settings = settings
@@ -35,5 +35,4 @@ class ClockRequests(Part):
     def _advance(self, call: Call) -> Answer:
         milliseconds = number_of(call.ext, "milliseconds", most=INT32_MAX)
         self._tables.advance_clock(milliseconds)
-        effects = self._moved(milliseconds, call.now_ms) if self._moved is not None else ()
-        return Answer(effects=(*effects, Wake(0)))
+        return Answer(effects=(*self._moved(milliseconds, call.now_ms), Wake(0)))

@@ -5,11 +5,12 @@ Owns the requests 203, 204 and 328. It does not know how members come and go.
 A local client has no address; it is shown as `shm-<pid>:0`, since tools split an address at its last colon.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from shmq.daemon.broker.fields import text_of
-from shmq.daemon.broker.groups.registry import GroupRegistry, Member
-from shmq.daemon.broker.requests import Answer, Call, Connection, Part, serves
+from shmq.daemon.broker.groups.presence import Presence
+from shmq.daemon.broker.groups.registry import Member
+from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.tables import Tables
 from shmq.errors import RemoteError
 from shmq.protocol.admin_body import (
@@ -26,10 +27,9 @@ from shmq.protocol.codes import Request, Response
 class ConnectionRequests(Part):
     """Serves what is known about connected clients."""
 
-    def __init__(self, tables: Tables, registry: GroupRegistry, connections: Mapping[int, Connection]) -> None:
+    def __init__(self, tables: Tables, presence: Presence) -> None:
         self._tables = tables
-        self._registry = registry
-        self._connections = connections
+        self._registry, self._connections, _ = presence
 
     @serves(Request.GET_CONSUMER_CONNECTION_LIST)
     def _consumers(self, call: Call) -> Answer:

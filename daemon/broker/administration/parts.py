@@ -3,7 +3,7 @@
 Owns their list and what only they share: names of queues, traffic. It does not know requests.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from shmq.daemon.broker.administration.client_questions import ClientQuestions
 from shmq.daemon.broker.administration.config import ConfigRequests
@@ -12,50 +12,44 @@ from shmq.daemon.broker.administration.groups import GroupRequests
 from shmq.daemon.broker.administration.progress import ProgressRequests
 from shmq.daemon.broker.administration.resets import ResetRequests
 from shmq.daemon.broker.administration.runtime import RuntimeRequests
-from shmq.daemon.broker.administration.statistics import StatisticsRequests
 from shmq.daemon.broker.administration.subscriptions import SubscriptionRequests
 from shmq.daemon.broker.administration.topics import TopicRequests
 from shmq.daemon.broker.administration.upkeep import UpkeepRequests
 from shmq.daemon.broker.effects import Effect
-from shmq.daemon.broker.groups.registry import GroupRegistry
+from shmq.daemon.broker.groups.presence import Presence
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Log
-from shmq.daemon.broker.requests import Connection, Part
+from shmq.daemon.broker.requests import Part
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.statistics.statistics import Statistics
 from shmq.daemon.broker.statistics.traffic import Traffic
 from shmq.daemon.broker.tables import Tables
 
 
 def administration(
     tables: Tables,
-    registry: GroupRegistry,
+    presence: Presence,
     groups: GroupSettings,
-    connections: Mapping[int, Connection],
-    settings: BrokerSettings,
-    statistics: Statistics,
     traffic: Traffic,
+    settings: BrokerSettings,
+    log: Log,
     *,
     settings_changed: Callable[[], Sequence[Effect]],
-    log: Log | None,
-    now_ms: int,
 ) -> list[Part]:
     """Return the parts, in no order that matters.
 
     Args:
         settings_changed: tells those who have settings of their own.
     """
-    queues = traffic.queues
+    registry, queues = presence.registry, traffic.queues
     return [
         TopicRequests(tables, registry, settings),
         GroupRequests(tables, registry, groups, settings),
-        ConnectionRequests(tables, registry, connections),
-        ProgressRequests(tables, registry, queues, statistics, settings),
+        ConnectionRequests(tables, presence),
+        ProgressRequests(tables, registry, queues, traffic.statistics, settings),
         SubscriptionRequests(tables, registry, queues),
         ResetRequests(tables, registry, queues, settings),
         ClientQuestions(registry, log, settings),
-        StatisticsRequests(statistics, traffic),
-        RuntimeRequests(tables, traffic, settings, since_ms=now_ms),
+        RuntimeRequests(tables, traffic, settings, since_ms=presence.since_ms),
         ConfigRequests(tables, settings, changed=settings_changed),
         UpkeepRequests(tables, settings),
     ]

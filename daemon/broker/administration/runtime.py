@@ -6,13 +6,18 @@ Every value is text. `mqadmin` of RocketMQ 4 reads getTransferedTps, that of 5 g
 nothing of (thread pools, a page cache lock, a transient store buffer) is said as RocketMQ says it when nothing waits.
 """
 
+from collections.abc import Sequence
+
+from shmq.daemon.broker.effects import Effect
+from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.traffic import Traffic
 from shmq.daemon.broker.tables import DiskRoom, StoreFacts, Tables
+from shmq.errors import RemoteError
 from shmq.protocol.admin_body import KeyValueTable
 from shmq.protocol.body import encode_body
-from shmq.protocol.codes import PROTOCOL_VERSION, PROTOCOL_VERSION_NAME, Request
+from shmq.protocol.codes import PROTOCOL_VERSION, PROTOCOL_VERSION_NAME, Request, Response
 
 _NOTHING_WAITS = {
     **{
@@ -72,6 +77,20 @@ class RuntimeRequests(Part):
             **self._rates(),
         }
         return Answer(body=encode_body(KeyValueTable(table)))
+
+    @serves(Request.VIEW_BROKER_STATS_DATA)
+    def _view(self, call: Call) -> Answer:
+        name, key = text_of(call.ext, "statsName"), text_of(call.ext, "statsKey")
+        data = self._traffic.statistics.data(name, key)
+        if data is None:
+            raise RemoteError(Response.SYSTEM_ERROR, f"The stats <{name[:127]}> <{key[:400]}> not exist")
+        return Answer(body=encode_body(data))
+
+    def tick(self, now_ms: int) -> Sequence[Effect]:
+        """Look at the traffic, then take the snapshots of the statistics."""
+        self._traffic.tick(now_ms)
+        self._traffic.statistics.tick(now_ms)
+        return ()
 
     def _rates(self) -> dict[str, str]:
         traffic = self._traffic

@@ -27,7 +27,7 @@ from shmq.protocol.codes import Request, Role
 _NO_SLOT = -1
 
 
-class AttachmentDesk(Part):
+class Attachments(Part):
     """Hands client slots to connections."""
 
     def __init__(self, tables: Tables, settings: BrokerSettings) -> None:

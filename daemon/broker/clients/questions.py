@@ -22,7 +22,7 @@ class _Open(NamedTuple):
     then: Callable[[Command | None], Sequence[Effect]]
 
 
-class Asking:
+class Questions:
     """Open questions to clients."""
 
     def __init__(self) -> None:

@@ -13,7 +13,8 @@ kept, the newest.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shmq.daemon.broker.groups.registry import ConsumerGroup, GroupRegistry, Member
+from shmq.daemon.broker.groups.presence import Presence
+from shmq.daemon.broker.groups.registry import ConsumerGroup, Member
 from shmq.daemon.broker.pop.records import QueueKey
 from shmq.daemon.broker.requests import Connection
 from shmq.daemon.broker.settings import BrokerSettings
@@ -35,15 +36,13 @@ class RosterKeeper:
 
     def __init__(
         self,
-        registry: GroupRegistry,
-        connections: Mapping[int, Connection],
+        presence: Presence,
         settings: BrokerSettings,
         *,
         in_flight: Callable[[], Mapping[QueueKey, int]] = dict,
     ) -> None:
-        self._registry = registry
+        self._registry, self._connections, _ = presence
         self._in_flight = in_flight
-        self._connections = connections
         self._generation = f"{settings.generation:016x}"
         self._departed: list[RosterDeparture] = []
         self._told: tuple[Any, ...] | None = None

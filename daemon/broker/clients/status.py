@@ -11,12 +11,12 @@ Owns the body of STATUS. It does not know how to draw it.
 Times are ages in milliseconds.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from shmq.daemon.broker.groups.registry import ConsumerGroup, GroupRegistry
+from shmq.daemon.broker.groups.presence import Presence
+from shmq.daemon.broker.groups.registry import ConsumerGroup
 from shmq.daemon.broker.requests import Answer, Call, Connection, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
@@ -26,20 +26,10 @@ from shmq.protocol.codes import Request
 class StatusRequests(Part):
     """Serves STATUS."""
 
-    def __init__(
-        self,
-        tables: Tables,
-        registry: GroupRegistry,
-        connections: Mapping[int, Connection],
-        settings: BrokerSettings,
-        *,
-        since_ms: int,
-    ) -> None:
+    def __init__(self, tables: Tables, presence: Presence, settings: BrokerSettings) -> None:
         self._tables = tables
-        self._registry = registry
-        self._connections = connections
+        self._registry, self._connections, self._since_ms = presence
         self._settings = settings
-        self._since_ms = since_ms
 
     @serves(Request.STATUS)
     def _status(self, call: Call) -> Answer:

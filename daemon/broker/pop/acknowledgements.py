@@ -35,7 +35,7 @@ from shmq.protocol.pop import ORDER_REVIVE_QUEUE, BatchAck, BatchAcks, Receipt, 
 _ACKS_MAX = 1024  # entries of one batch; each is one pop's
 
 
-class PopAcks(Part):
+class Acknowledgements(Part):
     """Settles what was popped.
 
     Args:

@@ -80,7 +80,7 @@ class Taken:
     is_cut_short: bool = False  # there is more to look at, for another request
 
 
-class Taker:
+class Delivery:
     """Takes messages for pops."""
 
     def __init__(self, tables: Tables, log: Log, settings: BrokerSettings, state: PopState) -> None:

@@ -16,20 +16,21 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from shmq.daemon.broker.effects import Effect, Wake
+from shmq.daemon.broker.alarm import Alarm
+from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.groups.selection import Selection, select
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Log
-from shmq.daemon.broker.pop.acknowledgements import PopAcks
+from shmq.daemon.broker.pop.acknowledgements import Acknowledgements
 from shmq.daemon.broker.pop.assignment import Assignment
-from shmq.daemon.broker.pop.delivery import Taker
+from shmq.daemon.broker.pop.delivery import Delivery
 from shmq.daemon.broker.pop.header import PopHeader, checked_topic, read_pop_header, read_question
 from shmq.daemon.broker.pop.log import PopLog
 from shmq.daemon.broker.pop.records import QueueKey
 from shmq.daemon.broker.pop.revival import Revival
 from shmq.daemon.broker.pop.state import PopState
-from shmq.daemon.broker.pop.waits import PopWaiting, WaitingPop
+from shmq.daemon.broker.pop.waits import HeldPop, PopWaits
 from shmq.daemon.broker.requests import Answer, Call, Connection, Part, later, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
@@ -40,12 +41,14 @@ _TICK_MS = 1000  # what is due later than that is seen by the next tick
 _NONE = "NO_MESSAGE_IN_QUEUE"
 
 
-class Popping(Part):
+class Pops(Part):
     """Serves pops, holds them, and lets messages come again in time.
 
     Args:
         arrived: tells those who wait for messages in queues.
     """
+
+    hears_arrivals = True
 
     def __init__(
         self,
@@ -62,10 +65,10 @@ class Popping(Part):
         self._groups = groups
         self._settings = settings
         self._state = state
-        self._taker = Taker(tables, log, settings, state)
+        self._taker = Delivery(tables, log, settings, state)
         self._revival = Revival(tables, log, groups, state, arrived=arrived)
-        self._wake_at_ms: int | None = None
-        self.waiting = PopWaiting(
+        self._alarm = Alarm()
+        self.waits = PopWaits(
             waiting_max=settings.held_pulls_max, waiting_per_connection_max=settings.held_pulls_per_connection_max
         )
 
@@ -161,7 +164,7 @@ class Popping(Part):
     def _polling_info(self, call: Call) -> Answer:
         header = read_question(call.ext)
         checked_topic(self._tables, self._groups, header)
-        count = self.waiting.count_of(header.group, header.topic, header.queue_id)
+        count = self.waits.count_of(header.group, header.topic, header.queue_id)
         return Answer(ext={"pollingNum": str(count)})
 
     # -- waiting
@@ -170,12 +173,12 @@ class Popping(Part):
         """Let a request wait; an answer says why it cannot."""
         if header.poll_ms <= 0:
             return _nothing(header, Response.POLLING_TIMEOUT)
-        if not self.waiting.has_room(call.connection.connection_id):
+        if not self.waits.has_room(call.connection.connection_id):
             return _nothing(header, Response.POLLING_FULL)
         until_ms = call.now_ms + min(header.poll_ms, self._settings.suspend_ms_max)
         kept = replace(call.command, body=b"")
         news = self._news(header, topic, call.now_ms)
-        self.waiting.add(WaitingPop(call._replace(command=kept), header, until_ms, news))
+        self.waits.add(HeldPop(call._replace(command=kept), header, until_ms, news))
         return None
 
     def _news(self, header: PopHeader, topic: Topic, now_ms: int) -> dict[int, int]:
@@ -191,21 +194,21 @@ class Popping(Part):
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
         """Try again for those who wait on these queues."""
-        return [effect for waiting in self.waiting.of(queues) for effect in self._resume(waiting, now_ms)]
+        return [effect for waiting in self.waits.of(queues) for effect in self._resume(waiting, now_ms)]
 
     def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
         """Under synchronous flush a message is visible when it is on disk."""
         if not self._settings.wait_durable:
             return ()
-        return [effect for waiting in self.waiting.all() for effect in self._resume(waiting, now_ms)]
+        return [effect for waiting in self.waits.all() for effect in self._resume(waiting, now_ms)]
 
     def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
         """Forget what a gone connection waited for; what it has popped comes again in its time."""
-        for waiting in self.waiting.of_connection(connection.connection_id):
-            self.waiting.remove(waiting)
+        for waiting in self.waits.of_connection(connection.connection_id):
+            self.waits.remove(waiting)
         return ()
 
-    def _resume(self, waiting: WaitingPop, now_ms: int, *, is_over: bool = False) -> list[Effect]:
+    def _resume(self, waiting: HeldPop, now_ms: int, *, is_over: bool = False) -> list[Effect]:
         """Try again; go on waiting when there is nothing and the time is not over."""
         header = waiting.header
         try:
@@ -221,22 +224,22 @@ class Popping(Part):
             # Answered here: others that wait for the same news must not wait for this one's trouble.
             answer, is_over = Answer(code=error.code, remark=getattr(error, "remark", str(error))), True
         if not is_over:
-            self.waiting.update(waiting, self._news(header, topic, now_ms))
+            self.waits.update(waiting, self._news(header, topic, now_ms))
             return []
-        self.waiting.remove(waiting)
+        self.waits.remove(waiting)
         return [*later(waiting.call, answer), *self._wake(now_ms)]
 
     # -- time
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """Let come again what is late, answer whose time is over, and keep the log of checkpoints short."""
-        self._wake_at_ms = None
+        self._alarm.stop()
         if not self._state.catch_up(now_ms):
             return ()
         effects = self._run(now_ms)
-        for waiting in self.waiting.due(now_ms):
+        for waiting in self.waits.due(now_ms):
             effects += self._resume(waiting, now_ms, is_over=True)
-        for waiting in self.waiting.all():
+        for waiting in self.waits.all():
             if waiting.header.is_ordered:  # the time of what blocks a queue may be over
                 effects += self._resume(waiting, now_ms)
         self._state.tidy(now_ms)
@@ -244,32 +247,23 @@ class Popping(Part):
 
     def woken(self, now_ms: int) -> Sequence[Effect]:
         """The time that was asked for has come."""
-        if self._wake_at_ms is None:
-            return ()
-        if now_ms < self._wake_at_ms:
-            return (Wake(self._wake_at_ms - now_ms),)
-        self._wake_at_ms = None
-        return self._run(now_ms)
+        return self._alarm.ring(now_ms, self._run)
 
     def _run(self, now_ms: int) -> list[Effect]:
         effects, groups, is_more = self._revival.run(now_ms)
-        for waiting in self.waiting.all():
+        for waiting in self.waits.all():
             if waiting.header.group in groups:  # the retry topic may be younger than the wait
                 effects += self._resume(waiting, now_ms)
         if is_more:
-            self._wake_at_ms = now_ms + 1
-            return [*effects, Wake(1)]
+            return [*effects, self._alarm.set(now_ms, 1)]
         return [*effects, *self._wake(now_ms)]
 
-    def _wake(self, now_ms: int) -> list[Effect]:
+    def _wake(self, now_ms: int) -> Sequence[Effect]:
         """Ask to be woken for what comes again before the next tick."""
         due_ms = self._state.checkpoints.next_due_ms
         if due_ms is None or due_ms >= now_ms + _TICK_MS:
             return []
-        if self._wake_at_ms is not None and self._wake_at_ms <= due_ms:
-            return []
-        self._wake_at_ms = max(due_ms, now_ms)
-        return [Wake(self._wake_at_ms - now_ms)]
+        return self._alarm.set_by(now_ms, due_ms)
 
     def clock_moved(self, milliseconds: int, now_ms: int) -> Sequence[Effect]:
         """A test has moved the clock ahead: so much of every invisible time is over."""
@@ -295,9 +289,9 @@ def pop_parts(
     settings: BrokerSettings,
     *,
     arrived: Callable[[Sequence[int], int], Sequence[Effect]],
-) -> tuple[Popping, PopAcks, Assignment]:
+) -> tuple[Pops, Acknowledgements, Assignment]:
     """Return the parts of a broker that serve POP, over one state."""
     state = PopState(tables, PopLog(tables, log, cluster=settings.cluster))
-    popping = Popping(tables, log, groups, settings, state, arrived=arrived)
-    acks = PopAcks(tables, state, arrived=arrived, due_soon=popping.due_soon)
+    popping = Pops(tables, log, groups, settings, state, arrived=arrived)
+    acks = Acknowledgements(tables, state, arrived=arrived, due_soon=popping.due_soon)
     return popping, acks, Assignment(tables, registry, settings, state)

@@ -23,7 +23,7 @@ from shmq.daemon.broker.log import Entry, Log, NewRecord, Stored
 from shmq.daemon.broker.pop.checkpoints import Checkpoint
 from shmq.daemon.broker.pop.state import PopState
 from shmq.daemon.broker.records.property_text import property_of, with_properties
-from shmq.daemon.broker.records.stored_record import StoredRecord, records_of
+from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, portions, records_of
 from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.sends.send_back import RETRY_TOPIC
 from shmq.daemon.broker.tables import Tables, Topic
@@ -40,7 +40,6 @@ _BYTES_PER_RUN = 4 << 20
 _RETRY_MS = 1000
 _SEARCHED = 1024  # records at the end of a queue that may be copies of what was due when a broker was killed
 _SEARCHED_BYTES = 1 << 20
-_IPV6_FLAGS = 16 | 32  # the log sets them by the hosts it stores
 
 
 class Revival:
@@ -141,13 +140,9 @@ class Revival:
         if marks is None:
             marks = self._marks[queue] = set()
             low, high = self._tables.queue_bounds(queue)
-            offset = max(low, high - _SEARCHED)
-            while offset < high:
-                pulled = self._log.read(queue, offset, count_max=_SEARCHED, bytes_max=_SEARCHED_BYTES)
+            first = max(low, high - _SEARCHED)
+            for pulled in portions(self._log, queue, first, count_max=_SEARCHED, bytes_max=_SEARCHED_BYTES):
                 marks |= {property_of(record.properties, COPY_MARK) or "" for record in records_of(pulled.body)}
-                if pulled.next_offset <= offset:
-                    break
-                offset = pulled.next_offset
         return marks
 
 
@@ -161,12 +156,4 @@ def _copy_of(record: StoredRecord, found: Checkpoint, mark: str) -> NewRecord:
         ORIGIN_MESSAGE_ID: property_of(properties, ORIGIN_MESSAGE_ID) or own_id,
         FIRST_POP_PROPERTY: property_of(properties, FIRST_POP_PROPERTY) or str(found.key.pop_ms),
     }
-    return NewRecord(
-        record.body,
-        with_properties(properties, changes),
-        flag=record.flag,
-        sys_flag=record.sys_flag & ~_IPV6_FLAGS,
-        born_ms=record.born_ms,
-        born_host=record.born_host,
-        reconsume_times=record.reconsume_times + 1,
-    )
+    return copy_of(record, with_properties(properties, changes), reconsume_times=record.reconsume_times + 1)

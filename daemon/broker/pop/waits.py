@@ -21,7 +21,7 @@ from shmq.daemon.broker.requests import Call
 
 
 @dataclass(slots=True, eq=False)
-class WaitingPop:
+class HeldPop:
     """One pop, or one that asks whether there is something; `offsets` are what would be news to it, by queue."""
 
     call: Call
@@ -30,14 +30,14 @@ class WaitingPop:
     offsets: dict[int, int] = field(default_factory=dict)
 
 
-class PopWaiting:
+class PopWaits:
     """All pops that wait."""
 
     def __init__(self, *, waiting_max: int, waiting_per_connection_max: int) -> None:
         self._max = waiting_max
         self._per_connection_max = waiting_per_connection_max
-        self._waiting: dict[WaitingPop, None] = {}
-        self._by_queue: dict[int, dict[WaitingPop, None]] = {}
+        self._waiting: dict[HeldPop, None] = {}
+        self._by_queue: dict[int, dict[HeldPop, None]] = {}
         self._counts: Counter[int] = Counter()
         self._offsets: dict[int, int] = {}
         self._watched: dict[int, int] = {}
@@ -55,20 +55,20 @@ class PopWaiting:
         """Say whether one more may wait."""
         return len(self._waiting) < self._max and self._counts[connection_id] < self._per_connection_max
 
-    def add(self, waiting: WaitingPop) -> None:
+    def add(self, waiting: HeldPop) -> None:
         """Let a pop wait."""
         self._waiting[waiting] = None
         self._counts[waiting.call.connection.connection_id] += 1
         self._enter(waiting)
 
-    def update(self, waiting: WaitingPop, offsets: dict[int, int]) -> None:
+    def update(self, waiting: HeldPop, offsets: dict[int, int]) -> None:
         """Let a pop that waits go on with other offsets, perhaps of other queues."""
         if offsets != waiting.offsets:
             self._leave(waiting)
             waiting.offsets = offsets
             self._enter(waiting)
 
-    def remove(self, waiting: WaitingPop) -> None:
+    def remove(self, waiting: HeldPop) -> None:
         """End a wait."""
         del self._waiting[waiting]
         connection_id = waiting.call.connection.connection_id
@@ -77,12 +77,12 @@ class PopWaiting:
             del self._counts[connection_id]
         self._leave(waiting)
 
-    def of(self, queues: Iterable[int]) -> list[WaitingPop]:
+    def of(self, queues: Iterable[int]) -> list[HeldPop]:
         """Return who waits on one of these queues, the longest waiting first."""
         found = {waiting for queue in queues for waiting in self._by_queue.get(queue, ())}
         return [waiting for waiting in self._waiting if waiting in found] if found else []
 
-    def all(self) -> list[WaitingPop]:
+    def all(self) -> list[HeldPop]:
         """Return who waits, the longest waiting first."""
         return list(self._waiting)
 
@@ -91,22 +91,22 @@ class PopWaiting:
         wanted = (group, topic, queue_id)
         return sum((each.header.group, each.header.topic, each.header.queue_id) == wanted for each in self._waiting)
 
-    def due(self, now_ms: int) -> list[WaitingPop]:
+    def due(self, now_ms: int) -> list[HeldPop]:
         """Return whose time is over."""
         return [waiting for waiting in self._waiting if waiting.until_ms <= now_ms]
 
-    def of_connection(self, connection_id: int) -> list[WaitingPop]:
+    def of_connection(self, connection_id: int) -> list[HeldPop]:
         """Return what a connection waits for."""
         if connection_id not in self._counts:
             return []
         return [waiting for waiting in self._waiting if waiting.call.connection.connection_id == connection_id]
 
-    def _enter(self, waiting: WaitingPop) -> None:
+    def _enter(self, waiting: HeldPop) -> None:
         for queue in waiting.offsets:
             self._by_queue.setdefault(queue, {})[waiting] = None
             self._update(queue)
 
-    def _leave(self, waiting: WaitingPop) -> None:
+    def _leave(self, waiting: HeldPop) -> None:
         for queue in waiting.offsets:
             others = self._by_queue[queue]
             del others[waiting]

@@ -30,7 +30,7 @@ from shmq.daemon.broker.groups.selection import TAG, Selection, select
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.pulls.header import PullHeader, pull_fields, read_pull_header, with_subscription
-from shmq.daemon.broker.pulls.waits import HeldPull, Holding
+from shmq.daemon.broker.pulls.waits import HeldPull, PullWaits
 from shmq.daemon.broker.records.message_id import host_bytes
 from shmq.daemon.broker.requests import Answer, Call, Connection, Part, later, serves
 from shmq.daemon.broker.settings import BrokerSettings
@@ -55,12 +55,14 @@ class Subscriptions(Protocol):
         """Return a consumer group that has members."""
 
 
-class Pulling(Part):
+class Pulls(Part):
     """Serves pulls, and holds them.
 
     Args:
         started: told the group, queue and offset of pulls that found something for a group without progress there.
     """
+
+    hears_arrivals = True
 
     def __init__(
         self,
@@ -78,7 +80,7 @@ class Pulling(Part):
         self._registry = registry
         self._groups = groups
         self._settings = settings
-        self.holding = Holding(
+        self.waits = PullWaits(
             held_max=settings.held_pulls_max, held_per_connection_max=settings.held_pulls_per_connection_max
         )
 
@@ -241,7 +243,7 @@ class Pulling(Part):
     # -- holding
 
     def _hold(self, call: Call, header: PullHeader, queue: int, next_offset: int) -> Answer | None:
-        if not self.holding.has_room(call.connection.connection_id):
+        if not self.waits.has_room(call.connection.connection_id):
             # Not "nothing found", which a client would ask again at once.
             remark = "[OVERLOAD]system busy, start flow control for a while"
             return Answer(code=Response.SYSTEM_BUSY, remark=remark)
@@ -251,30 +253,30 @@ class Pulling(Part):
             # What the group subscribed to when it asked, as in RocketMQ: the group may be away when the answer is due.
             fields = with_subscription(fields, *self._subscribed(header))
         kept = replace(call.command, ext=fields, body=b"")
-        self.holding.add(HeldPull(call._replace(command=kept), queue, next_offset, until_ms))
+        self.waits.add(HeldPull(call._replace(command=kept), queue, next_offset, until_ms))
         return None
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
         """Answer those for whom there is something in these queues."""
         effects: list[Effect] = []
         for queue in queues:
-            for held in self.holding.of(queue):
+            for held in self.waits.of(queue):
                 if self._tables.queue_bounds(queue).offset_max > held.next_offset:
                     effects += self._resume(held)
         return effects
 
     def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
         """Under synchronous flush a message is visible when it is on disk."""
-        return self.arrived(tuple(self.holding.queues), now_ms) if self._settings.wait_durable else ()
+        return self.arrived(tuple(self.waits.queues), now_ms) if self._settings.wait_durable else ()
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """Answer those whose time is over."""
-        return [effect for held in self.holding.due(now_ms) for effect in self._resume(held, is_over=True)]
+        return [effect for held in self.waits.due(now_ms) for effect in self._resume(held, is_over=True)]
 
     def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
         """Forget what a gone connection waited for."""
-        for held in self.holding.of_connection(connection.connection_id):
-            self.holding.remove(held)
+        for held in self.waits.of_connection(connection.connection_id):
+            self.waits.remove(held)
         return ()
 
     def _resume(self, held: HeldPull, *, is_over: bool = False) -> list[Effect]:
@@ -282,9 +284,9 @@ class Pulling(Part):
         answer, next_offset = self._again(held)
         if answer.code in _NOT_FOUND and not is_over:
             if next_offset != held.next_offset:
-                self.holding.move(held, next_offset)
+                self.waits.move(held, next_offset)
             return []
-        self.holding.remove(held)
+        self.waits.remove(held)
         if answer.code in _TAKES:
             header, is_found = read_pull_header(held.call.ext), answer.code == Response.SUCCESS
             self._tell_taken(header, held.queue, next_offset, is_found=is_found)

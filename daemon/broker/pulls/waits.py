@@ -64,7 +64,7 @@ class _Queue:
         return self.heap[0]
 
 
-class Holding:
+class PullWaits:
     """All pulls that wait."""
 
     def __init__(self, *, held_max: int, held_per_connection_max: int) -> None:

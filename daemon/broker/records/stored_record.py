@@ -7,11 +7,13 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from shmq.daemon.broker.log import Log, NewRecord, Pulled
 from shmq.shm.core import CoreError, record_decode
 
 _LENGTH_BYTES = 4
 _OFFSETS = struct.Struct(">QQ")  # queue offset and log position, behind size, magic, body CRC, queue id and flag
 _OFFSETS_AT = 20
+_IPV6_FLAGS = 16 | 32  # the log sets them by the hosts it stores
 
 
 class StoredRecord(NamedTuple):
@@ -71,3 +73,37 @@ def pieces_of(body: bytes) -> Iterator[bytes]:
             return
         yield body[at : at + record_bytes]
         at += record_bytes
+
+
+def record_at(log: Log, log_position: int) -> StoredRecord | None:
+    """Return the record at a log position; None where there is none that can be read."""
+    data = log.record_at(log_position) if log_position >= 0 else None
+    return stored_record(data) if data is not None else None
+
+
+def portions(
+    log: Log, queue: int, queue_offset: int, *, count_max: int = 512, bytes_max: int = 256 << 10
+) -> Iterator[Pulled]:
+    """Yield what is visible of a queue (by index) from an offset on, a portion at a time."""
+    while True:
+        pulled = log.read(queue, queue_offset, count_max=count_max, bytes_max=bytes_max)
+        if pulled.next_offset <= queue_offset:
+            return
+        yield pulled
+        queue_offset = pulled.next_offset
+
+
+def copy_of(
+    record: StoredRecord, properties: bytes, *, reconsume_times: int | None = None, tag_code: int | None = None
+) -> NewRecord:
+    """Return the same message to be stored once more, with these properties."""
+    return NewRecord(
+        record.body,
+        properties,
+        flag=record.flag,
+        sys_flag=record.sys_flag & ~_IPV6_FLAGS,
+        born_ms=record.born_ms,
+        born_host=record.born_host,
+        reconsume_times=record.reconsume_times if reconsume_times is None else reconsume_times,
+        tag_code=tag_code,
+    )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.records.property_text import property_of
-from shmq.daemon.broker.records.stored_record import StoredRecord, records_of
+from shmq.daemon.broker.records.stored_record import StoredRecord, portions, records_of
 from shmq.daemon.broker.rows.marks import BeginMark
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
@@ -27,7 +27,6 @@ from shmq.protocol.batch_body import BatchEntry, entries_of
 
 UNIQUE_KEY = "UNIQ_KEY"
 DELAYED = "SHMQ_DELAYED"  # property of a chunk: its rows say when they are delivered
-_READ_COUNT = 512
 _READ_BYTES = 1 << 20
 
 
@@ -46,7 +45,7 @@ class _Group:
         return self.topic.queues[self.queue_id]
 
 
-class StagedCopy:
+class RowCopies:
     """Copies chunks."""
 
     def __init__(self, tables: Tables, log: Log, settings: BrokerSettings, levels: DelayLevels) -> None:
@@ -116,13 +115,12 @@ class StagedCopy:
         """How many rows of a group are in its queue, from an offset on."""
         wanted = set(group.keys)
         offset = max(offset, self._tables.queue_bounds(group.queue).offset_min)
-        found = 0
-        while True:
-            pulled = self._log.read(group.queue, offset, count_max=_READ_COUNT, bytes_max=_READ_BYTES)
-            found += sum(property_of(record.properties, UNIQUE_KEY) in wanted for record in records_of(pulled.body))
-            if pulled.next_offset <= offset:
-                return min(found, len(group.keys))
-            offset = pulled.next_offset
+        found = sum(
+            property_of(record.properties, UNIQUE_KEY) in wanted
+            for pulled in portions(self._log, group.queue, offset, bytes_max=_READ_BYTES)
+            for record in records_of(pulled.body)
+        )
+        return min(found, len(group.keys))
 
     def _store(self, group: _Group, there: int, chunk: StoredRecord) -> None:
         if there >= len(group.keys):

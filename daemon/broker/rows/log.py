@@ -12,7 +12,7 @@ Invariants:
 """
 
 from shmq.daemon.broker.log import Entry, Log, NewRecord
-from shmq.daemon.broker.records.message_id import host_bytes
+from shmq.daemon.broker.records.message_id import UNKNOWN_HOST, host_bytes
 from shmq.daemon.broker.records.stored_record import StoredRecord, records_of
 from shmq.daemon.broker.requests import Call
 from shmq.daemon.broker.rows.copies import DELAYED
@@ -27,8 +27,7 @@ from shmq.daemon.broker.rows.marks import (
     decode_mark,
     encode_mark,
 )
-from shmq.daemon.broker.rows.state import AttemptKey, StagedState
-from shmq.daemon.broker.sends.sends import UNKNOWN_HOST
+from shmq.daemon.broker.rows.state import AttemptKey, RowState
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.broker.topic_creation import ensure_topic
 from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC
@@ -41,10 +40,10 @@ _SNAPSHOT_MARKS = 2000
 _SNAPSHOT_MS = 6 * 3_600_000  # retention deletes what nobody says again
 
 
-class StagedLog:
+class RowLog:
     """Writes and reads the staged topic; keeps the state up to date with it."""
 
-    def __init__(self, tables: Tables, log: Log, state: StagedState) -> None:
+    def __init__(self, tables: Tables, log: Log, state: RowState) -> None:
         self._tables = tables
         self._log = log
         self._state = state

@@ -21,15 +21,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from shmq.daemon.broker.effects import Effect, Report, Wake
+from shmq.daemon.broker.alarm import Alarm
+from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.records.stored_record import StoredRecord
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
-from shmq.daemon.broker.rows.copies import StagedCopy
-from shmq.daemon.broker.rows.log import StagedLog
+from shmq.daemon.broker.rows.copies import RowCopies
+from shmq.daemon.broker.rows.log import RowLog
 from shmq.daemon.broker.rows.marks import BeginMark, CommitMark, DoneMark, DropMark
-from shmq.daemon.broker.rows.state import AttemptKey, Pending, StagedState, Unit, UnitKey
+from shmq.daemon.broker.rows.state import AttemptKey, Pending, RowState, Unit, UnitKey
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.broker.topic_creation import AUTO_CREATE_TOPIC, PERM_WRITE, create_by_send
@@ -55,7 +56,7 @@ _UNIT_KEPT_MS = 30 * 24 * 3_600_000
 _RETRY_MS = 1000
 
 
-class Staging(Part):
+class Rows(Part):
     """Serves writers whose rows count together.
 
     Args:
@@ -75,34 +76,26 @@ class Staging(Part):
         self._log = log
         self._settings = settings
         self._arrived = arrived
-        self.state = StagedState()
-        self._marks = StagedLog(tables, log, self.state)
-        self._copy = StagedCopy(tables, log, settings, levels)
-        self._wake_at_ms: int | None = None
+        self.state = RowState()
+        self._marks = RowLog(tables, log, self.state)
+        self._copy = RowCopies(tables, log, settings, levels)
+        self._alarm = Alarm()
 
     # -- time
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """Go on with what was committed, and forget what nobody wants any more."""
-        self._wake_at_ms = None
+        self._alarm.stop()
         if not self._marks.exists:
             return ()
         if not self._marks.ready(now_ms, must_be_durable=self._settings.wait_durable):
-            return self._soon(now_ms, 1)
+            return [self._alarm.set(now_ms, 1)]
         self._expire(now_ms)
         return self._go_on(now_ms)
 
     def woken(self, now_ms: int) -> Sequence[Effect]:
         """Go on with what was too much for one run."""
-        if self._wake_at_ms is None:
-            return ()
-        if now_ms < self._wake_at_ms:
-            return (Wake(self._wake_at_ms - now_ms),)
-        return self.tick(now_ms)
-
-    def _soon(self, now_ms: int, after_ms: int) -> list[Effect]:
-        self._wake_at_ms = now_ms + after_ms
-        return [Wake(after_ms)]
+        return self._alarm.ring(now_ms, self.tick)
 
     def _go_on(self, now_ms: int) -> list[Effect]:
         if not self.state.pending:
@@ -112,11 +105,9 @@ class Staging(Part):
         try:
             moved, effects = self._step(key, now_ms)
         except ShmqError as error:
-            return [
-                Report(f"the rows of writer {key.writer} are copied later: {error}"),
-                *self._soon(now_ms, _RETRY_MS),
-            ]
-        return [*effects, *self._soon(now_ms, 1 if moved else _RETRY_MS)]
+            report = Report(f"the rows of writer {key.writer} are copied later: {error}")
+            return [report, self._alarm.set(now_ms, _RETRY_MS)]
+        return [*effects, self._alarm.set(now_ms, 1 if moved else _RETRY_MS)]
 
     def _expire(self, now_ms: int) -> None:
         for key in [key for key, attempt in self.state.attempts.items() if now_ms - attempt.used_ms > _ABANDONED_MS]:
@@ -273,7 +264,7 @@ class Staging(Part):
             effects += news
             if not moved:
                 break
-        return [*effects, *(self._soon(now_ms, _RETRY_MS) if self.state.pending else ())]
+        return [*effects, *([self._alarm.set(now_ms, _RETRY_MS)] if self.state.pending else [])]
 
     def _step(self, key: UnitKey, now_ms: int) -> tuple[bool, list[Effect]]:
         """Copy one chunk, or write down that there is none left; False when it has to wait for the disk."""

@@ -60,7 +60,7 @@ class Pending:
     begun: BeginMark | None = None
 
 
-class StagedState:
+class RowState:
     """The sum of all marks."""
 
     def __init__(self) -> None:

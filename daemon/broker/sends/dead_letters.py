@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from shmq.daemon.broker.log import Log, NewRecord, Stored
 from shmq.daemon.broker.records.property_text import property_of
-from shmq.daemon.broker.records.stored_record import pieces_of, stored_record
+from shmq.daemon.broker.records.stored_record import pieces_of, portions, stored_record
 from shmq.daemon.broker.tables import Tables, Topic
 
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
@@ -79,13 +79,11 @@ class DeadLetters:
         if known is None or known.born != queue or known.next_offset > self._tables.queue_bounds(queue).offset_max:
             # The first one, or one that was purged and is made anew: what was in it before does not count.
             known = self._known[topic.name] = _Buried(queue, self._look_back(queue))
-        while True:
-            pulled = self._log.read(queue, known.next_offset, count_max=_READ_COUNT, bytes_max=_READ_BYTES)
+        for pulled in portions(self._log, queue, known.next_offset, count_max=_READ_COUNT):
             for data in pieces_of(pulled.body):
                 known.add(*_entry(data))
-            if pulled.next_offset <= known.next_offset:
-                return known
             known.next_offset = pulled.next_offset
+        return known
 
     def _look_back(self, queue: int) -> int:
         """Return the offset from which on a topic is read that is not known yet."""

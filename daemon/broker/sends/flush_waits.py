@@ -24,7 +24,7 @@ class _Held(NamedTuple):
     answer: Answer
 
 
-class FlushWait:
+class FlushWaits:
     """Answers that are ready but for the disk."""
 
     def __init__(self, *, timeout_ms: int) -> None:

@@ -18,11 +18,12 @@ from collections.abc import Sequence
 
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.groups.registry import GroupRegistry
+from shmq.daemon.broker.records.message_id import UNKNOWN_HOST
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.requests import Answer, Ask, Call, Part, later, serves
 from shmq.daemon.broker.sends.answer import sent_ext
 from shmq.daemon.broker.sends.header import SendHeader
-from shmq.daemon.broker.sends.sends import UNKNOWN_HOST, Sending, SendRefusal
+from shmq.daemon.broker.sends.sends import SendRefusal, Sends
 from shmq.daemon.broker.tables import Tables
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
@@ -33,10 +34,10 @@ from shmq.protocol.request_reply import PUSH_TIME, REPLY_TO, SharedAddress
 class Replies(Part):
     """Serves replies."""
 
-    def __init__(self, tables: Tables, registry: GroupRegistry, sending: Sending) -> None:
+    def __init__(self, tables: Tables, registry: GroupRegistry, sends: Sends) -> None:
         self._tables = tables
         self._registry = registry
-        self._sending = sending
+        self._sends = sends
 
     @serves(Request.SEND_REPLY_MESSAGE, Request.SEND_REPLY_MESSAGE_V2)
     def _reply(self, call: Call) -> Answer:
@@ -44,11 +45,11 @@ class Replies(Part):
         requester = property_of(header.properties, REPLY_TO) or ""
         shared = SharedAddress.parse(requester)
         try:
-            stored = self._sending.store_reply(call, header, shared.queue_id if shared is not None else None)
+            stored = self._sends.store_reply(call, header, shared.queue_id if shared is not None else None)
         except SendRefusal as refusal:
             return refusal.answer
         except ShmqError as error:
-            return self._sending.failed(error)
+            return self._sends.failed(error)
         if shared is not None:
             return stored
         connection_id = self._registry.producer_connection(requester)
@@ -64,7 +65,7 @@ class Replies(Part):
         ext = header.long_fields() | {
             "properties": properties.decode(errors="replace"),
             "bornHost": str(call.connection.remote or UNKNOWN_HOST),  # Java fails where it is no address
-            "storeHost": str(self._sending.address(call)),
+            "storeHost": str(self._sends.address(call)),
             "storeTimestamp": str(now_ms),
         }
         # Not stored is no reason to tell the replier that nobody got its reply.

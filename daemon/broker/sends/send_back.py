@@ -28,11 +28,11 @@ from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.records.property_text import property_of, with_properties
-from shmq.daemon.broker.records.stored_record import StoredRecord, stored_record
+from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, record_at
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.statistics.statistics import Statistics
+from shmq.daemon.broker.statistics.statistics import SENT_BACK, Statistics
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.broker.timers.route import timed_route
 from shmq.daemon.broker.timers.schedule import Route, route_of
@@ -44,7 +44,6 @@ from shmq.protocol.message_id import message_id_text
 from shmq.timing import ASKED_BY, DELAY_MS, OUT_MS
 
 RETRY_TOPIC = "RETRY_TOPIC"
-SENT_BACK = "SNDBCK_PUT_NUMS"
 
 _FIRST_RETRY_LEVEL = 3
 _DEAD_LETTER_QUEUES = 1
@@ -52,7 +51,6 @@ _PERM_WRITE = 2
 _PERM_READ_WRITE = 6
 _UNIT_RETRY_FLAG = 2
 _V3_4_9 = 121  # from here on a client says itself after how many tries it gives up
-_IPV6_FLAGS = 16 | 32  # the log sets them by the hosts it stores
 _REASON_CHARACTERS_MAX = 500
 _SEPARATORS = str.maketrans({"\x01": " ", "\x02": " "})
 _ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -158,8 +156,7 @@ class SendBack(Part):
         return topic
 
     def _record(self, position: int) -> StoredRecord:
-        data = self._log.record_at(position) if position >= 0 else None
-        record = stored_record(data) if data is not None else None
+        record = record_at(self._log, position)
         if record is None:
             raise _Refusal(Response.SYSTEM_ERROR, f"look message by offset failed, {position}")
         return record
@@ -215,12 +212,4 @@ def _copy_of(record: StoredRecord, delay: Mapping[str, str | None], tries: int) 
         **delay,
         ORIGIN_MESSAGE_ID: property_of(properties, ORIGIN_MESSAGE_ID) or message_id,
     }
-    return NewRecord(
-        record.body,
-        with_properties(properties, changes),
-        flag=record.flag,
-        sys_flag=record.sys_flag & ~_IPV6_FLAGS,
-        born_ms=record.born_ms,
-        born_host=record.born_host,
-        reconsume_times=tries + 1,
-    )
+    return copy_of(record, with_properties(properties, changes), reconsume_times=tries + 1)

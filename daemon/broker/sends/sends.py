@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Log, NewRecord, Stored
-from shmq.daemon.broker.records.message_id import host_bytes, offset_message_id
+from shmq.daemon.broker.records.message_id import UNKNOWN_HOST, host_bytes, offset_message_id
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Part, serves
 from shmq.daemon.broker.rows.marks import STAGED_TOPIC
 from shmq.daemon.broker.sends.answer import ANSWER_EXT, sent_ext
 from shmq.daemon.broker.sends.dead_letters import DeadLetters
-from shmq.daemon.broker.sends.flush_waits import FlushWait
+from shmq.daemon.broker.sends.flush_waits import FlushWaits
 from shmq.daemon.broker.sends.header import SendHeader
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
@@ -54,7 +54,6 @@ _V3_4_9 = 121  # from here on a client says itself after how many tries it gives
 _DEAD_LETTER_QUEUES = 1
 _WAIT, _CLUSTER, _CRC = "WAIT", "CLUSTER", "__CRC32#"
 _REWRITTEN = tuple(f"{key}\x01".encode() for key in (_WAIT, _CLUSTER, _CRC))
-UNKNOWN_HOST = Address("127.0.0.1", 0)
 
 
 class SendRefusal(Exception):
@@ -72,7 +71,7 @@ class _Target:
     queue_id: int
 
 
-class Sending(Part):
+class Sends(Part):
     """Serves sends.
 
     Args:
@@ -96,7 +95,7 @@ class Sending(Part):
         self._dead_letters = DeadLetters(tables, log)
         self._levels = DelayLevels(settings.delay_levels)
         self._cluster = cluster_text(settings.cluster)
-        self._flush_wait = FlushWait(timeout_ms=settings.flush_timeout_ms)
+        self._flush_wait = FlushWaits(timeout_ms=settings.flush_timeout_ms)
         self._random = random.Random()
 
     @property
@@ -180,7 +179,7 @@ class Sending(Part):
             )
             raise SendRefusal(Response.SYSTEM_ERROR, f"The specified topic {what}") from error
         if name in FORBIDDEN_TOPICS:
-            raise SendRefusal(Response.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+            raise SendRefusal(Response.NO_PERMISSION, f"Sends message to topic[{name}] is forbidden.")
         topic = create_by_send(
             self._tables, name, header.default_topic, header.default_queues, is_unit_mode=header.is_unit_mode
         )

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from shmq.daemon.broker.effects import Effect
-from shmq.daemon.broker.groups.registry import GroupRegistry, Origin
-from shmq.daemon.broker.requests import Answer, Call, Connection, Handler, Part
-from shmq.daemon.broker.sends.send_back import SENT_BACK
+from shmq.daemon.broker.groups.presence import Presence
+from shmq.daemon.broker.groups.registry import Origin
+from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.statistics.statistics import SENT_BACK
 from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response
 
@@ -59,10 +60,9 @@ class NoFigures:
 class BrokerFigures(Part):
     """Counts for one broker's logic."""
 
-    def __init__(self, figures: Figures, registry: GroupRegistry, connections: Mapping[int, Connection]) -> None:
+    def __init__(self, figures: Figures, presence: Presence) -> None:
         self._figures = figures
-        self._registry = registry
-        self._connections = connections
+        self._registry, self._connections, _ = presence
         self._states: dict[str, Callable[[], int]] = {}
         self._totals: dict[str, tuple[Callable[[], int], int]] = {}
         self._of_groups: dict[str, Callable[[], Mapping[tuple[str, str], int]]] = {}

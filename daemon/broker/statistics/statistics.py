@@ -28,6 +28,8 @@ _DAY_MS = 86_400_000
 _DAY = (3_600_000, 25)
 _RATE_SECONDS = (10, 60, 600)
 
+SENT_BACK = "SNDBCK_PUT_NUMS"  # messages sent back for a retry, by topic@group
+
 
 class _Snapshot(NamedTuple):
     at_ms: int

@@ -57,7 +57,7 @@ class Traffic:
     def __init__(self, tables: Tables, queues: QueueIndex, statistics: Statistics, *, cluster: str) -> None:
         self._tables = tables
         self.queues = queues
-        self._statistics = statistics
+        self.statistics = statistics
         self._cluster = cluster
         self._queue_counts: bytes | None = None
         self._offset_counts: bytes | None = None
@@ -99,9 +99,9 @@ class Traffic:
             name = self.queues.names().get(queue)
             sent, size = now[0] - was[0], now[1] - was[1]
             if name is not None and sent > 0:
-                self._statistics.add("TOPIC_PUT_NUMS", name.topic, sent, since_ms, times=sent)
-                self._statistics.add("TOPIC_PUT_SIZE", name.topic, max(0, size), since_ms, times=sent)
-                self._statistics.add("BROKER_PUT_NUMS", self._cluster, sent, since_ms, times=sent)
+                self.statistics.add("TOPIC_PUT_NUMS", name.topic, sent, since_ms, times=sent)
+                self.statistics.add("TOPIC_PUT_SIZE", name.topic, max(0, size), since_ms, times=sent)
+                self.statistics.add("BROKER_PUT_NUMS", self._cluster, sent, since_ms, times=sent)
         return moved
 
     def _look_at_offsets(self, since_ms: int) -> int:
@@ -133,9 +133,9 @@ class Traffic:
                 continue
             key = f"{name.topic}@{group_name}"
             size = self._bytes_of(queue, start, got)
-            self._statistics.add("GROUP_GET_NUMS", key, got, since_ms, times=got)
-            self._statistics.add("GROUP_GET_SIZE", key, size, since_ms, times=got)
-            self._statistics.add("BROKER_GET_NUMS", self._cluster, got, since_ms, times=got)
+            self.statistics.add("GROUP_GET_NUMS", key, got, since_ms, times=got)
+            self.statistics.add("GROUP_GET_SIZE", key, size, since_ms, times=got)
+            self.statistics.add("BROKER_GET_NUMS", self._cluster, got, since_ms, times=got)
             self._got += got
         return moved
 

@@ -18,12 +18,13 @@ Invariants:
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from shmq.daemon.broker.effects import Effect, Report, Wake
+from shmq.daemon.broker.alarm import Alarm
+from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.log import Log
-from shmq.daemon.broker.records.stored_record import StoredRecord, stored_record
+from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, records_of
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.tables import Tables
-from shmq.daemon.broker.timers.due_copy import copy_of, real_place
+from shmq.daemon.broker.timers.due_copy import real_place
 from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request
@@ -85,23 +86,18 @@ class DelayService(Part):
         self._delays = levels
         self._arrived = arrived
         self._levels: dict[int, _Level] = {}
-        self._wake_at_ms: int | None = None
+        self._alarm = Alarm()
         self._copies = 0
         self._bytes = 0
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """Deliver what is due, and ask to be woken for what is due before the next tick."""
-        self._wake_at_ms = None
+        self._alarm.stop()
         return self._run(now_ms)
 
     def woken(self, now_ms: int) -> Sequence[Effect]:
         """The time that was asked for has come."""
-        if self._wake_at_ms is None:
-            return ()
-        if now_ms < self._wake_at_ms:
-            return (Wake(self._wake_at_ms - now_ms),)
-        self._wake_at_ms = None
-        return self._run(now_ms)
+        return self._alarm.ring(now_ms, self._run)
 
     def _run(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
@@ -112,8 +108,7 @@ class DelayService(Part):
             if wait_ms is not None and (next_ms is None or wait_ms < next_ms):
                 next_ms = wait_ms
         if next_ms is not None and next_ms < _TICK_MS:
-            self._wake_at_ms = now_ms + next_ms
-            effects.append(Wake(next_ms))
+            effects.append(self._alarm.set(now_ms, next_ms))
         return effects
 
     def _waiting(self, now_ms: int) -> Iterator[_Level]:
@@ -161,7 +156,7 @@ class DelayService(Part):
     def _copy(
         self, level: _Level, body: bytes, now_ms: int, queues: dict[int, None], effects: list[Effect]
     ) -> int | None:
-        for record in _records(body):
+        for record in records_of(body):
             due_ms = self._delays.due_ms(level.level - 1, record.store_ms)
             wait_ms = self._wait_ms(level, record.queue_offset, due_ms, now_ms)
             if wait_ms:
@@ -206,14 +201,3 @@ class DelayService(Part):
             committed = self._tables.committed(slot) if slot is not None else -1
             table.append(f"{queue_id + 1}:{max(0, committed)}")
         return Answer(body=f'{{"offsetTable":{{{",".join(table)}}}}}'.encode())
-
-
-def _records(body: bytes) -> Iterator[StoredRecord]:
-    at = 0
-    while at < len(body):
-        record_bytes = int.from_bytes(body[at : at + 4], "big")
-        record = stored_record(body[at : at + record_bytes])
-        if record is None:
-            return
-        yield record
-        at += record_bytes

@@ -5,14 +5,11 @@ Owns what is copied and where it goes. It does not know when.
 
 from typing import NamedTuple
 
-from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC
 from shmq.timing import TIMER_TOPIC
-
-_IPV6_FLAGS = 16 | 32  # the log sets them by the hosts it stores
 
 
 class RealPlace(NamedTuple):
@@ -36,17 +33,3 @@ def real_place(tables: Tables, record: StoredRecord) -> RealPlace | str:
     text = property_of(record.properties, REAL_QUEUE_ID) or ""
     queue_id = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     return RealPlace(topic, queue_id % len(topic.queues))  # a topic that was made anew may have fewer
-
-
-def copy_of(record: StoredRecord, properties: bytes, *, tag_code: int | None = None) -> NewRecord:
-    """Return the copy, with other properties."""
-    return NewRecord(
-        record.body,
-        properties,
-        flag=record.flag,
-        sys_flag=record.sys_flag & ~_IPV6_FLAGS,
-        born_ms=record.born_ms,
-        born_host=record.born_host,
-        reconsume_times=record.reconsume_times,
-        tag_code=tag_code,
-    )

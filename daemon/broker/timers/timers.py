@@ -28,14 +28,15 @@ Invariants:
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from shmq.daemon.broker.effects import Effect, Report, Wake
+from shmq.daemon.broker.alarm import Alarm
+from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.records.property_text import property_of, with_properties
-from shmq.daemon.broker.records.stored_record import StoredRecord, stored_record
+from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, stored_record
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
-from shmq.daemon.broker.timers.due_copy import copy_of, real_place
+from shmq.daemon.broker.timers.due_copy import real_place
 from shmq.daemon.broker.timers.progress import TimerProgress
 from shmq.daemon.broker.timers.recall import CANCEL_SLACK_MS, CancelledTimers, Recalls
 from shmq.daemon.broker.timers.timer_list import timers_body, wanted_count
@@ -76,6 +77,8 @@ class TimerService(Part):
         arrived: tells those who wait for messages in queues.
     """
 
+    hears_arrivals = True
+
     def __init__(
         self,
         tables: Tables,
@@ -92,12 +95,12 @@ class TimerService(Part):
         self._roll_ms = min(_ROLL_MS_MAX, retention_ms * 2 // 3)
         self._young_ms = retention_ms - self._roll_ms  # what is due so soon outlives its record's time to be rolled
         self._cancelled = CancelledTimers()
-        self._recalls = Recalls(tables, log, settings, self._cancelled, stored=self._stored)
+        self._recalls = Recalls(tables, log, settings, self._cancelled, stored=self._run)
         self.delivered = 0  # since the start, for people
         self._empty(-1)
         self._seen_version = -1
         self._is_running = False
-        self._wake_at_ms: int | None = None
+        self._alarm = Alarm()
         self._rest_until_ms = 0
         self._paused_until_ms = 0
 
@@ -132,11 +135,7 @@ class TimerService(Part):
 
     def woken(self, now_ms: int) -> Sequence[Effect]:
         """The time that was asked for has come."""
-        if self._wake_at_ms is None:
-            return ()
-        if now_ms < self._wake_at_ms:
-            return (Wake(self._wake_at_ms - now_ms),)
-        return self._run(now_ms)
+        return self._alarm.ring(now_ms, self._run)
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
         """Somebody stored a timed message; many come together, so there is a rest between two looks."""
@@ -144,11 +143,8 @@ class TimerService(Part):
             return ()
         return self._run(now_ms)
 
-    def _stored(self, now_ms: int) -> Sequence[Effect]:
-        return self._run(now_ms)
-
     def _run(self, now_ms: int) -> list[Effect]:
-        self._wake_at_ms = None
+        self._alarm.stop()
         self._rest_until_ms = 0
         if not self._open():
             return []
@@ -162,8 +158,7 @@ class TimerService(Part):
         if queues:
             effects += self._arrived(tuple(queues), now_ms)
         if wait_ms < _TICK_MS:
-            self._wake_at_ms = now_ms + wait_ms
-            effects.append(Wake(wait_ms))
+            effects.append(self._alarm.set(now_ms, wait_ms))
         return effects
 
     def _work(self, now_ms: int, queues: dict[int, None], effects: list[Effect]) -> int:

@@ -9,21 +9,18 @@ asked.
 Members take turns from check to check, so one that cannot answer does not keep the others from it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from shmq.daemon.broker.effects import Effect, Notify
 from shmq.daemon.broker.fields import number_of
 from shmq.daemon.broker.groups.registry import GroupRegistry, Member
-from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.records.message_id import offset_message_id
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord
 from shmq.daemon.broker.requests import Answer, Call, Connection, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.transactions.half import is_of_local_producer, number_in
 from shmq.daemon.broker.transactions.transactions import Transactions
-from shmq.delay_levels import DelayLevels
 from shmq.errors import RemoteError
 from shmq.message import check_group
 from shmq.protocol import transaction
@@ -34,19 +31,13 @@ from shmq.protocol.open_transactions import OpenTransaction, OpenTransactions
 from shmq.shm.core import record_encode
 
 
-class TransactionCheck(Part):
-    """Asks members of producer groups, and serves our own clients."""
+class CheckBack:
+    """Asks members of producer groups."""
 
     def __init__(self, registry: GroupRegistry, settings: BrokerSettings) -> None:
         self._registry = registry
         self._settings = settings
-        self._answering: dict[int, set[str]] = {}  # connection -> groups
-        self.service: Transactions  # set by who makes both: each knows the other
-
-    def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
-        """It answers nothing any more."""
-        self._answering.pop(connection.connection_id, None)
-        return ()
+        self.answering: dict[int, set[str]] = {}  # connection of a local member -> groups it answers for
 
     def ask(self, half: StoredRecord, checks: int) -> Sequence[Effect]:
         """Ask a member how the transaction of a half ended; nobody is asked where there is none."""
@@ -54,7 +45,7 @@ class TransactionCheck(Part):
         members = [
             member
             for _, member in sorted(self._registry.producers().get(group, {}).items())
-            if not member.origin.is_local or group in self._answering.get(member.origin.connection_id, ())
+            if not member.origin.is_local or group in self.answering.get(member.origin.connection_id, ())
         ]
         # The half's own offset moves with each check: added to the count it would find every second member only.
         turn = number_in(half, transaction.FIRST_HALF, half.queue_offset) + checks
@@ -91,12 +82,24 @@ class TransactionCheck(Part):
         )
         return Notify(member.origin.connection_id, oneway(Request.CHECK_TRANSACTION_STATE, ext, body=body))
 
-    # -- our own socket
+
+class TransactionRequests(Part):
+    """Serves what our own clients ask about transactions."""
+
+    def __init__(self, transactions: Transactions, check_back: CheckBack, settings: BrokerSettings) -> None:
+        self._transactions = transactions
+        self._answering = check_back.answering
+        self._entries_max = settings.list_entries_max
+
+    def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
+        """It answers nothing any more."""
+        self._answering.pop(connection.connection_id, None)
+        return ()
 
     @serves(Request.ANSWER_CHECKS)
     def _answer(self, call: Call) -> Answer:
         """A local client is about to begin transactions; with `producerGroup` it answers checks of that group."""
-        self.service.halves.make()
+        self._transactions.halves.make()
         group = call.ext.get("producerGroup", "")
         if group:
             self._answering.setdefault(call.connection.connection_id, set()).add(check_group(group))
@@ -104,36 +107,21 @@ class TransactionCheck(Part):
 
     @serves(Request.TRANSACTIONS)
     def _list(self, call: Call) -> Answer:
-        service = self.service
-        if service.halves.locate() and not service.ready(call.now_ms):
+        transactions = self._transactions
+        if transactions.halves.locate() and not transactions.ready(call.now_ms):
             raise RemoteError(Response.SYSTEM_BUSY, "open transactions are still being read", hint="try again")
         found = [
-            _shown(record, service.checks_of(record.queue_offset))
-            for record in service.listed(self._settings.list_entries_max)
+            _shown(record, transactions.checks_of(record.queue_offset))
+            for record in transactions.listed(self._entries_max)
         ]
-        return Answer(body=encode_body(OpenTransactions(len(service.halves.open), found)))
+        return Answer(body=encode_body(OpenTransactions(len(transactions.halves.open), found)))
 
     @serves(Request.CHECK_TRANSACTION)
     def _check(self, call: Call) -> Answer:
         """Ask about one transaction now, whenever it was due."""
-        effects = self.service.check_now(number_of(call.ext, "tranStateTableOffset"), call.now_ms)
+        effects = self._transactions.check_now(number_of(call.ext, "tranStateTableOffset"), call.now_ms)
         asked = [effect for effect in effects if isinstance(effect, Notify)]
         return Answer(ext={"asked": str(len(asked))}, effects=effects)
-
-
-def transaction_parts(
-    tables: Tables,
-    log: Log,
-    registry: GroupRegistry,
-    settings: BrokerSettings,
-    levels: DelayLevels,
-    *,
-    arrived: Callable[[Sequence[int], int], Sequence[Effect]],
-) -> list[Part]:
-    """Return what serves transactions."""
-    check = TransactionCheck(registry, settings)
-    check.service = Transactions(tables, log, settings, levels, arrived=arrived, ask=check.ask)
-    return [check, check.service]
 
 
 def _shown(half: StoredRecord, checks: int) -> OpenTransaction:

@@ -13,10 +13,9 @@ from dataclasses import replace
 
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.records.property_text import property_of, with_properties
-from shmq.daemon.broker.records.stored_record import StoredRecord
+from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of
 from shmq.protocol import transaction
 
-_IPV6_FLAGS = 16 | 32  # the log sets them by the hosts it stores
 _INT_DIGITS_MAX = 9
 
 
@@ -79,12 +78,6 @@ def is_of_local_producer(half: StoredRecord) -> bool:
 
 
 def _copy_of(half: StoredRecord) -> NewRecord:
-    return NewRecord(
-        half.body,
-        with_properties(half.properties, {}),
-        flag=half.flag,
-        sys_flag=half.sys_flag & ~_IPV6_FLAGS & ~transaction.MASK,
-        born_ms=half.born_ms,
-        born_host=half.born_host,
-        reconsume_times=half.reconsume_times,
-    )
+    copy = copy_of(half, with_properties(half.properties, {}))
+    copy.sys_flag &= ~transaction.MASK
+    return copy

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from shmq.daemon.broker.log import Log
-from shmq.daemon.broker.records.stored_record import StoredRecord, stored_record
+from shmq.daemon.broker.records.stored_record import StoredRecord, record_at
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.broker.topic_creation import ensure_topic
 from shmq.protocol import transaction
@@ -119,6 +119,5 @@ class Halves:
     def record(self, offset: int) -> StoredRecord | None:
         """Return the half at an offset, None while it is not visible, or when it is damaged."""
         for unit in self._tables.units(self._half_queue, offset, 1):
-            data = self._log.record_at(unit.log_position)
-            return stored_record(data) if data is not None else None
+            return record_at(self._log, unit.log_position)
         return None

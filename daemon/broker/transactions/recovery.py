@@ -10,23 +10,39 @@ last of our own transactions can be cut there; RocketMQ's brokers write the op r
 more. The walk is bounded: from the first open half that lies in the last 64 MiB.
 """
 
-from __future__ import annotations
+from collections.abc import Callable
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from shmq.daemon.broker.transactions.transactions import Transactions
+from shmq.daemon.broker.log import Log
+from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.transactions.halves import Halves
 
 _HALVES_PER_STEP = 2000
 _RECORDS_PER_STEP = 5000
 WALK_BYTES_MAX = 64 << 20
 
 
-class TransactionStart:
-    """The beginning of one service."""
+class Recovery:
+    """The first look of one service at what was there before it.
 
-    def __init__(self, service: Transactions) -> None:
-        self._service = service
+    Args:
+        learn: looks at the half at a queue offset, and returns its log position; None where it cannot be read.
+        settle: stores the op record of an open half (by queue offset) whose message is in the log.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        log: Log,
+        halves: Halves,
+        *,
+        learn: Callable[[int, int], int | None],
+        settle: Callable[[int], None],
+    ) -> None:
+        self._tables = tables
+        self._log = log
+        self._halves = halves
+        self._learn = learn
+        self._settle = settle
         self._todo: list[int] | None = None
         self._at: dict[int, int] = {}  # log position -> queue offset, of the open halves
         self._position: int | None = None
@@ -34,17 +50,17 @@ class TransactionStart:
     def step(self, now_ms: int) -> bool:
         """Do a part of it; True when that was the last."""
         if self._todo is None:
-            self._todo = sorted(self._service.halves.open, reverse=True)
+            self._todo = sorted(self._halves.open, reverse=True)
         for _ in range(min(_HALVES_PER_STEP, len(self._todo))):
-            half = self._service.learn(self._todo.pop(), now_ms)
-            if half is not None:
-                self._at[half.log_position] = half.offset
-                if self._position is None and half.log_position >= self._service.log_end - WALK_BYTES_MAX:
-                    self._position = half.log_position
+            offset = self._todo.pop()
+            log_position = self._learn(offset, now_ms)
+            if log_position is not None:
+                self._at[log_position] = offset
+                if self._position is None and log_position >= self._tables.facts().log_end - WALK_BYTES_MAX:
+                    self._position = log_position
         if not self._todo and self._position is not None:
-            self._position, committed = self._service.committed_behind(self._position, _RECORDS_PER_STEP)
+            self._position, committed = self._log.committed(self._position, _RECORDS_PER_STEP)
             for log_position in committed:
-                offset = self._at.pop(log_position, None)
-                if offset is not None:
-                    self._service.settle_committed(offset)
+                if (half := self._at.pop(log_position, None)) is not None:
+                    self._settle(half)
         return not self._todo and self._position is None

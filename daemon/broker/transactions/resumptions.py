@@ -12,16 +12,14 @@ Rule: a mark and its half are one append, so a kill leaves a transaction that ma
 
 from shmq.daemon.broker.log import Entry, Log, NewRecord
 from shmq.daemon.broker.records.property_text import property_of
-from shmq.daemon.broker.records.stored_record import StoredRecord, records_of
+from shmq.daemon.broker.records.stored_record import StoredRecord, portions, records_of
 from shmq.daemon.broker.tables import Tables
 from shmq.protocol import transaction
 
 RESUMED = "SHMQ_RESUMED"
-_READ_COUNT = 512
-_READ_BYTES = 256 << 10
 
 
-class GivenUp:
+class Resumptions:
     """What is known of that topic: log positions of what was resumed."""
 
     def __init__(self, tables: Tables, log: Log) -> None:
@@ -48,13 +46,8 @@ class GivenUp:
         return True
 
     def _catch_up(self, queue: int) -> None:
-        offset = max(self._next_offset, self._tables.queue_bounds(queue).offset_min)
-        while True:
-            pulled = self._log.read(queue, offset, count_max=_READ_COUNT, bytes_max=_READ_BYTES)
-            for record in records_of(pulled.body):
-                if name := property_of(record.properties, RESUMED):
-                    self._resumed.add(name)
-            if pulled.next_offset <= offset:
-                self._next_offset = offset
-                return
-            offset = pulled.next_offset
+        self._next_offset = max(self._next_offset, self._tables.queue_bounds(queue).offset_min)
+        for pulled in portions(self._log, queue, self._next_offset):
+            names = (property_of(record.properties, RESUMED) for record in records_of(pulled.body))
+            self._resumed.update(name for name in names if name)
+            self._next_offset = pulled.next_offset

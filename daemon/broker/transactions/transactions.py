@@ -19,15 +19,16 @@ Invariants:
 """
 
 import heapq
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from shmq.daemon.broker.effects import Effect, Report, Wake
+from shmq.daemon.broker.alarm import Alarm
+from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
 from shmq.daemon.broker.log import Entry, Log, NewRecord, Stored
+from shmq.daemon.broker.records.message_id import position_in
 from shmq.daemon.broker.records.property_text import property_of
-from shmq.daemon.broker.records.stored_record import StoredRecord, stored_record
+from shmq.daemon.broker.records.stored_record import StoredRecord, record_at
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
@@ -43,8 +44,8 @@ from shmq.daemon.broker.transactions.half import (
     resumed_of,
 )
 from shmq.daemon.broker.transactions.halves import Halves
-from shmq.daemon.broker.transactions.recovery import TransactionStart
-from shmq.daemon.broker.transactions.resumptions import GivenUp
+from shmq.daemon.broker.transactions.recovery import Recovery
+from shmq.daemon.broker.transactions.resumptions import Resumptions
 from shmq.delay_levels import DelayLevels
 from shmq.errors import RemoteError, ShmqError, TopicNotFound
 from shmq.protocol import transaction
@@ -54,7 +55,6 @@ _ACTS_PER_RUN = 500  # the event loop serves others in between
 _RETRY_MS = 1000
 _NOT_FOUND = "Find prepared transaction message failed"
 _NOT_RESUMED = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
-_MESSAGE_ID = re.compile(r"(?:[0-9A-Fa-f]{16}|[0-9A-Fa-f]{40})([0-9A-Fa-f]{16})")  # host and port, then log position
 
 
 @dataclass(slots=True)
@@ -103,38 +103,32 @@ class Transactions(Part):
         self._arrived = arrived
         self._ask = ask
         self.halves = Halves(tables, log)
-        self._given_up = GivenUp(tables, log)
+        self._given_up = Resumptions(tables, log)
         self._known: dict[int, OpenHalf] = {}
         self._now_at: dict[int, int] = {}  # queue offset of a replaced half -> of the copy in its place
         self._due: list[tuple[int, int]] = []  # heap of (due_ms, offset)
         self._fence = 0
-        self._start: TransactionStart | None = TransactionStart(self)
-        self._wake_at_ms: int | None = None
+        self._recovery: Recovery | None = Recovery(
+            tables, log, self.halves, learn=self._position_of, settle=self._settle_committed
+        )
+        self._alarm = Alarm()
 
     # -- time
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """Ask about what is due."""
-        self._wake_at_ms = None
+        self._alarm.stop()
         return self._run(now_ms)
 
     def woken(self, now_ms: int) -> Sequence[Effect]:
         """Go on with what was too much for one run."""
-        if self._wake_at_ms is None:
-            return ()
-        if now_ms < self._wake_at_ms:
-            return (Wake(self._wake_at_ms - now_ms),)
-        return self.tick(now_ms)
-
-    def _soon(self, now_ms: int) -> list[Effect]:
-        self._wake_at_ms = now_ms + 1
-        return [Wake(1)]
+        return self._alarm.ring(now_ms, self.tick)
 
     def _run(self, now_ms: int) -> list[Effect]:
         if not self.halves.locate():
             return []
         if not self.ready(now_ms):
-            return self._soon(now_ms)
+            return [self._alarm.set(now_ms, 1)]
         old_end = self.halves.old_end(now_ms, self._settings.transaction_timeout_ms)
         for offset in [offset for offset in self.halves.open if offset < old_end and offset not in self._known]:
             self.learn(offset, now_ms)
@@ -146,13 +140,13 @@ class Transactions(Part):
     def ready(self, now_ms: int) -> bool:
         """Read what is new; False while there is too much of it to settle anything."""
         if not self.halves.locate():
-            self._start = None  # no queues: nothing was open
+            self._recovery = None  # no queues: nothing was open
             return False
         if not self.halves.refresh():
             return False
-        if self._start is not None and self._start.step(now_ms):
-            self._start = None
-        return self._start is None
+        if self._recovery is not None and self._recovery.step(now_ms):
+            self._recovery = None
+        return self._recovery is None
 
     def learn(self, offset: int, now_ms: int) -> OpenHalf | None:
         """Look at an open half: when it is due, and which one its producer knows."""
@@ -210,7 +204,7 @@ class Transactions(Part):
                 half.due_ms = now_ms + _RETRY_MS
                 heapq.heappush(self._due, (half.due_ms, half.offset))
         if self._due and self._due[0][0] <= now_ms:
-            effects += self._soon(now_ms)
+            effects.append(self._alarm.set(now_ms, 1))
         return effects
 
     def take_over(self, log_position: int) -> bool:
@@ -275,8 +269,7 @@ class Transactions(Part):
         position = number_of(call.ext, "commitLogOffset", least=-1)
         if state not in (transaction.COMMIT, transaction.ROLLBACK):
             return Answer()  # not known yet: it will be asked about
-        data = self._log.record_at(position) if position >= 0 else None
-        record = stored_record(data) if data is not None else None
+        record = record_at(self._log, position)
         if record is None or record.topic != transaction.HALF_TOPIC:
             raise RemoteError(Response.SYSTEM_ERROR, _NOT_FOUND)
         if property_of(record.properties, transaction.PRODUCER_GROUP) != group:
@@ -337,9 +330,8 @@ class Transactions(Part):
     @serves(Request.RESUME_CHECK_HALF_MESSAGE)
     def _resume(self, call: Call) -> Answer:
         """Begin the checks of a transaction anew, also of one that was given up."""
-        match = _MESSAGE_ID.fullmatch(call.ext.get("msgId", ""))
-        data = self._log.record_at(int(match[1], 16)) if match else None
-        record = stored_record(data) if data is not None else None
+        position = position_in(call.ext.get("msgId", ""))
+        record = record_at(self._log, position) if position is not None else None
         if record is None or record.topic not in (transaction.HALF_TOPIC, transaction.GIVEN_UP_TOPIC):
             raise RemoteError(Response.SYSTEM_ERROR, _NOT_RESUMED)
         if record.topic == transaction.HALF_TOPIC:
@@ -351,18 +343,13 @@ class Transactions(Part):
             self._given_up.resume(record, Entry(self.halves.half_topic, transaction.QUEUE_ID, resumed_of(record)))
         return Answer()
 
-    # -- the start
+    # -- recovery, before anything is settled
 
-    @property
-    def log_end(self) -> int:
-        """Where the log ends now."""
-        return self._tables.facts().log_end
+    def _position_of(self, offset: int, now_ms: int) -> int | None:
+        half = self.learn(offset, now_ms)
+        return half.log_position if half is not None else None
 
-    def committed_behind(self, log_position: int, count: int) -> tuple[int | None, Sequence[int]]:
-        """Walk the log; see `Log.committed`."""
-        return self._log.committed(log_position, count)
-
-    def settle_committed(self, offset: int) -> None:
+    def _settle_committed(self, offset: int) -> None:
         """Store the op record of a half whose message is in the log already."""
         if offset in self.halves.open and self.halves.op_topic is not None:
             self._log.append(self.halves.op_topic, transaction.QUEUE_ID, op_of(offset))

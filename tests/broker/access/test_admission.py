@@ -13,6 +13,7 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, Command
 from shmq.protocol.request_table import REQUESTS, RequestClass
+from tests.broker.memory_log import MemoryLog
 
 LOCAL, REMOTE = 1, 2
 REFUSED = [code for code, spec in REQUESTS.items() if spec.request_class is RequestClass.REFUSED]
@@ -20,7 +21,7 @@ REFUSED = [code for code, spec in REQUESTS.items() if spec.request_class is Requ
 
 @pytest.fixture
 def broker(tables: Any, settings: BrokerSettings) -> Broker:
-    broker = Broker(tables, settings, now_ms=0)
+    broker = Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
     broker.connected(LOCAL, Peer(pid=1, uid=1, gid=1, start=1, pid_namespace=settings.pid_namespace), 0)
     broker.connected(REMOTE, None, 0)
     return broker
@@ -83,7 +84,7 @@ def test_a_local_client_may_leave_out_what_has_a_default(broker: Broker, tables:
 
 def test_rules_hold_for_tcp_only_and_new_ones_count_at_once(tables: Any, settings: BrokerSettings) -> None:
     admission = Admission(AccessRules([]))
-    broker = Broker(tables, settings, now_ms=0, admission=admission)
+    broker = Broker(tables, settings, now_ms=0, log=MemoryLog(tables), admission=admission)
     broker.connected(LOCAL, Peer(pid=1, uid=1, gid=1, start=1, pid_namespace=settings.pid_namespace), 0)
     broker.connected(REMOTE, None, 0, remote=Address("10.0.0.7", 4711))
     list_topics = Request.GET_ALL_TOPIC_CONFIG
@@ -95,7 +96,7 @@ def test_rules_hold_for_tcp_only_and_new_ones_count_at_once(tables: Any, setting
 
 
 def test_with_rules_and_no_account_no_served_code_answers_anything_else(tables: Any, settings: BrokerSettings) -> None:
-    broker = Broker(tables, settings, now_ms=0, admission=Admission(AccessRules([])))
+    broker = Broker(tables, settings, now_ms=0, log=MemoryLog(tables), admission=Admission(AccessRules([])))
     broker.connected(REMOTE, None, 0, remote=Address("10.0.0.7", 4711))
     for code in [*REQUESTS, 9999]:
         reply = answer(broker, REMOTE, code)

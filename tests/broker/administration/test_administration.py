@@ -21,11 +21,12 @@ from shmq.protocol.body import (
 )
 from shmq.protocol.codes import Request, Response, TopicKind
 from tests.broker.admin_client import Admin, RemoteAdmin
+from tests.broker.memory_log import MemoryLog
 
 
 @pytest.fixture
 def admin(tables: Any, settings: BrokerSettings) -> Admin:
-    return Admin(Broker(tables, settings, now_ms=0))
+    return Admin(Broker(tables, settings, now_ms=0, log=MemoryLog(tables)))
 
 
 def test_a_topic_is_created_listed_changed_and_deleted(admin: Admin) -> None:
@@ -93,7 +94,7 @@ def test_a_wrong_topic_is_refused_and_not_made(
 
 
 def test_members_are_told_when_their_topic_appears_changes_or_goes(tables: Any, settings: BrokerSettings) -> None:
-    broker = Broker(tables, settings, now_ms=0)
+    broker = Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
     admin, member = Admin(broker, 1), Admin(broker, 2)
     member.consume("g", "orders")
 
@@ -240,10 +241,10 @@ def test_offset_slots_list_every_readable_queue_and_stay_the_same(admin: Admin, 
 
 
 def test_a_local_group_has_the_retry_topic_that_tools_look_for(tables: Any, settings: BrokerSettings) -> None:
-    Admin(Broker(tables, settings, now_ms=0)).consume("quiet", "orders")
+    Admin(Broker(tables, settings, now_ms=0, log=MemoryLog(tables))).consume("quiet", "orders")
     assert tables.topic("%RETRY%quiet") is None, "without TCP nobody looks"
     settings.serves_tcp = True
-    admin = Admin(Broker(tables, settings, now_ms=0))
+    admin = Admin(Broker(tables, settings, now_ms=0, log=MemoryLog(tables)))
     admin.consume("billing", "orders")
     admin.consume("g" * 121, "orders")
     assert tables.topic("%RETRY%billing") is not None
@@ -255,7 +256,7 @@ def test_without_room_for_its_retry_topic_a_group_consumes_and_that_is_said_once
     tables: Any, settings: BrokerSettings, is_local: bool
 ) -> None:
     settings.serves_tcp = True
-    broker = Broker(tables, settings, now_ms=0)
+    broker = Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
     member = Admin(broker) if is_local else RemoteAdmin(broker)
     tables.topic_max = len(tables.all_topics)
     beat = encode_body(HeartbeatData(member.client_id, [ConsumerData("billing", [SubscriptionData("TBW102")])]))

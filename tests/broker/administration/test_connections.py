@@ -8,11 +8,12 @@ from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.protocol.codes import Request, Response
 from tests.broker.admin_client import Admin, RemoteAdmin
+from tests.broker.memory_log import MemoryLog
 
 
 @pytest.fixture
 def broker(tables: Any, settings: BrokerSettings) -> Broker:
-    return Broker(tables, settings, now_ms=0)
+    return Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
 
 
 def test_members_are_listed_with_address_language_and_subscription(broker: Broker) -> None:

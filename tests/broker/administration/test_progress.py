@@ -11,6 +11,7 @@ from shmq.errors import FlowControl, TopicNotFound
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.dialect import MessageQueue
 from tests.broker.admin_client import RemoteAdmin
+from tests.broker.memory_log import MemoryLog
 
 T0 = 1_700_000_000_000
 
@@ -18,7 +19,7 @@ T0 = 1_700_000_000_000
 @pytest.fixture
 def admin(tables: Any, settings: BrokerSettings) -> RemoteAdmin:
     """A topic with 10 messages in queue 0, one each second; group billing has read 4 of them."""
-    admin = RemoteAdmin(Broker(tables, settings, now_ms=0))
+    admin = RemoteAdmin(Broker(tables, settings, now_ms=0, log=MemoryLog(tables)))
     admin.ask(
         Request.UPDATE_AND_CREATE_TOPIC,
         topic="orders",
@@ -118,7 +119,7 @@ def test_cloned_offsets_are_the_other_groups_own(admin: RemoteAdmin, tables: Any
 
 def test_an_answer_that_would_be_too_long_is_refused_with_a_way_out(tables: Any, settings: BrokerSettings) -> None:
     settings.list_entries_max = 5
-    admin = RemoteAdmin(Broker(tables, settings, now_ms=0))
+    admin = RemoteAdmin(Broker(tables, settings, now_ms=0, log=MemoryLog(tables)))
     for topic in ("a", "b"):
         tables.topic_put(topic, read_queues=3, write_queues=3, perm=6, flags=0, kind=0)
         for queue_id in "012":

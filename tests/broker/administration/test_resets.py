@@ -11,6 +11,7 @@ from shmq.errors import RemoteError
 from shmq.protocol.codes import Language, Request, Response
 from shmq.protocol.dialect import MessageQueue, loads
 from tests.broker.admin_client import Admin, RemoteAdmin, told
+from tests.broker.memory_log import MemoryLog
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def broker(tables: Any, settings: BrokerSettings) -> Broker:
         tables.bounds[queue] = QueueBounds(2, 10)
         tables.times[queue] = [1000 * number for number in range(10)]
     tables.group_put("billing")
-    return Broker(tables, settings, now_ms=0)
+    return Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
 
 
 def committed(tables: Any) -> list[int]:

@@ -13,6 +13,7 @@ from shmq.daemon.broker.tables import QueueBounds, StoreFacts
 from shmq.errors import PermissionDenied, UsageError
 from shmq.protocol.codes import Request
 from tests.broker.admin_client import Admin, RemoteAdmin
+from tests.broker.memory_log import MemoryLog
 
 # Every key a stock broker 4.9.7 and 5.3.3 answered 28 with, apart from one that names a directory.
 STOCK_KEYS = """
@@ -37,7 +38,7 @@ TOPIC_FIELDS |= {"topicFilterType": "SINGLE_TAG", "order": "false"}
 
 @pytest.fixture
 def broker(tables: Any, settings: BrokerSettings) -> Broker:
-    return Broker(tables, settings, now_ms=0)
+    return Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
 
 
 @pytest.fixture
@@ -101,7 +102,7 @@ def test_the_topics_of_a_broker_can_be_neither_made_nor_deleted(
     tables: Any, settings: BrokerSettings, name: str
 ) -> None:
     settings.serves_tcp = True
-    admin = RemoteAdmin(Broker(tables, settings, now_ms=0))
+    admin = RemoteAdmin(Broker(tables, settings, now_ms=0, log=MemoryLog(tables)))
     for code in (Request.UPDATE_AND_CREATE_TOPIC, Request.DELETE_TOPIC_IN_BROKER):
         refused = admin.reply(code, **TOPIC_FIELDS, topic=name)
         assert (refused.code, refused.remark) == (1, f"The topic[{name}] is conflict with system topic.")
@@ -191,6 +192,6 @@ def test_one_wrong_line_and_nothing_is_changed(
 
 
 def test_what_may_be_set_is_a_number_or_a_switch_and_little() -> None:
-    numbers = {field.name for field in fields(BrokerSettings) if field.type in ("int", "bool")}
+    numbers = {field.name for field in fields(BrokerSettings) if field.type in (int, bool)}
     assert {tunable.field for tunable in TUNABLES.values()} <= numbers
     assert len(TUNABLES) <= 15

@@ -15,6 +15,7 @@ from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, en
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.failure import error_of
+from tests.broker.memory_log import MemoryLog
 
 PID_NAMESPACE = 4026531836
 GENERATION = f"{0xC0FFEE:016x}"
@@ -26,7 +27,7 @@ def peer(pid: int = 100, *, namespace: int = PID_NAMESPACE, start: int = 1000) -
 
 @pytest.fixture
 def broker(tables: Any, settings: BrokerSettings) -> Broker:
-    return Broker(tables, settings, now_ms=0)
+    return Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
 
 
 def attach(broker: Broker, connection_id: int, who: Peer | None, **changes: str) -> list[Effect]:
@@ -130,10 +131,10 @@ def test_when_all_slots_are_taken_the_next_is_refused_until_one_is_free(broker: 
 
 
 def test_after_a_restart_of_the_bridge_a_process_keeps_its_slot(tables: Any, settings: BrokerSettings) -> None:
-    before = Broker(tables, settings, now_ms=0)
+    before = Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
     attach(before, 1, peer(50, start=500), clientId="first")
     slot = body(attach(before, 2, peer()))["clientSlot"]
-    after = Broker(tables, settings, now_ms=0)
+    after = Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
     assert body(attach(after, 7, peer(), clientSlot=str(slot), generation=GENERATION))["clientSlot"] == slot == 1
     assert sorted(tables.clients) == [0, 1]
 
@@ -151,8 +152,8 @@ def test_after_a_restart_of_the_bridge_a_process_keeps_its_slot(tables: Any, set
 def test_a_slot_that_is_not_ones_own_is_not_kept(
     tables: Any, settings: BrokerSettings, who: Peer, changes: dict[str, str]
 ) -> None:
-    attach(Broker(tables, settings, now_ms=0), 1, peer())
-    after = Broker(tables, settings, now_ms=0)
+    attach(Broker(tables, settings, now_ms=0, log=MemoryLog(tables)), 1, peer())
+    after = Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
     fields = {"clientSlot": "0", "generation": GENERATION} | changes
     assert body(attach(after, 7, who, **fields))["clientSlot"] == 1
     assert tables.clients[0] == (100, 1000, 3)

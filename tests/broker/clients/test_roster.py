@@ -10,12 +10,13 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.errors import CorruptionError
 from shmq.protocol.codes import Request
 from shmq.protocol.roster import ROSTER_BYTES_MAX, Roster, parse_roster, roster_text
+from tests.broker.memory_log import MemoryLog
 from tests.broker.test_broker import Client
 
 
 @pytest.fixture
 def broker(tables: Any, settings: BrokerSettings) -> Broker:
-    return Broker(tables, settings, now_ms=0)
+    return Broker(tables, settings, now_ms=0, log=MemoryLog(tables))
 
 
 def member(broker: Broker, connection_id: int, *groups: str, **more: Any) -> Client:

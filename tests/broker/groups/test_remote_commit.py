@@ -9,12 +9,13 @@ from shmq.daemon.broker.tables import QueueBounds
 from shmq.errors import OffsetOutOfRange
 from shmq.protocol.codes import Request
 from tests.broker.admin_client import RemoteAdmin
+from tests.broker.memory_log import MemoryLog
 
 
 def test_a_late_commit_does_not_set_back_a_queue_that_a_local_member_owns(
     tables: Any, settings: BrokerSettings
 ) -> None:
-    client = RemoteAdmin(Broker(tables, settings, now_ms=0))
+    client = RemoteAdmin(Broker(tables, settings, now_ms=0, log=MemoryLog(tables)))
     tables.topic_put("orders", read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
     tables.bounds[tables.topic("orders").queues[0]] = QueueBounds(0, 50)
     of_queue = {"consumerGroup": "g", "topic": "orders", "queueId": "0"}
@@ -33,7 +34,7 @@ def test_a_late_commit_does_not_set_back_a_queue_that_a_local_member_owns(
 
 
 def test_an_offset_behind_the_end_is_refused_or_in_a_pull_ignored(tables: Any, settings: BrokerSettings) -> None:
-    client = RemoteAdmin(Broker(tables, settings, now_ms=0))
+    client = RemoteAdmin(Broker(tables, settings, now_ms=0, log=MemoryLog(tables)))
     tables.topic_put("orders", read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
     (queue,) = tables.topic("orders").queues
     tables.bounds[queue] = QueueBounds(0, 3)

@@ -371,8 +371,8 @@ def test_a_waiting_pull_keeps_only_what_it_is_answered_from(consumer: Consumer) 
     ext |= {"consumerGroup": "g", "sysFlag": str(HELD), "commitOffset": "0", "suspendTimeoutMillis": "9"}
     ext |= {"subVersion": "1"}
     assert consumer.broker.handle(1, Command(code=11, ext=ext, body=b"x" * 4096), 0) == []
-    pulling: Any = consumer.broker._pulling
-    (held,) = pulling.holding.of(consumer.queue)
+    pulling: Any = consumer.broker._pulls
+    (held,) = pulling.waits.of(consumer.queue)
     assert held.call.command.body == b"" and "junk" not in held.call.ext
     consumer.put(b"a")
     assert replies(consumer.broker.arrived([consumer.queue], 1)) == [(1, 0, b"0|orders|a")]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shmq.daemon.broker.pulls.waits import HeldPull, Holding
+from shmq.daemon.broker.pulls.waits import HeldPull, PullWaits
 from shmq.daemon.broker.requests import Call, Connection
 from shmq.protocol.command import Command
 
@@ -15,12 +15,12 @@ def pull(queue: int, offset: int, *, connection_id: int = 1, until_ms: int = 100
 
 
 @pytest.fixture
-def holding() -> Holding:
-    return Holding(held_max=10_000, held_per_connection_max=5_000)
+def holding() -> PullWaits:
+    return PullWaits(held_max=10_000, held_per_connection_max=5_000)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_watched_never_lies_behind_news(holding: Holding, seed: int) -> None:
+def test_what_is_watched_never_lies_behind_news(holding: PullWaits, seed: int) -> None:
     chance = random.Random(seed)
     waiting: list[HeldPull] = []
     watched, version = holding.watch(), holding.version
@@ -51,7 +51,7 @@ def test_what_is_watched_never_lies_behind_news(holding: Holding, seed: int) -> 
     assert holding.watch() == {} and holding.has_room(1) and list(holding.queues) == []
 
 
-def test_many_pulls_of_one_queue_are_one_thing_to_watch(holding: Holding) -> None:
+def test_many_pulls_of_one_queue_are_one_thing_to_watch(holding: PullWaits) -> None:
     for connection_id in range(5000):
         holding.add(pull(0, 7, connection_id=connection_id))
     assert holding.version == 1 and holding.watch() == {0: 7}
@@ -60,7 +60,7 @@ def test_many_pulls_of_one_queue_are_one_thing_to_watch(holding: Holding) -> Non
     assert holding.version == 1
 
 
-def test_who_stops_waiting_or_comes_back_for_later_changes_nothing(holding: Holding) -> None:
+def test_who_stops_waiting_or_comes_back_for_later_changes_nothing(holding: PullWaits) -> None:
     everyone = [pull(queue, 3) for queue in range(1000)]
     for held in everyone:
         holding.add(held)
@@ -75,7 +75,7 @@ def test_who_stops_waiting_or_comes_back_for_later_changes_nothing(holding: Hold
     assert holding.version == version + 1
 
 
-def test_a_change_looks_at_no_other_pull(holding: Holding, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_looks_at_no_other_pull(holding: PullWaits, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = 0
 
     class Counted(HeldPull):
@@ -98,7 +98,7 @@ def test_a_change_looks_at_no_other_pull(holding: Holding, monkeypatch: pytest.M
     assert reads <= 4 * len(everyone)
 
 
-def test_offsets_that_nobody_waits_for_do_not_pile_up(holding: Holding) -> None:
+def test_offsets_that_nobody_waits_for_do_not_pile_up(holding: PullWaits) -> None:
     holding.add(pull(0, 0))
     for offset in range(1, 5000):
         passing = pull(0, offset)

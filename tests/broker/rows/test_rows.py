@@ -11,7 +11,7 @@ import pytest
 from shmq.daemon.broker.log import Entry, NewRecord, Stored
 from shmq.daemon.broker.requests import Answer, Call, Connection
 from shmq.daemon.broker.rows.marks import MARKS_QUEUE, STAGED_TOPIC
-from shmq.daemon.broker.rows.rows import Staging
+from shmq.daemon.broker.rows.rows import Rows
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds, Topic
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, DelayLevels
@@ -73,7 +73,7 @@ class World:
         self.log.lives = -1
         levels = DelayLevels(DEFAULT_DELAY_LEVELS)
         self.arrivals: list[int] = []
-        self.part = Staging(
+        self.part = Rows(
             self.tables, self.log, self.settings, levels, arrived=lambda queues, _: self.arrivals.extend(queues) or ()
         )
 

@@ -130,9 +130,9 @@ def test_a_local_broker_has_none_of_them(tables: Any, log: Any, settings: Broker
         ({"b": " "}, 1, "The specified topic is blank."),
         ({"b": "a/b"}, 1, "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
         ({"b": "a" * 128}, 1, "The specified topic is longer than topic max length."),
-        ({"b": "SELF_TEST_TOPIC"}, 16, "Sending message to topic[SELF_TEST_TOPIC] is forbidden."),
-        ({"b": "SCHEDULE_TOPIC_XXXX"}, 16, "Sending message to topic[SCHEDULE_TOPIC_XXXX] is forbidden."),
-        ({"b": "OFFSET_MOVED_EVENT"}, 16, "Sending message to topic[OFFSET_MOVED_EVENT] is forbidden."),
+        ({"b": "SELF_TEST_TOPIC"}, 16, "Sends message to topic[SELF_TEST_TOPIC] is forbidden."),
+        ({"b": "SCHEDULE_TOPIC_XXXX"}, 16, "Sends message to topic[SCHEDULE_TOPIC_XXXX] is forbidden."),
+        ({"b": "OFFSET_MOVED_EVENT"}, 16, "Sends message to topic[OFFSET_MOVED_EVENT] is forbidden."),
         (
             {"e": "77"},
             1,

@@ -1,0 +1,100 @@
+"""From a command to its handler and back to a reply: what the logics of brokers and name servers have in common.
+
+    no such code, or not offered to this connection     REQUEST_CODE_NOT_SUPPORTED
+    the admission or the handler refuses                the error as a reply
+    the handler answers                                 reply, then what else follows (`_effects`)
+    the handler returns None                            nothing now: the reply is an effect of a later call
+
+Invariants:
+ 1. Every request that is not oneway gets exactly one reply, before anything else that follows from it.
+ 2. A oneway request gets none, whatever becomes of it.
+"""
+
+from collections.abc import Sequence
+
+from shmq.daemon.broker.access.admission import Admission
+from shmq.daemon.broker.effects import Effect, Reply
+from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Peer, later
+from shmq.errors import ShmqError
+from shmq.protocol.codes import Response
+from shmq.protocol.command import Command
+from shmq.protocol.failure import failure_reply
+
+
+class Dispatch:
+    """The connections of one logic and the handlers of their requests; single-threaded."""
+
+    def __init__(self, admission: Admission | None = None) -> None:
+        self._connections: dict[int, Connection] = {}
+        self._handlers: dict[int, Handler] = {}
+        self._admission = admission or Admission()
+
+    @property
+    def served_codes(self) -> frozenset[int]:
+        """The request codes that have a handler."""
+        return frozenset(self._handlers)
+
+    def connected(
+        self,
+        connection_id: int,
+        peer: Peer | None,
+        now_ms: int,
+        *,
+        remote: Address | None = None,
+        local: Address | None = None,
+    ) -> None:
+        """Take note of a new connection; `peer` is None for TCP, `remote` and `local` are its ends then."""
+        assert connection_id not in self._connections
+        self._connections[connection_id] = Connection(connection_id, peer, now_ms, remote, local)
+
+    def is_attached(self, connection_id: int) -> bool:
+        """Say whether a connection has shown an account."""
+        connection = self._connections.get(connection_id)
+        return connection is not None and connection.has_account
+
+    def handle(self, connection_id: int, command: Command, now_ms: int) -> Sequence[Effect]:
+        """Serve one command of a connection."""
+        connection = self._connections.get(connection_id)
+        if connection is None:
+            return []
+        if command.is_reply:
+            return self._replied(connection_id, command)
+        handler = self._handlers.get(command.code, self._otherwise)
+        if handler is None or not self._admission.is_offered(connection, command.code):
+            remark = f" request type {command.code} not supported"
+            unknown = command.reply(Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+            return [] if command.is_oneway else [Reply(connection_id, unknown)]
+        call = Call(connection, command, now_ms)
+        try:
+            self._admission.check(connection, command)
+            answer = handler(call)
+        except ShmqError as error:
+            return self._refused(call, error)
+        return self._effects(call, answer) if answer is not None else []
+
+    _otherwise: Handler | None = None
+    """Serves codes without a handler."""
+
+    def _replied(self, connection_id: int, command: Command) -> Sequence[Effect]:
+        """A client answers a request of ours; nobody has asked one."""
+        return []
+
+    def _refused(self, call: Call, error: ShmqError) -> Sequence[Effect]:
+        if call.command.is_oneway:
+            return []
+        return [Reply(call.connection.connection_id, failure_reply(call.command, error))]
+
+    def _effects(self, call: Call, answer: Answer) -> Sequence[Effect]:
+        return [*answer.effects] if answer.held else later(call, answer)
+
+    def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
+        """Serve who waited for messages in these queues (by index)."""
+        return ()
+
+    def woken(self, now_ms: int) -> Sequence[Effect]:
+        """Do what some part asked to be woken for."""
+        return ()
+
+    def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
+        """Serve who waited for the log to be on disk up to a position."""
+        return ()
