@@ -1,6 +1,6 @@
 """One child process of the supervisor: starting it, hearing from it, ending it.
 
-It does not know when any of that is due.
+The supervisor decides when any of this is due.
 
 Rules: (1) a child gets three descriptors and nothing else: the alive pipe, its ready pipe, and the store lock, so that
 the lock is free only when the last process that works on the store is gone;

@@ -1,6 +1,7 @@
 """Opens a daemon process' own counters.
 
-It does not know what is counted. A broker that cannot count still serves: then the counts are in private memory, and
+Each process of the daemon counts in a block of its own, in a segment beside the others, so a word has one writer, needs
+no lock and outlives the process. A broker that cannot count still serves: then the counts are in private memory, and
 the log says why.
 """
 

@@ -1,6 +1,6 @@
 """One line on stderr for each event of a daemon process; nothing else of the daemon writes there once it runs.
 
-It does not know what the events mean.
+A line has a name and fields, as text or as JSON.
 
     text   2026-11-20T08:41:07.113Z keeper log.rolled files=3 allocated_end=3221225472
     json   {"time": "2026-11-20T08:41:07.113Z", "process": "keeper", "event": "log.rolled", "files": 3, …}

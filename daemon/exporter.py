@@ -1,8 +1,8 @@
 """The exporter: a broker's metrics over HTTP, for Prometheus and whatever else reads OpenMetrics.
 
-Owns the HTTP: one answer a connection, small requests, short patience. It does not know what is measured. It is a
-process of its own and only reads shared memory, so a scrape costs the bridge and the keeper nothing, and what it says
-about them stays true when they are stopped or dead.
+It gives one answer a connection, takes small requests only and waits for nobody long. It is a process of its own and
+only reads shared memory, so a scrape costs the bridge and the keeper nothing, and what it says about them stays true
+when they are stopped or dead.
 
     GET /metrics      200  OpenMetrics text        503  no broker: the reason
     anything else     404, 405, 400, 431

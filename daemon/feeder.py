@@ -1,6 +1,6 @@
 """Feeds the service manager's watchdog, only while every process of the broker really works.
 
-It does not know how signs of life are given (`shmq.metrics.vital_signs`), nor what becomes of a silent broker.
+The signs of life come from `shmq.metrics.vital_signs`; when they stop, the service manager restarts the broker.
 
     every process gave a sign within the manager's patience    fed
     one did not: dead, stopped, stuck                          not fed, and the log and `systemctl status` say which

@@ -1,6 +1,6 @@
 """What a supervisor must own before it starts anything: its runtime directory and its store, alone.
 
-It does not know what is started then.
+Two supervisors over one store would both recover it and append to it.
 
     runtime directory   flock on the directory itself
     store               shmq.store.lock; the children inherit its descriptor

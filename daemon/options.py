@@ -1,6 +1,6 @@
 """What a broker can be told: one frozen object, checked once, handed to every process of it.
 
-It does not know where the values came from (command line, environment, a test).
+The values come from the command line, the environment or a test.
 
 Rules: (1) an object that exists is valid; (2) it travels between our processes as JSON on their command lines, so it
 holds nothing secret.

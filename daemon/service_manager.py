@@ -1,6 +1,6 @@
 """What the supervisor tells a service manager: that the broker is ready, that it stops, and that it is alive.
 
-Owns systemd's notification protocol, one datagram a message (sd_notify(3)). It does not know what alive means.
+This is systemd's notification protocol, one datagram a message (sd_notify(3)).
 
     NOTIFY_SOCKET     path, or @name in the abstract namespace; without it nothing is said
     WATCHDOG_USEC     the manager kills what is silent for so long; we speak twice in that time

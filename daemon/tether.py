@@ -1,7 +1,5 @@
 """How a child process of the broker is tied to its supervisor: when to stop, and how to say that it is ready.
 
-It does not know what the child does.
-
     alive pipe    the supervisor holds the writing end and never writes; end of file means that it is dead
     ready pipe    one line of JSON from the child: {"ready": …} or {"error": …, "hint": …, "exit": …}
     SIGTERM       stop in order        SIGINT   ignored: a Ctrl-C in the terminal is the supervisor's to deal with

@@ -1,7 +1,7 @@
-"""The bridge between sockets and one logic, a broker's or a name server's, inside one event loop.
+"""Accepts connections, feeds their commands to one logic, and carries out what it decides, inside one event loop.
 
-Owns accepting, the clock and the carrying out of effects. It does not know what a request means, nor where the sockets
-and the tables come from.
+A `Bridge` accepts connections, hands their commands to the logic with the time, and carries out the effects that come
+back. It does this for the broker of the primary bridge, for the logic of the other bridges and for a name server.
 
     Unix listener    the peer is a process that the kernel vouches for; private requests are served
     TCP listener     the peer is an address; what one listener refuses (the VIP port does) is not served there
@@ -33,7 +33,7 @@ from shmq.daemon.bridge.sockets.security import Security
 from shmq.daemon.bridge.sockets.tcp_listener import address_of, prepare_accepted
 from shmq.daemon.bridge.upstream import Upstreams
 from shmq.daemon.broker.effects import Close, Effect, Forward, Notify, Reply, Report, Wake
-from shmq.daemon.broker.sends.answer import refuse_long_send
+from shmq.daemon.broker.sends.header import refuse_long_send
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command

@@ -1,6 +1,4 @@
-"""Keeping the event loop awake while the next request is due in a moment.
-
-Owns when that pays and for how long. It does not know sockets or requests.
+"""Keeps the event loop awake for 250 µs while TCP requests come closer together than that.
 
 A loop that sleeps has to be woken: on a virtual machine that takes longer than serving a request. A client that waits
 for each answer sends the next request a fraction of a millisecond after it, so for that long the loop looks again

@@ -1,6 +1,6 @@
 """One connection of the bridge: bytes in, commands out to the broker, replies back.
 
-Owns the pace: how much a peer may leave unfinished, unread or unsaid. It does not know what a command means.
+The connection enforces the limits of one peer: how much it may leave unfinished, unread or unsaid.
 
     reading    while the peer reads its replies and its earlier requests are served
     paused     its replies pile up, or the other connections have their turn; the kernel holds what it sends

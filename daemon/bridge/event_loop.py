@@ -1,6 +1,7 @@
 """The event loop of a process that serves sockets.
 
-Owns which loop there is, what becomes of faults in it and which signals end it. It does not know what runs in it.
+It chooses the loop (uvloop where that is installed), reports faults that nobody else caught, and turns SIGTERM and
+SIGINT into one event.
 
 Rule: when the loop is over, the signals mean again what they meant before; a closed uvloop would swallow them for ever.
 """

@@ -1,6 +1,6 @@
 """What a bridge counts: how long requests take, and the figures of its logic, in its own counters.
 
-Owns the classes of requests and the counting. It does not know what a request means, nor who looks at the figures.
+Every figure is written into counters in shared memory, where the exporter reads it; requests are counted by class.
 
     a request's turn ── handler ── reply        served: rocketmq_rpc_latency, shmq_request_latency by class
     … no reply, not oneway                      held: noted, counted with is_long_polling when its reply is sent

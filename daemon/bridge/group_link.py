@@ -1,6 +1,6 @@
 """A worker bridge's link to what the groups subscribe to and the settings: asked of the primary bridge, then kept so.
 
-Owns that connection and its renewal. It does not know what a subscription means.
+The link is opened again, after a pause, whenever it breaks.
 
 Invariant: while there is no link, what was said last stays in force; a new link begins with all groups and settings.
 """

@@ -1,6 +1,6 @@
 """A log that nobody can fill: so many lines a tick from one peer, so many from all.
 
-Owns the counting. It does not know what is logged.
+A peer that misbehaves on purpose could otherwise fill the log of the service manager.
 
 Invariant: what is left out is said, once a tick for each peer and once for all.
 """

@@ -1,6 +1,6 @@
 """What one connection, and all of them together, may cost the bridge.
 
-Owns the numbers. It does not know how they are enforced.
+`connection.py`, `bridge.py` and `sockets/reception.py` enforce these numbers.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """What the bridge hosts: any logic of connections and commands, a broker's or a name server's.
 
-Owns the interface only. It does not know sockets, nor what a command means.
+A logic decides and the bridge acts: no method waits, and what has to be done comes back as effects.
 
     connected -> handle* -> disconnected        tick about once a second, whatever happens
                                                 arrived, flushed when the log has moved

@@ -1,6 +1,6 @@
 """How long a send has waited in this process before its turn, and the answer to one that waited too long.
 
-Owns that time, and which requests it counts for. It does not know connections, nor what a request does.
+Only sends are timed: other requests are answered however long they waited.
 
     bytes are read ── the requests of this turn are served at once ── the rest waits for later turns ── served
           └──────────────────────────── age of a request ───────────────────────────────────────────────┘

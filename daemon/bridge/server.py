@@ -1,6 +1,6 @@
 """The primary bridge process: control socket, TCP ports and name server, until it is told to stop.
 
-Owns the start and the end of the process and what it listens on. It does not know requests or connections.
+`run_bridge` opens everything in the order below and closes it in the opposite one.
 
     segments open -> broker -> listen (TCP, then the socket appears: ready) -> serve -> SIGTERM -> socket gone -> end
                                                                        |

@@ -1,6 +1,7 @@
-"""What every bridge process has around its logic: segments, log, settings, security, TCP ports, the wait for its end.
+"""What every bridge process is made of: segments, log, settings, security, TCP ports, and the wait for its end.
 
-Owns opening and closing them in order. It does not know which logic is hosted, nor what else a process listens on.
+Both kinds of bridge, primary and worker, are made of these parts; `open_surroundings` opens them in order and an exit
+stack closes them in the opposite one.
 
     segments -> presence -> TCP ports -> tables, log, settings -> (logic) -> log watch -> serve -> SIGTERM
                                                                                |

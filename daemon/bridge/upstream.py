@@ -1,7 +1,14 @@
 """The way of a client's commands from the bridge that accepted it to the primary one.
 
-Owns one connection to the control socket for each client that needs one, made with its first command. It does not know
-what a command means; what comes back goes to the client frame by frame, as it is.
+Beside the primary bridge every connection has a twin: one connection to the control socket for each client that needs
+one, made with its first command. What the primary sends over it goes to the client frame by frame, as it is. So the
+primary needs no second notion of a client, notices and questions find their way by themselves, and when either end
+dies, both know. Many clients over one link were rejected: that would rebuild connections, limits and order inside the
+link.
+
+When a primary is started again, it knows no client. Each bridge keeps the last heartbeat of a client, and what it left
+since, and sends it again first on a new connection; a stock client would come back with its next heartbeat only, up to
+30 s later.
 
     client ──TCP──▶ this bridge ──control socket, RELAY first──▶ primary bridge
            ◀───────             ◀── answers, notices, questions ──

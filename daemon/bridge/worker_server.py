@@ -1,7 +1,7 @@
 """A bridge process beside the primary one: the same TCP ports, for sends, pulls and offsets.
 
-Owns the start and the end of the process. It does not know requests; what it does not serve itself goes to the primary
-bridge, which must have been ready before, so that the ports are known.
+What its logic does not serve itself goes to the primary bridge. That one must have been ready before, so that the ports
+are known.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The broker's decisions: requests in, effects out. No socket, no clock, no thread.
 
-Owns which request goes where, how its outcome becomes effects, and the life of connections. It does not know how bytes
-arrive, and reaches shared memory only through `Tables`.
+`Broker` makes the parts, sends each request to the part that serves it, and turns answers into effects. It reaches
+shared memory only through `Tables` and `Log`.
 
     connected -> handle* -> disconnected        tick about once a second, whatever happens
                                                 arrived, flushed when the log has moved
@@ -50,7 +50,7 @@ from shmq.daemon.broker.statistics.traffic import Traffic
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.timers.delay import DelayService
 from shmq.daemon.broker.timers.timers import TimerService
-from shmq.daemon.broker.topic_creation import make_system_topics, widen_topic
+from shmq.daemon.broker.topics import make_system_topics, widen_topic
 from shmq.daemon.broker.transactions.check import CheckBack, TransactionRequests
 from shmq.daemon.broker.transactions.transactions import Transactions
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels

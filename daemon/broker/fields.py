@@ -1,6 +1,6 @@
 """Reading header fields: text on the wire, checked values inside.
 
-Owns what a missing or malformed field is answered with. It does not know which request has which field.
+A field that is missing or malformed is answered as RocketMQ answers it.
 """
 
 import re

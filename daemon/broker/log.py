@@ -1,6 +1,6 @@
 """What the broker's logic needs of the CommitLog.
 
-Owns the interface only. It does not know segments: the bridge implements it over the store, tests over lists.
+The bridge implements it over the store (`bridge/store/log.py`), tests over lists.
 
 Invariants every implementation keeps:
  1. No call blocks for longer than the append lock's deadline, and none blocks on a client.

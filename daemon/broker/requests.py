@@ -1,6 +1,7 @@
-"""What a request handler receives and what it gives back.
+"""What a request handler receives, and what it returns.
 
-Owns the shape of a call, of an answer and of a part of the broker. It does not know any request.
+A `Part` is one subject of a logic with the requests it serves; `Call` comes in, `Answer` goes out, and `of_all` tells
+every part of time and of the log.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

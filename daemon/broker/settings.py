@@ -1,6 +1,6 @@
 """Defaults and limits of the broker's logic, and who this broker is.
 
-Owns every number the logic is bounded by. It does not know where a value was configured.
+The numbers that bound the logic stand here, with their reasons.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ DEFAULT_QUEUES = 8
 
 @dataclass(slots=True)
 class BrokerSettings:
-    """What the logic is told at its start. Only `config_requests` changes anything later, and only what it names."""
+    """What the logic is told at its start. Only `administration/config.py` changes anything later, and only what it names."""
 
     broker_name: str
     version: str

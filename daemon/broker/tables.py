@@ -1,6 +1,7 @@
 """What the broker's logic needs of the state that lives in shared memory.
 
-Owns the interface only. It does not know segments: the bridge implements it over the store, tests over dictionaries.
+The bridge implements all of it over the store (`bridge/store/tables.py`), tests over dictionaries. A part takes the
+narrowest of these protocols that has what it uses.
 
 Invariants every implementation keeps:
  1. Indexes and slots stay valid for the life of the segments. Only when the group table has no unused entry left does
@@ -59,12 +60,8 @@ class DiskRoom(NamedTuple):
     free: int
 
 
-class Tables(Protocol):
-    """Topics, groups, group offsets and client slots of one broker."""
-
-    @property
-    def version(self) -> int:
-        """A number that grows with each change of topics or groups."""
+class Clock(Protocol):
+    """The clock that stamps records."""
 
     @property
     def clock_ms(self) -> int:
@@ -80,6 +77,14 @@ class Tables(Protocol):
     def advance_clock(self, milliseconds: int) -> None:
         """Move that clock ahead, for this process."""
 
+
+class Topics(Protocol):
+    """The topics of one broker."""
+
+    @property
+    def version(self) -> int:
+        """A number that grows with each change of topics or groups."""
+
     def topic(self, name: str) -> Topic | None:
         """Return a live topic."""
 
@@ -94,6 +99,13 @@ class Tables(Protocol):
 
     def topic_delete(self, name: str) -> None:
         """Delete a live topic."""
+
+    def born_position(self, name: str) -> int:
+        """Return where the log ended when a live topic was made; 0 without such a topic."""
+
+
+class Groups(Protocol):
+    """The groups of one broker and what they are configured with."""
 
     def group(self, name: str) -> int | None:
         """Return the index of a group."""
@@ -113,6 +125,33 @@ class Tables(Protocol):
     def group_set(self, group: int, settings: bytes) -> None:
         """Configure a group (by index)."""
 
+
+class Names(Topics, Groups, Protocol):
+    """Topics and groups."""
+
+
+class Queues(Topics, Protocol):
+    """Topics, and what is stored in their queues."""
+
+    def queue_bounds(self, queue: int) -> QueueBounds:
+        """Return which queue offsets exist."""
+
+    def search_time(self, queue: int, time_ms: int) -> int:
+        """Return the first queue offset stored at or after a time."""
+
+    def units(self, queue: int, queue_offset: int, count: int) -> list[Unit]:
+        """Return where the records from a queue offset on lie; may be shorter."""
+
+    def tag_codes(self, queue: int, queue_offset: int, count: int) -> Sequence[int]:
+        """Return what `units` says last of each record, without the rest: timers read millions of them."""
+
+    def store_ms(self, queue: int, queue_offset: int) -> int:
+        """Return when the record at a queue offset was stored; -1 when there is none."""
+
+
+class Offsets(Groups, Protocol):
+    """Groups, and how far they have read."""
+
     def group_offsets(self, group: int) -> Mapping[int, int]:
         """Return the places of a group's progress: queue index to slot."""
 
@@ -131,11 +170,15 @@ class Tables(Protocol):
     def set_taken(self, slot: int, queue_offset: int) -> None:
         """Show how far a group's client was handed messages; of a queue that a local member owns, it says so itself."""
 
+
+class GroupProgress(Queues, Offsets, Protocol):
+    """Queues, how far groups have read them, and who reads them."""
+
     def offset_owned(self, slot: int) -> bool:
         """Say whether a living local member owns the queue whose progress is kept there."""
 
-    def offset_owner(self, slot: int) -> int:
-        """Return the client slot of the living local member that owns that queue; -1 when nobody does."""
+    def offset_free(self, slot: int) -> None:
+        """Take the queue away from the local member that reads it: nothing it acknowledges counts until it is back."""
 
     def offset_lock(self, slot: int, holder: int, now_ms: int, life_ms: int) -> bool:
         """Keep that queue for a client over TCP for so long; False while a local member or another holder has it.
@@ -147,32 +190,15 @@ class Tables(Protocol):
     def offset_unlock(self, slot: int, holder: int) -> None:
         """End the lock of that holder."""
 
+
+class Counts(GroupProgress, Protocol):
+    """What has been sent and received since the segments were made."""
+
+    def offset_owner(self, slot: int) -> int:
+        """Return the client slot of the living local member that owns that queue; -1 when nobody does."""
+
     def received(self) -> Mapping[int, int]:
         """Return how many messages each local client has received, by client slot."""
-
-    def queue_bounds(self, queue: int) -> QueueBounds:
-        """Return which queue offsets exist."""
-
-    def born_position(self, name: str) -> int:
-        """Return where the log ended when a live topic was made; 0 without such a topic."""
-
-    def search_time(self, queue: int, time_ms: int) -> int:
-        """Return the first queue offset stored at or after a time."""
-
-    def offset_free(self, slot: int) -> None:
-        """Take the queue away from the local member that reads it: nothing it acknowledges counts until it is back."""
-
-    def units(self, queue: int, queue_offset: int, count: int) -> list[Unit]:
-        """Return where the records from a queue offset on lie; may be shorter."""
-
-    def tag_codes(self, queue: int, queue_offset: int, count: int) -> Sequence[int]:
-        """Return what `units` says last of each record, without the rest: timers read millions of them."""
-
-    def store_ms(self, queue: int, queue_offset: int) -> int:
-        """Return when the record at a queue offset was stored; -1 when there is none."""
-
-    def earliest_ms(self) -> int:
-        """Return when the oldest record of the log was stored; -1 when there is none."""
 
     def queue_counts(self) -> bytes:
         """Return the end and the bytes ever stored of every queue, in the order of their indexes: two native 64-bit
@@ -182,11 +208,22 @@ class Tables(Protocol):
         """Return of every slot two native 64-bit words: the committed offset plus 1 (0: never set), and the group's
         index << 32 | the queue's."""
 
+
+class StoreState(Clock, Protocol):
+    """How the store is doing."""
+
+    def earliest_ms(self) -> int:
+        """Return when the oldest record of the log was stored; -1 when there is none."""
+
     def facts(self) -> StoreFacts:
         """Return how the store is doing."""
 
     def disk(self) -> DiskRoom:
         """Return how much room the store's disk has."""
+
+
+class ClientSlots(Protocol):
+    """The slots of local clients."""
 
     def client_put(self, pid: int, start: int, role: int) -> int:
         """Hand out a client slot, its wake-up semaphore ready and at zero."""
@@ -199,3 +236,7 @@ class Tables(Protocol):
 
     def dead_clients(self) -> list[int]:
         """Return the slots handed out to processes that no longer live."""
+
+
+class Tables(Counts, StoreState, ClientSlots, Protocol):
+    """All of it."""

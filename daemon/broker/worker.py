@@ -1,6 +1,7 @@
 """The logic of a bridge beside the primary one: what needs only the shared log and tables is served here.
 
-Owns the choice. It does not know how a command gets to the primary bridge.
+A pull is forwarded when its subscription is not known here yet, so the answer to a heartbeat need not wait until all
+bridges have heard of it.
 
     sends, pulls, offsets, ranges            served here
     a pull whose subscription is not known   forwarded: the primary knows what the heartbeats said first

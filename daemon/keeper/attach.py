@@ -1,7 +1,5 @@
 """How a keeper comes by its segments: the living ones of this boot, or new ones filled from the files.
 
-It does not know what the keeper does with them.
-
     instance.json   segments              what happens
     names none      –                     cold: create, recover
     names some      whole, writable       warm: attach, take the append lock once (a dead holder's work is finished)

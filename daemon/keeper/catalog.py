@@ -1,6 +1,7 @@
 """Keeps the config files up to date with topics, groups and consumer offsets in shared memory.
 
-It does not know who changed them.
+It writes RocketMQ's topics.json, subscriptionGroup.json, consumerOffset.json and their like, whoever changed the
+tables.
 
     table_version moved           topics.json, shmq.json, subscriptionGroup.json, at most every 100 ms
     every 5 s and at the stop     consumerOffset.json, delayOffset.json, as soon as the log is on disk that far
@@ -104,7 +105,7 @@ class Catalog:
         return True
 
     def _drop_dead_queues(self) -> None:
-        """Queues of a topic's former life: their units have no file to go to, so their memory is given back."""
+        """Queues of a topic's former life: their units have no file to go to, so their memory is freed."""
         live, dead = set[int](), set[int]()
         for topic in all_topics(self._store):
             (live if topic["state"] == TOPIC_LIVE else dead).update(topic["queues"])

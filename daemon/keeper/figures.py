@@ -1,7 +1,7 @@
 """What the keeper counts: how long units wait for their files, how far these are, how long records are, and what the
 last recovery found.
 
-It does not know how units and keys get there. Flushes are counted where they happen (flusher).
+The flusher counts its flushes by itself.
 
     round   ├─ log end E read ── units written ─┤      units below E waited since the round before began, at the longest
 """

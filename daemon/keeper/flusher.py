@@ -1,6 +1,6 @@
 """The keeper's flush thread: the bell, the beat, and fdatasync by policy.
 
-It does not know files; the core syncs through its own mappings, so that no write-back error is missed.
+The core syncs through its own mappings, so that no write-back error is missed.
 
     async   every flush_interval_ms, if anything was appended
     sync    whenever the log end is ahead of the durable end: all appends that came meanwhile ride on one sync

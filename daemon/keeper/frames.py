@@ -1,8 +1,8 @@
-"""Counts the unit frames in memory, reserves new ones ahead of need and gives old ones back.
+"""Counts the unit frames in memory, reserves new ones ahead of need and frees old ones.
 
-It does not know files: a frame may go as soon as the queue's `persisted` is past it.
+A frame may go as soon as the queue's `persisted` is past it.
 
-    of each queue   [begin, end) frame ordinals in memory; begin moves when frames are given back, end with the queue
+    of each queue   [begin, end) frame ordinals in memory; begin moves when frames are freed, end with the queue
     used            the sum over all queues; ready - used frames are free
 
 Rules: (1) at least FRAMES_FREE_MIN frames are free for writers while the segment may still grow, in small steps, so
@@ -48,7 +48,7 @@ class FrameKeeper:
         self._note(queue, begin, -(-offset_max // FRAME_UNITS))
 
     def round(self) -> None:
-        """Reserve or give back what is due."""
+        """Reserve or free what is due."""
         ready = self._store.stats()["frame_ready"]
         if ready - self.used < FRAMES_FREE_MIN and ready < self._frame_max:
             self._grow()
@@ -59,12 +59,12 @@ class FrameKeeper:
             self._release(wanted)
 
     def drop(self, queues: Iterable[int]) -> None:
-        """Give back the memory of queues whose topic was deleted."""
+        """Free the memory of queues whose topic was deleted."""
         for queue in queues:
             offset_max = self._store.queue(queue)[1]
             begin, _ = self._held.get(queue, (0, 0))
             end = -(-offset_max // FRAME_UNITS)
-            # Rounded up, so that the last frame can be given back too.
+            # Rounded up, so that the last frame can be freed too.
             self._store.set_persisted(queue, end * FRAME_UNITS)
             self._note(queue, self._give_back(queue, begin, end, end - begin), end)
             self.used -= end - self._held.pop(queue, (end, end))[0]
@@ -75,7 +75,7 @@ class FrameKeeper:
         self.used += (end - begin) - (before[1] - before[0])
 
     def _first_held(self, queue: int, offset_max: int) -> int:
-        """First frame ordinal in memory; frames of a queue are given back oldest first, so bisection finds it."""
+        """First frame ordinal in memory; frames of a queue are freed oldest first, so bisection finds it."""
         low, high = 0, -(-offset_max // FRAME_UNITS)
         while low < high:
             middle = (low + high) // 2

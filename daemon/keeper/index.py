@@ -1,6 +1,10 @@
 """Fills the key index behind the log, and says on disk how far it can be trusted.
 
-It does not know what is in an index file, nor who searches it.
+The files are RocketMQ's hash files, filled behind the log at 100 ns a record. An append of a record with properties
+raises one word beside the log end, so a log without keys costs nothing here. A file is committed one record at a time
+by its entry count, which a killed keeper's successor goes on from; after a host crash the file that was open is thrown
+away and built again behind the running broker, as RocketMQ does it. `shmq.index` and the checkpoint's index time are
+taken back before a synced file is written to again.
 
     settled    files and mark agree and are synced; nothing is written until the mark is taken back
     open       the newest file is being filled: after a host crash it is thrown away and built from its first record on

@@ -1,7 +1,5 @@
 """Which index files a starting keeper trusts, and from where on it has to follow the log.
 
-It does not know how files are filled.
-
     file                                                  cold start                      living segments
     another size, numbers that cannot be                  removed                         removed
     names records at or behind the log's end              removed                         removed

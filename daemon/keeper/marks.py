@@ -1,6 +1,6 @@
 """Moves the durable mark and the checkpoint forward, in small steps between other work.
 
-It does not know how units get into files or bytes on disk; it only says afterwards that they are.
+A mark says that units are in files and bytes on disk, so it moves only after they are.
 
     idle -> noted: E = log end, append lock taken once, units written, dirty files listed
          -> syncing: one file after the other, as long as the step may take

@@ -1,6 +1,10 @@
 """The log's files: one ahead of the writers, pages present where they write next, the oldest ones gone in time.
 
-It does not know records, queues (it is told how to correct their minimum) or why a file expires when it does.
+Pages are made present ahead of the log end, 16 MiB when idle and up to 128 MiB while writers overtake it, and made anew
+when half is used: a writer that has to make pages itself pays ten times what finding them costs. Old files go by age
+and by disk marks. A reader that plans takes a lease, a file `leases/<log position>.<random>` that lasts until its
+modification time: deletion by age waits for it, a full disk does not. A table in shared memory would have to be cleaned
+of dead readers, and a lock would end with the planning process, long before its tasks begin.
 
     begin ……… files with records ……… end ┊ populated ┊ … rest of the file … ┊ one spare file
                                      log_end   +16 MiB, more while the log grows fast

@@ -1,6 +1,6 @@
 """Writes ConsumeQueue units from shared memory into their files, and corrects the queues' minimums.
 
-It does not know the log's files nor when a mark is written.
+`marks.py` then says how far they are on disk.
 
 Rules: (1) a unit leaves memory only after it is in its file; (2) units of a queue whose topic was deleted are dropped,
 and the directory of the old life goes before the first unit of the new one is written; (3) a unit

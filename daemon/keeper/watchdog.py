@@ -1,6 +1,6 @@
 """Watches the append lock: a process that was stopped while it held the lock stops every producer of the host.
 
-It does not know what the holder was doing. A dead holder is no case for it: the next taker of the lock repairs.
+A dead holder is no case for it: the next taker of the lock repairs.
 
     holder (TID in the mutex word) and lock count unchanged for longer than the lease:
     gone                             take the lock once, so that the repair runs

@@ -1,6 +1,8 @@
 """Which address a client is given for a broker, and where a request comes from.
 
-Owns the meaning of an address without a host: the embedded broker is reached where the asking client reached us.
+A route hands out the host that the client reached: the broker cannot know which of its addresses a client can use, and
+the client has just shown one. So the embedded broker registers an address without a host. `--advertise` is for what
+stands in between.
 """
 
 import ipaddress

@@ -1,6 +1,6 @@
 """What administrators change at a name server: write permissions and topics.
 
-Owns the requests 205, 327 and 216. It does not know how routes are stored.
+They are the requests 205, 327 and 216.
 
 Both kinds of change last until the broker registers anew with another version of its topics.
 """

@@ -1,6 +1,6 @@
 """What brokers ask of a name server: register, unregister, still alive.
 
-Owns the requests 103, 104, 322, 217, 901 and 904. It does not know how a registration is encoded or stored.
+They are the requests 103, 104, 322, 217, 901 and 904.
 
 A request that speaks for a broker is taken from the host that registered it, and from this host. A broker that
 registers may name any address, because one behind NAT has to; `match_addresses` narrows that to where it comes from.

@@ -1,6 +1,6 @@
 """The name server's settings over the wire: a list of what may be changed, and nothing else.
 
-Owns the requests 318 and 319 and the switches they show. It does not know what a switch does.
+They are the requests 318 and 319.
 
     orderMessageEnable=true                  Java .properties text, both ways
 

@@ -1,6 +1,6 @@
 """A name server at a socket: the pure logic, hosted by the same code as the broker's.
 
-Owns the listening socket and what a connection of a name server may cost. It does not know requests.
+It listens, and bounds what a connection of a name server may cost.
 """
 
 from collections.abc import Callable

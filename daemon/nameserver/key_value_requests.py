@@ -1,6 +1,6 @@
 """Keys and values over the wire.
 
-Owns the requests 100, 101, 102 and 219. It does not know where the table is kept.
+They are the requests 100, 101, 102 and 219.
 """
 
 from shmq.daemon.broker.fields import text_of

@@ -1,6 +1,6 @@
 """Keys and values in namespaces, which administrators keep at the name server.
 
-Owns the table and the text of its file. It does not know where the file is.
+The table is text in a file after each change; the keeper of that file is handed in.
 
     {"configTable":{"ORDER_TOPIC_CONFIG":{"T":"broker-a:4"}}}              RocketMQ's kvConfig.json
 

@@ -1,7 +1,5 @@
 """kvConfig.json: the KV configuration on disk.
 
-Owns the file. It does not know what the keys mean.
-
     namesrv/kvConfig.json    {"configTable":{"ORDER_TOPIC_CONFIG":{"T":"broker-a:4"}}}       RocketMQ's own form
 
 Rules: (1) it is replaced atomically and the previous one kept as `.bak`; (2) what cannot be read is read from its

@@ -1,7 +1,6 @@
 """The name server's decisions: requests in, effects out. No socket, no clock, no thread, no file.
 
-Owns which request goes where, the life of connections, and the broker that is embedded in the same process. It does not
-know how bytes arrive.
+`NameServer` sends each request to its handler, and registers the broker that is embedded in the same process.
 
     connected -> handle* -> disconnected        tick about once a second, whatever happens
 

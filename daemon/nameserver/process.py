@@ -1,7 +1,5 @@
 """A name server in a process of its own.
 
-Owns its options, its start and its end. It does not know requests.
-
     listen -> ready, said once -> serve -> SIGTERM, SIGINT -> connections cut -> end
 
 A failure is one line that says what and why, and a status that says what kind it was.

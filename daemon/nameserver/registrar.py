@@ -1,6 +1,6 @@
 """Being known to name servers elsewhere: what to tell which of them, and when.
 
-Owns the schedule and the requests. It does not know sockets or clocks; whoever does carries its effects out.
+It is pure: the time comes in, and requests to send, connections to open and to close go out.
 
     down ──Connect──▶ connecting ──connected──▶ up ──Send 103 at once, on every change, every 30 s──▶ …
      ▲                    │                      │

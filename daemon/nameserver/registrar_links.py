@@ -1,6 +1,6 @@
 """The connections over which a broker registers with name servers elsewhere.
 
-Owns sockets and clocks for `Registrar`. It does not know what is sent, nor when.
+They have the sockets and the clock; `Registrar` decides what is sent, and when.
 
 Invariant: nothing here waits: host names are resolved and connections opened beside everything else the loop does.
 """

@@ -1,6 +1,6 @@
 """What a broker says about itself: bytes of REGISTER_BROKER in, a checked `Claim` out.
 
-Owns the three forms of that body and what a broker may be called. It does not know what else is registered.
+That body has three forms, by the broker's release.
 
     plain         {"filterServerList":[],"topicConfigSerializeWrapper":{...}}
     old           the wrapper alone, before V3_0_11

@@ -1,6 +1,6 @@
 """Who is registered, and the routes that follow from it.
 
-Owns the tables of a name server. It does not know requests, bytes or connections other than by number.
+It is plain memory: connections are numbers, and the time is handed in.
 
     broker name -> broker id -> Member(address, ...)          topic -> broker name -> QueueEntry
 

@@ -1,6 +1,6 @@
 """What clients ask of a name server: routes, clusters, lists of topics.
 
-Owns the requests 105, 106, 206, 224, 304 and 311 to 313. It does not know who registered what.
+They are the requests 105, 106, 206, 224, 304 and 311 to 313.
 
 A route names every broker that has queues of the topic and somebody alive to serve them. What is without a master can
 be read from its slaves, not written to; clients see that by themselves.

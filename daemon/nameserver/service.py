@@ -1,7 +1,4 @@
-"""The name service of one broker: an embedded name server, or registration with others.
-
-Owns the choice between the two and what each is told about the broker. It does not know requests or sockets.
-"""
+"""The name service of one broker: an embedded name server, or registration with others."""
 
 import contextlib
 import os

@@ -1,7 +1,4 @@
-"""What a name server may be told, and what bounds it.
-
-Owns every number. It does not know where a value was configured.
-"""
+"""What a name server may be told, and what bounds it."""
 
 from dataclasses import dataclass, replace
 

@@ -1,6 +1,6 @@
 """Who is at the other end of a Unix socket, by the kernel's word.
 
-Owns the reading of peer credentials. It does not know what a peer may do.
+The kernel filled these credentials in when the peer connected, so a client cannot lie about them.
 """
 
 import os

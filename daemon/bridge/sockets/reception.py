@@ -1,7 +1,7 @@
 """From an accepted socket to a connection: who finds a place, and whether in plain or encrypted.
 
-Owns the count of places, in all and of each address, and the time until a transport stands. It does not know what is
-said over a connection.
+`Reception` enforces the connection limits, in all and for each address, and closes a connection that is not set up in
+time (a TLS handshake that hangs).
 
     control socket    a place of `connections_max`
     TCP               a place of `connections_max`, of `tcp_connections_max`, and of its own address
@@ -47,7 +47,7 @@ class Reception:
         return ""
 
     def leave(self, connection_id: int) -> None:
-        """Give the place back; harmless when it was given back."""
+        """Free the place; harmless when it is free already."""
         host = self._hosts.pop(connection_id, None)
         if host is not None:
             self._taken[host] -= 1

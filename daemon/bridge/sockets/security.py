@@ -1,6 +1,6 @@
 """What protects the TCP ports of one process: accounts, TLS, and the rule about where it may listen.
 
-Owns the files behind them and their change while the broker runs. It does not know requests or connections.
+The files behind both are looked at once a second and read again when they have changed.
 
     listens on       with accounts    with --insecure    with neither
     loopback         yes              yes                yes

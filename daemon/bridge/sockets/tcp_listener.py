@@ -1,6 +1,6 @@
 """Listening TCP sockets: a main port, and the VIP port two below it.
 
-Owns binding and what an accepted socket is set to. It does not know connections.
+It binds the sockets, and sets the options that every accepted socket gets.
 
 RocketMQ's clients may be told to use a "VIP channel": sends and offsets then go to the main port minus two. A slave
 fetches its topics there whatever it was told. Pulls are not served on it, as in RocketMQ.

@@ -1,6 +1,7 @@
 """TLS on the ports that plain clients use: which connections are encrypted, and with what.
 
-Owns the certificate, the versions, and the look at a connection's first byte. It does not know what comes after it.
+One port serves both kinds of client: the first byte of a connection says which it is. It is looked at with MSG_PEEK
+before a transport is made, so a plain connection pays one system call, and only where TLS is on.
 
     first byte    disabled    permissive    enforcing
     0x16          closed      TLS           TLS           (a TLS handshake record; no remoting frame begins with it)

@@ -1,7 +1,5 @@
 """The listening Unix socket: made under another name, then renamed, so that whoever sees it can connect.
 
-Owns the socket file. It does not know connections.
-
     path absent                        bind beside it, listen, rename
     path is a socket, nobody answers   a dead bridge left it: replaced by the rename
     path is a socket, somebody lives   refused

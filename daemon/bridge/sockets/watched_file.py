@@ -1,6 +1,6 @@
 """A small file of the administrator's: read only when nobody else may reach its secrets, again when it changed.
 
-Owns the checks of the file. It does not know what it holds.
+Files of accounts and TLS keys are read through it.
 
     open -> regular, ours or root's, no right for group and others, not too long -> bytes
 

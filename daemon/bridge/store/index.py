@@ -1,6 +1,6 @@
 """The broker's key index as it is in the store's index files.
 
-Owns the step from `KeyIndex` to the files. It does not know requests.
+It implements `KeyIndex` of the broker over the hash files that the keeper fills.
 """
 
 from collections.abc import Iterator

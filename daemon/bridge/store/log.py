@@ -1,7 +1,10 @@
 """The broker's log as it is in shared memory.
 
-Owns the step from `Log` to the store's and the producer's calls. It does not know requests, nor when somebody is told
-that a message is there or on disk: the bridge waits for that.
+It implements the broker's `Log` over the store. Whoever waits for a message or for the disk is told by the bridge.
+
+Records that go to clients over TCP leave the record's own CRC out: it protects the log, and RocketMQ's clients would
+show it as a property that the sender had set. An append from here does not wake this process (`shmq_wake_others`): the
+bridge serves its held pulls itself, and a wake-up of its own watcher thread would only compete for the GIL.
 
 Invariants:
  1. Nothing here waits for the disk, and nothing waits longer than `timeout` for the append lock; once it was waited

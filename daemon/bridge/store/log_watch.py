@@ -1,6 +1,8 @@
 """A thread that sleeps on the log for the event loop: others append, and the keeper flushes, without asking us.
 
-Owns that thread. It does not know who waits for a message, nor why.
+Held pulls and answers that wait for the disk are a list of queues and one log position. The thread waits for them like
+any other reader of the segments, woken by the same bit as a local consumer, so a pull over TCP waits for a local
+producer without polling.
 
     loop: publish(what is waited for) -> thread: Store.wait_queues -> loop: news(queues) -> loop: publish(...) -> ...
 

@@ -1,6 +1,6 @@
 """The broker's tables as they are in shared memory.
 
-Owns the step from `Tables` to the store's calls and the translation of their errors. It does not know requests.
+It implements the broker's `Tables` with calls of the store, and turns their errors into ours.
 
 Several bridges may work on the same tables; the core lets one after the other change them. Topics are kept until the
 tables change; an offset slot, once seen, stays what it is.

@@ -1,9 +1,9 @@
 """Which permissions on which resources a client's request needs.
 
-Owns that one table and the reading of the bodies that name topics and groups. It does not know accounts.
+It is one table by request code, and the reading of those bodies that name topics and groups.
 
 A resource is a topic name; a group stands under the name of its retry topic, as in RocketMQ. Sending to a retry topic
-is what a consumer does when it gives a message back, so it needs SUB.
+is what a consumer does when it sends a message back, so it needs SUB.
 
 Invariant: every code of class client that a broker answers has a row, if only to say that it needs nothing.
 """

@@ -1,6 +1,6 @@
 """Who may do what over TCP: the accounts of RocketMQ's plain_acl.yml, and the decision on each request.
 
-Owns accounts, permissions and white lists. It does not know files or sockets, nor what a request needs.
+Rules are pure data: who reads the file hands its text in, and `needs.py` says what a request needs.
 
     white-listed address    everything of class client and internal, unsigned
     account                 its signature has to fit, unless the account white-lists the address; then

@@ -1,7 +1,5 @@
 """The subset of YAML that access files are written in, as strings, lists and dictionaries.
 
-Owns the reading of that text. It does not know what the names in it mean.
-
     block lists and maps by indentation, flow lists of plain values, quotes, comments; every value is text
 
 What YAML has beyond that (anchors, tags, block text, flow maps, several documents) is refused with its line, because a

@@ -1,6 +1,6 @@
-"""Questions of administrators that only a client can answer: they are passed on, and its answer comes back.
+"""Questions of administrators that only a client can answer: the broker asks it, and its answer is the reply.
 
-Owns the requests 307, 309 and 223. It does not know what the answers say.
+They are the requests 307, 309 and 223.
 
     307, 309    one member is asked; its whole answer is the administrator's
     223         the members of a group are asked, all or one; the answers are put together

@@ -1,7 +1,7 @@
 """Moving the broker's clock ahead: ADVANCE_CLOCK, for tests that cannot wait two hours.
 
-Owns the request. It does not know who looks at the clock. It exists only where the broker was started with a movable
-clock, and only on the control socket; time never goes back.
+The request exists only where the broker was started with a movable clock, and only on the control socket; time never
+goes back.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from shmq.daemon.broker.effects import Effect, Wake
 from shmq.daemon.broker.fields import INT32_MAX, number_of
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.tables import Clock
 from shmq.protocol.codes import Request
 
 
@@ -22,7 +22,7 @@ class ClockRequests(Part):
     """
 
     def __init__(
-        self, tables: Tables, settings: BrokerSettings, moved: Callable[[int, int], Sequence[Effect]]
+        self, tables: Clock, settings: BrokerSettings, moved: Callable[[int, int], Sequence[Effect]]
     ) -> None:
         self._tables = tables
         self._settings = settings

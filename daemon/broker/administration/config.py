@@ -1,6 +1,6 @@
 """The broker's settings over the wire: a list of what may be changed, and nothing else.
 
-Owns the requests 25 and 26. It does not know what a setting does.
+They are the requests 25 and 26.
 
     autoCreateTopicEnable     true, false         whether a send creates its topic
     defaultTopicQueueNums     1 to 1024           queues of a topic created on first use
@@ -27,7 +27,7 @@ from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
-from shmq.daemon.broker.topic_creation import make_system_topics
+from shmq.daemon.broker.topics import make_system_topics
 from shmq.errors import PermissionDenied, UsageError
 from shmq.message import QUEUES_MAX, TRACE_TOPIC
 from shmq.protocol.body import DataVersion

@@ -1,6 +1,6 @@
 """Who is connected: the members of a group, the producers of a group, all producers.
 
-Owns the requests 203, 204 and 328. It does not know how members come and go.
+They are the requests 203, 204 and 328.
 
 A local client has no address; it is shown as `shm-<pid>:0`, since tools split an address at its last colon.
 """
@@ -11,7 +11,7 @@ from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.groups.presence import Presence
 from shmq.daemon.broker.groups.registry import Member
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
-from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.tables import Clock
 from shmq.errors import RemoteError
 from shmq.protocol.admin_body import (
     ClientConnection,
@@ -27,7 +27,7 @@ from shmq.protocol.codes import Request, Response
 class ConnectionRequests(Part):
     """Serves what is known about connected clients."""
 
-    def __init__(self, tables: Tables, presence: Presence) -> None:
+    def __init__(self, tables: Clock, presence: Presence) -> None:
         self._tables = tables
         self._registry, self._connections, _ = presence
 

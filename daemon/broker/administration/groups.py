@@ -1,6 +1,6 @@
 """Administration of consumer groups: create, configure, delete, list.
 
-Owns the requests 200, 225, 207, 201 and 352. It does not know members' subscriptions, nor what a setting does.
+They are the requests 200, 225, 207, 201 and 352.
 
 What this broker could not honour is refused, because accepting and forgetting it would be worse: a retry policy other
 than the message delay levels, attributes, and subscriptions given by an administrator.
@@ -16,7 +16,7 @@ from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.tables import Names
 from shmq.errors import FlowControl, RemoteError, UsageError
 from shmq.message import check_group, nearest
 from shmq.protocol.admin_body import GroupConfigList
@@ -36,7 +36,7 @@ class GroupRequests(Part):
     """Serves the administration of consumer groups."""
 
     def __init__(
-        self, tables: Tables, registry: GroupRegistry, groups: GroupSettings, settings: BrokerSettings
+        self, tables: Names, registry: GroupRegistry, groups: GroupSettings, settings: BrokerSettings
     ) -> None:
         self._tables = tables
         self._registry = registry

@@ -1,6 +1,6 @@
 """The parts of the broker that serve administrators.
 
-Owns their list and what only they share: names of queues, traffic. It does not know requests.
+The broker puts them behind its own parts; each serves one subject.
 """
 
 from collections.abc import Callable, Sequence

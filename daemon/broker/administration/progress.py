@@ -1,6 +1,6 @@
 """How full queues are and how far groups have read them.
 
-Owns the requests 202, 208, 303, 308, 314, 317 and 43. It does not know who reads, nor messages.
+They are the requests 202, 208, 303, 308, 314, 317 and 43.
 
 Offsets are those in shared memory, so what local members acknowledged is in every answer. A request that would list
 more than `list_entries_max` queues is refused, with the way to ask for less.

@@ -1,6 +1,6 @@
-"""Setting where a group goes on reading.
+"""Resets: an administrator sets where a group goes on reading.
 
-Owns the request 222. It does not know how clients go on.
+It is the request 222.
 
 The new offsets are written here, whether or not anybody is online, as RocketMQ 5 does. A member that is online knows
 its own place and would write that over ours: one over TCP is told the new place (220); a local one loses its queue, and
@@ -19,7 +19,7 @@ from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.requests import Answer, Call, Notice, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.queue_index import QueueIndex
-from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.tables import GroupProgress, Topic
 from shmq.errors import RemoteError, UsageError
 from shmq.message import check_group
 from shmq.protocol.codes import Language, Request, Response
@@ -33,7 +33,9 @@ _NO_OFFSET = -1
 class ResetRequests(Part):
     """Serves resets."""
 
-    def __init__(self, tables: Tables, registry: GroupRegistry, queues: QueueIndex, settings: BrokerSettings) -> None:
+    def __init__(
+        self, tables: GroupProgress, registry: GroupRegistry, queues: QueueIndex, settings: BrokerSettings
+    ) -> None:
         self._tables = tables
         self._registry = registry
         self._queues = queues

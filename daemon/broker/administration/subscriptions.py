@@ -1,13 +1,13 @@
 """Who reads what: groups of a topic, topics of a group, one subscription, the units of a queue.
 
-Owns the requests 300, 343, 345 and 321. It does not know offsets' meaning or members' lives.
+They are the requests 300, 343, 345 and 321.
 """
 
 from shmq.daemon.broker.fields import INT32_MAX, INT64_MAX, number_of, text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.statistics.queue_index import QueueIndex
-from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.tables import Queues
 from shmq.errors import RemoteError
 from shmq.protocol.admin_body import GroupList, GroupSubscription, QueueData, TopicList, UnitData
 from shmq.protocol.body import encode_body
@@ -19,7 +19,7 @@ _UNITS_MAX = 1024  # in one reply
 class SubscriptionRequests(Part):
     """Serves questions about subscriptions."""
 
-    def __init__(self, tables: Tables, registry: GroupRegistry, queues: QueueIndex) -> None:
+    def __init__(self, tables: Queues, registry: GroupRegistry, queues: QueueIndex) -> None:
         self._tables = tables
         self._registry = registry
         self._queues = queues

@@ -1,6 +1,6 @@
 """Administration of topics: create or change, delete, list.
 
-Owns the requests 17, 18, 215, 21 and 351. It does not know how a topic is stored.
+They are the requests 17, 18, 215, 21 and 351.
 
 `defaultTopic`, `topicFilterType`, `order` and `force` of RocketMQ's request mean nothing, as in RocketMQ itself. A
 change that says no attributes leaves the topic's kind as it is.
@@ -13,11 +13,11 @@ from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables, Topic
-from shmq.daemon.broker.topic_creation import ensure_topic, system_topic_names
+from shmq.daemon.broker.tables import Topic, Topics
+from shmq.daemon.broker.topics import ensure_topic, find_topic, system_topic_names
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
-from shmq.errors import FlowControl, InvalidName, RemoteError, TopicNotFound, UsageError
-from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, TRACE_TOPIC, check_topic, is_system_topic, nearest
+from shmq.errors import FlowControl, InvalidName, RemoteError, UsageError
+from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, TRACE_TOPIC, check_topic, is_system_topic
 from shmq.protocol.admin_body import TopicConfigList
 from shmq.protocol.body import (
     DataVersion,
@@ -37,30 +37,10 @@ _PERM_READ_WRITE = 6
 _PERM_MOST = 7  # read 4, write 2, inherit 1
 
 
-def find_topic(tables: Tables, name: str, *, broker_name: str, is_typed: bool = True) -> Topic:
-    """Return a live topic.
-
-    Args:
-        is_typed: whether a human may have typed the name, so that it is worth looking at all others for a similar one.
-
-    Raises:
-        TopicNotFound: there is none; the hint names what may have been meant.
-    """
-    topic = tables.topic(name)
-    if topic is not None:
-        return topic
-    near = " or ".join(f'"{other}"' for other in nearest(name, tables.topic_names())) if is_typed else ""
-    meant = f"did you mean {near}? " if near else ""
-    raise TopicNotFound(
-        f'topic "{name[:127]}" does not exist on broker "{broker_name}"',
-        hint=f"{meant}create it with: shmq topic create {name[:127]}",
-    )
-
-
 class TopicRequests(Part):
     """Serves the administration of topics."""
 
-    def __init__(self, tables: Tables, registry: GroupRegistry, settings: BrokerSettings) -> None:
+    def __init__(self, tables: Topics, registry: GroupRegistry, settings: BrokerSettings) -> None:
         self._tables = tables
         self._registry = registry
         self._settings = settings

@@ -1,13 +1,13 @@
 """What tools ask a broker to clean up, and which topics are its own.
 
-Owns the requests 305, 306, 316 and 329. It does not know files: the keeper removes what is expired as soon as it is, so
-a request to do so finds it done.
+They are the requests 305, 306, 316 and 329. The keeper removes what is expired as soon as it is, so a request to clean
+up finds it done.
 """
 
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables
-from shmq.daemon.broker.topic_creation import system_topic_names
+from shmq.daemon.broker.tables import Topics
+from shmq.daemon.broker.topics import system_topic_names
 from shmq.message import is_system_topic
 from shmq.protocol.admin_body import TopicList
 from shmq.protocol.body import encode_body
@@ -17,7 +17,7 @@ from shmq.protocol.codes import Request
 class UpkeepRequests(Part):
     """Serves cleaning and the list of system topics."""
 
-    def __init__(self, tables: Tables, settings: BrokerSettings) -> None:
+    def __init__(self, tables: Topics, settings: BrokerSettings) -> None:
         self._tables = tables
         self._settings = settings
 

@@ -1,6 +1,6 @@
 """Local processes that attach to the segments: who may, and which client slot is whose.
 
-Owns the ATTACH request and the slots of attached connections. It does not know groups or how slots are stored.
+They are served by ATTACH, the first request of every local client.
 
     role NONE         no slot, no segments: asks and administers only
     other roles       version, PID namespace and client id are judged, then a slot is handed out; the slot's process may
@@ -20,7 +20,7 @@ from shmq.daemon.broker.effects import Close
 from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
 from shmq.daemon.broker.requests import Answer, Call, Connection, Part, Peer, serves
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.tables import ClientSlots
 from shmq.errors import ConnectError, ForeignNamespace, ProtocolError, UsageError, VersionMismatch
 from shmq.protocol.codes import Request, Role
 
@@ -30,7 +30,7 @@ _NO_SLOT = -1
 class Attachments(Part):
     """Hands client slots to connections."""
 
-    def __init__(self, tables: Tables, settings: BrokerSettings) -> None:
+    def __init__(self, tables: ClientSlots, settings: BrokerSettings) -> None:
         self._tables = tables
         self._settings = settings
         self._by_slot: dict[int, Connection] = {}

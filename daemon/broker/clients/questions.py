@@ -1,6 +1,7 @@
 """Requests of ours to clients, and their answers.
 
-Owns the opaque numbers we use and who waits for which answer. It does not know what is asked.
+A question is told from the client's own requests by its opaque number; `Questions` remembers who waits for which
+answer.
 
 Invariants:
  1. Every question ends exactly once: by its answer, by its time, or by the end of the connection.

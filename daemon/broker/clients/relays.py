@@ -1,6 +1,6 @@
 """What other bridges of this broker ask of the primary one.
 
-Owns their connections on the control socket. It does not know what is relayed.
+The requests come over connections to the control socket, from processes of this broker only.
 
     RELAY           from here on the connection is a TCP client's that another bridge accepted: it has that client's
                     addresses and rights, and what is sent to it reaches the client

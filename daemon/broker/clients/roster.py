@@ -1,7 +1,7 @@
 """Who is connected and who belongs to which group, as one value that others may read without asking the broker.
 
-Owns when that value has changed, and the memory of members that ended without leaving their group. It does not know the
-file it goes into.
+The bridge writes it to `roster.json` within a second of a change. Health, top and doctor read that file, so they see
+the members of a broker that is stopped, hung or dead; a request to the bridge would show less exactly when it matters.
 
     member leaves (UNREGISTER)             forgotten
     its connection ends before that        kept for an hour, or until the same client id is in the group again

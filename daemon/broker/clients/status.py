@@ -1,7 +1,5 @@
 """What the broker tells about itself.
 
-Owns the body of STATUS. It does not know how to draw it.
-
     {"broker": {name, version, abi, generation, uptimeMs, autoCreate, defaultQueues, waitDurable},
      "connections": [{clientId, version, pid, uid, role, clientSlot, sinceMs, consumerGroups, producerGroups}],
      "consumerGroups": {name: {model, members: {clientId: {transport, language, version, seenMs, subscription}},
@@ -19,14 +17,14 @@ from shmq.daemon.broker.groups.presence import Presence
 from shmq.daemon.broker.groups.registry import ConsumerGroup
 from shmq.daemon.broker.requests import Answer, Call, Connection, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.tables import Names
 from shmq.protocol.codes import Request
 
 
 class StatusRequests(Part):
     """Serves STATUS."""
 
-    def __init__(self, tables: Tables, presence: Presence, settings: BrokerSettings) -> None:
+    def __init__(self, tables: Names, presence: Presence, settings: BrokerSettings) -> None:
         self._tables = tables
         self._registry, self._connections, self._since_ms = presence
         self._settings = settings

@@ -1,7 +1,5 @@
 """Locks on queues for ordered consumption: LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42).
 
-Owns which client of a group may consume which queue in order. It does not know how a client uses that.
-
     free, or last renewed 60 s ago    whoever asks gets it
     held                              its holder renews it by asking again; others do not get it
 
@@ -19,7 +17,7 @@ from hashlib import blake2b
 import msgspec
 
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
-from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.tables import GroupProgress
 from shmq.errors import ProtocolError
 from shmq.protocol.body import decode_body, encode_body
 from shmq.protocol.codes import Request
@@ -45,7 +43,7 @@ class LockReply(msgspec.Struct):
 class Locks(Part):
     """Serves locks."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: GroupProgress) -> None:
         self._tables = tables
 
     @serves(Request.LOCK_BATCH_MQ)

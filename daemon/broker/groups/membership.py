@@ -1,6 +1,7 @@
 """Heartbeats, goodbyes and member lists.
 
-Owns the requests 34, 35, 38 and 46. It does not know how members are told of a change.
+They are the requests 34, 35, 38 and 46. The broker tells the other members of a change when it turns the answer into
+effects.
 """
 
 from shmq.daemon.broker.fields import text_of
@@ -9,7 +10,7 @@ from shmq.daemon.broker.groups.selection import TAG, select
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.tables import Names
 from shmq.errors import ProtocolError, RemoteError, SegmentFull, UsageError
 from shmq.message import TOPIC_BYTES_MAX, check_topic, retry_topic
 from shmq.protocol.body import ClientConfig, ConsumerData, ConsumerList, decode_body, encode_body
@@ -24,7 +25,7 @@ class Membership(Part):
     """Serves what members say about themselves."""
 
     def __init__(
-        self, tables: Tables, registry: GroupRegistry, groups: GroupSettings, settings: BrokerSettings
+        self, tables: Names, registry: GroupRegistry, groups: GroupSettings, settings: BrokerSettings
     ) -> None:
         self._tables = tables
         self._registry = registry
@@ -61,7 +62,7 @@ class Membership(Part):
     def _make_retry_topic(self, data: ConsumerData) -> list[str]:
         """Make it if need be; return what to report when there is no room, once for each group.
 
-        Consuming goes on without: who gives a message back is told then.
+        Consuming goes on without: who sends a message back is told then.
         """
         name = check_topic(retry_topic(data.groupName))
         queues = self._groups.of(data.groupName).retryQueueNums

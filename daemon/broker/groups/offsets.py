@@ -1,6 +1,13 @@
 """Group offsets and queue bounds, served from the tables in shared memory.
 
-Owns the requests 14, 15, 29, 30, 31, 32 and OFFSET_SLOTS. It does not know messages.
+They are the requests 14, 15, 29, 30, 31, 32 and OFFSET_SLOTS.
+
+Progress that a TCP client reports for its group (15, or the commit field of a pull) counts as follows:
+
+    nobody here reads the queue          stored, as in RocketMQ: forward or back
+    a local member owns the queue        dropped: it has the newer word, and the client has lost the queue already
+    behind the end of the queue          refused, dropped in a pull: RocketMQ stores it, and the group then silently
+                                         misses what comes next
 
 A query never creates anything; a commit and OFFSET_SLOTS create the group and the place of its progress. What 14
 answers for a group that never committed is RocketMQ's rule, on which its clients' "consume from where" rests: 0 while
@@ -12,13 +19,12 @@ the queue still starts at 0, otherwise "not found".
 
 import msgspec
 
-from shmq.daemon.broker.administration.topics import find_topic
 from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
-from shmq.daemon.broker.groups.remote_commit import commit_of_remote
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.tables import GroupProgress
+from shmq.daemon.broker.topics import find_topic
 from shmq.errors import OffsetOutOfRange, PermissionDenied, RemoteError, UsageError
 from shmq.message import check_group
 from shmq.protocol.codes import Request, Response
@@ -29,7 +35,7 @@ _NEVER_COMMITTED = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot fi
 class OffsetRequests(Part):
     """Serves offsets."""
 
-    def __init__(self, tables: Tables, groups: GroupSettings, settings: BrokerSettings) -> None:
+    def __init__(self, tables: GroupProgress, groups: GroupSettings, settings: BrokerSettings) -> None:
         self._tables = tables
         self._groups = groups
         self._settings = settings
@@ -144,3 +150,14 @@ class OffsetRequests(Part):
 
 def _offset(queue_offset: int) -> Answer:
     return Answer(ext={"offset": str(queue_offset)})
+
+
+def commit_of_remote(tables: GroupProgress, group: int, queue: int, queue_offset: int) -> bool:
+    """Store the next offset a group (by index) wants of a queue (by index); say whether it counts."""
+    if queue_offset > tables.queue_bounds(queue).offset_max:
+        return False
+    slot = tables.offset_put(group, queue)
+    if tables.offset_owned(slot):
+        return False
+    tables.set_committed(slot, queue_offset)
+    return True

@@ -1,6 +1,6 @@
 """Who belongs to which group: the registry of consumers and producers.
 
-Owns members, their subscriptions and their expiry. It does not know sockets, shared memory or the clock.
+It is plain memory: the time is handed in, and connections are numbers.
 
     heartbeat of a new member, or with a changed subscription      the group has changed: its members are told
     unregister, connection gone, 120 s of silence (TCP only)       the group has changed: its members are told

@@ -1,8 +1,7 @@
 """What a consumer wants of a topic, as the log can be asked for it: tag hashes, or an SQL92 filter.
 
-Owns the step from a subscription's text to a `Selection`, for pulls and whatever else reads for consumers. It does not
-know messages. Tags are compared by the hashes that ConsumeQueue units carry; the client compares the tags themselves
-again, since hashes collide. An SQL92 filter looks at the properties and is exact.
+Tags are compared by the hashes that ConsumeQueue units carry; the client compares the tags themselves again, since
+hashes collide. An SQL92 filter looks at the properties and is exact.
 
     wanted = select(expression, kind, settings)
     log.read(queue, offset, …, tags=wanted.tags, where=wanted.where)

@@ -1,6 +1,8 @@
 """What consumer groups are configured with, as the parts of the broker ask for it.
 
-Owns the step from the text in the tables to a SubscriptionGroupConfig. It does not know requests, nor who honours what.
+The settings lie beside the group's name in shared memory, as the JSON of what differs from RocketMQ's defaults, in two
+copies that take turns: reading needs no lock, and every bridge and local member sees a change at once. Any local
+process may write there, so what cannot be is read as the default. The keeper writes `subscriptionGroup.json` from it.
 
 The text is looked at on each call, because another bridge or a restart may have changed it; a group that does not exist
 has RocketMQ's defaults, as one that was told nothing.
@@ -11,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.tables import Groups
 from shmq.errors import UsageError
 from shmq.protocol.body import SubscriptionGroupConfig
 from shmq.store.group_settings import decode_settings, encode_settings, settings_fault
@@ -22,7 +24,7 @@ _KNOWN_TEXTS = 1024  # distinct texts kept decoded; groups that are told the sam
 class GroupSettings:
     """The settings of every group."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: Groups) -> None:
         self._tables = tables
 
     def of(self, name: str) -> SubscriptionGroupConfig:

@@ -1,6 +1,7 @@
 """When two subscriptions of one group agree, and what happens when they do not.
 
-Owns the conflict rule for local members. It does not know connections, groups or time: `now_ms` is handed in.
+Local members of a group may read different topics: they divide a topic's queues among those that read it. RocketMQ's
+rule, by which everybody divides everything, applies as soon as a TCP member is in the group.
 
 A group divides the queues of a topic among the members that read the topic. A member that wants other tags of it than
 the others silently loses messages, so a local member whose tags differ is refused; which topics a member reads is its

@@ -1,7 +1,6 @@
 """What a client says about messages it has popped: that they are done, or that it needs more time.
 
-Owns ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151) and CHANGE_MESSAGE_INVISIBLETIME (200053). It does not know how
-messages are taken or come again.
+They are ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151) and CHANGE_MESSAGE_INVISIBLETIME (200053).
 
     request    the receipt's checkpoint          answered    follows
     ack        not settled                       0           never comes again

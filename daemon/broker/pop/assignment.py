@@ -1,14 +1,14 @@
 """How a group asks for the messages of a topic, and which queues a member may ask for, as the broker says.
 
-Owns QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401) and GET_ALL_MESSAGE_REQUEST_MODE (402). It does not know
-pulls or pops; clients of release 5 that leave the sharing of queues to the broker ask this every 20 s.
+They are QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401) and GET_ALL_MESSAGE_REQUEST_MODE (402). Clients of
+release 5 that leave the sharing of queues to the broker ask the first every 20 s.
 
     mode    members share    a member may ask for
     PULL    the queues       its share, by the strategy it names
     POP     everything       queue -1: any; with popShareQueueNum n its own share and those of the n members behind it
 
 Only the queues of this broker are known here: in a cluster of several, clients have to share queues by themselves.
-Modes are kept with the state of POP (`pop_state.py`).
+Modes are kept with the state of POP (`state.py`).
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ from shmq.daemon.broker.pop.records import ModeRecord
 from shmq.daemon.broker.pop.state import PopState
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables
-from shmq.daemon.broker.topic_creation import PERM_READ
+from shmq.daemon.broker.tables import Names
+from shmq.daemon.broker.topics import PERM_READ
 from shmq.errors import RemoteError
 from shmq.message import RETRY_PREFIX, check_group
 from shmq.protocol.allocation import allocate, allocate_in_circle
@@ -55,7 +55,7 @@ class _Wish(msgspec.Struct):
 class Assignment(Part):
     """Serves assignments."""
 
-    def __init__(self, tables: Tables, registry: GroupRegistry, settings: BrokerSettings, state: PopState) -> None:
+    def __init__(self, tables: Names, registry: GroupRegistry, settings: BrokerSettings, state: PopState) -> None:
         self._tables = tables
         self._registry = registry
         self._settings = settings

@@ -1,7 +1,6 @@
 """Which messages are popped and not settled, and until when nobody else sees them.
 
-Owns the checkpoints of unordered pops in memory. It does not know the log they are written to, nor what is done with
-those whose time is over.
+This is the memory of unordered pops; `state.py` keeps it equal to the log.
 
     popped -> acknowledged            settled
            -> its time is over        due: comes again through the retry topic, and is settled by that

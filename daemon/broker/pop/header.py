@@ -1,6 +1,6 @@
 """The headers of POP's requests, and the checks that all of them share.
 
-Owns names, bounds and the order of the checks, which is RocketMQ's. It does not know what is done with a request.
+Names, bounds and the order of the checks are RocketMQ's.
 
     POP_MESSAGE     number of messages · topic · topic readable · queue id · group · group may consume · names' length
     ACK, CHANGE     topic · queue id · offset · receipt
@@ -12,8 +12,8 @@ from typing import NamedTuple
 from shmq.daemon.broker.fields import INT32_MAX, INT64_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.groups.selection import TAG
 from shmq.daemon.broker.groups.settings import GroupSettings
-from shmq.daemon.broker.tables import Tables, Topic
-from shmq.daemon.broker.topic_creation import PERM_READ
+from shmq.daemon.broker.tables import Names, Topic
+from shmq.daemon.broker.topics import PERM_READ
 from shmq.errors import InvalidName, RemoteError
 from shmq.message import TOPIC_BYTES_MAX, check_group, pop_retry_topic
 from shmq.protocol.codes import Response
@@ -98,7 +98,7 @@ def invisible_ms_of(ext: Mapping[str, str], *, least: int = 1) -> int:
     return value
 
 
-def checked_topic(tables: Tables, groups: GroupSettings, header: PopHeader) -> Topic:
+def checked_topic(tables: Names, groups: GroupSettings, header: PopHeader) -> Topic:
     """Return the topic of a pop; its group exists afterwards, as RocketMQ's groups need no creation.
 
     Raises:
@@ -120,7 +120,7 @@ def checked_topic(tables: Tables, groups: GroupSettings, header: PopHeader) -> T
     return topic
 
 
-def readable_topic(tables: Tables, name: str) -> Topic:
+def readable_topic(tables: Names, name: str) -> Topic:
     """Return a topic that may be read; raises RemoteError for any other."""
     topic = tables.topic(name)
     if topic is None:
@@ -130,7 +130,7 @@ def readable_topic(tables: Tables, name: str) -> Topic:
     return topic
 
 
-def check_consumes(tables: Tables, groups: GroupSettings, group: str) -> None:
+def check_consumes(tables: Names, groups: GroupSettings, group: str) -> None:
     """Make sure that a group exists and may consume; raises RemoteError when it cannot, or may not."""
     if tables.group(group) is None:
         try:

@@ -1,7 +1,6 @@
 """The log of what POP has to remember: appended here, read again by whoever comes after us.
 
-Owns the revive topic's queues: what is written, how far they were read and how far they are needed. It does not know
-what the records mean.
+It is the revive topic, whose queues say what is written, how far it was read and how far it is needed.
 
     revive queue   … no longer needed | live ……… | written since the last look | end
                                      ^ offset of the group CID_RMQ_SYS_REVIVE_GROUP: the last record nobody needs
@@ -26,8 +25,8 @@ from shmq.daemon.broker.pop.records import (
 )
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import records_of
-from shmq.daemon.broker.tables import Tables, Topic
-from shmq.daemon.broker.topic_creation import ensure_topic
+from shmq.daemon.broker.tables import GroupProgress, Topic
+from shmq.daemon.broker.topics import ensure_topic
 
 _OWN_QUEUE = 0  # the others are read for what a RocketMQ broker left there
 _READ_COUNT = 512
@@ -51,7 +50,7 @@ class Written(NamedTuple):
 class PopLog:
     """Writes and reads records of the revive topic."""
 
-    def __init__(self, tables: Tables, log: Log, *, cluster: str) -> None:
+    def __init__(self, tables: GroupProgress, log: Log, *, cluster: str) -> None:
         self._tables = tables
         self._log = log
         self._name = f"{REVIVE_TOPIC_PREFIX}{cluster}"

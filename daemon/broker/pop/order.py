@@ -1,7 +1,5 @@
 """Ordered pops: one batch of a queue is out at a time, and what is not acknowledged comes again first.
 
-Owns what is out of each queue of each group. It does not know the log it is written to.
-
     nothing out, or all settled         the queue may be popped
     out, not settled, time not over     blocked; but the same attempt (attemptId) gets it again: its answer was lost
     out, not settled, time over         the queue may be popped again, from the first offset that is not settled

@@ -1,14 +1,14 @@
 """POP: a client asks for messages of a topic, not of queues; each is invisible to others until it is settled or late.
 
-Owns POP_MESSAGE (200050), PEEK_MESSAGE (200052), NOTIFICATION (200054) and POLLING_INFO (200055), and who waits. It
-does not know how messages are taken (`pop_taking.py`), settled (`pop_acks.py`) or come again (`revive.py`).
+This part serves POP_MESSAGE (200050), PEEK_MESSAGE (200052), NOTIFICATION (200054) and POLLING_INFO (200055). Messages
+are taken in `delivery.py`, settled in `acknowledgements.py`, and come again by `revival.py`.
 
     a pop finds                                     code
     messages                                           0    pop time, offsets and their records
     nothing, and waits no longer, or did not want to 210
     nothing, and too many wait already               209
 
-State, and why a killed broker forgets none of it: `pop_state.py`. RocketMQ also answers 210 when the client's clock and
+State, and why a killed broker forgets none of it: `state.py`. RocketMQ also answers 210 when the client's clock and
 ours differ by more than the time it wants to wait; here a pop waits for its time from when it came, by our clock.
 """
 

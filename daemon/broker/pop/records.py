@@ -1,6 +1,6 @@
 """What POP has to remember, as records of the topic rmq_sys_REVIVE_LOG_<cluster>.
 
-Owns their tags and bodies. It does not know who writes or reads them.
+It is the form of the records: their tags and bodies.
 
     tag     body (JSON)                                                  meaning
     ck      so pt it bm n q t c d bn   as RocketMQ's PopCheckPoint       these offsets were handed out, until pt + it

@@ -1,7 +1,6 @@
 """Lets popped messages come again whose time is over.
 
-Owns their way into the pop retry topic of their group, and to the dead letters after the last try. It does not know who
-popped them, nor how they are handed out again.
+They go to the pop retry topic of their group, and to the dead letters after the last try.
 
     tries of the message (reconsumeTimes)    stored as
     below the group's maximum                %RETRY%group_topic, queue 0, one try more
@@ -26,8 +25,8 @@ from shmq.daemon.broker.records.property_text import property_of, with_propertie
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, portions, records_of
 from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.sends.send_back import RETRY_TOPIC
-from shmq.daemon.broker.tables import Tables, Topic
-from shmq.daemon.broker.topic_creation import ensure_topic
+from shmq.daemon.broker.tables import GroupProgress, Topic
+from shmq.daemon.broker.topics import ensure_topic
 from shmq.errors import ShmqError
 from shmq.message import RETRY_PREFIX, dead_letter_topic, pop_retry_flag, pop_retry_topic
 from shmq.protocol.message_id import message_id_text
@@ -47,7 +46,7 @@ class Revival:
 
     def __init__(
         self,
-        tables: Tables,
+        tables: GroupProgress,
         log: Log,
         groups: GroupSettings,
         state: PopState,
@@ -129,7 +128,7 @@ class Revival:
         queue = topic.queues[0]
         mark = f"{pop_retry_flag(name)} {record.queue_id} {record.queue_offset} {found.key.pop_ms}"
         if is_dead:
-            self._dead_letters.bury(topic, _copy_of(record, found, mark), append=append)
+            self._dead_letters.store(topic, _copy_of(record, found, mark), append=append)
         elif not found.is_inherited or mark not in self._copies_in(topic):
             append(topic, 0, _copy_of(record, found, mark))
         return queue

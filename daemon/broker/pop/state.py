@@ -1,7 +1,8 @@
 """Everything POP has to remember, in memory and in its log: checkpoints, ordered pops, and how groups ask.
 
-Owns that both say the same: whatever changes is a record first, and taken in from there, as a successor will. It does
-not know requests, messages or topics.
+Whatever changes is a record first and taken in from there, as a successor will do it. RocketMQ buffers both checkpoints
+and acknowledgements for seconds; checkpoints in shared memory would have needed an owner, a size and a repair of their
+own.
 
     change -> record in the log -> taken in                 here
     start: records of the log, in their order -> taken in   the same state, but for what nobody needs any more

@@ -1,7 +1,5 @@
 """Pops that wait for messages.
 
-Owns who waits, on which queues and until when. It does not know how a pop is answered.
-
     waiting -> a queue of its topic, or of its retries, has news    tried again
             -> its time is over                                     answered that there is none
             -> its connection is gone                               forgotten

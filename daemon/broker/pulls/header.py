@@ -1,7 +1,4 @@
-"""The header of a pull, and the flags in it.
-
-Owns names, types and bits. It does not know what is done with them.
-"""
+"""The header of a pull, and the flags in it."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -1,7 +1,7 @@
 """Pulls: PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361).
 
-Owns the checks of a pull in RocketMQ's order, what is read and what is answered. It does not know bytes on the wire,
-nor who is woken how.
+Checks come in RocketMQ's order. A pull also shows in the group's offset slot how far its member was handed messages, as
+local members do for themselves: metrics then need not ask anybody.
 
     group · group may consume · topic · topic readable · queue id · subscription · filter · log
 
@@ -24,8 +24,8 @@ from typing import Protocol
 import msgspec
 
 from shmq.daemon.broker.effects import Effect
+from shmq.daemon.broker.groups.offsets import commit_of_remote
 from shmq.daemon.broker.groups.registry import ConsumerGroup
-from shmq.daemon.broker.groups.remote_commit import commit_of_remote
 from shmq.daemon.broker.groups.selection import TAG, Selection, select
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Log, NewRecord
@@ -34,8 +34,8 @@ from shmq.daemon.broker.pulls.waits import HeldPull, PullWaits
 from shmq.daemon.broker.records.message_id import host_bytes
 from shmq.daemon.broker.requests import Answer, Call, Connection, Part, later, serves
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables, Topic
-from shmq.daemon.broker.topic_creation import PERM_READ, ensure_topic
+from shmq.daemon.broker.tables import GroupProgress, Topic
+from shmq.daemon.broker.topics import PERM_READ, ensure_topic
 from shmq.errors import FilterSyntaxError, InvalidName, RemoteError, ShmqError
 from shmq.message import check_group
 from shmq.protocol.codes import Request, Response
@@ -66,7 +66,7 @@ class Pulls(Part):
 
     def __init__(
         self,
-        tables: Tables,
+        tables: GroupProgress,
         log: Log,
         registry: Subscriptions,
         groups: GroupSettings,

@@ -1,7 +1,6 @@
 """Looking for messages: QUERY_MESSAGE (12) by key or unique key, VIEW_MESSAGE_BY_ID (33) by log position.
 
-Owns these requests, how much one answer holds, and how long a search may take before others have their turn. It does
-not know how the index is stored.
+One answer holds a bounded number of messages, and a search gives way to other requests after about a millisecond.
 
     asked -> found within a turn        answered at once
           -> not yet                    goes on a turn later, after everybody's requests, the searches in turns

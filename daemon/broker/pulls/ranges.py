@@ -1,7 +1,7 @@
 """Ranges of queues for whoever reads whole topics over TCP: READ_RANGE and DESCRIBE_QUEUES.
 
-Owns what is checked and what is answered; the bytes are the log's own, so that the reader decodes what a process of
-this host would find in the mapped file. It does not know who reads, and keeps nothing of a reader.
+READ_RANGE answers with whole records as they are in the file, so one decoder makes the rows of both kinds of reader,
+and a process of another host sees the same bytes as one of this host. Nothing is kept of a reader.
 
     DESCRIBE_QUEUES topic     {"broker", "identity", "born", "queues": [[first offset left, first not visible], …]}
     READ_RANGE [from, end)    records back to back, or with units=true ConsumeQueue units; nextOffset, offsetMin
@@ -19,8 +19,8 @@ from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.log import Log, Ranged
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables, Topic
-from shmq.daemon.broker.topic_creation import PERM_READ
+from shmq.daemon.broker.tables import Queues, Topic
+from shmq.daemon.broker.topics import PERM_READ
 from shmq.errors import ProtocolError, RemoteError
 from shmq.protocol.codes import Request, Response
 from shmq.shm.core import UNIT_BYTES
@@ -32,7 +32,7 @@ TAGS_MAX: Final = 64
 class RangeRequests(Part):
     """Serves ranges."""
 
-    def __init__(self, tables: Tables, log: Log, settings: BrokerSettings) -> None:
+    def __init__(self, tables: Queues, log: Log, settings: BrokerSettings) -> None:
         self._tables = tables
         self._log = log
         self._settings = settings

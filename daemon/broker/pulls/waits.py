@@ -1,7 +1,5 @@
 """Pulls that wait for messages.
 
-Owns who waits on which queue, from where and until when. It does not know how a pull is answered.
-
     held -> a message it wants is visible     answered
          -> its time is over                  answered that there is none
          -> its connection is gone            forgotten

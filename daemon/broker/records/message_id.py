@@ -1,6 +1,6 @@
 """Addresses of brokers and clients as records and message ids carry them.
 
-Owns the step from an address to bytes. It does not know messages; the form of an id is `shmq.protocol.message_id`'s.
+The form of an id itself is `shmq.protocol.message_id`'s.
 """
 
 import re

@@ -1,7 +1,5 @@
 """The property text of a stored message, as bytes: reading one value, changing some.
 
-Owns how a broker touches the properties of somebody else's message. It does not know what a property means.
-
     key 0x01 value 0x02 key 0x01 value 0x02 ...      the last 0x02 may be missing
 
 Rules: (1) bytes that are no UTF-8 stay what they are; (2) a repeated key keeps its last value, a pair without key or

@@ -1,6 +1,6 @@
 """A stored record, taken apart.
 
-Owns which of its fields the broker's logic looks at. It does not know where a record came from.
+Parts read records of the log through these functions, and store copies of them through `copy_of`.
 """
 
 import struct

@@ -1,7 +1,5 @@
 """Copies a chunk of staged rows to where it belongs, each row once, also when a predecessor died doing it.
 
-Owns the copying. It does not know which chunk is next, nor who is told.
-
     chunk ──▶ groups, one for each queue   begin mark: where the queues end now   ──▶ rows, group by group
                                            killed here ──▶ the successor reads these queues from there on, and stores
                                                            what of each group is not there yet
@@ -18,9 +16,9 @@ from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, portions, records_of
 from shmq.daemon.broker.rows.marks import BeginMark
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.tables import Queues, Topic
 from shmq.daemon.broker.timers.route import delayed_route, waiting_topic
-from shmq.daemon.broker.topic_creation import ensure_topic
+from shmq.daemon.broker.topics import ensure_topic
 from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC, DelayLevels
 from shmq.errors import UsageError
 from shmq.protocol.batch_body import BatchEntry, entries_of
@@ -48,7 +46,7 @@ class _Group:
 class RowCopies:
     """Copies chunks."""
 
-    def __init__(self, tables: Tables, log: Log, settings: BrokerSettings, levels: DelayLevels) -> None:
+    def __init__(self, tables: Queues, log: Log, settings: BrokerSettings, levels: DelayLevels) -> None:
         self._tables = tables
         self._log = log
         self._settings = settings

@@ -1,7 +1,6 @@
 """The topic where staged rows and the marks about them lie: written here, read again by whoever comes after us.
 
-Owns its two queues: what is written, how far the marks were read, how far they are needed. It does not know what
-follows from a mark.
+It has two queues, one of rows and one of marks.
 
     marks   … no longer needed | live ……… | end        a snapshot: all that counts, said again at the end; then
                                ^ offset of the group     everything before it is needed no more
@@ -29,7 +28,7 @@ from shmq.daemon.broker.rows.marks import (
 )
 from shmq.daemon.broker.rows.state import AttemptKey, RowState
 from shmq.daemon.broker.tables import Tables, Topic
-from shmq.daemon.broker.topic_creation import ensure_topic
+from shmq.daemon.broker.topics import ensure_topic
 from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC
 from shmq.message import encode_properties
 

@@ -1,7 +1,5 @@
 """What is written down about staged rows, as records of the topic rmq_sys_SHMQ_STAGED, queue 0.
 
-Owns their form. It does not know who writes or reads them.
-
     queue 1   chunk | chunk | chunk …            rows nobody sees, as bodies of batches
     queue 0   chunk   in one append with the chunk it names
               commit  the one marker of a unit: from here on its rows count, whoever dies

@@ -1,8 +1,12 @@
 """Rows that are staged and become visible together, once: STAGE_ROWS, COMMIT_ROWS, DROP_ROWS, STAGED_STATE.
 
-Owns when rows count. It does not know what is written down (`staged_marks.py`), what it adds up to (`staged_state.py`),
-nor how a chunk is copied (`staged_copy.py`). Spark's sink writes this way, so that a batch that is tried again, by
-whoever and in whatever order, is there once:
+Spark's sink writes this way, so that a batch that is tried again, by whoever and in whatever order, is there once. Its
+rows wait in a hidden topic until they are committed; then the broker, not the writer, copies them to their queues.
+Before a chunk is copied, a mark records where those queues end, so after a crash the successor knows what was copied.
+
+Half messages as in transactions would need an op record, a check and a Python object for each row; a high-water mark
+for each queue would drop other rows than before when a task's rows come in another order. The price of this way is that
+the log holds the rows twice.
 
     STAGE_ROWS    chunk + mark, one append       nobody sees it
     COMMIT_ROWS   the marker                     from here on the rows count: if everybody dies, the broker goes on
@@ -33,7 +37,7 @@ from shmq.daemon.broker.rows.marks import BeginMark, CommitMark, DoneMark, DropM
 from shmq.daemon.broker.rows.state import AttemptKey, Pending, RowState, Unit, UnitKey
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
-from shmq.daemon.broker.topic_creation import AUTO_CREATE_TOPIC, PERM_WRITE, create_by_send
+from shmq.daemon.broker.topics import AUTO_CREATE_TOPIC, PERM_WRITE, create_by_send
 from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerBusy, MessageTooLarge, ProtocolError, ShmqError, TopicNotFound, TransactionError
 from shmq.message import check_topic, is_system_topic

@@ -1,6 +1,6 @@
 """What the marks of staged rows add up to: which attempts are open, what was committed, what is still to be copied.
 
-Owns that sum and nothing else: marks in, tables out; whoever reads the same marks has the same tables.
+Marks go in, tables come out; whoever reads the same marks has the same tables.
 
     chunk ──▶ attempts   open: nobody sees them, nobody has to
     commit ─▶ units      what a writer's last batch was, so that it is not written twice

@@ -1,15 +1,14 @@
 """The way into a group's dead-letter topic: each message once.
 
-Owns the decision whether a message is there already. It does not know why a group gave up, nor how copies are made.
-
-    consumer ──give back──▶ copy in %DLQ%group ──answer──▶ consumer settles the original
-                                    killed here, either of them ──▶ the original comes again, and is given back again
+    consumer ──send back──▶ copy in %DLQ%group ──answer──▶ consumer settles the original
+                                    killed here, either of them ──▶ the original comes again, and is sent back again
 
     %DLQ%group, queue 0    … | 4,096 messages, 16 MiB at most | what was appended since
-                               read once, at the first burial   read before each burial, whoever appended it
+                               read once, at the first one      read before each one, whoever appended it
 
 Rule: a message whose ORIGIN_MESSAGE_ID and birth are those of one that was read is not stored again. What lies farther
-back is not looked at: two burials of one message are as far apart as a delivery and the next, not thousands of others.
+back is not looked at: two dead letters of one message are as far apart as a delivery and the next, not thousands of
+others.
 """
 
 from collections import OrderedDict
@@ -18,7 +17,7 @@ from collections.abc import Callable
 from shmq.daemon.broker.log import Log, NewRecord, Stored
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import pieces_of, portions, stored_record
-from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.tables import Queues, Topic
 
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 QUEUE_ID = 0
@@ -29,7 +28,7 @@ _READ_BYTES = 256 << 10
 _Identity = tuple[str | None, int]
 
 
-class _Buried:
+class _Known:
     """What is known to be in one dead-letter topic."""
 
     def __init__(self, born: int, next_offset: int) -> None:
@@ -45,17 +44,17 @@ class _Buried:
 
 
 class DeadLetters:
-    """Buries messages."""
+    """Stores dead letters."""
 
-    def __init__(self, tables: Tables, log: Log) -> None:
+    def __init__(self, tables: Queues, log: Log) -> None:
         self._tables = tables
         self._log = log
-        self._known: dict[str, _Buried] = {}
+        self._known: dict[str, _Known] = {}
 
-    def bury(
+    def store(
         self, topic: Topic, copy: NewRecord, *, append: Callable[[Topic, int, NewRecord], Stored] | None = None
     ) -> Stored:
-        """Store the copy of a message that a group gave up on, and return where it is; where it is already, if it is.
+        """Store the copy of a message whose tries are used up, and return where it is; where it is already, if it is.
 
         Args:
             append: stores it in place of the log's own, with what else belongs to this step.
@@ -73,12 +72,12 @@ class DeadLetters:
             known.add(origin, stored)
         return stored
 
-    def _caught_up(self, topic: Topic) -> _Buried:
+    def _caught_up(self, topic: Topic) -> _Known:
         queue = topic.queues[QUEUE_ID]
         known = self._known.get(topic.name)
         if known is None or known.born != queue or known.next_offset > self._tables.queue_bounds(queue).offset_max:
             # The first one, or one that was purged and is made anew: what was in it before does not count.
-            known = self._known[topic.name] = _Buried(queue, self._look_back(queue))
+            known = self._known[topic.name] = _Known(queue, self._look_back(queue))
         for pulled in portions(self._log, queue, known.next_offset, count_max=_READ_COUNT):
             for data in pieces_of(pulled.body):
                 known.add(*_entry(data))

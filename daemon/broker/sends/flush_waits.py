@@ -1,6 +1,6 @@
 """Replies that wait until what they acknowledge is on disk.
 
-Owns the order and the patience. It does not know what is acknowledged, nor who flushes.
+Under synchronous flush a send is answered when its message is durable; until then its answer is held here.
 
 Invariants:
  1. A reply goes out when its log position is durable, or says FLUSH_DISK_TIMEOUT when it was not in time; once.

@@ -1,6 +1,7 @@
 """The header of a send, under its long names (10, 324) and its short ones (310, 320, 325).
 
-Owns names, types and defaults of its fields. It does not know what is done with a message.
+Every answer to a send, an error too, carries MSG_REGION and TRACE_ON, because RocketMQ's clients read them without
+asking whether they are there.
 
     long     producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag bornTimestamp flag properties
              reconsumeTimes unitMode maxReconsumeTimes batch
@@ -16,12 +17,15 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from shmq.errors import ProtocolError
-from shmq.protocol.codes import Request
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.command import Command
 
 _INT32 = range(-(1 << 31), 1 << 31)
 _INT64 = range(-(1 << 63), 1 << 63)
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)  # as Java's parseInt reads it
 _TRUE = ("true", "1")  # the C++ client writes 1
+ANSWER_EXT = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+_SENDS = (Request.SEND_MESSAGE, Request.SEND_MESSAGE_V2, Request.SEND_BATCH_MESSAGE)
 
 
 class _Names(NamedTuple):
@@ -112,7 +116,7 @@ class SendHeader:
 
     @property
     def max_reconsume_times(self) -> int | None:
-        """After how many tries it is given up; None leaves it to the group."""
+        """After how many tries it is dead; None leaves it to the group."""
         name = self._names.max_reconsume_times
         return self._number(name) if self._ext.get(name) else None
 
@@ -138,3 +142,22 @@ class SendHeader:
         if value is None or value not in bounds:
             raise ProtocolError(f"the field {name} is {text[:32]!a}; a number is needed")
         return value
+
+
+def sent_ext(message_id: str, queue_id: str, queue_offset: str) -> dict[str, str]:
+    """Return the header fields of the answer to a send that succeeded."""
+    return {**ANSWER_EXT, "msgId": message_id, "queueId": queue_id, "queueOffset": queue_offset}
+
+
+def refuse_long_send(command: Command, body_bytes: int, frame_bytes_max: int) -> Command:
+    """Return the answer to a send whose body was too long to be kept.
+
+    Neither topic nor account are looked at: whoever it is from, it is refused, and a signature covers the body.
+
+    Raises:
+        ProtocolError: the command is no send, so nothing explains its length.
+    """
+    what = f"a message of {body_bytes} bytes; frames of {frame_bytes_max} bytes are allowed"
+    if command.is_reply or command.code not in _SENDS:
+        raise ProtocolError(f"command {command.code} brings {what}")
+    return command.reply(Response.MESSAGE_ILLEGAL, ext=ANSWER_EXT, remark=f"the message is illegal: {what}")

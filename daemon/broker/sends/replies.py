@@ -1,6 +1,8 @@
 """Replies to requests: SEND_REPLY_MESSAGE (324) and SEND_REPLY_MESSAGE_V2 (325), pushed on as 326.
 
-Owns how a reply gets to whoever asked. It does not know requests: they are ordinary messages.
+A private reply topic for each requesting process would make the tables grow with processes that come and go; a queue of
+one topic, named in REPLY_TO_CLIENT, tells a local replier and the broker the same place, and nobody has to be looked
+up.
 
     REPLY_TO_CLIENT               the reply is                                  the replier is answered
     shm:<queue>:<client id>       stored in that queue of the reply topic       as for a send
@@ -21,10 +23,9 @@ from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.records.message_id import UNKNOWN_HOST
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.requests import Answer, Ask, Call, Part, later, serves
-from shmq.daemon.broker.sends.answer import sent_ext
-from shmq.daemon.broker.sends.header import SendHeader
+from shmq.daemon.broker.sends.header import SendHeader, sent_ext
 from shmq.daemon.broker.sends.sends import SendRefusal, Sends
-from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.tables import Clock
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
@@ -34,7 +35,7 @@ from shmq.protocol.request_reply import PUSH_TIME, REPLY_TO, SharedAddress
 class Replies(Part):
     """Serves replies."""
 
-    def __init__(self, tables: Tables, registry: GroupRegistry, sends: Sends) -> None:
+    def __init__(self, tables: Clock, registry: GroupRegistry, sends: Sends) -> None:
         self._tables = tables
         self._registry = registry
         self._sends = sends

@@ -1,7 +1,6 @@
-"""Messages a consumer gives back: CONSUMER_SEND_MSG_BACK (36).
+"""Messages that a consumer sends back: CONSUMER_SEND_MSG_BACK (36).
 
-Owns the way of a message into the retries of its group, and out of them to the dead letters. It does not know who
-failed, nor when a retry is due.
+A consumer that could not process a message (our `nack`) sends it back, and the broker stores the retry copy.
 
     tries of the message (reconsumeTimes)   delayLevel      stored as
     below the group's maximum               0               %RETRY%group, DELAY 3 + tries: through the schedule topic
@@ -13,10 +12,10 @@ The copy keeps body, flag, sysFlag, birth and properties; it has one try more, r
 and its first id (ORIGIN_MESSAGE_ID), and nobody waits for the disk for it (WAIT=false). As in RocketMQ 4.9.
 What is stored is counted as SNDBCK_PUT_NUMS[first topic@group].
 
-Our own clients say three things more: `attempt`, when they delivered a message several times before they gave it back,
-so that its tries go on from there; `delayMs`, when they want it back at a time that is no level, which makes it a timed
-message; and `reason`, which a dead letter keeps as SHMQ_REASON. Local members of a group may
-read different topics; a retry topic belongs to all of them, so while they do, they keep what they would give back.
+Our own clients say three things more: `attempt`, when they delivered a message several times before they sent it back,
+so that its tries go on from there; `delayMs`, when they want it again at a time that is no level, which makes it a
+timed message; and `reason`, which a dead letter keeps as SHMQ_REASON. Local members of a group may read different
+topics; a retry topic belongs to all of them, so while they do, each requeues its messages in its own memory.
 """
 
 import random
@@ -34,8 +33,7 @@ from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.statistics import SENT_BACK, Statistics
 from shmq.daemon.broker.tables import Tables, Topic
-from shmq.daemon.broker.timers.route import timed_route
-from shmq.daemon.broker.timers.schedule import Route, route_of
+from shmq.daemon.broker.timers.route import Route, route_of, timed_route
 from shmq.delay_levels import DELAY, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ConsumeError, InvalidName, ShmqError
 from shmq.message import DEAD_LETTER_REASON, check_group, dead_letter_topic, retry_topic
@@ -50,7 +48,7 @@ _DEAD_LETTER_QUEUES = 1
 _PERM_WRITE = 2
 _PERM_READ_WRITE = 6
 _UNIT_RETRY_FLAG = 2
-_V3_4_9 = 121  # from here on a client says itself after how many tries it gives up
+_V3_4_9 = 121  # from here on a client says itself after how many tries a message is dead
 _REASON_CHARACTERS_MAX = 500
 _SEPARATORS = str.maketrans({"\x01": " ", "\x02": " "})
 _ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -119,7 +117,7 @@ class SendBack(Part):
         if call.command.version >= _V3_4_9:
             most = number_of(ext, "maxReconsumeTimes", least=-INT32_MAX, most=INT32_MAX, default=most)
         if tries >= most or delay_level < 0:
-            answer = self._bury(call, group, record, tries)
+            answer = self._dead_letter(call, group, record, tries)
         else:
             if call.connection.is_local:
                 self._refuse_different_topics(group)
@@ -169,7 +167,7 @@ class SendBack(Part):
                 hint="this member delivers the message again by itself",
             )
 
-    def _bury(self, call: Call, group: str, record: StoredRecord, tries: int) -> Answer:
+    def _dead_letter(self, call: Call, group: str, record: StoredRecord, tries: int) -> Answer:
         topic = self._topic(dead_letter_topic(group), _DEAD_LETTER_QUEUES, 0)
         copy = _copy_of(record, {DELAY: "0"}, tries)
         if "reason" in call.ext:
@@ -177,7 +175,7 @@ class SendBack(Part):
             reason = reason or f"not consumed in {tries + 1} attempts"
             copy.properties = with_properties(copy.properties, {DEAD_LETTER_REASON: reason})
         try:
-            self._dead_letters.bury(topic, copy)
+            self._dead_letters.store(topic, copy)
         except ShmqError as error:
             raise _Refusal(Response.SYSTEM_ERROR, str(error)) from error
         return Answer(effects=self._arrived((topic.queues[0],), call.now_ms))

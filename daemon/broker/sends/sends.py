@@ -1,7 +1,6 @@
 """Sends: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310) and SEND_BATCH_MESSAGE (320).
 
-Owns the checks of a send in RocketMQ's order, what is stored for it and what is answered. It does not know bytes on the
-wire, nor how a message gets into the log.
+Checks come in RocketMQ's order.
 
     topic name · forbidden topic · topic exists or is created · queue id · retries used up · log
 
@@ -21,14 +20,13 @@ from shmq.daemon.broker.records.message_id import UNKNOWN_HOST, host_bytes, offs
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Part, serves
 from shmq.daemon.broker.rows.marks import STAGED_TOPIC
-from shmq.daemon.broker.sends.answer import ANSWER_EXT, sent_ext
 from shmq.daemon.broker.sends.dead_letters import DeadLetters
 from shmq.daemon.broker.sends.flush_waits import FlushWaits
-from shmq.daemon.broker.sends.header import SendHeader
+from shmq.daemon.broker.sends.header import ANSWER_EXT, SendHeader, sent_ext
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.broker.timers.route import IllegalTimer, delayed_route, recall_handle, waiting_topic
-from shmq.daemon.broker.topic_creation import create_by_send, ensure_topic
+from shmq.daemon.broker.topics import create_by_send, ensure_topic
 from shmq.daemon.broker.transactions.half import half_of, is_prepared
 from shmq.delay_levels import DELAY, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, ShmqError, StoreError
@@ -50,7 +48,7 @@ FORBIDDEN_TOPICS = frozenset(
     }
 )
 _ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
-_V3_4_9 = 121  # from here on a client says itself after how many tries it gives up
+_V3_4_9 = 121  # from here on a client says itself after how many tries a message is dead
 _DEAD_LETTER_QUEUES = 1
 _WAIT, _CLUSTER, _CRC = "WAIT", "CLUSTER", "__CRC32#"
 _REWRITTEN = tuple(f"{key}\x01".encode() for key in (_WAIT, _CLUSTER, _CRC))
@@ -187,7 +185,7 @@ class Sends(Part):
             raise SendRefusal(Response.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{_ADVICE}")
         return topic
 
-    def _given_up(self, call: Call, header: SendHeader, target: _Target) -> bool:
+    def _is_dead(self, call: Call, header: SendHeader, target: _Target) -> bool:
         """Whether a message for a retry topic has used its tries up; it goes to the dead letters then."""
         if not target.topic.name.startswith(RETRY_PREFIX):
             return False
@@ -225,8 +223,8 @@ class Sends(Part):
             header.reconsume_times,
         )
         asked = target.queue_id
-        has_given_up = self._given_up(call, header, target)
-        if has_given_up:
+        is_dead = self._is_dead(call, header, target)
+        if is_dead:
             record.properties = with_properties(record.properties, {DELAY: "0"})
             asked = target.queue_id
         self._check_size(len(record.body), len(properties))
@@ -243,8 +241,7 @@ class Sends(Part):
             handle = recall_handle(route, topic.name, self._settings.broker_name)
             topic = waiting_topic(route, self._tables, self._levels) or topic
             queue_id, record = route.queue_id, route.record
-        buried = self._dead_letters.bury(topic, record) if has_given_up else None
-        stored = buried or self._log.append(topic, queue_id, record)
+        stored = self._dead_letters.store(topic, record) if is_dead else self._log.append(topic, queue_id, record)
         return self._stored(call, topic.queues[queue_id], asked, [stored], waits=waits, handle=handle)
 
     def _send_batch(self, call: Call, header: SendHeader, target: _Target) -> Answer | None:

@@ -1,7 +1,6 @@
 """What the broker's logic counts for people: totals that outlive it, and how many there are of things just now.
 
-Owns which statistics and states become which metric. It does not know where the figures are kept (`Figures`), nor how
-they are shown.
+They go to whatever keeps them (`Figures`): the counters of the bridge process, or nothing.
 
     GROUP_GET_NUMS topic@group       rocketmq_messages_out      a look at the traffic, once a second
     GROUP_GET_SIZE topic@group       rocketmq_throughput_out

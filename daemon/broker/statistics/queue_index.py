@@ -1,12 +1,12 @@
 """Which topic and queue id a queue index belongs to, and which queues a group has consumed.
 
-Owns the way back from indexes to names, rebuilt when topics have changed. It does not know messages or members.
+The names are looked up in an index that is made again when topics have changed.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.tables import GroupProgress, Topic
 
 
 class QueueName(NamedTuple):
@@ -28,7 +28,7 @@ class Progress(NamedTuple):
 class QueueIndex:
     """Names of queue indexes."""
 
-    def __init__(self, tables: Tables) -> None:
+    def __init__(self, tables: GroupProgress) -> None:
         self._tables = tables
         self._names: dict[int, QueueName] = {}
         self._topics: list[Topic] = []

@@ -1,6 +1,6 @@
 """Counting over time: sums and rates of the last minute, hour and day, and of the last 10, 60 and 600 seconds.
 
-Owns the windows and what RocketMQ prints of them. It does not know what is counted; time is handed in.
+These are RocketMQ's windows, printed as it prints them; time is handed in.
 
     window    sampled every    snapshots kept    sum, rate     between the oldest and the newest snapshot
     minute    10 s             7                 avgpt         sum / countings

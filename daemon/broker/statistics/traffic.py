@@ -1,7 +1,7 @@
 """What goes through the broker, seen from the tables: local clients send and receive without asking anybody.
 
-Owns the derivation of RocketMQ's statistics from how the ends and bytes of queues and the committed offsets of groups
-have moved since the last look. It does not know requests.
+RocketMQ's statistics are derived from how the ends and bytes of queues and the committed offsets of groups have moved
+since the last look.
 
     a queue's end grew by n, its bytes by b     TOPIC_PUT_NUMS[topic] n, TOPIC_PUT_SIZE[topic] b, BROKER_PUT_NUMS n
     a group's offset grew by n                  GROUP_GET_NUMS[topic@group] n, GROUP_GET_SIZE b', BROKER_GET_NUMS n

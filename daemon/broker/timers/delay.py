@@ -1,8 +1,9 @@
 """Delivers delayed messages when they are due, level by level.
 
-Owns the progress of every level and what is copied. It does not know how a message got into the schedule topic
-(`schedule.py`), nor files: progress is the offset of a group of our own on the schedule topic's queues, which lives in
-shared memory and which the keeper writes as RocketMQ's delayOffset.json.
+Progress is the committed offset of a group of our own on the schedule topic's queues: it outlives the bridge in shared
+memory and costs no file of its own. The keeper writes it as RocketMQ's delayOffset.json, and only after the copies it
+speaks of are on disk. Where the clock is set back, a delay is counted on the clock that nobody sets; RocketMQ delivers
+at once then, which is early.
 
     queue of a level   … delivered | head: due at store time + delay | …
                                    ^ committed offset, moved behind each copy
@@ -24,7 +25,7 @@ from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, records_of
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.tables import Tables
-from shmq.daemon.broker.timers.due_copy import real_place
+from shmq.daemon.broker.timers.real_place import real_place
 from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Request

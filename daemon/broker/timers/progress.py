@@ -1,7 +1,5 @@
 """How far timed messages are delivered: four words in shared memory.
 
-Owns what these words mean and in which order they may change. It does not know messages.
-
     read      O   queue offset: everything below is known to delivery (or delivered)
     due       T   due time of the last message delivered, in ms
     at        K   its queue offset + 1, with the low 20 bits of T: K << 20 | T mod 2^20
@@ -22,7 +20,7 @@ Invariants:
     such a message may come twice.
 """
 
-from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.tables import Offsets
 from shmq.timing import TIMER_GROUPS
 
 _MARK_BITS = 20
@@ -34,7 +32,7 @@ class TimerProgress:
 
     __slots__ = ("_slots", "_tables", "at", "due", "read", "rolled")
 
-    def __init__(self, tables: Tables, queue: int) -> None:
+    def __init__(self, tables: Offsets, queue: int) -> None:
         self._tables = tables
         self._slots = [tables.offset_put(tables.group_put(group), queue) for group in TIMER_GROUPS]
         read, due, at, rolled = (max(0, tables.committed(slot)) for slot in self._slots)

@@ -1,7 +1,6 @@
 """Taking back timed messages: RECALL_MESSAGE (370), and the keys of what was taken back.
 
-Owns the checks of a recall, in RocketMQ's order, and the record that makes it last. It does not know what is pending:
-a recall says which message never to deliver, whether or not there is one.
+A recall says which message never to deliver, whether or not there is one. Checks come in RocketMQ's order.
 
     handle   ── topic, broker, time ──▶ a record in the timer topic, TIMER_DEL_UNIQKEY = topic+UNIQ_KEY, the same time
     answer   ── msgId = UNIQ_KEY
@@ -19,7 +18,7 @@ from shmq.daemon.broker.records.property_text import with_properties
 from shmq.daemon.broker.requests import Answer, Call
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
-from shmq.daemon.broker.topic_creation import ensure_topic
+from shmq.daemon.broker.topics import ensure_topic
 from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC
 from shmq.errors import UsageError
 from shmq.protocol.codes import Response

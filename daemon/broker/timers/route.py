@@ -1,25 +1,33 @@
-"""Where a message goes that asks for a time of its own: into the timer topic, with what it was asked for.
+"""Where a message goes that is not to be delivered at once: the schedule topic, or the timer topic.
 
-Owns the properties TIMER_DELAY_SEC, TIMER_DELAY_MS and TIMER_DELIVER_MS on the way in. It does not know who delivers.
+    DELAY missing, 0 or less    no level
+    DELAY = n                   SCHEDULE_TOPIC_XXXX, queue n - 1; REAL_TOPIC and REAL_QID say where it belongs
+    DELAY above the highest     as the highest, and DELAY says so
 
-    DELAY above 0              the level counts, and the properties are taken away, as in RocketMQ
-    TIMER_OUT_MS there         unchanged: it comes out of a delay
-    before now                 unchanged: delivered at once
-    now or later               rmq_sys_wheel_timer, queue 0; TIMER_OUT_MS, REAL_TOPIC, REAL_QID
-    later than is allowed      refused
+    TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVER_MS ask for a time of its own, which is
+        before now              unchanged: delivered at once
+        now or later            rmq_sys_wheel_timer, queue 0; TIMER_OUT_MS, REAL_TOPIC, REAL_QID
+        later than is allowed   refused
+        beside DELAY above 0    the level counts, and these properties are taken away, as in RocketMQ
+        with TIMER_OUT_MS       unchanged: the message comes out of a delay
+
+A prepared message of a transaction is not delayed: what is committed later is. A delivered message still carries DELAY,
+as in RocketMQ; it goes to the log directly and must not come here again.
 """
 
+import re
 from dataclasses import replace
+from typing import NamedTuple
 
 from shmq.daemon.broker.log import NewRecord
-from shmq.daemon.broker.records.property_text import with_properties
-from shmq.daemon.broker.tables import Tables, Topic
-from shmq.daemon.broker.timers.schedule import Route, is_delayable, level_of, route_of
-from shmq.daemon.broker.topic_creation import ensure_topic
+from shmq.daemon.broker.records.property_text import property_of, with_properties
+from shmq.daemon.broker.tables import Topic, Topics
+from shmq.daemon.broker.topics import ensure_topic
 from shmq.delay_levels import DELAY, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import UsageError
 from shmq.message import parse_properties
 from shmq.protocol.codes import Response
+from shmq.shm.core import UNIT_DELAY_BASE
 from shmq.timing import (
     ASKED_BY,
     CANCELLED_KEY,
@@ -31,6 +39,61 @@ from shmq.timing import (
     code_of,
     out_ms,
 )
+
+_TRANSACTION_MASK = 12
+_DELAYED_TYPES = (0, 8)  # none and commit
+_INTEGER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)  # Java's Integer.parseInt
+_INT32 = range(-(1 << 31), 1 << 31)
+
+
+class Route(NamedTuple):
+    """Topic, queue id and record that are stored."""
+
+    topic: str
+    queue_id: int
+    record: NewRecord
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether the message waits for its time."""
+        return self.topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
+
+
+def is_delayable(record: NewRecord) -> bool:
+    """Whether a record may wait: it is no prepared message of a transaction."""
+    return record.sys_flag & _TRANSACTION_MASK in _DELAYED_TYPES
+
+
+def route_of(record: NewRecord, topic: str, queue_id: int, levels: DelayLevels) -> Route:
+    """Return what is stored in place of a message for a topic's queue; the same where it has no delay.
+
+    Raises:
+        UsageError: the property DELAY is no number.
+    """
+    text = property_of(record.properties, DELAY)
+    if text is None or not is_delayable(record):
+        return Route(topic, queue_id, record)
+    level = levels.level_of(level_of(text))
+    if level == 0:
+        return Route(topic, queue_id, record)
+    properties = with_properties(
+        record.properties, {DELAY: str(level), REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
+    )
+    code = UNIT_DELAY_BASE + levels.delay_ms(level)
+    return Route(SCHEDULE_TOPIC, level - 1, replace(record, properties=properties, tag_code=code))
+
+
+def level_of(text: str) -> int:
+    """Return the level a property says.
+
+    Raises:
+        UsageError: it is no number.
+    """
+    if _INTEGER.fullmatch(text) and int(text) in _INT32:
+        return int(text)
+    error = UsageError(f'the property DELAY is "{text[:32]}", a level is a number', hint="1 to 18, 0 for none")
+    error.code = Response.SYSTEM_ERROR  # as RocketMQ answers
+    raise error
 
 
 def timed_route(record: NewRecord, topic: str, queue_id: int, *, now_ms: int, max_delay_ms: int) -> Route:
@@ -80,7 +143,7 @@ def delayed_route(
     return route if route.is_delayed else route_of(route.record, topic, queue_id, levels)
 
 
-def waiting_topic(route: Route, tables: Tables, levels: DelayLevels) -> Topic | None:
+def waiting_topic(route: Route, tables: Topics, levels: DelayLevels) -> Topic | None:
     """Return the topic of a route; one where messages wait is made if need be.
 
     Raises:

@@ -1,7 +1,4 @@
-"""The timed messages that wait, for people: our own request TIMERS.
-
-Owns which are told. It does not know how they are kept.
-"""
+"""The timed messages that wait, for people: our own request TIMERS."""
 
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Pending timed messages in memory, and which of them is due next.
 
-Owns the structure only. It does not know clocks, records or progress.
-
     this hour and the next      heap of (due << 44 | queue offset), one Python int each: 57 bytes a message
     later hours                 an array for each hour of (ms in the hour << 42 | queue offset): 8 bytes a message
 

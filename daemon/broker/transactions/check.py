@@ -1,7 +1,6 @@
 """Who is asked how a transaction ended, and with which words: CHECK_TRANSACTION_STATE (39). And what people may ask.
 
-Owns the choice of a member and the requests of our own socket about transactions. It does not know when somebody is
-asked.
+`CheckBack` chooses the member and asks it; `TransactionRequests` serves what our own clients ask about transactions.
 
     a TCP member of the producer group      is asked; RocketMQ's clients answer with a 37
     a local member                          is asked if it has said that it answers: ANSWER_CHECKS

@@ -1,12 +1,12 @@
 """The records of a transaction, each made from another.
 
-Owns what is stored at each step, as RocketMQ does. It does not know queues' offsets, nor when a step is due.
+Each step stores what RocketMQ stores.
 
     sent message -> half                REAL_TOPIC and REAL_QID say where it belongs; no transaction bits: a half
                                         is found in its own queue like any message, and in no other
     half         -> real message        sysFlag 8, the half's log position; properties as they are
     half         -> half, once more     TRANSACTION_CHECK_TIMES + 1, and which half the producer knows
-    half         -> what was given up   unchanged, in a topic of its own
+    half         -> expired             unchanged, in a topic of its own
 """
 
 from dataclasses import replace
@@ -49,14 +49,14 @@ def checked_of(half: StoredRecord, *, checks: int, first: int) -> NewRecord:
     return copy
 
 
-def given_up_of(half: StoredRecord) -> NewRecord:
-    """Return what is kept of a half that nobody settled."""
+def expired_of(half: StoredRecord) -> NewRecord:
+    """Return what is stored of a half that nobody settled."""
     return _copy_of(half)
 
 
-def resumed_of(given_up: StoredRecord) -> NewRecord:
-    """Return the half of a transaction that was given up and is to be asked about again: a new one."""
-    copy = _copy_of(given_up)
+def resumed_of(expired: StoredRecord) -> NewRecord:
+    """Return the half of an expired transaction that is to be asked about again: a new one."""
+    copy = _copy_of(expired)
     copy.properties = with_properties(copy.properties, {transaction.CHECK_TIMES: "0", transaction.FIRST_HALF: None})
     return copy
 

@@ -1,6 +1,6 @@
 """Which transactions are open: the half messages that no op record names.
 
-Owns what is known of the two queues and how far it is written down. It does not know what is done about a half.
+`Halves` reads both queues, and writes down how far they are settled.
 
     half queue   … base      | open or not | seen = offset_max        base: the first that may be open
     op queue     … op base   | named here  | seen                     what names a half from base on is behind op base
@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.records.stored_record import StoredRecord, record_at
-from shmq.daemon.broker.tables import Tables, Topic
-from shmq.daemon.broker.topic_creation import ensure_topic
+from shmq.daemon.broker.tables import GroupProgress, Topic
+from shmq.daemon.broker.topics import ensure_topic
 from shmq.protocol import transaction
 
 _READS_MAX = 2000  # of 204 op records each, before others have their turn
@@ -35,7 +35,7 @@ class _Sighting(NamedTuple):
 class Halves:
     """The open halves of one broker, by queue offset."""
 
-    def __init__(self, tables: Tables, log: Log) -> None:
+    def __init__(self, tables: GroupProgress, log: Log) -> None:
         self._tables = tables
         self._log = log
         self.open: set[int] = set()

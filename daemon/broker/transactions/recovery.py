@@ -1,7 +1,5 @@
 """What a transaction service does once, before it settles anything.
 
-Owns the way through the open halves and the log behind them. It does not know what becomes of a half.
-
     every open half is looked at         which one its producer knows, when it is due
     the log behind the oldest is walked  a committed message that names an open half has lost its op record: it gets one
 

@@ -1,8 +1,6 @@
-"""Transactions that the broker gave up, and which of them were begun anew.
+"""Transactions that nobody settled in time, and which of them an administrator has begun anew.
 
-Owns that each is begun anew once. It does not know when a transaction is given up, nor what becomes of it afterwards.
-
-    TRANS_CHECK_MAX_TIME_TOPIC, queue 0    … | given up | given up | RESUMED: log position of the first | …
+    TRANS_CHECK_MAX_TIME_TOPIC, queue 0    … | expired  | expired  | RESUMED: log position of the first | …
                                                └─ resumed: a new half and that mark, one append
 
 RocketMQ stores a new half each time it is asked to, and each of them may be committed.
@@ -13,7 +11,7 @@ Rule: a mark and its half are one append, so a kill leaves a transaction that ma
 from shmq.daemon.broker.log import Entry, Log, NewRecord
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, portions, records_of
-from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.tables import Queues
 from shmq.protocol import transaction
 
 RESUMED = "SHMQ_RESUMED"
@@ -22,14 +20,14 @@ RESUMED = "SHMQ_RESUMED"
 class Resumptions:
     """What is known of that topic: log positions of what was resumed."""
 
-    def __init__(self, tables: Tables, log: Log) -> None:
+    def __init__(self, tables: Queues, log: Log) -> None:
         self._tables = tables
         self._log = log
         self._resumed: set[str] = set()
         self._next_offset = 0
 
     def resume(self, record: StoredRecord, half: Entry) -> bool:
-        """Store the half of a transaction that was given up; False when that was done before.
+        """Store the half of an expired transaction; False when that was done before.
 
         Raises:
             BrokerBusy, LogFull and the other errors of a send: nothing is stored.

@@ -1,7 +1,13 @@
 """Transactions: END_TRANSACTION (37), the check-back of open ones, and RESUME_CHECK_HALF_MESSAGE (323).
 
-Owns who settles a half, and when somebody is asked. It does not know how a half got into its queue (`send.py`, or a
-local producer by itself), nor what is stored at each step (`half.py`) and which halves are open (`halves.py`).
+A producer stores the half by itself or with a send; what is stored at each step is in `half.py`, and which halves are
+open in `halves.py`.
+
+The real message and the op record that settles its half lie back to back under one intent, so a kill leaves both or
+neither; RocketMQ writes one after the other. Who may end the transaction of a local producer is decided by a fence, a
+log position in the control segment: a producer's append for a half below it is refused under the lock. The broker
+raises the fence over old halves, reads the op records once more, and is alone with what is left. A table of open
+transactions in shared memory would have needed an owner, a size and a repair of its own.
 
     half older than transactionTimeOut (or its own immunity)    asked: a copy takes its place, its producers get a 39
     asked transactionCheckInterval ago                          asked again, at most transactionCheckMax times
@@ -33,10 +39,10 @@ from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.timers.route import delayed_route, waiting_topic
-from shmq.daemon.broker.topic_creation import ensure_topic
+from shmq.daemon.broker.topics import ensure_topic
 from shmq.daemon.broker.transactions.half import (
     checked_of,
-    given_up_of,
+    expired_of,
     is_of_local_producer,
     number_in,
     op_of,
@@ -63,7 +69,7 @@ class OpenHalf:
 
     Attributes:
         names: queue offsets of the halves it has replaced, the one its producer knows first.
-        due_ms: when it is asked about, or given up.
+        due_ms: when it is asked about, or expires.
     """
 
     offset: int
@@ -103,7 +109,7 @@ class Transactions(Part):
         self._arrived = arrived
         self._ask = ask
         self.halves = Halves(tables, log)
-        self._given_up = Resumptions(tables, log)
+        self._resumptions = Resumptions(tables, log)
         self._known: dict[int, OpenHalf] = {}
         self._now_at: dict[int, int] = {}  # queue offset of a replaced half -> of the copy in its place
         self._due: list[tuple[int, int]] = []  # heap of (due_ms, offset)
@@ -215,14 +221,14 @@ class Transactions(Part):
         return self.halves.refresh()
 
     def act(self, half: OpenHalf, now_ms: int) -> Sequence[Effect]:
-        """Ask about an open half that is ours, or give it up."""
+        """Ask about an open half that is ours, or let it expire."""
         record = self.halves.record(half.offset)
         if record is None:
             self._append((), half)
             return [Report(f"the half message at offset {half.offset} cannot be read: its transaction is rolled back")]
         if half.checks >= self._settings.transaction_checks_max:
             topic = ensure_topic(self._tables, transaction.GIVEN_UP_TOPIC, queues=transaction.QUEUES)
-            self._append([Entry(topic, 0, given_up_of(record))], half)
+            self._append([Entry(topic, 0, expired_of(record))], half)
             return [Report(f"nobody settled the transaction at offset {half.first}: it is rolled back")]
         checks = half.checks + 1
         copy = checked_of(record, checks=checks, first=half.first)
@@ -329,7 +335,7 @@ class Transactions(Part):
 
     @serves(Request.RESUME_CHECK_HALF_MESSAGE)
     def _resume(self, call: Call) -> Answer:
-        """Begin the checks of a transaction anew, also of one that was given up."""
+        """Begin the checks of a transaction anew, also of one that has expired."""
         position = position_in(call.ext.get("msgId", ""))
         record = record_at(self._log, position) if position is not None else None
         if record is None or record.topic not in (transaction.HALF_TOPIC, transaction.GIVEN_UP_TOPIC):
@@ -340,7 +346,7 @@ class Transactions(Part):
         else:
             self.halves.make()
             assert self.halves.half_topic is not None
-            self._given_up.resume(record, Entry(self.halves.half_topic, transaction.QUEUE_ID, resumed_of(record)))
+            self._resumptions.resume(record, Entry(self.halves.half_topic, transaction.QUEUE_ID, resumed_of(record)))
         return Answer()
 
     # -- recovery, before anything is settled

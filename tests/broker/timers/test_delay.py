@@ -10,7 +10,7 @@ from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.requests import Call, Connection
 from shmq.daemon.broker.tables import QueueBounds, Topic
 from shmq.daemon.broker.timers.delay import DelayService
-from shmq.daemon.broker.timers.schedule import route_of
+from shmq.daemon.broker.timers.route import route_of
 from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import BrokerBusy
 from shmq.protocol.command import Command

@@ -1,7 +1,5 @@
 """Topics that come into being without an administrator: RocketMQ's own, and those that are sent to.
 
-Owns which topics a broker has from its start, and by which rule a send creates one. It does not know messages.
-
 A topic that does not exist is made in the image of the default topic the client names, TBW102: only if that has the
 inherit permission, with its permissions but that one, and with as many queues as the client wants and it has.
 """
@@ -10,10 +8,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.tables import Topic, Topics
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
-from shmq.errors import ShmqError
-from shmq.message import QUEUES_MAX, RETRY_PREFIX, SYSTEM_TOPICS, TRACE_TOPIC, check_topic
+from shmq.errors import ShmqError, TopicNotFound
+from shmq.message import QUEUES_MAX, RETRY_PREFIX, SYSTEM_TOPICS, TRACE_TOPIC, check_topic, nearest
 from shmq.protocol import transaction
 from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
 
@@ -52,7 +50,7 @@ def system_topic_names(settings: BrokerSettings) -> frozenset[str]:
     return SYSTEM_TOPICS | own
 
 
-def make_system_topics(tables: Tables, settings: BrokerSettings) -> list[str]:
+def make_system_topics(tables: Topics, settings: BrokerSettings) -> list[str]:
     """Create the topics a RocketMQ broker has from its start; return a sentence for each that could not be.
 
     One that exists is left as an administrator made it; but TBW102 always has the permission that auto-creation needs,
@@ -75,8 +73,28 @@ def make_system_topics(tables: Tables, settings: BrokerSettings) -> list[str]:
     return reports
 
 
+def find_topic(tables: Topics, name: str, *, broker_name: str, is_typed: bool = True) -> Topic:
+    """Return a live topic.
+
+    Args:
+        is_typed: whether a human may have typed the name, so that it is worth looking at all others for a similar one.
+
+    Raises:
+        TopicNotFound: there is none; the hint names what may have been meant.
+    """
+    topic = tables.topic(name)
+    if topic is not None:
+        return topic
+    near = " or ".join(f'"{other}"' for other in nearest(name, tables.topic_names())) if is_typed else ""
+    meant = f"did you mean {near}? " if near else ""
+    raise TopicNotFound(
+        f'topic "{name[:127]}" does not exist on broker "{broker_name}"',
+        hint=f"{meant}create it with: shmq topic create {name[:127]}",
+    )
+
+
 def create_by_send(
-    tables: Tables, name: str, default_topic: str, queues_wanted: int, *, is_unit_mode: bool
+    tables: Topics, name: str, default_topic: str, queues_wanted: int, *, is_unit_mode: bool
 ) -> Topic | None:
     """Return the topic a send to a missing one creates, None when it may not be created.
 
@@ -92,7 +110,7 @@ def create_by_send(
     return _put(tables, name, _RETRY_QUEUES, _PERM_READ_WRITE, flags) if is_retry else None
 
 
-def ensure_topic(tables: Tables, name: str, *, queues: int) -> Topic:
+def ensure_topic(tables: Topics, name: str, *, queues: int) -> Topic:
     """Return a topic of the broker's own making, created if it is not there.
 
     Raises:
@@ -101,14 +119,14 @@ def ensure_topic(tables: Tables, name: str, *, queues: int) -> Topic:
     return tables.topic(name) or _put(tables, name, queues, _PERM_READ_WRITE, 0)
 
 
-def widen_topic(tables: Tables, name: str, *, queues: int) -> None:
+def widen_topic(tables: Topics, name: str, *, queues: int) -> None:
     """Give a topic of the broker's own making at least so many queues, if there is one."""
     topic = tables.topic(name)
     if topic is not None and min(topic.read_queues, topic.write_queues) < queues:
         _put(tables, name, queues, topic.perm, topic.flags)
 
 
-def _put(tables: Tables, name: str, queues: int, perm: int, flags: int) -> Topic:
+def _put(tables: Topics, name: str, queues: int, perm: int, flags: int) -> Topic:
     tables.topic_put(name, read_queues=queues, write_queues=queues, perm=perm, flags=flags, kind=0)
     topic = tables.topic(name)
     assert topic is not None

@@ -4,7 +4,7 @@ import pytest
 
 from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.records.property_text import pairs_of, property_of, with_properties
-from shmq.daemon.broker.timers.schedule import route_of
+from shmq.daemon.broker.timers.route import route_of
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import UsageError
 from shmq.shm.core import UNIT_DELAY_BASE

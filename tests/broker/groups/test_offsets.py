@@ -3,7 +3,7 @@
 from typing import Any
 
 from shmq.daemon.broker.broker import Broker
-from shmq.daemon.broker.groups.remote_commit import commit_of_remote
+from shmq.daemon.broker.groups.offsets import commit_of_remote
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds
 from shmq.errors import OffsetOutOfRange

@@ -1,13 +1,10 @@
-"""The message that comes out of a delay: a copy of the record that waited, for the topic it was sent to.
-
-Owns what is copied and where it goes. It does not know when.
-"""
+"""Where a message belongs that has waited for its time: the topic and queue it was sent to."""
 
 from typing import NamedTuple
 
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord
-from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.tables import Topic, Topics
 from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC
 from shmq.timing import TIMER_TOPIC
 
@@ -24,7 +21,7 @@ class RealPlace(NamedTuple):
         return self.topic.queues[self.queue_id]
 
 
-def real_place(tables: Tables, record: StoredRecord) -> RealPlace | str:
+def real_place(tables: Topics, record: StoredRecord) -> RealPlace | str:
     """Return where the message of a waiting record belongs, or the name of the topic that is not there any more."""
     name = property_of(record.properties, REAL_TOPIC) or ""
     topic = tables.topic(name)
