@@ -1,1 +1,14 @@
-"""The broker's decisions as pure logic: groups, subscriptions, administration. No socket, no clock, no segment."""
+"""The broker's decisions as pure logic: requests in, effects out; no socket, no clock, no segment.
+
+A room is a subject; it imports what stands below it, and modules of this folder but for `broker` and `worker`.
+
+    broker · worker                            composition: all parts of a primary bridge, and of the others
+    administration · clients                   administrators and their tools · connections and other bridges
+    pop                                        messages of a topic instead of queues
+    sends                                      sends, replies, messages sent back, dead letters
+    transactions · rows                        half messages · rows that become visible together
+    timers · pulls · statistics                delays and times · reading · counts over time
+    groups · records · access                  members and offsets · bytes of stored records · accounts
+    dispatch · requests · effects              from a command to its handler and back
+    tables · log · settings · topics · fields  what is below: interfaces, limits, header fields
+"""

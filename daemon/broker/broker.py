@@ -74,29 +74,48 @@ class Broker(Dispatch):
         figures: Figures | None = None,
     ) -> None:
         super().__init__(admission)
-        self._registry = registry = GroupRegistry(settings)
-        self._groups = groups = GroupSettings(tables)
-        presence = Presence(registry, self._connections, now_ms)
+        self._registry = GroupRegistry(settings)
+        self._groups = GroupSettings(tables)
         self._attachments = Attachments(tables, settings)
         self._questions = Questions()
-        self._relays = Relays(registry, settings)
+        self._relays = Relays(self._registry, settings)
+        presence = Presence(self._registry, self._connections, now_ms)
         self._figures = BrokerFigures(figures or NoFigures(), presence)
         statistics = Statistics(self._figures.told)
         traffic = Traffic(tables, QueueIndex(tables), statistics, cluster=settings.cluster)
-        levels = DelayLevels(settings.delay_levels)
-        widen_topic(tables, SCHEDULE_TOPIC, queues=levels.count)  # there may be more of them than at the last start
-        self._sends = Sends(tables, log, groups, settings, arrived=self.arrived)
-        self._pulls = Pulls(tables, log, registry, groups, settings, started=traffic.started)
-        self._timers = TimerService(tables, log, settings, arrived=self.arrived)
-        self._pops, *settlement = pop_parts(tables, log, registry, groups, settings, arrived=self.arrived)
-        check_back = CheckBack(registry, settings)
-        transactions = Transactions(tables, log, settings, levels, arrived=self.arrived, ask=check_back.ask)
-        self._roster = RosterKeeper(presence, settings, in_flight=self._pops.queues_in_flight)
+        changed = self._relays.settings_changed
         self._parts: list[Part] = [
             self._relays,
-            *administration(
-                tables, presence, groups, traffic, settings, log, settings_changed=self._relays.settings_changed
-            ),
+            *administration(tables, presence, self._groups, traffic, settings, log, settings_changed=changed),
+            *self._log_parts(tables, log, settings, traffic),
+            *([QueryRequests(log, index)] if index is not None else []),
+        ]
+        self._arrival_parts = [part for part in self._parts if part.hears_arrivals]
+        self._roster = RosterKeeper(presence, settings, in_flight=self._pops.queues_in_flight)
+        self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
+        silent: list[Part] = [  # neither time nor the log does anything to these
+            self._attachments,
+            Membership(tables, self._registry, self._groups, settings),
+            OffsetRequests(tables, self._groups, settings),
+            StatusRequests(tables, presence, settings),
+        ]
+        for part in [*silent, *self._parts]:
+            self._handlers |= part.handlers()
+        end_transaction_counted(self._handlers, self._figures)
+
+    def _log_parts(self, tables: Tables, log: Log, settings: BrokerSettings, traffic: Traffic) -> list[Part]:
+        """The parts that store and read messages."""
+        registry, groups, arrived = self._registry, self._groups, self.arrived
+        levels = DelayLevels(settings.delay_levels)
+        widen_topic(tables, SCHEDULE_TOPIC, queues=levels.count)  # there may be more of them than at the last start
+        self._sends = Sends(tables, log, groups, settings, arrived=arrived)
+        self._pulls = Pulls(tables, log, registry, groups, settings, started=traffic.started)
+        self._timers = TimerService(tables, log, settings, arrived=arrived)
+        self._pops, *settlement = pop_parts(tables, log, registry, groups, settings, arrived=arrived)
+        check_back = CheckBack(registry, settings)
+        transactions = Transactions(tables, log, settings, levels, arrived=arrived, ask=check_back.ask)
+        self._count(transactions)
+        return [
             ClockRequests(tables, settings, self._pops.clock_moved),
             self._figures,
             TransactionRequests(transactions, check_back, settings),
@@ -108,24 +127,11 @@ class Broker(Dispatch):
             self._pops,
             *settlement,
             Locks(tables),
-            DelayService(tables, log, levels, arrived=self.arrived),
-            Rows(tables, log, settings, levels, arrived=self.arrived),
+            DelayService(tables, log, levels, arrived=arrived),
+            Rows(tables, log, settings, levels, arrived=arrived),
             self._timers,
-            SendBack(tables, log, groups, registry, levels, statistics, settings, arrived=self.arrived),
-            *([QueryRequests(log, index)] if index is not None else []),
+            SendBack(tables, log, groups, registry, levels, traffic.statistics, settings, arrived=arrived),
         ]
-        self._arrival_parts = [part for part in self._parts if part.hears_arrivals]
-        self._count(transactions)
-        self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
-        silent: list[Part] = [  # neither time nor the log does anything to these
-            self._attachments,
-            Membership(tables, registry, groups, settings),
-            OffsetRequests(tables, groups, settings),
-            StatusRequests(tables, presence, settings),
-        ]
-        for part in [*silent, *self._parts]:
-            self._handlers |= part.handlers()
-        end_transaction_counted(self._handlers, self._figures)
 
     def _count(self, transactions: Transactions) -> None:
         pops, timers, figures = self._pops, self._timers, self._figures

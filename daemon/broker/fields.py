@@ -12,6 +12,7 @@ INT32_MAX = (1 << 31) - 1
 INT64_MAX = (1 << 63) - 1
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."  # RocketMQ ends many remarks with it
 
 
 def text_of(ext: Mapping[str, str], name: str) -> str:

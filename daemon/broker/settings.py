@@ -18,7 +18,7 @@ DEFAULT_QUEUES = 8
 
 @dataclass(slots=True)
 class BrokerSettings:
-    """What the logic is told at its start. Only `administration/config.py` changes anything later, and only what it names."""
+    """What the logic is told at its start. Later `administration/config.py` changes what it names, and nothing else."""
 
     broker_name: str
     version: str

@@ -97,7 +97,7 @@ class Topics(Protocol):
     def topic_put(self, name: str, *, read_queues: int, write_queues: int, perm: int, flags: int, kind: int) -> None:
         """Create or change a topic."""
 
-    def topic_delete(self, name: str) -> None:
+    def topic_delete(self, name: str, /) -> None:
         """Delete a live topic."""
 
     def born_position(self, name: str) -> int:
@@ -113,16 +113,16 @@ class Groups(Protocol):
     def groups(self) -> list[str]:
         """Return the names of all groups."""
 
-    def group_put(self, name: str) -> int:
+    def group_put(self, name: str, /) -> int:
         """Create a group unless it exists; return its index."""
 
-    def group_delete(self, name: str) -> None:
+    def group_delete(self, name: str, /) -> None:
         """Delete a group and its offsets."""
 
-    def group_settings(self, group: int) -> bytes:
+    def group_settings(self, group: int, /) -> bytes:
         """Return what a group (by index) is configured with, as `shmq.store.group_settings` writes it."""
 
-    def group_set(self, group: int, settings: bytes) -> None:
+    def group_set(self, group: int, settings: bytes, /) -> None:
         """Configure a group (by index)."""
 
 
@@ -136,7 +136,7 @@ class Queues(Topics, Protocol):
     def queue_bounds(self, queue: int) -> QueueBounds:
         """Return which queue offsets exist."""
 
-    def search_time(self, queue: int, time_ms: int) -> int:
+    def search_time(self, queue: int, time_ms: int, /) -> int:
         """Return the first queue offset stored at or after a time."""
 
     def units(self, queue: int, queue_offset: int, count: int) -> list[Unit]:
@@ -161,13 +161,13 @@ class Offsets(Groups, Protocol):
     def offset_put(self, group: int, queue: int) -> int:
         """Return that place, made if need be."""
 
-    def committed(self, slot: int) -> int:
+    def committed(self, slot: int, /) -> int:
         """Return the next queue offset to deliver; -1 when none was ever set."""
 
-    def set_committed(self, slot: int, queue_offset: int) -> None:
+    def set_committed(self, slot: int, queue_offset: int, /) -> None:
         """Set the next queue offset to deliver."""
 
-    def set_taken(self, slot: int, queue_offset: int) -> None:
+    def set_taken(self, slot: int, queue_offset: int, /) -> None:
         """Show how far a group's client was handed messages; of a queue that a local member owns, it says so itself."""
 
 
@@ -177,24 +177,24 @@ class GroupProgress(Queues, Offsets, Protocol):
     def offset_owned(self, slot: int) -> bool:
         """Say whether a living local member owns the queue whose progress is kept there."""
 
-    def offset_free(self, slot: int) -> None:
+    def offset_free(self, slot: int, /) -> None:
         """Take the queue away from the local member that reads it: nothing it acknowledges counts until it is back."""
 
-    def offset_lock(self, slot: int, holder: int, now_ms: int, life_ms: int) -> bool:
+    def offset_lock(self, slot: int, holder: int, now_ms: int, life_ms: int, /) -> bool:
         """Keep that queue for a client over TCP for so long; False while a local member or another holder has it.
 
         What is locked stays so when the broker's processes are killed, and no local member takes it. A holder may ask
         again; `now_ms` is the time the logic is given. The time may be rounded up by 64 ms.
         """
 
-    def offset_unlock(self, slot: int, holder: int) -> None:
+    def offset_unlock(self, slot: int, holder: int, /) -> None:
         """End the lock of that holder."""
 
 
 class Counts(GroupProgress, Protocol):
     """What has been sent and received since the segments were made."""
 
-    def offset_owner(self, slot: int) -> int:
+    def offset_owner(self, slot: int, /) -> int:
         """Return the client slot of the living local member that owns that queue; -1 when nobody does."""
 
     def received(self) -> Mapping[int, int]:
@@ -231,7 +231,7 @@ class ClientSlots(Protocol):
     def client_is(self, slot: int, pid: int, start: int) -> bool:
         """Say whether a slot is handed out to exactly this process."""
 
-    def client_drop(self, slot: int) -> None:
+    def client_drop(self, slot: int, /) -> None:
         """Take a slot back; it owns no queue from here on."""
 
     def dead_clients(self) -> list[int]:
@@ -240,3 +240,10 @@ class ClientSlots(Protocol):
 
 class Tables(Counts, StoreState, ClientSlots, Protocol):
     """All of it."""
+
+
+def committed_of(offsets: Offsets, group: str, queue: int) -> int:
+    """Return the next offset that a group wants of a queue (by index); -1 when it never committed one."""
+    index = offsets.group(group)
+    slot = offsets.offset_slot(index, queue) if index is not None else None
+    return offsets.committed(slot) if slot is not None else -1

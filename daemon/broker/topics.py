@@ -17,8 +17,8 @@ from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
 
 AUTO_CREATE_TOPIC = "TBW102"
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
-_PERM_READ_WRITE = PERM_READ | PERM_WRITE
-_UNIT_FLAG, _UNIT_RETRY_FLAG = 1, 2
+PERM_READ_WRITE = PERM_READ | PERM_WRITE
+_UNIT_FLAG, UNIT_RETRY_FLAG = 1, 2
 _RETRY_QUEUES = 1
 
 
@@ -29,19 +29,19 @@ class _SystemTopic(NamedTuple):
 
 
 def _system_topics(settings: BrokerSettings) -> Iterator[_SystemTopic]:
-    yield _SystemTopic("SELF_TEST_TOPIC", 1, _PERM_READ_WRITE)
+    yield _SystemTopic("SELF_TEST_TOPIC", 1, PERM_READ_WRITE)
     if settings.auto_create:
-        yield _SystemTopic(AUTO_CREATE_TOPIC, settings.default_queues, _PERM_READ_WRITE | PERM_INHERIT)
-    yield _SystemTopic("BenchmarkTest", QUEUES_MAX, _PERM_READ_WRITE)
-    yield _SystemTopic(settings.cluster, 16, _PERM_READ_WRITE | PERM_INHERIT)
-    yield _SystemTopic(settings.broker_name, 1, _PERM_READ_WRITE | PERM_INHERIT)
-    yield _SystemTopic("OFFSET_MOVED_EVENT", 1, _PERM_READ_WRITE)
-    yield _SystemTopic(SCHEDULE_TOPIC, DelayLevels(settings.delay_levels).count, _PERM_READ_WRITE)
+        yield _SystemTopic(AUTO_CREATE_TOPIC, settings.default_queues, PERM_READ_WRITE | PERM_INHERIT)
+    yield _SystemTopic("BenchmarkTest", QUEUES_MAX, PERM_READ_WRITE)
+    yield _SystemTopic(settings.cluster, 16, PERM_READ_WRITE | PERM_INHERIT)
+    yield _SystemTopic(settings.broker_name, 1, PERM_READ_WRITE | PERM_INHERIT)
+    yield _SystemTopic("OFFSET_MOVED_EVENT", 1, PERM_READ_WRITE)
+    yield _SystemTopic(SCHEDULE_TOPIC, DelayLevels(settings.delay_levels).count, PERM_READ_WRITE)
     # A stock broker makes it when it first looks for open transactions.
-    yield _SystemTopic(transaction.HALF_TOPIC, transaction.QUEUES, _PERM_READ_WRITE)
+    yield _SystemTopic(transaction.HALF_TOPIC, transaction.QUEUES, PERM_READ_WRITE)
     if not settings.auto_create:  # else who traces makes it, as at a stock broker
-        yield _SystemTopic(TRACE_TOPIC, 1, _PERM_READ_WRITE)
-    yield _SystemTopic(reply_topic(settings.cluster), REPLY_QUEUES, _PERM_READ_WRITE)
+        yield _SystemTopic(TRACE_TOPIC, 1, PERM_READ_WRITE)
+    yield _SystemTopic(reply_topic(settings.cluster), REPLY_QUEUES, PERM_READ_WRITE)
 
 
 def system_topic_names(settings: BrokerSettings) -> frozenset[str]:
@@ -69,7 +69,7 @@ def make_system_topics(tables: Topics, settings: BrokerSettings) -> list[str]:
             reports.append(f"the topic {wanted.name} was not made: {error}")
     forbidden = tables.topic(AUTO_CREATE_TOPIC)
     if forbidden is not None and not settings.auto_create and forbidden.perm & PERM_INHERIT:
-        _put(tables, AUTO_CREATE_TOPIC, forbidden.write_queues, _PERM_READ_WRITE, forbidden.flags)
+        _put(tables, AUTO_CREATE_TOPIC, forbidden.write_queues, PERM_READ_WRITE, forbidden.flags)
     return reports
 
 
@@ -102,12 +102,12 @@ def create_by_send(
         SegmentFull: no room for another topic.
     """
     is_retry = name.startswith(RETRY_PREFIX)
-    flags = (_UNIT_RETRY_FLAG if is_retry else _UNIT_FLAG) if is_unit_mode else 0
+    flags = (UNIT_RETRY_FLAG if is_retry else _UNIT_FLAG) if is_unit_mode else 0
     image = tables.topic(default_topic)
     if image is not None and image.perm & PERM_INHERIT:
         queues = max(1, min(queues_wanted, image.write_queues))
         return _put(tables, name, queues, image.perm & ~PERM_INHERIT, flags)
-    return _put(tables, name, _RETRY_QUEUES, _PERM_READ_WRITE, flags) if is_retry else None
+    return _put(tables, name, _RETRY_QUEUES, PERM_READ_WRITE, flags) if is_retry else None
 
 
 def ensure_topic(tables: Topics, name: str, *, queues: int) -> Topic:
@@ -116,7 +116,7 @@ def ensure_topic(tables: Topics, name: str, *, queues: int) -> Topic:
     Raises:
         SegmentFull: no room for another topic.
     """
-    return tables.topic(name) or _put(tables, name, queues, _PERM_READ_WRITE, 0)
+    return tables.topic(name) or _put(tables, name, queues, PERM_READ_WRITE, 0)
 
 
 def widen_topic(tables: Topics, name: str, *, queues: int) -> None:

@@ -9,7 +9,7 @@ registers may name any address, because one behind NAT has to; `match_addresses`
 from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.requests import Answer, Call, Connection, Part, serves
 from shmq.daemon.nameserver.addresses import host_of, is_this_host, peer_host, reached_address
-from shmq.daemon.nameserver.config_requests import ConfigRequests
+from shmq.daemon.nameserver.admin_requests import ConfigRequests
 from shmq.daemon.nameserver.key_values import ORDER_NAMESPACE, KeyValues
 from shmq.daemon.nameserver.registration import (
     Identity,

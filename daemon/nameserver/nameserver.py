@@ -16,11 +16,9 @@ from shmq.daemon.broker.access.admission import Admission
 from shmq.daemon.broker.dispatch import Dispatch
 from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.requests import Address, Answer, Call, reply_to
-from shmq.daemon.nameserver.admin_requests import AdminRequests
+from shmq.daemon.nameserver.admin_requests import AdminRequests, ConfigRequests, KeyValueRequests
 from shmq.daemon.nameserver.broker_requests import BrokerRequests
-from shmq.daemon.nameserver.config_requests import ConfigRequests
 from shmq.daemon.nameserver.embedded import Embedded, EmbeddedBroker
-from shmq.daemon.nameserver.key_value_requests import KeyValueRequests
 from shmq.daemon.nameserver.key_values import Forgetful, Keeper, KeyValues
 from shmq.daemon.nameserver.registration import Claim, Identity, Version
 from shmq.daemon.nameserver.registry import EMBEDDED, Registry

@@ -8,10 +8,10 @@ be read from its slaves, not written to; clients see that by themselves.
 
 from collections.abc import Callable, Iterable
 
-from shmq.daemon.broker.fields import text_of
+from shmq.daemon.broker.fields import ADVICE, text_of
 from shmq.daemon.broker.requests import Answer, Call, Connection, Handler
 from shmq.daemon.nameserver.addresses import reached_address
-from shmq.daemon.nameserver.config_requests import ConfigRequests
+from shmq.daemon.nameserver.admin_requests import ConfigRequests
 from shmq.daemon.nameserver.key_values import ORDER_NAMESPACE, KeyValues
 from shmq.daemon.nameserver.registry import BrokerEntry, Registry
 from shmq.protocol.body import encode_body
@@ -29,7 +29,6 @@ from shmq.protocol.route import (
 
 _UNIT = 1  # bits of topicSysFlag
 _UNIT_SUBSCRIPTION = 2
-_ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
 class RouteRequests:
@@ -59,7 +58,7 @@ class RouteRequests:
         topic = text_of(call.ext, "topic")
         queues = self._registry.topics().get(topic)
         if not queues:
-            remark = f"No topic route info in name server for the topic: {topic[:255]}{_ADVICE}"
+            remark = f"No topic route info in name server for the topic: {topic[:255]}{ADVICE}"
             return Answer(code=Response.TOPIC_NOT_EXIST, remark=remark)
         route = TopicRoute()
         for name, queue in sorted(queues.items()):

@@ -39,6 +39,23 @@ class StoreTables:
         self._known_version = -1
         self._listed: list[Topic] = []
         self._listed_version = -1
+        # What the core does as it is asked here.
+        self.topic_delete = store.topic_delete
+        self.group_put = store.group_put
+        self.group_delete = store.group_delete
+        self.group_settings = store.group_settings
+        self.group_set = store.group_set
+        self.committed = store.offset_get
+        self.set_committed = store.offset_set
+        self.set_taken = store.offset_show
+        self.offset_free = store.offset_free
+        self.offset_owner = store.offset_owner
+        self.offset_lock = store.offset_lock
+        self.offset_unlock = store.offset_unlock
+        self.search_time = store.search_time
+        self.queue_counts = store.queue_counts
+        self.offset_counts = store.offset_counts
+        self.client_drop = store.client_drop
 
     @property
     def version(self) -> int:
@@ -85,27 +102,12 @@ class StoreTables:
             name, read_queues=read_queues, write_queues=write_queues, perm=perm, flags=flags, kind=kind
         )
 
-    def topic_delete(self, name: str) -> None:
-        self._store.topic_delete(name)
-
     def group(self, name: str) -> int | None:
         index = self._store.group_find(name) if _END not in name else -1
         return index if index >= 0 else None
 
     def groups(self) -> list[str]:
         return [name for _, name in self._store.groups()]
-
-    def group_put(self, name: str) -> int:
-        return self._store.group_put(name)
-
-    def group_delete(self, name: str) -> None:
-        self._store.group_delete(name)
-
-    def group_settings(self, group: int) -> bytes:
-        return self._store.group_settings(group)
-
-    def group_set(self, group: int, settings: bytes) -> None:
-        self._store.group_set(group, settings)
 
     def group_offsets(self, group: int) -> Mapping[int, int]:
         self._learn_slots()
@@ -134,29 +136,8 @@ class StoreTables:
             self._slots.setdefault(group, {})[queue] = self._slots_known
             self._slots_known += 1
 
-    def committed(self, slot: int) -> int:
-        return self._store.offset_get(slot)
-
-    def set_committed(self, slot: int, queue_offset: int) -> None:
-        self._store.offset_set(slot, queue_offset)
-
-    def set_taken(self, slot: int, queue_offset: int) -> None:
-        self._store.offset_show(slot, queue_offset)
-
-    def offset_free(self, slot: int) -> None:
-        self._store.offset_free(slot)
-
     def offset_owned(self, slot: int) -> bool:
         return self._store.offset_owner(slot) >= 0
-
-    def offset_owner(self, slot: int) -> int:
-        return self._store.offset_owner(slot)
-
-    def offset_lock(self, slot: int, holder: int, now_ms: int, life_ms: int) -> bool:
-        return self._store.offset_lock(slot, holder, now_ms, life_ms)
-
-    def offset_unlock(self, slot: int, holder: int) -> None:
-        self._store.offset_unlock(slot, holder)
 
     def received(self) -> Mapping[int, int]:
         return {slot: received for slot, state, _, _, _, received, *_ in self._store.clients() if state != _CLIENT_FREE}
@@ -168,9 +149,6 @@ class StoreTables:
     def born_position(self, name: str) -> int:
         index = self._store.topic_find(name) if _END not in name else -1
         return int(self._store.topic(index)["born_position"]) if index >= 0 else 0
-
-    def search_time(self, queue: int, time_ms: int) -> int:
-        return self._store.search_time(queue, time_ms)
 
     def units(self, queue: int, queue_offset: int, count: int) -> list[Unit]:
         offset_min, offset_max = self.queue_bounds(queue)
@@ -194,12 +172,6 @@ class StoreTables:
         with suppress(ShmqError):
             return self._store.message_at(self._store.log_begin).store_ms
         return -1
-
-    def queue_counts(self) -> bytes:
-        return self._store.queue_counts()
-
-    def offset_counts(self) -> bytes:
-        return self._store.offset_counts()
 
     def facts(self) -> StoreFacts:
         store = self._store
@@ -237,9 +209,6 @@ class StoreTables:
 
     def client_is(self, slot: int, pid: int, start: int) -> bool:
         return any((number, holder, since) == (slot, pid, start) for number, holder, since in self._clients())
-
-    def client_drop(self, slot: int) -> None:
-        self._store.client_drop(slot)
 
     def dead_clients(self) -> list[int]:
         return [slot for slot, pid, start in self._clients() if process_start(pid) != start]

@@ -7,14 +7,11 @@ from collections.abc import Callable, Sequence
 
 from shmq.daemon.broker.administration.client_questions import ClientQuestions
 from shmq.daemon.broker.administration.config import ConfigRequests
-from shmq.daemon.broker.administration.connections import ConnectionRequests
 from shmq.daemon.broker.administration.groups import GroupRequests
+from shmq.daemon.broker.administration.members import MemberRequests
 from shmq.daemon.broker.administration.progress import ProgressRequests
-from shmq.daemon.broker.administration.resets import ResetRequests
 from shmq.daemon.broker.administration.runtime import RuntimeRequests
-from shmq.daemon.broker.administration.subscriptions import SubscriptionRequests
 from shmq.daemon.broker.administration.topics import TopicRequests
-from shmq.daemon.broker.administration.upkeep import UpkeepRequests
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.groups.presence import Presence
 from shmq.daemon.broker.groups.settings import GroupSettings
@@ -44,12 +41,9 @@ def administration(
     return [
         TopicRequests(tables, registry, settings),
         GroupRequests(tables, registry, groups, settings),
-        ConnectionRequests(tables, presence),
+        MemberRequests(tables, presence, queues),
         ProgressRequests(tables, registry, queues, traffic.statistics, settings),
-        SubscriptionRequests(tables, registry, queues),
-        ResetRequests(tables, registry, queues, settings),
         ClientQuestions(registry, log, settings),
         RuntimeRequests(tables, traffic, settings, since_ms=presence.since_ms),
         ConfigRequests(tables, settings, changed=settings_changed),
-        UpkeepRequests(tables, settings),
     ]

@@ -1,6 +1,7 @@
 """Administration of topics: create or change, delete, list.
 
-They are the requests 17, 18, 215, 21 and 351.
+They are the requests 17, 18, 215, 21 and 351, the list of system topics (305), and the cleaning of what is expired
+or unused (306, 316, 329). The keeper removes what is expired as soon as it is, so a request to clean up finds it done.
 
 `defaultTopic`, `topicFilterType`, `order` and `force` of RocketMQ's request mean nothing, as in RocketMQ itself. A
 change that says no attributes leaves the topic's kind as it is.
@@ -14,11 +15,11 @@ from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Topic, Topics
-from shmq.daemon.broker.topics import ensure_topic, find_topic, system_topic_names
+from shmq.daemon.broker.topics import PERM_READ_WRITE, ensure_topic, find_topic, system_topic_names
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import FlowControl, InvalidName, RemoteError, UsageError
 from shmq.message import QUEUES_MAX, TOPIC_BYTES_MAX, TRACE_TOPIC, check_topic, is_system_topic
-from shmq.protocol.admin_body import TopicConfigList
+from shmq.protocol.admin_body import TopicConfigList, TopicList
 from shmq.protocol.body import (
     DataVersion,
     TopicConfig,
@@ -33,7 +34,6 @@ from shmq.protocol.codes import Request, Response, TopicKind
 from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
 from shmq.timing import TIMER_TOPIC
 
-_PERM_READ_WRITE = 6
 _PERM_MOST = 7  # read 4, write 2, inherit 1
 
 
@@ -62,7 +62,7 @@ class TopicRequests(Part):
         default = self._settings.default_queues
         write_queues = _queues(number_of(ext, "writeQueueNums", most=INT32_MAX, default=default))
         read_queues = _queues(number_of(ext, "readQueueNums", most=INT32_MAX, default=write_queues))
-        perm = number_of(ext, "perm", most=_PERM_MOST, default=_PERM_READ_WRITE)
+        perm = number_of(ext, "perm", most=_PERM_MOST, default=PERM_READ_WRITE)
         flags = number_of(ext, "topicSysFlag", most=INT32_MAX, default=0)
         known = self._tables.topic(name)
         kind: int = parse_kind(ext.get("attributes", ""))
@@ -141,6 +141,16 @@ class TopicRequests(Part):
             conflict.code = Response.SYSTEM_ERROR
             raise conflict
         return name
+
+    @serves(Request.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
+    def _system_topics(self, call: Call) -> Answer:
+        own = {self._settings.cluster, self._settings.broker_name, *system_topic_names(self._settings)}
+        own.update(name for name in self._tables.topic_names() if is_system_topic(name))
+        return Answer(body=encode_body(TopicList(sorted(own))))
+
+    @serves(Request.CLEAN_EXPIRED_CONSUMEQUEUE, Request.CLEAN_UNUSED_TOPIC, Request.DELETE_EXPIRED_COMMITLOG)
+    def _done(self, call: Call) -> Answer:
+        return Answer()
 
 
 def _queues(count: int) -> int:

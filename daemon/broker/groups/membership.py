@@ -11,14 +11,12 @@ from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Names
+from shmq.daemon.broker.topics import PERM_READ_WRITE, UNIT_RETRY_FLAG
 from shmq.errors import ProtocolError, RemoteError, SegmentFull, UsageError
 from shmq.message import TOPIC_BYTES_MAX, check_topic, retry_topic
 from shmq.protocol.body import ClientConfig, ConsumerData, ConsumerList, decode_body, encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.heartbeat import decode_heartbeat
-
-_RETRY_PERM = 6
-_UNIT_RETRY_FLAG = 2
 
 
 class Membership(Part):
@@ -69,9 +67,11 @@ class Membership(Part):
         if self._tables.topic(name) is not None or queues <= 0:
             self._without_retries.discard(data.groupName)
             return []
-        flags = _UNIT_RETRY_FLAG if data.unitMode else 0
+        flags = UNIT_RETRY_FLAG if data.unitMode else 0
         try:
-            self._tables.topic_put(name, read_queues=queues, write_queues=queues, perm=_RETRY_PERM, flags=flags, kind=0)
+            self._tables.topic_put(
+                name, read_queues=queues, write_queues=queues, perm=PERM_READ_WRITE, flags=flags, kind=0
+            )
         except SegmentFull as error:
             if data.groupName in self._without_retries:
                 return []

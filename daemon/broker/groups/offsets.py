@@ -23,7 +23,7 @@ from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import GroupProgress
+from shmq.daemon.broker.tables import GroupProgress, committed_of
 from shmq.daemon.broker.topics import find_topic
 from shmq.errors import OffsetOutOfRange, PermissionDenied, RemoteError, UsageError
 from shmq.message import check_group
@@ -65,14 +65,13 @@ class OffsetRequests(Part):
 
     @serves(Request.QUERY_CONSUMER_OFFSET)
     def _query(self, call: Call) -> Answer:
-        group = self._tables.group(text_of(call.ext, "consumerGroup"))
+        group = text_of(call.ext, "consumerGroup")
         queue_id = number_of(call.ext, "queueId", most=INT32_MAX)
         topic = self._tables.topic(text_of(call.ext, "topic"))
         if topic is None or queue_id >= len(topic.queues):
             return _offset(0)  # RocketMQ answers 0 even for an unknown topic
         queue = topic.queues[queue_id]
-        slot = self._tables.offset_slot(group, queue) if group is not None else None
-        committed = self._tables.committed(slot) if slot is not None else -1
+        committed = committed_of(self._tables, group, queue)
         if committed >= 0:
             return _offset(committed)
         if self._tables.queue_bounds(queue).offset_min <= 0 and call.ext.get("setZeroIfNotFound") != "false":

@@ -13,9 +13,12 @@ from typing import Any
 
 import msgspec
 
+from shmq.daemon.broker.fields import ADVICE
 from shmq.daemon.broker.tables import Groups
-from shmq.errors import UsageError
+from shmq.errors import InvalidName, RemoteError, UsageError
+from shmq.message import check_group
 from shmq.protocol.body import SubscriptionGroupConfig
+from shmq.protocol.codes import Response
 from shmq.store.group_settings import decode_settings, encode_settings, settings_fault
 
 _KNOWN_TEXTS = 1024  # distinct texts kept decoded; groups that are told the same share one
@@ -55,6 +58,18 @@ class GroupSettings:
         text = encode_settings(_said(config))
         if self._tables.group_settings(group) != text:
             self._tables.group_set(group, text)
+
+
+def check_consumes(tables: Groups, groups: GroupSettings, group: str) -> None:
+    """Make sure that a group exists and may consume; raises RemoteError when it cannot, or may not."""
+    if tables.group(group) is None:
+        try:
+            tables.group_put(check_group(group))
+        except InvalidName as error:
+            remark = f"subscription group [{group[:64]}] does not exist, {ADVICE}"
+            raise RemoteError(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark) from error
+    elif not groups.of(group).consumeEnable:
+        raise RemoteError(Response.NO_PERMISSION, f"subscription group no permission, {group}")
 
 
 def _said(config: SubscriptionGroupConfig) -> dict[str, Any]:

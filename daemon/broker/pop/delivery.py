@@ -32,7 +32,7 @@ from shmq.daemon.broker.pop.state import PopState
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import offset_of, pieces_of, position_of, stored_record
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import GroupProgress, Topic
+from shmq.daemon.broker.tables import GroupProgress, Topic, committed_of
 from shmq.message import RETRY_PREFIX, pop_retry_flag, pop_retry_topic
 from shmq.protocol.pop import (
     ORDER_REVIVE_QUEUE,
@@ -107,9 +107,7 @@ class Delivery:
     def next_offset(self, header: PopHeader, topic: Topic, queue_id: int) -> int:
         """Return where a pop of a queue would begin; changes nothing."""
         queue = topic.queues[queue_id]
-        group = self._tables.group(header.group)
-        slot = self._tables.offset_slot(group, queue) if group is not None else None
-        committed = self._tables.committed(slot) if slot is not None else -1
+        committed = committed_of(self._tables, header.group, queue)
         low, high = self._tables.queue_bounds(queue)
         if committed >= 0:
             return max(low, min(committed, high))

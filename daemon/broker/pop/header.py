@@ -9,17 +9,16 @@ Names, bounds and the order of the checks are RocketMQ's.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from shmq.daemon.broker.fields import INT32_MAX, INT64_MAX, flag_of, number_of, text_of
+from shmq.daemon.broker.fields import ADVICE, INT32_MAX, INT64_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.groups.selection import TAG
-from shmq.daemon.broker.groups.settings import GroupSettings
+from shmq.daemon.broker.groups.settings import GroupSettings, check_consumes
 from shmq.daemon.broker.tables import Names, Topic
 from shmq.daemon.broker.topics import PERM_READ
-from shmq.errors import InvalidName, RemoteError
-from shmq.message import TOPIC_BYTES_MAX, check_group, pop_retry_topic
+from shmq.errors import RemoteError
+from shmq.message import TOPIC_BYTES_MAX, pop_retry_topic
 from shmq.protocol.codes import Response
 from shmq.protocol.pop import INVISIBLE_MS_MAX, POP_COUNT_MAX
 
-ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 ANY_QUEUE = -1
 FROM_FIRST = 0  # initMode; anything else is RocketMQ's "from the last"
 
@@ -128,18 +127,6 @@ def readable_topic(tables: Names, name: str) -> Topic:
     if not topic.perm & PERM_READ:
         raise RemoteError(Response.NO_PERMISSION, f"the topic[{topic.name}] peeking message is forbidden")
     return topic
-
-
-def check_consumes(tables: Names, groups: GroupSettings, group: str) -> None:
-    """Make sure that a group exists and may consume; raises RemoteError when it cannot, or may not."""
-    if tables.group(group) is None:
-        try:
-            tables.group_put(check_group(group))
-        except InvalidName as error:
-            remark = f"subscription group [{group[:64]}] does not exist, {ADVICE}"
-            raise RemoteError(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark) from error
-    elif not groups.of(group).consumeEnable:
-        raise RemoteError(Response.NO_PERMISSION, f"subscription group no permission, {group}")
 
 
 def _parameter(remark: str) -> RemoteError:

@@ -25,7 +25,7 @@ from shmq.daemon.broker.pop.records import (
 )
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import records_of
-from shmq.daemon.broker.tables import GroupProgress, Topic
+from shmq.daemon.broker.tables import GroupProgress, Topic, committed_of
 from shmq.daemon.broker.topics import ensure_topic
 
 _OWN_QUEUE = 0  # the others are read for what a RocketMQ broker left there
@@ -110,9 +110,7 @@ class PopLog:
         if found is None:
             assert topic is not None
             queue = topic.queues[queue_id]
-            group = self._tables.group(REVIVE_GROUP)
-            slot = self._tables.offset_slot(group, queue) if group is not None else None
-            done = self._tables.committed(slot) if slot is not None else -1
+            done = committed_of(self._tables, REVIVE_GROUP, queue)
             found = self._read[queue_id] = max(self._tables.queue_bounds(queue).offset_min, done + 1)
         return found
 

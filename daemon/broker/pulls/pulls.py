@@ -24,10 +24,11 @@ from typing import Protocol
 import msgspec
 
 from shmq.daemon.broker.effects import Effect
+from shmq.daemon.broker.fields import ADVICE
 from shmq.daemon.broker.groups.offsets import commit_of_remote
 from shmq.daemon.broker.groups.registry import ConsumerGroup
 from shmq.daemon.broker.groups.selection import TAG, Selection, select
-from shmq.daemon.broker.groups.settings import GroupSettings
+from shmq.daemon.broker.groups.settings import GroupSettings, check_consumes
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.pulls.header import PullHeader, pull_fields, read_pull_header, with_subscription
 from shmq.daemon.broker.pulls.waits import HeldPull, PullWaits
@@ -36,11 +37,9 @@ from shmq.daemon.broker.requests import Answer, Call, Connection, Part, later, s
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import GroupProgress, Topic
 from shmq.daemon.broker.topics import PERM_READ, ensure_topic
-from shmq.errors import FilterSyntaxError, InvalidName, RemoteError, ShmqError
-from shmq.message import check_group
+from shmq.errors import FilterSyntaxError, RemoteError, ShmqError
 from shmq.protocol.codes import Request, Response
 
-_ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 _BROADCASTING = "BROADCASTING"
 _MOVED_TOPIC = "OFFSET_MOVED_EVENT"
 _MASTER_ID = "0"  # reading from a slave is never suggested
@@ -116,11 +115,11 @@ class Pulls(Part):
     # -- checks, in RocketMQ's order
 
     def _checked_topic(self, call: Call, header: PullHeader) -> Topic:
-        self._check_group(header.group)
+        check_consumes(self._tables, self._groups, header.group)
         topic = self._tables.topic(header.topic)
         if topic is None:
             raise RemoteError(
-                Response.TOPIC_NOT_EXIST, f"topic[{header.topic[:127]}] not exist, apply first please! {_ADVICE}"
+                Response.TOPIC_NOT_EXIST, f"topic[{header.topic[:127]}] not exist, apply first please! {ADVICE}"
             )
         if not topic.perm & PERM_READ:
             raise RemoteError(Response.NO_PERMISSION, f"the topic[{topic.name}] pulling message is forbidden")
@@ -131,16 +130,6 @@ class Pulls(Part):
                 f"[{topic.read_queues}] consumer:[{call.connection.remote}]",
             )
         return topic
-
-    def _check_group(self, group: str) -> None:
-        if self._tables.group(group) is None:
-            try:
-                self._tables.group_put(check_group(group))  # as RocketMQ does, whose groups need no creation
-            except InvalidName as error:
-                remark = f"subscription group [{group[:64]}] does not exist, {_ADVICE}"
-                raise RemoteError(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark) from error
-        elif not self._groups.of(group).consumeEnable:
-            raise RemoteError(Response.NO_PERMISSION, f"subscription group no permission, {group}")
 
     def _wanted(self, header: PullHeader) -> Selection:
         """What is selected: as the request says, or as the group's heartbeats said."""
@@ -159,13 +148,13 @@ class Pulls(Part):
     def _subscribed(self, header: PullHeader) -> tuple[str, str]:
         group = self._registry.consumer_group(header.group)
         if group is None:
-            raise RemoteError(Response.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{_ADVICE}")
+            raise RemoteError(Response.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{ADVICE}")
         if group.model == _BROADCASTING and not self._groups.of(header.group).consumeBroadcastEnable:
             remark = f"the consumer group[{header.group}] can not consume by broadcast way"
             raise RemoteError(Response.NO_PERMISSION, remark)
         entry = group.table.get(header.topic)
         if entry is None:
-            raise RemoteError(Response.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{_ADVICE}")
+            raise RemoteError(Response.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{ADVICE}")
         if entry.subVersion < header.subscription_version:
             raise RemoteError(Response.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         return entry.subString, entry.expressionType or TAG

@@ -22,7 +22,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from shmq.daemon.broker.effects import Effect
-from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
+from shmq.daemon.broker.fields import ADVICE, INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Log, NewRecord
@@ -34,6 +34,7 @@ from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.statistics import SENT_BACK, Statistics
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.daemon.broker.timers.route import Route, route_of, timed_route
+from shmq.daemon.broker.topics import PERM_READ_WRITE, PERM_WRITE, UNIT_RETRY_FLAG
 from shmq.delay_levels import DELAY, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ConsumeError, InvalidName, ShmqError
 from shmq.message import DEAD_LETTER_REASON, check_group, dead_letter_topic, retry_topic
@@ -45,13 +46,9 @@ RETRY_TOPIC = "RETRY_TOPIC"
 
 _FIRST_RETRY_LEVEL = 3
 _DEAD_LETTER_QUEUES = 1
-_PERM_WRITE = 2
-_PERM_READ_WRITE = 6
-_UNIT_RETRY_FLAG = 2
 _V3_4_9 = 121  # from here on a client says itself after how many tries a message is dead
 _REASON_CHARACTERS_MAX = 500
 _SEPARATORS = str.maketrans({"\x01": " ", "\x02": " "})
-_ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 
 class _Refusal(Exception):
@@ -108,7 +105,7 @@ class SendBack(Part):
             return Answer()  # the group wants no retries
         name = retry_topic(group)
         is_new = self._tables.topic(name) is None
-        topic = self._topic(name, settings.retryQueueNums, _UNIT_RETRY_FLAG if flag_of(ext, "unitMode") else 0)
+        topic = self._topic(name, settings.retryQueueNums, UNIT_RETRY_FLAG if flag_of(ext, "unitMode") else 0)
         record = self._record(position)
         tries = record.reconsume_times
         if "attempt" in ext:
@@ -133,7 +130,7 @@ class SendBack(Part):
         try:
             self._tables.group_put(check_group(name))  # as RocketMQ, which creates groups on first use
         except InvalidName as error:
-            remark = f"subscription group not exist, {name[:255]} {_ADVICE}"
+            remark = f"subscription group not exist, {name[:255]} {ADVICE}"
             raise _Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark) from error
         return name
 
@@ -142,14 +139,14 @@ class SendBack(Part):
         if topic is None:
             try:
                 self._tables.topic_put(
-                    name, read_queues=queues, write_queues=queues, perm=_PERM_READ_WRITE, flags=flags, kind=0
+                    name, read_queues=queues, write_queues=queues, perm=PERM_READ_WRITE, flags=flags, kind=0
                 )
             except ShmqError as error:
                 raise _Refusal(Response.SYSTEM_ERROR, f"topic[{name}] not exist: {error}") from error
             topic = self._tables.topic(name)
         if topic is None:
             raise _Refusal(Response.SYSTEM_ERROR, f"topic[{name}] not exist")
-        if not topic.perm & _PERM_WRITE:
+        if not topic.perm & PERM_WRITE:
             raise _Refusal(Response.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
         return topic
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from shmq.daemon.broker.effects import Effect
+from shmq.daemon.broker.fields import ADVICE
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Log, NewRecord, Stored
 from shmq.daemon.broker.records.message_id import UNKNOWN_HOST, host_bytes, offset_message_id
@@ -47,7 +48,6 @@ FORBIDDEN_TOPICS = frozenset(
         STAGED_TOPIC,
     }
 )
-_ADVICE = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 _V3_4_9 = 121  # from here on a client says itself after how many tries a message is dead
 _DEAD_LETTER_QUEUES = 1
 _WAIT, _CLUSTER, _CRC = "WAIT", "CLUSTER", "__CRC32#"
@@ -182,7 +182,7 @@ class Sends(Part):
             self._tables, name, header.default_topic, header.default_queues, is_unit_mode=header.is_unit_mode
         )
         if topic is None:
-            raise SendRefusal(Response.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{_ADVICE}")
+            raise SendRefusal(Response.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!{ADVICE}")
         return topic
 
     def _is_dead(self, call: Call, header: SendHeader, target: _Target) -> bool:
@@ -193,7 +193,7 @@ class Sends(Part):
         try:
             self._tables.group_put(check_group(group))
         except InvalidName as error:
-            remark = f"subscription group not exist, {group} {_ADVICE}"
+            remark = f"subscription group not exist, {group} {ADVICE}"
             raise SendRefusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark) from error
         most = header.max_reconsume_times if call.command.version >= _V3_4_9 else None
         if header.reconsume_times < (self._groups.of(group).retryMaxTimes if most is None else most):

@@ -24,7 +24,7 @@ from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, records_of
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
-from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.tables import Tables, committed_of
 from shmq.daemon.broker.timers.real_place import real_place
 from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
@@ -195,10 +195,7 @@ class DelayService(Part):
     def _progress(self, call: Call) -> Answer:
         """What a slave copies: RocketMQ's delayOffset.json."""
         topic = self._tables.topic(SCHEDULE_TOPIC)
-        group = self._tables.group(SCHEDULE_GROUP)
         table: list[str] = []
         for queue_id, queue in enumerate(topic.queues if topic else ()):
-            slot = self._tables.offset_slot(group, queue) if group is not None else None
-            committed = self._tables.committed(slot) if slot is not None else -1
-            table.append(f"{queue_id + 1}:{max(0, committed)}")
+            table.append(f"{queue_id + 1}:{max(0, committed_of(self._tables, SCHEDULE_GROUP, queue))}")
         return Answer(body=f'{{"offsetTable":{{{",".join(table)}}}}}'.encode())

@@ -1,34 +1,43 @@
-"""Who is connected: the members of a group, the producers of a group, all producers.
+"""Who is connected and who reads what: members and producers, groups of a topic, topics of a group.
 
-They are the requests 203, 204 and 328.
+They are the requests 203, 204, 328, 300, 343, 345 and 321 (the units of a queue).
 
 A local client has no address; it is shown as `shm-<pid>:0`, since tools split an address at its last colon.
 """
 
 from collections.abc import Iterable
 
-from shmq.daemon.broker.fields import text_of
+from shmq.daemon.broker.fields import INT32_MAX, INT64_MAX, number_of, text_of
 from shmq.daemon.broker.groups.presence import Presence
 from shmq.daemon.broker.groups.registry import Member
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
-from shmq.daemon.broker.tables import Clock
+from shmq.daemon.broker.statistics.queue_index import QueueIndex
+from shmq.daemon.broker.tables import Tables
 from shmq.errors import RemoteError
 from shmq.protocol.admin_body import (
     ClientConnection,
     ConsumerConnection,
+    GroupList,
+    GroupSubscription,
     ProducerConnection,
     ProducerInfo,
     ProducerTable,
+    QueueData,
+    TopicList,
+    UnitData,
 )
 from shmq.protocol.body import encode_body
 from shmq.protocol.codes import Request, Response
 
+_UNITS_MAX = 1024  # in one reply
 
-class ConnectionRequests(Part):
-    """Serves what is known about connected clients."""
 
-    def __init__(self, tables: Clock, presence: Presence) -> None:
+class MemberRequests(Part):
+    """Serves what is known about connected clients and what they read."""
+
+    def __init__(self, tables: Tables, presence: Presence, queues: QueueIndex) -> None:
         self._tables = tables
+        self._queues = queues
         self._registry, self._connections, _ = presence
 
     @serves(Request.GET_CONSUMER_CONNECTION_LIST)
@@ -88,3 +97,45 @@ class ConnectionRequests(Part):
         if connection is not None and connection.remote is not None:
             return str(connection.remote)
         return f"shm-{connection.peer.pid if connection and connection.peer else 0}:0"
+
+    # -- who reads what
+
+    @serves(Request.QUERY_TOPIC_CONSUME_BY_WHO)
+    def _groups_of_topic(self, call: Call) -> Answer:
+        name = text_of(call.ext, "topic")
+        topic = self._tables.topic(name)
+        stored = self._queues.groups_of(topic) if topic is not None else []
+        return Answer(body=encode_body(GroupList(sorted({*stored, *self._registry.subscribers(name)}))))
+
+    @serves(Request.QUERY_TOPICS_BY_CONSUMER)
+    def _topics_of_group(self, call: Call) -> Answer:
+        topics = self._queues.topics_of(text_of(call.ext, "group"))
+        return Answer(body=encode_body(TopicList(topics, str(call.connection.local or "") or None)))
+
+    @serves(Request.QUERY_SUBSCRIPTION_BY_CONSUMER)
+    def _subscription(self, call: Call) -> Answer:
+        name, topic = text_of(call.ext, "group"), call.ext.get("topic", "")
+        group = self._registry.consumer_group(name)
+        data = group.table.get(topic) if group is not None else None
+        return Answer(body=encode_body(GroupSubscription(name, topic, data)))
+
+    @serves(Request.QUERY_CONSUME_QUEUE)
+    def _units(self, call: Call) -> Answer:
+        ext = call.ext
+        name, queue_id = text_of(ext, "topic"), number_of(ext, "queueId", most=INT32_MAX)
+        first = number_of(ext, "index", most=INT64_MAX, default=0)
+        count = min(_UNITS_MAX, number_of(ext, "count", most=INT32_MAX, default=_UNITS_MAX))
+        topic = self._tables.topic(name)
+        if topic is None or queue_id >= len(topic.queues):
+            raise RemoteError(Response.SYSTEM_ERROR, f"{queue_id}@{name[:127]} is not exist!")
+        queue = topic.queues[queue_id]
+        bounds = self._tables.queue_bounds(queue)
+        group = self._registry.consumer_group(ext.get("consumerGroup", ""))
+        body = QueueData(
+            minQueueIndex=bounds.offset_min,
+            maxQueueIndex=bounds.offset_max,
+            queueData=[UnitData(*unit) for unit in self._tables.units(queue, first, count)],
+            subscriptionData=group.table.get(name) if group is not None else None,
+            filterData="null" if group is not None else None,
+        )
+        return Answer(body=encode_body(body))
