@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.contestants import name_of
 from benchmarks.workload import Figure, PeerAbsent, Workload
-from shmq.daemon.keeper.attach import Attached, attach
+from shmq.daemon.keeper.attachment import Attached, attach
 from shmq.daemon.options import Options
 from shmq.shm.place import prepare_runtime
 from shmq.shm.segment import unlink_segments

@@ -1,6 +1,6 @@
 """The supervisor: starts keeper and bridge, starts them again when they die, stops them in order.
 
-It does not touch log files; of the segments it only removes what the keeper has retired.
+Log files and segments belong to the keeper; the supervisor only removes segments that the keeper has retired.
 
     start                  guard (locks) · keeper · instance.json · bridge · the other bridges · announcement
     a child dies           again at once, then after 0.1, 0.2 … 5 s; ten good seconds forgive

@@ -1,6 +1,9 @@
 """One connection of the bridge: bytes in, commands out to the broker, replies back.
 
-The connection enforces the limits of one peer: how much it may leave unfinished, unread or unsaid.
+The connection enforces the limits of one peer: how much it may leave unfinished, unread or unsaid. Bytes become frames
+in the decoder, which does no I/O. Complete frames are taken one at a time and given to the host at once, because what a
+command does decides how the next bytes are read: ATTACH allows longer frames, and a close or unread replies end the
+turn.
 
     reading    while the peer reads its replies and its earlier requests are served
     paused     its replies pile up, or the other connections have their turn; the kernel holds what it sends

@@ -29,7 +29,7 @@ from shmq.daemon.broker.log import Wanted
 from shmq.daemon.broker.records.message_id import host_bytes
 from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.counting import own_counters
+from shmq.daemon.counters import own_counters
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, TEMPORARY
 from shmq.daemon.options import Options, parse_address

@@ -3,8 +3,8 @@
 A room is a subject; it imports what stands below it, and modules of this folder but for `broker` and `worker`.
 
     broker · worker                            composition: all parts of a primary bridge, and of the others
-    administration · clients                   administrators and their tools · connections and other bridges
-    pop                                        messages of a topic instead of queues
+    clients                                    connections of processes and of other bridges
+    administration · pop                       administrators and their tools · messages of a topic, not of queues
     sends                                      sends, replies, messages sent back, dead letters
     transactions · rows                        half messages · rows that become visible together
     timers · pulls · statistics                delays and times · reading · counts over time

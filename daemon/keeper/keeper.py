@@ -1,6 +1,6 @@
 """The store keeper: what happens when, and in which order it stops.
 
-It owns no rule of its own; the parts do: space (files), units, index, marks, catalog (tables), flusher, watchdog.
+It has no rule of its own, its parts have them: space (files), units, index, marks, catalog (tables), flusher, watchdog.
 
     round   spare file · pages · units · frames · index · marks · tables · lock      every 5 to 200 ms
     stop    retire · last units · last flush · mark · index · tables · abort removed, if everything before it worked
@@ -13,7 +13,7 @@ import threading
 import time
 
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.keeper.attach import Attached
+from shmq.daemon.keeper.attachment import Attached
 from shmq.daemon.keeper.catalog import Catalog
 from shmq.daemon.keeper.figures import KeeperFigures
 from shmq.daemon.keeper.flusher import Flusher

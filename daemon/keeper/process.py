@@ -2,10 +2,10 @@
 
 from dataclasses import asdict
 
-from shmq.daemon.counting import make_counters, own_counters
+from shmq.daemon.counters import make_counters, own_counters
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, UNEXPECTED, exit_code_of
-from shmq.daemon.keeper.attach import attach
+from shmq.daemon.keeper.attachment import attach
 from shmq.daemon.keeper.keeper import Keeper
 from shmq.daemon.options import Options
 from shmq.daemon.tether import Tether

@@ -18,7 +18,7 @@ from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.requests import Address, Answer, Call, reply_to
 from shmq.daemon.nameserver.admin_requests import AdminRequests, ConfigRequests, KeyValueRequests
 from shmq.daemon.nameserver.broker_requests import BrokerRequests
-from shmq.daemon.nameserver.embedded import Embedded, EmbeddedBroker
+from shmq.daemon.nameserver.embedded_broker import Embedded, EmbeddedBroker
 from shmq.daemon.nameserver.key_values import Forgetful, Keeper, KeyValues
 from shmq.daemon.nameserver.registration import Claim, Identity, Version
 from shmq.daemon.nameserver.registry import EMBEDDED, Registry

@@ -15,7 +15,7 @@ from typing import cast
 
 from shmq.daemon.bridge.sockets.tcp_listener import address_of
 from shmq.daemon.broker.effects import Report
-from shmq.daemon.nameserver.embedded import TopicSource
+from shmq.daemon.nameserver.embedded_broker import TopicSource
 from shmq.daemon.nameserver.registrar import Connect, Cut, Registrar, RegistrarEffect, Send
 from shmq.daemon.nameserver.registration import Version
 from shmq.daemon.options import parse_address

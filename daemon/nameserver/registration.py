@@ -1,6 +1,6 @@
 """What a broker says about itself: bytes of REGISTER_BROKER in, a checked `Claim` out.
 
-That body has three forms, by the broker's release.
+That body has three forms.
 
     plain         {"filterServerList":[],"topicConfigSerializeWrapper":{...}}
     old           the wrapper alone, before V3_0_11

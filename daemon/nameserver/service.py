@@ -10,7 +10,7 @@ from pathlib import Path
 from shmq.daemon.bridge.sockets.security import Security, is_loopback
 from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.tables import Tables
-from shmq.daemon.nameserver.embedded import Embedded, TopicSource
+from shmq.daemon.nameserver.embedded_broker import Embedded, TopicSource
 from shmq.daemon.nameserver.face import NameServerFace, start_nameserver
 from shmq.daemon.nameserver.kv_file import KeyValueFile
 from shmq.daemon.nameserver.registrar import RegisteredBroker, Registrar

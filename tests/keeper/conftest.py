@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shmq.daemon.keeper.attach import Attached, attach
+from shmq.daemon.keeper.attachment import Attached, attach
 from shmq.daemon.keeper.keeper import Keeper
 from shmq.daemon.options import Options
 from shmq.shm.core import Producer, Receipt, Store

@@ -12,7 +12,7 @@ import pytest
 BROKEN_DISK = """
     import sys, threading, time
     from shmq.daemon.event_log import EventLog
-    from shmq.daemon.keeper.attach import attach
+    from shmq.daemon.keeper.attachment import attach
     from shmq.daemon.keeper.keeper import Keeper
     from shmq.daemon.options import Options
     from shmq.shm.core import CoreError, Producer
@@ -50,7 +50,7 @@ BROKEN_DISK = """
 RECOVERED = """
     import sys
     from shmq.daemon.event_log import EventLog
-    from shmq.daemon.keeper.attach import attach
+    from shmq.daemon.keeper.attachment import attach
     from shmq.daemon.options import Options
     from shmq.shm.segment import unlink_segments
     root = sys.argv[1]

@@ -104,7 +104,7 @@ FULL_DISK = """
     root = Path(sys.argv[1])
     os.system(f"mount -t tmpfs -o size=3m tmpfs {root}")
     from shmq.daemon.event_log import EventLog
-    from shmq.daemon.keeper.attach import attach
+    from shmq.daemon.keeper.attachment import attach
     from shmq.daemon.keeper.keeper import Keeper
     from shmq.daemon.options import Options
     from shmq.shm.core import CoreError, Producer

@@ -8,7 +8,7 @@ from typing import Any
 
 from shmq.daemon.broker.effects import Reply
 from shmq.daemon.broker.requests import Address
-from shmq.daemon.nameserver.embedded import EmbeddedBroker
+from shmq.daemon.nameserver.embedded_broker import EmbeddedBroker
 from shmq.daemon.nameserver.key_values import Keeper
 from shmq.daemon.nameserver.nameserver import NameServer
 from shmq.daemon.nameserver.registration import QueueEntry

@@ -1,6 +1,6 @@
 """The parts of the broker that serve administrators.
 
-The broker puts them behind its own parts; each serves one subject.
+Each serves one subject; the broker treats them like its other parts.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Replies to requests: SEND_REPLY_MESSAGE (324) and SEND_REPLY_MESSAGE_V2 (325), pushed on as 326.
+"""Replies to requests: SEND_REPLY_MESSAGE (324) and SEND_REPLY_MESSAGE_V2 (325), pushed to TCP clients as 326.
 
 A private reply topic for each requesting process would make the tables grow with processes that come and go; a queue of
 one topic, named in REPLY_TO_CLIENT, tells a local replier and the broker the same place, and nobody has to be looked

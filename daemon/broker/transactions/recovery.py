@@ -1,4 +1,4 @@
-"""What a transaction service does once, before it settles anything.
+"""The recovery of open transactions, once at the start, before any of them is settled.
 
     every open half is looked at         which one its producer knows, when it is due
     the log behind the oldest is walked  a committed message that names an open half has lost its op record: it gets one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shmq.daemon.broker.effects import Reply, Report
 from shmq.daemon.broker.requests import Address
-from shmq.daemon.nameserver.embedded import Embedded, TopicSource
+from shmq.daemon.nameserver.embedded_broker import Embedded, TopicSource
 from shmq.daemon.nameserver.nameserver import NameServer
 from shmq.daemon.nameserver.registration import QueueEntry
 from shmq.daemon.nameserver.settings import NameServerSettings, with_room_for
