@@ -25,7 +25,7 @@ from shmq.daemon.broker.clients.relays import Relays
 from shmq.daemon.broker.clients.roster import RosterKeeper
 from shmq.daemon.broker.clients.status import StatusRequests
 from shmq.daemon.broker.dispatch import Dispatch
-from shmq.daemon.broker.effects import Close, Effect, Report
+from shmq.daemon.broker.effects import Close, Effect, Reply, Report
 from shmq.daemon.broker.groups.locks import Locks
 from shmq.daemon.broker.groups.membership import Membership
 from shmq.daemon.broker.groups.offsets import OffsetRequests
@@ -37,7 +37,7 @@ from shmq.daemon.broker.pop.pops import pop_parts
 from shmq.daemon.broker.pulls.pulls import Pulls
 from shmq.daemon.broker.pulls.query import QueryRequests
 from shmq.daemon.broker.pulls.ranges import RangeRequests
-from shmq.daemon.broker.requests import Answer, Call, Connection, Part, of_all, reply_to
+from shmq.daemon.broker.requests import Answer, Call, Connection, Part, of_all
 from shmq.daemon.broker.rows.rows import Rows
 from shmq.daemon.broker.sends.replies import Replies
 from shmq.daemon.broker.sends.send_back import SendBack
@@ -153,7 +153,8 @@ class Broker(Dispatch):
     def _effects(self, call: Call, answer: Answer) -> list[Effect]:
         effects: list[Effect] = []
         if not call.command.is_oneway and not answer.held:
-            effects.append(reply_to(call, answer))
+            reply = call.command.reply(answer.code, ext=answer.ext, body=answer.body, remark=answer.remark)
+            effects.append(Reply(call.connection.connection_id, reply))
         effects += self._notices(answer.changed_groups, but=call.connection)
         effects += [self._questions.notice(*notice) for notice in answer.notices]
         for close in answer.closes:

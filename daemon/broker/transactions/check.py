@@ -1,4 +1,4 @@
-"""The check-back of a transaction, CHECK_TRANSACTION_STATE (39): which member of a producer group is asked how it ended.
+"""The check-back of a transaction, CHECK_TRANSACTION_STATE (39): which member of its group is asked how it ended.
 
 `CheckBack` chooses the member and asks it; `TransactionRequests` serves what our own clients ask about transactions.
 
