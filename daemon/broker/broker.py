@@ -29,10 +29,9 @@ from shmq.daemon.broker.effects import Close, Effect, Reply, Report
 from shmq.daemon.broker.groups.locks import Locks
 from shmq.daemon.broker.groups.membership import Membership
 from shmq.daemon.broker.groups.offsets import OffsetRequests
-from shmq.daemon.broker.groups.presence import Presence
-from shmq.daemon.broker.groups.registry import GroupRegistry
+from shmq.daemon.broker.groups.registry import GroupRegistry, Presence
 from shmq.daemon.broker.groups.settings import GroupSettings
-from shmq.daemon.broker.log import KeyIndex, Log, Wanted
+from shmq.daemon.broker.log import KeyIndex, Log, Storage, Wanted
 from shmq.daemon.broker.pop.pops import pop_parts
 from shmq.daemon.broker.pulls.pulls import Pulls
 from shmq.daemon.broker.pulls.query import QueryRequests
@@ -105,15 +104,16 @@ class Broker(Dispatch):
 
     def _log_parts(self, tables: Tables, log: Log, settings: BrokerSettings, traffic: Traffic) -> list[Part]:
         """The parts that store and read messages."""
-        registry, groups, arrived = self._registry, self._groups, self.arrived
+        registry, groups = self._registry, self._groups
+        storage = Storage(tables, log, self.arrived)
         levels = DelayLevels(settings.delay_levels)
         widen_topic(tables, SCHEDULE_TOPIC, queues=levels.count)  # there may be more of them than at the last start
-        self._sends = Sends(tables, log, groups, settings, arrived=arrived)
+        self._sends = Sends(storage, groups, settings)
         self._pulls = Pulls(tables, log, registry, groups, settings, started=traffic.started)
-        self._timers = TimerService(tables, log, settings, arrived=arrived)
-        self._pops, *settlement = pop_parts(tables, log, registry, groups, settings, arrived=arrived)
+        self._timers = TimerService(storage, settings)
+        self._pops, *settlement = pop_parts(storage, registry, groups, settings)
         check_back = CheckBack(registry, settings)
-        transactions = Transactions(tables, log, settings, levels, arrived=arrived, ask=check_back.ask)
+        transactions = Transactions(storage, settings, levels, ask=check_back.ask)
         self._count(transactions)
         return [
             ClockRequests(tables, settings, self._pops.clock_moved),
@@ -127,10 +127,10 @@ class Broker(Dispatch):
             self._pops,
             *settlement,
             Locks(tables),
-            DelayService(tables, log, levels, arrived=arrived),
-            Rows(tables, log, settings, levels, arrived=arrived),
+            DelayService(storage, levels),
+            Rows(storage, settings, levels),
             self._timers,
-            SendBack(tables, log, groups, registry, levels, traffic.statistics, settings, arrived=arrived),
+            SendBack(storage, groups, registry, levels, traffic.statistics, settings),
         ]
 
     def _count(self, transactions: Transactions) -> None:

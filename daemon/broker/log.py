@@ -8,12 +8,13 @@ Invariants every implementation keeps:
  3. A refused append has stored nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from shmq.daemon.broker.tables import Topic
+from shmq.daemon.broker.effects import Effect
+from shmq.daemon.broker.tables import Tables, Topic
 from shmq.shm.core import Filter
 
 LOCAL_HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
@@ -207,3 +208,15 @@ class Log(Protocol):
 
         Returns where to go on, None at the end, and the halves' log positions that committed messages name.
         """
+
+
+class Storage(NamedTuple):
+    """What a part needs that stores messages for others to read.
+
+    Attributes:
+        arrived: tells those who wait for messages in queues (by index), at a time; returns what follows from it.
+    """
+
+    tables: Tables
+    log: Log
+    arrived: Callable[[Sequence[int], int], Sequence[Effect]]

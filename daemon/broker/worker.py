@@ -16,7 +16,7 @@ from shmq.daemon.broker.dispatch import Dispatch
 from shmq.daemon.broker.effects import Effect, Forward
 from shmq.daemon.broker.groups.offsets import OffsetRequests
 from shmq.daemon.broker.groups.settings import GroupSettings
-from shmq.daemon.broker.log import Log, Wanted
+from shmq.daemon.broker.log import Log, Storage, Wanted
 from shmq.daemon.broker.pulls.pulls import Pulls
 from shmq.daemon.broker.pulls.ranges import RangeRequests
 from shmq.daemon.broker.requests import Answer, Call, Part, of_all
@@ -45,7 +45,7 @@ class WorkerLogic(Dispatch):
         super().__init__(admission)
         group_settings = GroupSettings(tables)
         self._pulls = Pulls(tables, log, groups, group_settings, settings)
-        self._sends = Sends(tables, log, group_settings, settings, arrived=self._pulls.arrived)
+        self._sends = Sends(Storage(tables, log, self._pulls.arrived), group_settings, settings)
         self._parts: list[Part] = [
             self._sends,
             self._pulls,

@@ -13,7 +13,7 @@ from shmq.daemon.broker.administration.progress import ProgressRequests
 from shmq.daemon.broker.administration.runtime import RuntimeRequests
 from shmq.daemon.broker.administration.topics import TopicRequests
 from shmq.daemon.broker.effects import Effect
-from shmq.daemon.broker.groups.presence import Presence
+from shmq.daemon.broker.groups.registry import Presence
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.requests import Part

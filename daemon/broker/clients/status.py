@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from shmq.daemon.broker.groups.presence import Presence
-from shmq.daemon.broker.groups.registry import ConsumerGroup
+from shmq.daemon.broker.groups.registry import ConsumerGroup, Presence
 from shmq.daemon.broker.requests import Answer, Call, Connection, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Names

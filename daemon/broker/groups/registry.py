@@ -22,8 +22,10 @@ Invariants:
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from shmq.daemon.broker.groups.subscriptions import GroupAgreement, Subscription, subscription_of
+from shmq.daemon.broker.requests import Connection
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.errors import FlowControl, SubscriptionConflict
 from shmq.message import check_group, check_topic
@@ -341,3 +343,15 @@ def _update_table(table: dict[str, SubscriptionData], entries: list[Subscription
             table[entry.topic] = entry
     for topic in table.keys() - {entry.topic for entry in entries}:
         del table[topic]
+
+
+class Presence(NamedTuple):
+    """Who is there just now: the members of groups and the connections, for STATUS, roster, metrics and administrators.
+
+    Attributes:
+        since_ms: when the broker's logic began, on the clock that nobody sets.
+    """
+
+    registry: GroupRegistry
+    connections: Mapping[int, Connection]
+    since_ms: int

@@ -13,7 +13,7 @@ ours differ by more than the time it wants to wait; here a pop waits for its tim
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shmq.daemon.broker.alarm import Alarm
@@ -21,7 +21,7 @@ from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.groups.selection import Selection, select
 from shmq.daemon.broker.groups.settings import GroupSettings
-from shmq.daemon.broker.log import Log
+from shmq.daemon.broker.log import Storage
 from shmq.daemon.broker.pop.acknowledgements import Acknowledgements
 from shmq.daemon.broker.pop.assignment import Assignment
 from shmq.daemon.broker.pop.delivery import Delivery
@@ -33,7 +33,7 @@ from shmq.daemon.broker.pop.state import PopState
 from shmq.daemon.broker.pop.waits import HeldPop, PopWaits
 from shmq.daemon.broker.requests import Answer, Call, Connection, Part, later, serves
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.tables import Topic
 from shmq.errors import FilterSyntaxError, RemoteError, ShmqError
 from shmq.protocol.codes import Request, Response
 
@@ -42,31 +42,17 @@ _NONE = "NO_MESSAGE_IN_QUEUE"
 
 
 class Pops(Part):
-    """Serves pops, holds them, and lets messages come again in time.
-
-    Args:
-        arrived: tells those who wait for messages in queues.
-    """
+    """Serves pops, holds them, and lets messages come again in time."""
 
     hears_arrivals = True
 
-    def __init__(
-        self,
-        tables: Tables,
-        log: Log,
-        groups: GroupSettings,
-        settings: BrokerSettings,
-        state: PopState,
-        *,
-        arrived: Callable[[Sequence[int], int], Sequence[Effect]],
-    ) -> None:
-        self._tables = tables
-        self._log = log
+    def __init__(self, storage: Storage, groups: GroupSettings, settings: BrokerSettings, state: PopState) -> None:
+        self._tables, self._log, _ = storage
         self._groups = groups
         self._settings = settings
         self._state = state
-        self._taker = Delivery(tables, log, settings, state)
-        self._revival = Revival(tables, log, groups, state, arrived=arrived)
+        self._delivery = Delivery(self._tables, self._log, settings, state)
+        self._revival = Revival(storage, groups, state)
         self._alarm = Alarm()
         self.waits = PopWaits(
             waiting_max=settings.held_pulls_max, waiting_per_connection_max=settings.held_pulls_per_connection_max
@@ -104,7 +90,7 @@ class Pops(Part):
         wanted = self._wanted(header)
         if not self._state.catch_up(now_ms):
             return _nothing(header, Response.POLLING_TIMEOUT)
-        taken = self._taker.take(header, topic, wanted, now_ms)
+        taken = self._delivery.take(header, topic, wanted, now_ms)
         if taken.body:
             return Answer(ext={**taken.fields, "restNum": str(taken.rest)}, body=taken.body, remark="FOUND")
         answer = _nothing(header, Response.POLLING_TIMEOUT)
@@ -127,8 +113,8 @@ class Pops(Part):
         topic = checked_topic(self._tables, self._groups, header)
         found: list[bytes] = []
         room, bytes_room, rest = header.count_max, self._settings.pull_bytes_max, 0
-        for source, queue_id in self._taker.queues(header, topic):
-            queue, offset = source.queues[queue_id], self._taker.next_offset(header, source, queue_id)
+        for source, queue_id in self._delivery.queues(header, topic):
+            queue, offset = source.queues[queue_id], self._delivery.next_offset(header, source, queue_id)
             high = self._tables.queue_bounds(queue).offset_max
             if room > 0 and bytes_room > 0 and offset < high:
                 pulled = self._log.read(queue, offset, count_max=room, bytes_max=bytes_room)
@@ -155,9 +141,9 @@ class Pops(Part):
     def _has_messages(self, header: PopHeader, topic: Topic, now_ms: int) -> bool:
         return any(
             self._tables.queue_bounds(source.queues[queue_id]).offset_max
-            > self._taker.next_offset(header, source, queue_id)
-            for source, queue_id in self._taker.queues(header, topic)
-            if self._taker.is_free(header, source, queue_id, now_ms)
+            > self._delivery.next_offset(header, source, queue_id)
+            for source, queue_id in self._delivery.queues(header, topic)
+            if self._delivery.is_free(header, source, queue_id, now_ms)
         )
 
     @serves(Request.POLLING_INFO)
@@ -184,10 +170,10 @@ class Pops(Part):
     def _news(self, header: PopHeader, topic: Topic, now_ms: int) -> dict[int, int]:
         """Which offset of which queue would be news to a pop."""
         news: dict[int, int] = {}
-        for source, queue_id in self._taker.queues(header, topic):
+        for source, queue_id in self._delivery.queues(header, topic):
             queue = source.queues[queue_id]
-            if self._taker.is_free(header, source, queue_id, now_ms):
-                news[queue] = self._taker.next_offset(header, source, queue_id)
+            if self._delivery.is_free(header, source, queue_id, now_ms):
+                news[queue] = self._delivery.next_offset(header, source, queue_id)
             else:
                 news[queue] = self._tables.queue_bounds(queue).offset_max
         return news
@@ -282,16 +268,11 @@ def _nothing(header: PopHeader, code: int) -> Answer:
 
 
 def pop_parts(
-    tables: Tables,
-    log: Log,
-    registry: GroupRegistry,
-    groups: GroupSettings,
-    settings: BrokerSettings,
-    *,
-    arrived: Callable[[Sequence[int], int], Sequence[Effect]],
+    storage: Storage, registry: GroupRegistry, groups: GroupSettings, settings: BrokerSettings
 ) -> tuple[Pops, Acknowledgements, Assignment]:
     """Return the parts of a broker that serve POP, over one state."""
+    tables, log, arrived = storage
     state = PopState(tables, PopLog(tables, log, cluster=settings.cluster))
-    popping = Pops(tables, log, groups, settings, state, arrived=arrived)
-    acks = Acknowledgements(tables, state, arrived=arrived, due_soon=popping.due_soon)
-    return popping, acks, Assignment(tables, registry, settings, state)
+    pops = Pops(storage, groups, settings, state)
+    acks = Acknowledgements(tables, state, arrived=arrived, due_soon=pops.due_soon)
+    return pops, acks, Assignment(tables, registry, settings, state)

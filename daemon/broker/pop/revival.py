@@ -14,18 +14,17 @@ A copy and the record that settles its checkpoint are one append: a kill leaves 
 very last copy may be there alone; the successor looks for copies of what was due by their mark POP_COPY.
 """
 
-from collections.abc import Callable, Sequence
 
 from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.groups.settings import GroupSettings
-from shmq.daemon.broker.log import Entry, Log, NewRecord, Stored
+from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored
 from shmq.daemon.broker.pop.checkpoints import Checkpoint
 from shmq.daemon.broker.pop.state import PopState
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, portions, records_of
 from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.sends.send_back import RETRY_TOPIC
-from shmq.daemon.broker.tables import GroupProgress, Topic
+from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.topics import ensure_topic
 from shmq.errors import ShmqError
 from shmq.message import RETRY_PREFIX, dead_letter_topic, pop_retry_flag, pop_retry_topic
@@ -44,21 +43,11 @@ _SEARCHED_BYTES = 1 << 20
 class Revival:
     """Copies what is due."""
 
-    def __init__(
-        self,
-        tables: GroupProgress,
-        log: Log,
-        groups: GroupSettings,
-        state: PopState,
-        *,
-        arrived: Callable[[Sequence[int], int], Sequence[Effect]],
-    ) -> None:
-        self._tables = tables
-        self._dead_letters = DeadLetters(tables, log)
-        self._log = log
+    def __init__(self, storage: Storage, groups: GroupSettings, state: PopState) -> None:
+        self._tables, self._log, self._arrived = storage
+        self._dead_letters = DeadLetters(self._tables, self._log)
         self._groups = groups
         self._state = state
-        self._arrived = arrived
         self._marks: dict[int, set[str]] = {}  # queue -> copies found at its end
 
     def run(self, now_ms: int) -> tuple[list[Effect], set[str], bool]:

@@ -21,14 +21,14 @@ Invariants:
  4. A rows' queue that retention has cut off is never copied in part without a word: commits of it are refused.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from shmq.daemon.broker.alarm import Alarm
 from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
-from shmq.daemon.broker.log import Log
+from shmq.daemon.broker.log import Storage
 from shmq.daemon.broker.records.stored_record import StoredRecord
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.rows.copies import RowCopies
@@ -36,7 +36,7 @@ from shmq.daemon.broker.rows.log import RowLog
 from shmq.daemon.broker.rows.marks import BeginMark, CommitMark, DoneMark, DropMark
 from shmq.daemon.broker.rows.state import AttemptKey, Pending, RowState, Unit, UnitKey
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.topics import AUTO_CREATE_TOPIC, PERM_WRITE, create_by_send
 from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerBusy, MessageTooLarge, ProtocolError, ShmqError, TopicNotFound, TransactionError
@@ -61,28 +61,14 @@ _RETRY_MS = 1000
 
 
 class Rows(Part):
-    """Serves writers whose rows count together.
+    """Serves writers whose rows count together."""
 
-    Args:
-        arrived: tells those who wait for messages in queues.
-    """
-
-    def __init__(
-        self,
-        tables: Tables,
-        log: Log,
-        settings: BrokerSettings,
-        levels: DelayLevels,
-        *,
-        arrived: Callable[[Sequence[int], int], Sequence[Effect]],
-    ) -> None:
-        self._tables = tables
-        self._log = log
+    def __init__(self, storage: Storage, settings: BrokerSettings, levels: DelayLevels) -> None:
+        self._tables, self._log, self._arrived = storage
         self._settings = settings
-        self._arrived = arrived
         self.state = RowState()
-        self._marks = RowLog(tables, log, self.state)
-        self._copy = RowCopies(tables, log, settings, levels)
+        self._marks = RowLog(self._tables, self._log, self.state)
+        self._copy = RowCopies(self._tables, self._log, settings, levels)
         self._alarm = Alarm()
 
     # -- time

@@ -19,20 +19,19 @@ topics; a retry topic belongs to all of them, so while they do, each requeues it
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
-from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.fields import ADVICE, INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.groups.settings import GroupSettings
-from shmq.daemon.broker.log import Log, NewRecord
+from shmq.daemon.broker.log import NewRecord, Storage
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, record_at
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.statistics import SENT_BACK, Statistics
-from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.timers.route import Route, route_of, timed_route
 from shmq.daemon.broker.topics import PERM_READ_WRITE, PERM_WRITE, UNIT_RETRY_FLAG
 from shmq.delay_levels import DELAY, SCHEDULE_TOPIC, DelayLevels
@@ -59,33 +58,24 @@ class _Refusal(Exception):
 
 
 class SendBack(Part):
-    """Serves CONSUMER_SEND_MSG_BACK.
-
-    Args:
-        arrived: tells those who wait for messages in queues; its effects follow the reply.
-    """
+    """Serves CONSUMER_SEND_MSG_BACK."""
 
     def __init__(
         self,
-        tables: Tables,
-        log: Log,
+        storage: Storage,
         groups: GroupSettings,
         registry: GroupRegistry,
         levels: DelayLevels,
         statistics: Statistics,
         settings: BrokerSettings,
-        *,
-        arrived: Callable[[Sequence[int], int], Sequence[Effect]],
     ) -> None:
-        self._tables = tables
-        self._log = log
+        self._tables, self._log, self._arrived = storage
         self._groups = groups
         self._registry = registry
-        self._dead_letters = DeadLetters(tables, log)
+        self._dead_letters = DeadLetters(self._tables, self._log)
         self._levels = levels
         self._statistics = statistics
         self._settings = settings
-        self._arrived = arrived
         self._random = random.Random()
 
     @serves(Request.CONSUMER_SEND_MSG_BACK)

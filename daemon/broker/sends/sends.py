@@ -10,13 +10,13 @@ Under synchronous flush the answer is held until the message is on disk, unless 
 """
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.fields import ADVICE
 from shmq.daemon.broker.groups.settings import GroupSettings
-from shmq.daemon.broker.log import Log, NewRecord, Stored
+from shmq.daemon.broker.log import NewRecord, Storage, Stored
 from shmq.daemon.broker.records.message_id import UNKNOWN_HOST, host_bytes, offset_message_id
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Part, serves
@@ -25,7 +25,7 @@ from shmq.daemon.broker.sends.dead_letters import DeadLetters
 from shmq.daemon.broker.sends.flush_waits import FlushWaits
 from shmq.daemon.broker.sends.header import ANSWER_EXT, SendHeader, sent_ext
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables, Topic
+from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.timers.route import IllegalTimer, delayed_route, recall_handle, waiting_topic
 from shmq.daemon.broker.topics import create_by_send, ensure_topic
 from shmq.daemon.broker.transactions.half import half_of, is_prepared
@@ -70,48 +70,34 @@ class _Target:
 
 
 class Sends(Part):
-    """Serves sends.
+    """Serves sends."""
 
-    Args:
-        arrived: tells those who wait for messages in queues; its effects follow the reply.
-    """
-
-    def __init__(
-        self,
-        tables: Tables,
-        log: Log,
-        groups: GroupSettings,
-        settings: BrokerSettings,
-        *,
-        arrived: Callable[[Sequence[int], int], Sequence[Effect]],
-    ) -> None:
-        self._tables = tables
-        self._log = log
+    def __init__(self, storage: Storage, groups: GroupSettings, settings: BrokerSettings) -> None:
+        self._tables, self._log, self._arrived = storage
         self._groups = groups
         self._settings = settings
-        self._arrived = arrived
-        self._dead_letters = DeadLetters(tables, log)
+        self._dead_letters = DeadLetters(self._tables, self._log)
         self._levels = DelayLevels(settings.delay_levels)
         self._cluster = cluster_text(settings.cluster)
-        self._flush_wait = FlushWaits(timeout_ms=settings.flush_timeout_ms)
+        self._flush_waits = FlushWaits(timeout_ms=settings.flush_timeout_ms)
         self._random = random.Random()
 
     @property
     def wanted_end(self) -> int | None:
         """The log position somebody waits for to be durable."""
-        return self._flush_wait.wanted_end
+        return self._flush_waits.wanted_end
 
     def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
         """Answer those whose messages are on disk."""
-        return self._flush_wait.flushed(durable_end)
+        return self._flush_waits.flushed(durable_end)
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """Answer those who waited too long for the disk."""
-        return self._flush_wait.tick(now_ms)
+        return self._flush_waits.tick(now_ms)
 
     def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
         """Nobody waits for these answers any more."""
-        return self._flush_wait.forget(connection.connection_id)
+        return self._flush_waits.forget(connection.connection_id)
 
     @serves(Request.SEND_MESSAGE, Request.SEND_MESSAGE_V2, Request.SEND_BATCH_MESSAGE)
     def send(self, call: Call) -> Answer | None:
@@ -290,7 +276,7 @@ class Sends(Part):
             answer.ext["recallHandle"] = handle
         end = stored[-1].end if stored else 0
         if waits and end > self._log.durable_end:
-            self._flush_wait.hold(call, answer, end)
+            self._flush_waits.hold(call, answer, end)
             return None
         answer.effects = self._arrived((queue,), call.now_ms)
         return answer

@@ -17,14 +17,14 @@ Invariants:
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from shmq.daemon.broker.alarm import Alarm
 from shmq.daemon.broker.effects import Effect, Report
-from shmq.daemon.broker.log import Log
+from shmq.daemon.broker.log import Storage
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, records_of
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
-from shmq.daemon.broker.tables import Tables, committed_of
+from shmq.daemon.broker.tables import committed_of
 from shmq.daemon.broker.timers.real_place import real_place
 from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import ShmqError
@@ -68,24 +68,11 @@ class _Level:
 
 
 class DelayService(Part):
-    """Delivers what waits in the schedule topic.
+    """Delivers what waits in the schedule topic."""
 
-    Args:
-        arrived: tells those who wait for messages in queues.
-    """
-
-    def __init__(
-        self,
-        tables: Tables,
-        log: Log,
-        levels: DelayLevels,
-        *,
-        arrived: Callable[[Sequence[int], int], Sequence[Effect]],
-    ) -> None:
-        self._tables = tables
-        self._log = log
+    def __init__(self, storage: Storage, levels: DelayLevels) -> None:
+        self._tables, self._log, self._arrived = storage
         self._delays = levels
-        self._arrived = arrived
         self._levels: dict[int, _Level] = {}
         self._alarm = Alarm()
         self._copies = 0

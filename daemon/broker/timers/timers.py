@@ -28,16 +28,15 @@ Invariants:
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from shmq.daemon.broker.alarm import Alarm
 from shmq.daemon.broker.effects import Effect, Report
-from shmq.daemon.broker.log import Log
+from shmq.daemon.broker.log import Storage
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, stored_record
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.timers.progress import TimerProgress
 from shmq.daemon.broker.timers.real_place import real_place
 from shmq.daemon.broker.timers.recall import CANCEL_SLACK_MS, CancelledTimers, Recalls
@@ -73,31 +72,18 @@ _ROLL_MS_MAX = 2 * 86_400_000  # RocketMQ's timerRollWindowSlot
 
 
 class TimerService(Part):
-    """Delivers what waits in the timer topic.
-
-    Args:
-        arrived: tells those who wait for messages in queues.
-    """
+    """Delivers what waits in the timer topic."""
 
     hears_arrivals = True
 
-    def __init__(
-        self,
-        tables: Tables,
-        log: Log,
-        settings: BrokerSettings,
-        *,
-        arrived: Callable[[Sequence[int], int], Sequence[Effect]],
-    ) -> None:
-        self._tables = tables
-        self._log = log
-        self._arrived = arrived
+    def __init__(self, storage: Storage, settings: BrokerSettings) -> None:
+        self._tables, self._log, self._arrived = storage
         self._broker_name = settings.broker_name
         retention_ms = settings.retention_hours * 3_600_000
         self._roll_ms = min(_ROLL_MS_MAX, retention_ms * 2 // 3)
         self._young_ms = retention_ms - self._roll_ms  # what is due so soon outlives its record's time to be rolled
         self._cancelled = CancelledTimers()
-        self._recalls = Recalls(tables, log, settings, self._cancelled, stored=self._run)
+        self._recalls = Recalls(self._tables, self._log, settings, self._cancelled, stored=self._run)
         self.delivered = 0  # since the start, for people
         self._empty(-1)
         self._seen_version = -1

@@ -31,13 +31,12 @@ from dataclasses import dataclass
 from shmq.daemon.broker.alarm import Alarm
 from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
-from shmq.daemon.broker.log import Entry, Log, NewRecord, Stored
+from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored
 from shmq.daemon.broker.records.message_id import position_in
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, record_at
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.timers.route import delayed_route, waiting_topic
 from shmq.daemon.broker.topics import ensure_topic
 from shmq.daemon.broker.transactions.half import (
@@ -88,34 +87,29 @@ class Transactions(Part):
     """Settles halves.
 
     Args:
-        arrived: tells those who wait for messages in queues.
         ask: tells a member of a producer group to say how its transaction ended: (half, nth check) -> effects.
     """
 
     def __init__(
         self,
-        tables: Tables,
-        log: Log,
+        storage: Storage,
         settings: BrokerSettings,
         levels: DelayLevels,
         *,
-        arrived: Callable[[Sequence[int], int], Sequence[Effect]],
         ask: Callable[[StoredRecord, int], Sequence[Effect]],
     ) -> None:
-        self._tables = tables
-        self._log = log
+        self._tables, self._log, self._arrived = storage
         self._settings = settings
         self._levels = levels
-        self._arrived = arrived
         self._ask = ask
-        self.halves = Halves(tables, log)
-        self._resumptions = Resumptions(tables, log)
+        self.halves = Halves(self._tables, self._log)
+        self._resumptions = Resumptions(self._tables, self._log)
         self._known: dict[int, OpenHalf] = {}
         self._now_at: dict[int, int] = {}  # queue offset of a replaced half -> of the copy in its place
         self._due: list[tuple[int, int]] = []  # heap of (due_ms, offset)
         self._fence = 0
         self._recovery: Recovery | None = Recovery(
-            tables, log, self.halves, learn=self._position_of, settle=self._settle_committed
+            self._tables, self._log, self.halves, learn=self._position_of, settle=self._settle_committed
         )
         self._alarm = Alarm()
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from shmq.daemon.broker.log import Entry, NewRecord, Stored
+from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored
 from shmq.daemon.broker.requests import Answer, Call, Connection
 from shmq.daemon.broker.rows.marks import MARKS_QUEUE, STAGED_TOPIC
 from shmq.daemon.broker.rows.rows import Rows
@@ -73,9 +73,8 @@ class World:
         self.log.lives = -1
         levels = DelayLevels(DEFAULT_DELAY_LEVELS)
         self.arrivals: list[int] = []
-        self.part = Rows(
-            self.tables, self.log, self.settings, levels, arrived=lambda queues, _: self.arrivals.extend(queues) or ()
-        )
+        storage = Storage(self.tables, self.log, lambda queues, _: self.arrivals.extend(queues) or ())
+        self.part = Rows(storage, self.settings, levels)
 
     def ask(self, code: int, body: bytes = b"", **fields: Any) -> Answer:
         command = Command(code=code, ext={name: str(value) for name, value in fields.items()}, body=body)

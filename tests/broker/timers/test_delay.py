@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shmq.daemon.broker.effects import Effect, Notify, Report, Wake
-from shmq.daemon.broker.log import NewRecord
+from shmq.daemon.broker.log import NewRecord, Storage
 from shmq.daemon.broker.requests import Call, Connection
 from shmq.daemon.broker.tables import QueueBounds, Topic
 from shmq.daemon.broker.timers.delay import DelayService
@@ -35,7 +35,7 @@ class Delaying:
 
     def start(self) -> None:
         """As a new process would: nothing is known but what the tables and the log say."""
-        self.service = DelayService(self.tables, self.log, LEVELS, arrived=self.arrived)
+        self.service = DelayService(Storage(self.tables, self.log, self.arrived), LEVELS)
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
         self.arrivals += queues
@@ -296,7 +296,7 @@ def test_a_wake_that_comes_early_is_asked_for_again(delaying: Delaying) -> None:
 
 
 def test_an_idle_service_touches_nothing(tables: Any) -> None:
-    service = DelayService(tables, RecordLog(tables), LEVELS, arrived=lambda queues, now_ms: ())
+    service = DelayService(Storage(tables, RecordLog(tables), lambda queues, now_ms: ()), LEVELS)
     assert list(service.tick(0)) == []
     tables.topic_put(SCHEDULE_TOPIC, read_queues=18, write_queues=18, perm=6, flags=0, kind=0)
     assert list(service.tick(1000)) == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shmq.daemon.broker.effects import Effect, Report, Wake
-from shmq.daemon.broker.log import NewRecord
+from shmq.daemon.broker.log import NewRecord, Storage
 from shmq.daemon.broker.requests import Answer, Call, Connection
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import QueueBounds, Topic, Unit
@@ -57,7 +57,7 @@ class Timing:
 
     def start(self) -> None:
         """As a new process would: nothing is known but what the tables and the log say."""
-        self.service = TimerService(self.tables, self.log, self.settings, arrived=self.arrived)
+        self.service = TimerService(Storage(self.tables, self.log, self.arrived), self.settings)
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
         self.arrivals += queues
