@@ -11,7 +11,7 @@ more. The walk is bounded: from the first open half that lies in the last 64 MiB
 from collections.abc import Callable
 
 from shmq.daemon.broker.log import Log
-from shmq.daemon.broker.tables import Tables
+from shmq.daemon.broker.tables import StoreState
 from shmq.daemon.broker.transactions.halves import Halves
 
 _HALVES_PER_STEP = 2000
@@ -29,7 +29,7 @@ class Recovery:
 
     def __init__(
         self,
-        tables: Tables,
+        tables: StoreState,
         log: Log,
         halves: Halves,
         *,
