@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -25,6 +24,7 @@ from shmq.shm.instance import Instance, read_instance, store_identity
 from shmq.shm.lease import take_lease
 from shmq.shm.place import place_of
 from shmq.shm.segment import open_store
+from shmq.shm.unit import units_of
 from shmq.spark.access import Access, Queue, Where
 from shmq.spark.batches import column_numbers, import_batch, inflated
 from shmq.spark.memory_limit import OutOfRoom, is_out_of_room
@@ -35,7 +35,6 @@ from shmq.spark.reading import Reading
 from shmq.spark.schema import refused
 from shmq.spark.unit_batches import unit_sizes
 
-_UNIT: Final = struct.Struct(">QIq")
 _UNITS_MAX: Final = 65_536
 _attached: dict[str, Attachment] = {}
 
@@ -113,7 +112,7 @@ class Attachment:
 
     def units(self, queue: Queue, begin: int, end: int) -> list[tuple[int, int]]:
         """Return log position and bytes of records [begin, end); may be cut short behind the first."""
-        return [(position, size) for position, size, _ in _UNIT.iter_unpack(self._stored(queue, begin, end))]
+        return [(position, size) for position, size, _ in units_of(self._stored(queue, begin, end))]
 
     def sizes(self, queue: Queue, begin: int, end: int) -> Sequence[int]:
         """Return the bytes of records [begin, end), as an array; may be cut short behind the first."""

@@ -1,8 +1,6 @@
 """Owns record batches of what ConsumeQueue units alone tell, for who got units over TCP in place of records.
 
 It does not know where units come from. What it yields is what the core gathers from mapped units, to the byte.
-
-    unit   log position 8 · record bytes 4 · tag hash 8      big endian, as in the ConsumeQueue files
 """
 
 from __future__ import annotations
@@ -14,24 +12,23 @@ import numpy
 import pyarrow
 
 from shmq.errors import ProtocolError
-from shmq.shm.core import UNIT_BYTES
+from shmq.shm.unit import UNIT_FIELDS
 from shmq.spark.batches import column_numbers, schema_of
 from shmq.spark.ranges import Range
 from shmq.spark.schema import column_kinds
 
 UNIT_COLUMNS: Final = frozenset(column_kinds("index"))
-_UNIT: Final = numpy.dtype([("position", ">i8"), ("bytes", ">i4"), ("tag", ">i8")])
+_UNIT: Final = numpy.dtype(UNIT_FIELDS)
 _FIELDS: Final = {
-    "commitlog_offset": ("position", numpy.int64),
-    "store_size": ("bytes", numpy.int32),
-    "tags_code": ("tag", numpy.int64),
+    "commitlog_offset": ("log_position", numpy.int64),
+    "store_size": ("record_bytes", numpy.int32),
+    "tags_code": ("tag_code", numpy.int64),
 }
-assert _UNIT.itemsize == UNIT_BYTES
 
 
 def unit_sizes(units: bytes) -> Any:
     """Return the record sizes of units, as a numpy array: a batch of a stream looks at millions of them."""
-    return numpy.frombuffer(units, _UNIT)["bytes"].astype(numpy.int64)
+    return numpy.frombuffer(units, _UNIT)["record_bytes"].astype(numpy.int64)
 
 
 def unit_batches(
@@ -47,7 +44,7 @@ def unit_batches(
         ProtocolError: a unit that no broker writes.
     """
     table = numpy.frombuffer(units, _UNIT)
-    if len(table) and (table["bytes"].min() <= 0 or table["position"].min() < 0):
+    if len(table) and (table["record_bytes"].min() <= 0 or table["log_position"].min() < 0):
         place = f"queue {wanted.queue_id} of topic {wanted.topic}, from offset {first} on"
         raise ProtocolError(f"{place}: the units that arrived are impossible")
     schema = schema_of(column_numbers(names))

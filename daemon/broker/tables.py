@@ -13,6 +13,8 @@ Invariants every implementation keeps:
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from shmq.shm.unit import Unit
+
 
 class Topic(NamedTuple):
     """One live topic; `queues` are the queue indexes of queue ids 0, 1, ..."""
@@ -31,14 +33,6 @@ class QueueBounds(NamedTuple):
 
     offset_min: int
     offset_max: int
-
-
-class Unit(NamedTuple):
-    """Where the record of a queue offset lies; `tag_code` is the hash of its tag."""
-
-    log_position: int
-    record_bytes: int
-    tag_code: int
 
 
 class StoreFacts(NamedTuple):

@@ -14,7 +14,8 @@ from typing import Any
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.frames import FrameKeeper
 from shmq.shm.core import UNIT_BYTES, Store
-from shmq.store.consumequeue import ConsumeQueueFiles, Queue, is_pre_blank
+from shmq.shm.unit import is_pre_blank
+from shmq.store.consumequeue import ConsumeQueueFiles, Queue
 from shmq.store.tables import TOPIC_LIVE
 
 _QUEUES_PER_ROUND = 4096

@@ -24,6 +24,7 @@ from typing import Final
 from shmq.errors import ShmqError
 from shmq.metrics.exposition import Samples
 from shmq.shm.core import Store
+from shmq.shm.unit import units_of
 
 LAG: Final = "rocketmq_consumer_lag_messages"
 LAG_AGE: Final = "rocketmq_consumer_lag_latency_milliseconds"
@@ -32,7 +33,6 @@ READY: Final = "rocketmq_consumer_ready_messages"
 READY_AGE: Final = "rocketmq_consumer_queueing_latency_milliseconds"
 
 _IS_LOCAL: Final = 1 << 63
-_UNIT_BYTES_OF_POSITION: Final = 8
 
 _Place = tuple[int, int]  # log position, record bytes
 
@@ -108,8 +108,6 @@ class GroupProgress:
     def _place_of(self, queue: int, offset: int) -> _Place | None:
         """Where the record of a queue offset lies; the first that is left, when retention took it."""
         with contextlib.suppress(ShmqError):
-            unit = self._store.units_stored(queue, max(offset, self._store.queue(queue)[0]), 1)
-            if len(unit) >= _UNIT_BYTES_OF_POSITION + 4:
-                position = int.from_bytes(unit[:_UNIT_BYTES_OF_POSITION])
-                return position, int.from_bytes(unit[_UNIT_BYTES_OF_POSITION : _UNIT_BYTES_OF_POSITION + 4])
+            for unit in units_of(self._store.units_stored(queue, max(offset, self._store.queue(queue)[0]), 1)):
+                return unit.log_position, unit.record_bytes
         return None

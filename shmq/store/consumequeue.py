@@ -1,10 +1,8 @@
-"""The ConsumeQueue files: 20-byte units, 300,000 a file, one directory a queue, exactly as RocketMQ has them.
+"""The ConsumeQueue files: one directory a queue, files of 300,000 units, exactly as RocketMQ has them.
 
-It does not know what a unit points at beyond its log position, nor which topics should exist.
-
-    unit   log position 8 · record bytes 4 · tag hash 8, big-endian      queue offset n lies at byte n * 20 of the queue
+    queue  queue offset n lies at byte n * 20 of the queue; `shmq/shm/unit.py` has the bytes of a unit
     file   6,000,000 bytes, named by the byte position of its first unit; sparse, as units are written with pwrite
-    before the first unit of a queue that begins in the middle of a file: (0, 0x7FFFFFFF, 0), RocketMQ's pre-blank
+    before the first unit of a queue that begins in the middle of a file: RocketMQ's pre-blank units
 
 Rules: (1) units are derived: whatever is wrong here is rebuilt from the log;
 (2) the units of a queue point at ascending log positions, so every border is found by bisection;
@@ -15,12 +13,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from shmq.shm.core import UNIT_BYTES
+from shmq.shm.unit import PRE_BLANK, unpack_unit
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout, file_name, is_safe_name, position_of
 
@@ -28,28 +26,9 @@ FILE_UNITS = 300_000
 FILE_BYTES = FILE_UNITS * UNIT_BYTES
 QUEUE_ID_MAX = 65535
 
-_UNIT = struct.Struct(">qiq")
-_PRE_BLANK = _UNIT.pack(0, 0x7FFFFFFF, 0)
 _OPEN_MAX = 64
-assert _UNIT.size == UNIT_BYTES
 
 Queue = tuple[str, int]  # topic, queue id
-
-
-def pack_unit(log_position: int, record_bytes: int, tag_hash: int) -> bytes:
-    """Return the bytes of one unit."""
-    return _UNIT.pack(log_position, record_bytes, tag_hash)
-
-
-def unpack_unit(data: bytes, index: int = 0) -> tuple[int, int, int]:
-    """Return (log position, record bytes, tag hash) of a unit."""
-    position, size, tag_hash = _UNIT.unpack_from(data, index * UNIT_BYTES)
-    return position, size, tag_hash
-
-
-def is_pre_blank(log_position: int, record_bytes: int) -> bool:
-    """Say whether a unit only fills the room before a queue's first one."""
-    return log_position == 0 and record_bytes == 0x7FFFFFFF
 
 
 class ConsumeQueueFiles:
@@ -228,7 +207,7 @@ class ConsumeQueueFiles:
         os.fchmod(descriptor, self._layout.access.read_mode)
         os.ftruncate(descriptor, FILE_BYTES)
         if first_unit_at and not self._has_predecessor(queue, base):
-            os.pwrite(descriptor, _PRE_BLANK * (first_unit_at // UNIT_BYTES), 0)
+            os.pwrite(descriptor, PRE_BLANK * (first_unit_at // UNIT_BYTES), 0)
         self._dirty_directories.add(path.parent)
         self._remember(path, descriptor)
         return descriptor

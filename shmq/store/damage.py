@@ -17,15 +17,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shmq.errors import CorruptionError
+from shmq.record import HOLE_TOPIC, MAGIC_BYTES, RECORD_BYTES_MAX, record_starts
 from shmq.shm.core import CoreError, Store, record_decode
 from shmq.store.commitlog import CommitLogFiles
 
 SCAN_RECORDS = 4096
-HOLE_TOPIC = b"RMQ_SYS_SHMQ_HOLE"  # SHMQ_HOLE_TOPIC
-RECORD_BYTES_MAX = (4 << 20) + (64 << 10)  # SHMQ_RECORD_BYTES_MAX
 _SEARCH_BYTES = 1 << 20
-_MAGIC_AT = 4
-_MAGICS = (bytes.fromhex("daa320a7"), bytes.fromhex("daa320ab"))  # SHMQ_RECORD_MAGIC_V1 and _V2
 
 # (log_position, record_bytes, topic, queue_id, queue_offset, store_ms, tag_hash, sys_flag)
 Record = tuple[int, int, bytes, int, int, int, int, int]
@@ -135,14 +132,8 @@ class LogWalk:
         """Positions in a range where a record could begin, judged by the magic alone; ascending within each part."""
         for at in range(begin, end, _SEARCH_BYTES):
             # A magic that begins in this part may end behind it.
-            chunk = self._files.read(at, min(_SEARCH_BYTES + len(_MAGICS[0]) - 1, end - at))
-            found = []
-            for magic in _MAGICS:
-                index = chunk.find(magic)
-                while index >= 0:
-                    found.append(at + index - _MAGIC_AT)
-                    index = chunk.find(magic, index + 1)
-            yield from sorted(found)
+            chunk = self._files.read(at, min(_SEARCH_BYTES + MAGIC_BYTES - 1, end - at))
+            yield from (at + start for start in record_starts(chunk))
 
     def _is_record(self, position: int) -> bool:
         _, records, _ = self._store.scan(position, self._files.end, 1)

@@ -18,14 +18,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from shmq.shm.unit import PRE_BLANK, RECORD_BYTES_LIMIT, is_pre_blank, pack_unit
 from shmq.store.config import Log
-from shmq.store.consumequeue import QUEUE_ID_MAX, ConsumeQueueFiles, Queue, is_pre_blank, pack_unit
+from shmq.store.consumequeue import QUEUE_ID_MAX, ConsumeQueueFiles, Queue
 from shmq.store.damage import Damage, Record
 from shmq.store.layout import is_safe_name
 
 _TRANSACTION_MASK = 12
 _NO_QUEUE_TYPES = (4, 12)  # prepared and rollback (also what an evicted claim leaves) belong to no queue
-_UNIT_SIZE_MAX = 0x7FFFFFFE  # one less than the pre-blank's
 
 
 @dataclass(frozen=True)
@@ -161,9 +161,9 @@ class QueueRebuild:
             log_position=damage.position if damage else -1,
         )
         filler = (
-            pack_unit(damage.position, max(1, min(damage.end - damage.position, _UNIT_SIZE_MAX)), 0)
+            pack_unit(damage.position, max(1, min(damage.end - damage.position, RECORD_BYTES_LIMIT - 1)), 0)
             if damage
-            else pack_unit(0, _UNIT_SIZE_MAX + 1, 0)
+            else PRE_BLANK
         )
         self._write_run(queue)
         for at in range(first, end, 4096):

@@ -23,10 +23,11 @@ from dataclasses import dataclass, field
 from shmq.delay_levels import DelayLevels
 from shmq.errors import CorruptionError, StoreError
 from shmq.shm.core import FRAME_UNITS, Store
+from shmq.shm.unit import is_pre_blank, unpack_unit
 from shmq.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.config import ConfigFiles, Log, Tables
-from shmq.store.consumequeue import ConsumeQueueFiles, Queue, is_pre_blank, unpack_unit
+from shmq.store.consumequeue import ConsumeQueueFiles, Queue
 from shmq.store.damage import Damage, LogWalk
 from shmq.store.durable import DurableMark, Mark
 from shmq.store.layout import StoreLayout

@@ -18,29 +18,31 @@ from __future__ import annotations
 
 import os
 import random
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from shmq.errors import CorruptionError
+from shmq.record import (
+    BLANK_MAGIC,
+    HEAD_BYTES,
+    HOLE_TOPIC,
+    LENGTH_AND_MAGIC,
+    RECORD_BYTES_MAX,
+    RECORD_MAGICS,
+    log_position_of,
+    record_starts,
+)
 from shmq.shm.access import Access
 from shmq.shm.core import UNIT_BYTES, CoreError, record_decode, record_verify
-from shmq.store.consumequeue import FILE_BYTES, is_pre_blank, unpack_unit
-from shmq.store.damage import HOLE_TOPIC, RECORD_BYTES_MAX
+from shmq.shm.unit import is_pre_blank, unpack_unit
+from shmq.store.consumequeue import FILE_BYTES
 from shmq.store.durable import DurableMark
 from shmq.store.layout import StoreLayout, file_name, position_of
 
 FAULTS_MAX = 20  # told one by one; the rest is counted
 
-_PREFIX = struct.Struct(">iI")  # record bytes, magic
-_MAGIC_AT = 4
-_POSITION = struct.Struct(">q")
-_POSITION_AT = 28
-_HEAD_BYTES = 36
-_MAGICS = (0xDAA320A7, 0xDAA320AB)
-_BLANK = 0xCBD43194
 _READ_BYTES = RECORD_BYTES_MAX + (4 << 20)
 
 
@@ -174,8 +176,9 @@ class _Walk:
 
     def _step(self, at: int, file_end: int) -> int | None:
         """Check what lies at a position; where the next one begins, None at the end of the log."""
-        size, magic = _PREFIX.unpack(self._window(at, _PREFIX.size).ljust(_PREFIX.size, b"\0"))
-        if magic == _BLANK and size == file_end - at:
+        head = self._window(at, LENGTH_AND_MAGIC.size).ljust(LENGTH_AND_MAGIC.size, b"\0")
+        size, magic = LENGTH_AND_MAGIC.unpack(head)
+        if magic == BLANK_MAGIC and size == file_end - at:
             return file_end
         reason = self._wrong(at, size, magic, file_end)
         if not reason:
@@ -185,13 +188,12 @@ class _Walk:
         return self._after(at, reason, file_end)
 
     def _wrong(self, at: int, size: int, magic: int, file_end: int) -> str:
-        if magic not in _MAGICS:
+        if magic not in RECORD_MAGICS:
             return "no record begins here"
-        if not _HEAD_BYTES < size <= min(RECORD_BYTES_MAX, file_end - at):
+        if not HEAD_BYTES < size <= min(RECORD_BYTES_MAX, file_end - at):
             return f"a record cannot have {size} bytes here"
         window = self._window(at, size)
-        [position] = _POSITION.unpack_from(window.ljust(_HEAD_BYTES), _POSITION_AT)
-        if position != at:
+        if (position := log_position_of(window.ljust(HEAD_BYTES))) != at:
             return f"the record says it lies at byte {position}"
         try:
             if len(window) == size and (record_verify(window) or _is_hole(window)):
@@ -214,12 +216,11 @@ class _Walk:
     def _next_record(self, at: int, file_end: int) -> int | None:
         while at < file_end:
             data = self._log.read(at, _READ_BYTES)
-            found = [at + index - _MAGIC_AT for index in _finds(data) if index >= _MAGIC_AT]
-            for candidate in found:
-                size, magic = _PREFIX.unpack(self._window(candidate, _PREFIX.size))
+            for candidate in (at + start for start in record_starts(data) if start >= 0):
+                size, magic = LENGTH_AND_MAGIC.unpack(self._window(candidate, LENGTH_AND_MAGIC.size))
                 if not self._wrong(candidate, size, magic, file_end):
                     return candidate
-            at += max(1, len(data) - _PREFIX.size + 1)  # a head may lie across two reads
+            at += max(1, len(data) - LENGTH_AND_MAGIC.size + 1)  # a head may lie across two reads
         return None
 
     def _window(self, at: int, size: int) -> bytes:
@@ -231,17 +232,6 @@ class _Walk:
 def _is_hole(record: bytes) -> bool:
     """The hole of an evicted claim that its owner did not settle has a wrong body CRC, and nothing is missing."""
     return bool(record_decode(record)["topic"] == HOLE_TOPIC)
-
-
-def _finds(data: bytes) -> list[int]:
-    found = []
-    for magic in _MAGICS:
-        pattern = magic.to_bytes(4, "big")
-        index = data.find(pattern)
-        while index >= 0:
-            found.append(index)
-            index = data.find(pattern, index + 1)
-    return sorted(found)
 
 
 def _sample(layout: StoreLayout, log: _LogFiles, result: Verification, samples: int, choice: random.Random) -> None:

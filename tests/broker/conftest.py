@@ -6,8 +6,9 @@ from array import array
 import pytest
 
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic, Unit
+from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic
 from shmq.errors import SegmentFull, TopicNotFound
+from shmq.shm.unit import Unit
 from tests.broker.memory_log import MemoryLog
 
 PID_NAMESPACE = 4026531836

@@ -7,7 +7,7 @@ import pytest
 
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.shm.core import UNIT_DELAY_BASE
-from shmq.store.consumequeue import unpack_unit
+from shmq.shm.unit import unpack_unit
 
 StartKeeper = Callable[..., Any]
 LEVELS = DelayLevels()

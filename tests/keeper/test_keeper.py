@@ -10,8 +10,8 @@ import pytest
 from shmq.daemon.keeper.frames import FRAMES_FREE_MIN
 from shmq.shm.core import FRAME_BYTES, CoreError
 from shmq.shm.segment import SHM_DIRECTORY
+from shmq.shm.unit import unpack_unit
 from shmq.store.checkpoint import read_checkpoint
-from shmq.store.consumequeue import unpack_unit
 
 StartKeeper = Callable[..., Any]
 Eventually = Callable[..., Any]

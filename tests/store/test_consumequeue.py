@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from shmq.shm.access import Access
-from shmq.store.consumequeue import FILE_BYTES, FILE_UNITS, ConsumeQueueFiles, pack_unit, unpack_unit
+from shmq.shm.unit import pack_unit, unpack_unit
+from shmq.store.consumequeue import FILE_BYTES, FILE_UNITS, ConsumeQueueFiles
 from shmq.store.layout import StoreLayout, file_name
 
 QUEUE = ("orders", 3)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from shmq.errors import CorruptionError, UsageError
+from shmq.record import HOLE_TOPIC
 from shmq.shm.access import Access
 from shmq.shm.core import Reader, record_encode
-from shmq.store.consumequeue import pack_unit
-from shmq.store.damage import HOLE_TOPIC
+from shmq.shm.unit import pack_unit
 from shmq.store.durable import DurableMark
 from shmq.store.group_settings import decode_settings, encode_settings
 from shmq.store.layout import StoreLayout, file_name

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shmq.store.consumequeue import UNIT_BYTES
+from shmq.shm.core import UNIT_BYTES
 from shmq.store.verify import FAULTS_MAX, verify_store
 from shmq.testing import Broker
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from shmq.errors import ShmqError
 from shmq.message import RETRY_PREFIX
 from shmq.protocol.pop import FIRST_POP_PROPERTY
-from shmq.shm.core import UNIT_BYTES, Store
-from shmq.store.consumequeue import unpack_unit
+from shmq.shm.core import Store
+from shmq.shm.unit import units_of
 from shmq.tools.doctor.case import Case
 from shmq.tools.doctor.finding import Finding, ok, warn
 from shmq.tools.observe.snapshot import Group
@@ -86,8 +86,7 @@ def _late_in(store: Store, queue: int, since_ms: float) -> int:
     first = max(offset_min, offset_max - NEWEST_UNITS)
     units = store.units_stored(queue, first, offset_max - first)
     count = 0
-    for index in range(len(units) // UNIT_BYTES):
-        position, size, _ = unpack_unit(units, index)
+    for position, size, _ in units_of(units):
         try:
             message = store.message_at(position, size)
         except ShmqError:

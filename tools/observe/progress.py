@@ -7,7 +7,6 @@ counts as ready, and `ready_exact` is false. What members have popped is in flig
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,11 +17,11 @@ from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_broker_topic
 from shmq.protocol.codes import TopicKind
 from shmq.protocol.roster import Roster, RosterMember, parse_roster
 from shmq.shm.core import UNIT_BYTES, Store, tag_hash
+from shmq.shm.unit import tag_codes_of, units_of
 from shmq.tools.observe.snapshot import Client, Departure, Group, Member, QueueProgress, Topic
 
 _TAG = "TAG"
 _EVERYTHING = "*"
-_UNIT = struct.Struct(">QIq")
 _UNITS_A_READ = 4096
 SCAN_MAX = 200_000  # units looked at for the ready messages of all groups in one snapshot
 _KINDS = tuple(kind.name.lower() for kind in TopicKind)
@@ -208,7 +207,7 @@ class _GroupCollector:
             count = len(units) // UNIT_BYTES
             if not count:
                 break
-            ready += sum(code in hashes for _, _, code in _UNIT.iter_unpack(units))
+            ready += sum(code in hashes for code in tag_codes_of(units))
             begin, self._left = begin + count, self._left - count
         if not hashes:
             return 0, True  # nobody reads the topic any more
@@ -216,7 +215,7 @@ class _GroupCollector:
 
     def _stored_ms(self, queue: QueueOf, offset: int) -> int | None:
         try:
-            for position, size, _ in _UNIT.iter_unpack(self._store.units_stored(queue.queue_index, offset, 1)):
+            for position, size, _ in units_of(self._store.units_stored(queue.queue_index, offset, 1)):
                 return self._store.message_at(position, size).store_ms
         except ShmqError:
             pass
@@ -246,6 +245,6 @@ def newest_ms(store: Store, topic: str) -> int | None:
     for queue in store.topic(index)["queues"] if index >= 0 else ():
         offset_min, offset_max, *_ = store.queue(queue)
         if offset_max > offset_min:
-            for position, size, _ in _UNIT.iter_unpack(store.units_stored(queue, offset_max - 1, 1)):
+            for position, size, _ in units_of(store.units_stored(queue, offset_max - 1, 1)):
                 times.append(store.message_at(position, size).store_ms)
     return max(times, default=None)

@@ -23,6 +23,7 @@ from shmq.daemon.broker.tables import Topic
 from shmq.errors import BrokerBusy, CorruptionError, TopicNotFound
 from shmq.protocol import transaction
 from shmq.shm.core import Filter, Producer, Sender, Store
+from shmq.shm.unit import units_of
 
 SCAN_UNITS_MAX = 800  # looked at for one pull, as RocketMQ does
 RANGE_UNITS_MAX = 16_384  # looked at for one piece of a range
@@ -209,7 +210,7 @@ class StoreLog:
         return at
 
     def _position(self, queue: int, queue_offset: int) -> int:
-        return int.from_bytes(self._store.units_stored(queue, queue_offset, 1)[:8], "big")
+        return next((unit.log_position for unit in units_of(self._store.units_stored(queue, queue_offset, 1))), 0)
 
     def range_units(self, queue: int, queue_offset: int, queue_end: int) -> bytes:
         end = min(queue_end, self._store.queue_visible(queue), queue_offset + RANGE_UNITS_MAX)

@@ -7,21 +7,19 @@ tables change; an offset slot, once seen, stays what it is.
 """
 
 import os
-import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from shmq.daemon.bridge.store.semaphore import prepare_semaphore
-from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic, Unit
+from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic
 from shmq.errors import ShmqError, StoreError
 from shmq.shm.access import Access
 from shmq.shm.core import STAMP_AGE_MS, Store, process_start, wall_advance, wall_ms
 from shmq.shm.instance import Instance
+from shmq.shm.unit import Unit, tag_codes_of, units_of
 
 _CLIENT_FREE = 0  # enum shmq_client_state
-_UNIT = struct.Struct(">QIq")
-_TAG_CODE = struct.Struct(">12xq")
 _END = "\0"  # ends a name in the segment, so no name that exists holds it
 
 
@@ -154,13 +152,13 @@ class StoreTables:
         offset_min, offset_max = self.queue_bounds(queue)
         if not offset_min <= queue_offset < offset_max:
             return []
-        return [Unit(*fields) for fields in _UNIT.iter_unpack(self._store.units_stored(queue, queue_offset, count))]
+        return list(units_of(self._store.units_stored(queue, queue_offset, count)))
 
     def tag_codes(self, queue: int, queue_offset: int, count: int) -> list[int]:
         offset_min, offset_max = self.queue_bounds(queue)
         if not offset_min <= queue_offset < offset_max:
             return []
-        return [code for (code,) in _TAG_CODE.iter_unpack(self._store.units_stored(queue, queue_offset, count))]
+        return tag_codes_of(self._store.units_stored(queue, queue_offset, count))
 
     def store_ms(self, queue: int, queue_offset: int) -> int:
         for unit in self.units(queue, queue_offset, 1):

@@ -30,7 +30,7 @@ from shmq.daemon.broker.pop.header import ANY_QUEUE, FROM_FIRST, PopHeader
 from shmq.daemon.broker.pop.records import CheckpointRecord, OrderRecord, QueueKey
 from shmq.daemon.broker.pop.state import PopState
 from shmq.daemon.broker.records.property_text import property_of, with_properties
-from shmq.daemon.broker.records.stored_record import offset_of, pieces_of, position_of, stored_record
+from shmq.daemon.broker.records.stored_record import pieces_of, stored_record
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import GroupProgress, Topic, committed_of
 from shmq.message import RETRY_PREFIX, pop_retry_flag, pop_retry_topic
@@ -42,6 +42,7 @@ from shmq.protocol.pop import (
     encode_places,
     offset_fields,
 )
+from shmq.record import log_position_of, queue_offset_of
 from shmq.shm.core import record_encode
 
 _REVIVE_QUEUE = 0
@@ -64,9 +65,9 @@ class _Batch:
 
     def add(self, piece: bytes, *, as_place: bool) -> None:
         """Take a record."""
-        self.offsets.append(offset_of(piece))
+        self.offsets.append(queue_offset_of(piece))
         if as_place:
-            self.places.append(position_of(piece))
+            self.places.append(log_position_of(piece))
         else:
             self.records.append(piece)
 
@@ -215,7 +216,7 @@ class Delivery:
                 return  # stored, but not on disk yet
             batch.next_offset = pulled.next_offset
             for piece in pieces_of(pulled.body):
-                if not settled(offset_of(piece)):
+                if not settled(queue_offset_of(piece)):
                     batch.add(piece, as_place=as_places)
             if batch.offsets:
                 return

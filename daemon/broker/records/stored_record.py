@@ -3,16 +3,13 @@
 Parts read records of the log through these functions, and store copies of them through `copy_of`.
 """
 
-import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from shmq.daemon.broker.log import Log, NewRecord, Pulled
+from shmq.record import LENGTH_BYTES, record_bytes_at
 from shmq.shm.core import CoreError, record_decode
 
-_LENGTH_BYTES = 4
-_OFFSETS = struct.Struct(">QQ")  # queue offset and log position, behind size, magic, body CRC, queue id and flag
-_OFFSETS_AT = 20
 _IPV6_FLAGS = 16 | 32  # the log sets them by the hosts it stores
 
 
@@ -33,16 +30,6 @@ class StoredRecord(NamedTuple):
     prepared_position: int
     properties: bytes
     body: bytes
-
-
-def offset_of(data: bytes) -> int:
-    """Return the queue offset of a whole record."""
-    return _OFFSETS.unpack_from(data, _OFFSETS_AT)[0]  # type: ignore[no-any-return]
-
-
-def position_of(data: bytes) -> int:
-    """Return the log position of a whole record."""
-    return _OFFSETS.unpack_from(data, _OFFSETS_AT)[1]  # type: ignore[no-any-return]
 
 
 def stored_record(data: bytes) -> StoredRecord | None:
@@ -67,9 +54,9 @@ def records_of(body: bytes) -> Iterator[StoredRecord]:
 def pieces_of(body: bytes) -> Iterator[bytes]:
     """Cut records apart that lie one behind the other; each begins with its length."""
     at = 0
-    while at + _LENGTH_BYTES <= len(body):
-        record_bytes = int.from_bytes(body[at : at + _LENGTH_BYTES], "big")
-        if record_bytes < _LENGTH_BYTES:
+    while at + LENGTH_BYTES <= len(body):
+        record_bytes = record_bytes_at(body, at)
+        if record_bytes < LENGTH_BYTES:
             return
         yield body[at : at + record_bytes]
         at += record_bytes

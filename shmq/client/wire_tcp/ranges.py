@@ -20,7 +20,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
@@ -40,6 +39,7 @@ from shmq.protocol.codes import Request, Response
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.failure import error_of
 from shmq.shm.core import UNIT_BYTES, records_read, tag_hash
+from shmq.shm.unit import Unit, units_of
 
 PIECE_BYTES: Final = 1 << 20
 STRIPES: Final = 8
@@ -47,7 +47,6 @@ STRIPE_MESSAGES_MAX: Final = 512
 STRIPE_BYTES: Final = 1 << 19
 TIMEOUT: Final = 30.0
 STOP_TIMEOUT: Final = 2.0
-_UNIT = struct.Struct(">QIq")
 
 
 class Described(msgspec.Struct, frozen=True):
@@ -71,14 +70,6 @@ class Piece(NamedTuple):
     body: bytes
     next_offset: int
     offset_min: int
-
-
-class StoredUnit(NamedTuple):
-    """Where a record lies, how long it is, and the hash of its tag."""
-
-    log_position: int
-    record_bytes: int
-    tag_code: int
 
 
 class RangeClient:
@@ -140,7 +131,7 @@ class RangeClient:
             raise UsageError(f"there are the brokers {', '.join(sorted(names))}", hint="say which: broker=NAME")
         return str(names[0])
 
-    def units(self, queue: MessageQueue, begin: int, end: int, born: int) -> list[StoredUnit]:
+    def units(self, queue: MessageQueue, begin: int, end: int, born: int) -> list[Unit]:
         """Return where the records of [begin, end) lie; may be cut short, and is empty where they are gone.
 
         RocketMQ does not tell that, so there records are pulled and looked at.
@@ -218,13 +209,13 @@ class RangeClient:
             await self._describe(queue.topic)
         return self._stock[queue.brokerName]
 
-    async def _units(self, queue: MessageQueue, begin: int, end: int, born: int) -> list[StoredUnit]:
+    async def _units(self, queue: MessageQueue, begin: int, end: int, born: int) -> list[Unit]:
         if await self._is_stock(queue):
             piece = await self._pull(queue, begin, min(end, begin + COUNT_MAX), ())
             messages = records_read(piece.body)
-            return [StoredUnit(each.log_position, each.record_bytes, 0) for each in messages if each.offset < end]
+            return [Unit(each.log_position, each.record_bytes, 0) for each in messages if each.offset < end]
         piece = await self._range(queue, begin, end, {"born": str(born), "units": "true"})
-        return [StoredUnit(*unit) for unit in _UNIT.iter_unpack(piece.body)]
+        return list(units_of(piece.body))
 
     async def _read(self, queue: MessageQueue, begin: int, end: int, born: int, tags: Sequence[str]) -> Piece:
         if await self._is_stock(queue):

@@ -10,7 +10,7 @@ from shmq.daemon.broker.effects import Effect, Report, Wake
 from shmq.daemon.broker.log import NewRecord, Storage
 from shmq.daemon.broker.requests import Answer, Call, Connection
 from shmq.daemon.broker.settings import BrokerSettings
-from shmq.daemon.broker.tables import QueueBounds, Topic, Unit
+from shmq.daemon.broker.tables import QueueBounds, Topic
 from shmq.daemon.broker.timers import timers
 from shmq.daemon.broker.timers.route import recall_handle, timed_route
 from shmq.daemon.broker.timers.timers import TimerService
@@ -18,6 +18,7 @@ from shmq.errors import BrokerBusy, UsageError
 from shmq.message import parse_properties
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
+from shmq.shm.unit import Unit
 from shmq.timing import (
     DELIVER_MS,
     OUT_MS,
