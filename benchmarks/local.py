@@ -1,89 +1,164 @@
-"""Owns the command `python -m benchmarks.local`: choose figures, measure them one after the other, print lines.
+"""Owns the table: which workloads there are, who takes part in each, and what each figure must reach.
 
-It does not know what a figure means (figures.py), how a line is computed (workload.py) or printed (report.py).
-The exit code is 1 when a must does not hold.
+It does not know how anything is measured. Every promise of the README about speed is a number in this file.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Sequence
-from dataclasses import replace
-from fnmatch import fnmatch
 
-from benchmarks.figures import workloads
+from benchmarks import core, ours
+from benchmarks.peer import Peer, latency, throughput
 from benchmarks.peers import installed
-from benchmarks.report import show, show_headings
-from benchmarks.workload import Workload, measure
+from benchmarks.workload import Figure, Measure, Workload
 
-RUNS = 5
-QUICK_RUNS = 1
-QUICK_EFFORT = 0.02
-
-
-def _arguments(program: str, description: str, given: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=program, description=description)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.add_argument("--figure", nargs="+", metavar="NAME", help="only these figures or workloads; * and ? match")
-    parser.add_argument("--runs", type=int, help=f"interleaved runs, of which the median counts ({RUNS})")
-    parser.add_argument("--quick", action="store_true", help="one short run: shows that it works, not how fast it is")
-    parser.add_argument("--peers-only", action="store_true", help="measure the rivals alone")
-    parser.add_argument("--list", action="store_true", help="print the names of workloads and figures, measure nothing")
-    return parser.parse_args(given)
+TRIPS = 20_000
+TRIPS_MIN = 200
+PAUSED_TRIPS = 3_000
+PAUSE_US = 500  # longer than any adaptive spinning: the receiver sleeps when the ping is sent
+LARGE_TRIPS = 200
+SMALL_BYTES = 256
+LARGE_BYTES = 1 << 20
+KILLS = 300
+KILLS_MIN = 10
+APPENDS = 1_000_000
+SINGLE = ("pyzmq", "iceoryx2", "faster-fifo", "multiprocessing", "redis streams")
+MANY = ("pyzmq", "iceoryx2", "faster-fifo many", "multiprocessing", "redis pipelined")
+BLOCKING = ("pyzmq", "iceoryx2 events", "faster-fifo", "multiprocessing", "redis streams")
 
 
-def _chosen(table: Sequence[Workload], names: Sequence[str] | None) -> list[Workload]:
-    chosen: list[Workload] = []
-    for workload in table:
-        if names is None or any(fnmatch(workload.name, name) for name in names):
-            chosen.append(workload)
-            continue
-        figures = [figure for figure in workload.figures if any(fnmatch(figure.name, name) for name in names)]
-        if figures:
-            chosen.append(replace(workload, figures=figures))
-    return chosen
+def _trips(full: int, effort: float) -> int:
+    return max(TRIPS_MIN, int(full * effort))
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; returns the exit code."""
-    return run("python -m benchmarks.local", "shmq against its rivals", workloads(), given)
+def _rate_of(peer: Peer, producers: int) -> Measure:
+    return lambda effort: throughput(peer, producers, effort)
 
 
-def run(program: str, description: str, table: Sequence[Workload], given: Sequence[str] | None) -> int:
-    """Measure what a command line asks for of a table of workloads; returns the exit code."""
-    arguments = _arguments(program, description, given)
-    chosen = _chosen(table, arguments.figure)
-    if arguments.list:
-        for workload in chosen:
-            print(f"{workload.name}: {' '.join(figure.name for figure in workload.figures)}")
-        return 0
-    if not chosen:
-        print(f"no figure is called {' or '.join(arguments.figure)}; see --list", file=sys.stderr)
-        return 2
-    runs = arguments.runs or (QUICK_RUNS if arguments.quick else RUNS)
-    effort = QUICK_EFFORT if arguments.quick else 1.0
-    _, skipped = installed()
-    for sentence in skipped:
-        print(sentence, file=sys.stderr)
-    if not arguments.json:
-        show_headings()
-    broken = 0
-    told: set[str] = set()
-    for workload in chosen:
-        if arguments.peers_only and not workload.peers:
-            continue
-        results = measure(workload, list(workload.peers), runs, effort, with_ours=not arguments.peers_only)
-        for name, reason in results.absent.items():
-            if name not in told:
-                told.add(name)
-                print(f"skipped: {name}: {reason}", file=sys.stderr)
-        for figure in workload.figures:
-            for line in results.lines(figure):
-                show(line, as_json=arguments.json)
-                broken += line.holds is False
-    return 1 if broken else 0
+def _half_trip_of(peer: Peer, trips: int, size: int, pause_us: int) -> Measure:
+    return lambda effort: latency(peer, _trips(trips, effort), size, pause_us)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _rates(names: Sequence[str], producers: int) -> dict[str, Measure]:
+    peers, _ = installed()
+    return {name: _rate_of(peers[name], producers) for name in names if name in peers}
+
+
+def _half_trips(
+    names: Sequence[str], trips: int = TRIPS, size: int = SMALL_BYTES, pause_us: int = 0
+) -> dict[str, Measure]:
+    peers, _ = installed()
+    return {name: _half_trip_of(peers[name], trips, size, pause_us) for name in names if name in peers}
+
+
+def _throughput() -> list[Workload]:
+    return [
+        Workload(
+            "throughput",
+            lambda effort: ours.throughput(effort),
+            [Figure("throughput", "rate", "msg/s", is_rate=True, musts={"pyzmq": 1.6})],
+            _rates(SINGLE, 1),
+        ),
+        Workload(
+            "throughput_batch",
+            lambda effort: ours.throughput(effort, batch=256),
+            [Figure("throughput_batch", "rate", "msg/s", is_rate=True, musts={"pyzmq": 4.0})],
+            _rates(MANY, 1),
+        ),
+        Workload(
+            "throughput_4_to_1",
+            lambda effort: ours.throughput(effort, producers=4),
+            [Figure("throughput_4_to_1", "rate", "msg/s", is_rate=True, musts={"pyzmq": 1.2})],
+            _rates(SINGLE, 4),
+        ),
+    ]
+
+
+def _small_trips() -> list[Workload]:
+    blocking = {"iceoryx2 events": 1.0, "pyzmq": 0.7}
+    return [
+        Workload(
+            "spinning",
+            lambda effort: ours.latency(_trips(TRIPS, effort), spinning=True),
+            [
+                Figure("spinning_p50", "p50", "us", musts={"iceoryx2": 1.0}),
+                Figure("spinning_p99", "p99", "us"),
+            ],
+            _half_trips(["iceoryx2"]),
+        ),
+        Workload(
+            "blocking",
+            lambda effort: ours.latency(_trips(TRIPS, effort)),
+            [
+                Figure("blocking_p50", "p50", "us", musts=blocking),
+                Figure("blocking_p99", "p99", "us", musts=blocking),
+                Figure("blocking_p99.9", "p99.9", "us"),
+            ],
+            _half_trips(BLOCKING),
+        ),
+        Workload(
+            "asleep",
+            lambda effort: ours.latency(_trips(PAUSED_TRIPS, effort), pause_us=PAUSE_US),
+            [Figure("asleep_p50", "p50", "us"), Figure("asleep_p99", "p99", "us")],
+            _half_trips(BLOCKING, PAUSED_TRIPS, pause_us=PAUSE_US),
+        ),
+    ]
+
+
+def _large_trips() -> list[Workload]:
+    return [
+        Workload(
+            "large_copy",
+            lambda effort: ours.latency(_trips(LARGE_TRIPS, effort), size=LARGE_BYTES),
+            [Figure("large_copy_p50", "p50", "us", musts={"pyzmq": 0.25})],
+            _half_trips(["pyzmq", "faster-fifo", "multiprocessing"], LARGE_TRIPS, LARGE_BYTES),
+        ),
+        Workload(
+            "large_view",
+            lambda effort: ours.latency(_trips(LARGE_TRIPS, effort), size=LARGE_BYTES, in_place=True, spinning=True),
+            [Figure("large_view_p50", "p50", "us", musts={"iceoryx2": 1.0})],
+            _half_trips(["iceoryx2"], LARGE_TRIPS, LARGE_BYTES),
+        ),
+    ]
+
+
+def _core() -> list[Workload]:
+    return [
+        Workload(
+            "append_call",
+            lambda effort: core.append_call(max(10_000, int(APPENDS * effort))),
+            [
+                Figure("append_call_p50", "p50", "ns", limits={"limit": 100}),
+                Figure("append_call_mean", "mean", "ns"),
+                Figure("append_call_p99.9", "p99.9", "ns", limits={"limit": 3000}),
+            ],
+        ),
+        Workload(
+            "owner_killed",
+            lambda effort: core.owner_killed(max(KILLS_MIN, int(KILLS * effort))),
+            [
+                Figure("owner_killed_p50", "p50", "us"),
+                Figure("owner_killed_p99", "p99", "us", limits={"limit": 1000}),
+            ],
+        ),
+    ]
+
+
+def _topics() -> list[Workload]:
+    return [
+        Workload(
+            "topics",
+            ours.many_topics,
+            [
+                Figure("topics_send_one", "one_ns", "ns"),
+                Figure("topics_send_many", "many_ns", "ns"),
+                Figure("topics_send_ratio", "ratio", "", limits={"limit": 1.2}),
+                Figure("topics_bytes_per_used_queue", "bytes_per_queue", "bytes", limits={"limit": 5120}),
+            ],
+        ),
+    ]
+
+
+def workloads() -> list[Workload]:
+    """Every workload, in the order of the table."""
+    return [*_throughput(), *_small_trips(), *_large_trips(), *_core(), *_topics()]

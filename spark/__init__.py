@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from shmq.spark.stream_lag import StreamLag
+    from shmq.spark.scan.stream_lag import StreamLag
 
 
 def register(spark: SparkSession) -> None:
@@ -54,7 +54,7 @@ def read(
     Raises:
         UsageError: a selection that only a filter can make.
     """
-    from shmq.spark.selection import read as selected
+    from shmq.spark.scan.selection import read as selected
 
     return selected(spark, topic, where=where, schema=schema, **options)
 
@@ -84,7 +84,7 @@ def lag_from_progress(progress: Any, *, store: str | None = None) -> list[Stream
         UsageError: there are offsets of another version.
         ShmqError: the broker cannot be asked.
     """
-    from shmq.spark.stream_lag import lag_from_progress as lag
+    from shmq.spark.scan.stream_lag import lag_from_progress as lag
 
     return lag(progress, store=store)
 
@@ -102,6 +102,6 @@ def located_read(
     Raises:
         ShmqError: what `load()` would raise; this is Spark Connect.
     """
-    from shmq.spark import located
+    from shmq.spark.scan import located
 
     return located.located_read(spark, schema=schema, hosts=hosts, **options)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from shmq.errors import ShmqError, UsageError
@@ -50,6 +51,28 @@ def seconds(values: Mapping[str, str], name: str, default: float) -> float:
     if found is None:
         raise wrong(name, values[name], "a time like 30s, 15m or 2h")
     return float(found[1]) * _DURATION_FACTORS[found[2]]
+
+
+def moment_ms(option: str, text: str | None) -> int | None:
+    """Return the milliseconds an option means, None when it was not given.
+
+    Raises:
+        UsageError: it is neither a number nor a time.
+    """
+    if text is None:
+        return None
+    clean = text.strip()
+    if clean.isdecimal():
+        return int(clean)
+    try:
+        moment = datetime.fromisoformat(clean)
+    except ValueError:
+        raise refused(
+            f"option {option}={text!r} is not a time",
+            "give milliseconds since 1970 or 2026-11-20T08:00:00Z",
+        ) from None
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return round(aware.timestamp() * 1000)
 
 
 def checked(check: Callable[[str], object], name: str, option: str) -> None:

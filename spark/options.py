@@ -29,8 +29,7 @@ from typing import Any, Final
 from shmq.client.place import remote_place
 from shmq.message import check_group, check_topic, nearest
 from shmq.shm.core import COLUMN_BATCH_BYTES_MAX, COLUMN_ROWS_MAX
-from shmq.spark.moment import moment_ms
-from shmq.spark.option_values import checked, known, number, seconds, size, split, truth, wrong
+from shmq.spark.option_values import checked, known, moment_ms, number, seconds, size, split, truth, wrong
 from shmq.spark.schema import VIEWS, refused
 
 AUTO: Final = "auto"
@@ -76,6 +75,13 @@ _BATCH_BYTES: Final = 2 << 20  # still in the cache of a processor when it is se
 def is_remote(store: str | None) -> bool:
     """Say whether option `store` leads over TCP."""
     return store is not None and store.startswith(REMOTE_SCHEME)
+
+
+def full_url(text: str | None) -> str | None:
+    """Return the URL that option `store` means."""
+    if text is None or "://" in text:
+        return text
+    return f"shmq://{text}"
 
 
 @dataclass(frozen=True)

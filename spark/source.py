@@ -47,7 +47,7 @@ class ShmqDataSource(DataSource):
             UsageError: the options are not possible, or the schema asks for what the view has not.
         """
         from shmq.spark.options import ignored_in_batch, parse_options
-        from shmq.spark.reader import ShmqReader
+        from shmq.spark.scan.reader import ShmqReader
         from shmq.spark.schema import projected
 
         options = parse_options(self.options)
@@ -55,7 +55,7 @@ class ShmqDataSource(DataSource):
             _log.warning("option %s is for streams: a batch reads all there is at once and tells no group", name)
         columns = tuple(projected(options.view, schema))
         if options.pushdown:
-            from shmq.spark.pushdown import PushingReader
+            from shmq.spark.scan.pushdown import PushingReader
 
             return PushingReader(options, columns)
         return ShmqReader(options, columns)
@@ -67,8 +67,8 @@ class ShmqDataSource(DataSource):
             UsageError: the options are not possible, or the schema asks for what the view has not.
         """
         from shmq.spark.options import parse_options
+        from shmq.spark.scan.stream import ShmqStreamReader
         from shmq.spark.schema import projected
-        from shmq.spark.stream import ShmqStreamReader
 
         options = parse_options(self.options, stream=True)
         return ShmqStreamReader(options, tuple(projected(options.view, schema)))
@@ -80,8 +80,8 @@ class ShmqDataSource(DataSource):
             UsageError: the options, the schema or the mode are not possible.
             ConnectError: the broker is not there, or not for this user.
         """
-        from shmq.spark.sink import ShmqWriter, checked_writing
-        from shmq.spark.sink_options import parse_sink_options
+        from shmq.spark.sink.options import parse_sink_options
+        from shmq.spark.sink.writer import ShmqWriter, checked_writing
 
         return ShmqWriter(checked_writing(parse_sink_options(self.options), schema, overwrite=overwrite))
 
@@ -92,8 +92,8 @@ class ShmqDataSource(DataSource):
             UsageError: the options, the schema or the output mode are not possible.
             ConnectError: the broker is not there, or not for this user.
         """
-        from shmq.spark.sink import ShmqStreamWriter, checked_writing
-        from shmq.spark.sink_options import parse_sink_options
+        from shmq.spark.sink.options import parse_sink_options
+        from shmq.spark.sink.writer import ShmqStreamWriter, checked_writing
 
         options = parse_sink_options(self.options, stream=True)
         return ShmqStreamWriter(checked_writing(options, schema, overwrite=overwrite))

@@ -12,11 +12,11 @@ _JOBS = "Jobs"
 spark = LazyGroup(
     "spark",
     table={
-        "archive": Lazy("shmq.spark.jobs.archive_command:archive", "Topics to Parquet or Delta, exactly once.", _JOBS),
-        "replay": Lazy("shmq.spark.jobs.replay_command:replay", "An archive or a topic to a topic, in order.", _JOBS),
-        "reconcile": Lazy("shmq.spark.jobs.reconcile_command:reconcile", "Gaps, duplicates, archive, ledger.", _JOBS),
-        "lag": Lazy("shmq.spark.jobs.lag_command:lag", "Lag over time, latency as percentiles.", _JOBS),
-        "dlq": Lazy("shmq.spark.jobs.dlq_command:dlq", "Dead letters by cause; send them again.", _JOBS),
+        "archive": Lazy("shmq.spark.jobs.commands.archive:archive", "Topics to Parquet or Delta, exactly once.", _JOBS),
+        "replay": Lazy("shmq.spark.jobs.commands.replay:replay", "An archive or a topic to a topic, in order.", _JOBS),
+        "reconcile": Lazy("shmq.spark.jobs.commands.reconcile:reconcile", "Gaps, duplicates, archive, ledger.", _JOBS),
+        "lag": Lazy("shmq.spark.jobs.commands.lag:lag", "Lag over time, latency as percentiles.", _JOBS),
+        "dlq": Lazy("shmq.spark.jobs.commands.dlq:dlq", "Dead letters by cause; send them again.", _JOBS),
     },
     help="Jobs on Spark: on this host's processors, or with --master on a cluster.\n\n"
     "They need: pip install 'shmq[spark]', and Java 17",

@@ -16,14 +16,14 @@ from typing import Any
 
 from shmq.errors import Reject
 from shmq.spark.jobs.archive import ArchiveSettings, run_archive
+from shmq.spark.jobs.commands.job import write_report
 from shmq.spark.jobs.dlq import DlqSettings, run_dlq
-from shmq.spark.jobs.job_command import write_report
+from shmq.spark.jobs.driver.session import open_session
 from shmq.spark.jobs.lag import LagSettings, run_lag
 from shmq.spark.jobs.ledger import ledger_line
 from shmq.spark.jobs.plots import draw
 from shmq.spark.jobs.reconcile import ReconcileSettings, run_reconcile
 from shmq.spark.jobs.replay import ReplaySettings, run_replay
-from shmq.spark.jobs.session import open_session
 from shmq.testing import Broker
 
 MESSAGES = 20_000

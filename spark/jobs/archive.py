@@ -25,13 +25,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from shmq.errors import ShmqError
-from shmq.spark.access import Access, open_access
-from shmq.spark.jobs.archive_file import PARTITION_COLUMNS, Layout
-from shmq.spark.jobs.entry import QueueKey, entries_of
-from shmq.spark.jobs.failure import failure_of
-from shmq.spark.jobs.table import Commit, Ends, Table, accepted, ends_of, local_root, open_table
+from shmq.spark.access.broker import Access
+from shmq.spark.access.way import open_access
+from shmq.spark.jobs.driver.failure import failure_of
+from shmq.spark.jobs.table.entry import QueueKey, entries_of
+from shmq.spark.jobs.table.file import PARTITION_COLUMNS, Layout
+from shmq.spark.jobs.table.formats import ends_of, open_table
+from shmq.spark.jobs.table.table import Commit, Ends, Table, accepted, local_root
 from shmq.spark.options import Options, parse_options
-from shmq.spark.ranges import bounds_of, chosen_queues
+from shmq.spark.plan.ranges import chosen_queues
 from shmq.spark.schema import column_kinds, refused
 
 if TYPE_CHECKING:
@@ -178,7 +180,7 @@ def run_archive(
         StoreError: the archive cannot be written; StoreLocked: another job writes it.
         ShmqError: the query failed `attempts` times without getting on.
     """
-    from shmq.spark.jobs.archive_source import ArchiveDataSource
+    from shmq.spark.jobs.table.file_source import ArchiveDataSource
 
     options = settings.options()
     access = open_access(options)
@@ -290,7 +292,7 @@ def queue_rows(access: Access, options: Options, end_of: Ends) -> list[dict[str,
     """Return how far each queue is in the archive, and how many messages it is behind."""
     rows = []
     for queue in chosen_queues(access, options):
-        low, high = bounds_of(access, queue)
+        low, high = access.bounds(queue)
         end = end_of(QueueKey(queue.topic, access.broker, queue.queue_id, queue.born_position))
         rows.append(
             {
@@ -321,14 +323,9 @@ def plan_archive(settings: ArchiveSettings) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def main() -> int:
-    """Run `shmq spark archive` with the arguments of this process: what spark-submit calls."""
+if __name__ == "__main__":
     import sys
 
-    from shmq.tools.cli import main as shmq
+    from shmq.tools.cli import main
 
-    return shmq(["spark", "archive", *sys.argv[1:]])
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(["spark", "archive", *sys.argv[1:]]))

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from shmq.errors import UsageError
-from shmq.spark.jobs.entry import Entry
-from shmq.spark.jobs.manifest import entries_in, versions
-from shmq.spark.jobs.table import local_root
+from shmq.spark.jobs.table.entry import Entry
+from shmq.spark.jobs.table.manifest import entries_in, versions
+from shmq.spark.jobs.table.table import local_root
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +27,7 @@ def archive_files(path: str) -> list[str]:
     """
     root = local_root(path)
     if (root / "_delta_log").exists():
-        from shmq.spark.jobs.session import require
+        from shmq.spark.jobs.driver.session import require
 
         require("deltalake", extra="pip install 'shmq[delta]'")
         from deltalake import DeltaTable

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from shmq.message import DEAD_LETTER_PREFIX, DEAD_LETTER_REASON, nearest
-from shmq.spark.jobs.place import open_place, place_options
+from shmq.spark.access.way import open_place, place_options
 from shmq.spark.jobs.replay import chosen, in_queue_order
-from shmq.spark.jobs.sending import COLUMNS, Sending, check_session, check_target, sent_report
+from shmq.spark.jobs.sender import COLUMNS, Sending, check_session, check_target, sent_report
 from shmq.spark.schema import refused
 from shmq.tools.quantity import iso_text
 
@@ -212,14 +212,9 @@ def _options(settings: DlqSettings) -> dict[str, str]:
     return {**settings.source, "topics": ",".join(_topics(settings))}
 
 
-def main() -> int:
-    """Run `shmq spark dlq` with the arguments of this process: what spark-submit calls."""
+if __name__ == "__main__":
     import sys
 
-    from shmq.tools.cli import main as shmq
+    from shmq.tools.cli import main
 
-    return shmq(["spark", "dlq", *sys.argv[1:]])
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(["spark", "dlq", *sys.argv[1:]]))

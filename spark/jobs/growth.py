@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
 from shmq.errors import ShmqError
-from shmq.spark.jobs.place import open_place
+from shmq.spark.access.way import open_place
 
 _LOOK_SECONDS: Final = 0.25
 _SAY_SECONDS: Final = 5.0

@@ -19,10 +19,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from shmq.spark.access import open_access
-from shmq.spark.jobs.place import open_place, place_options
+from shmq.spark.access.way import open_access, open_place, place_options
 from shmq.spark.options import parse_options
-from shmq.spark.ranges import chosen_queues
+from shmq.spark.plan.ranges import chosen_queues
 from shmq.spark.schema import refused
 
 if TYPE_CHECKING:
@@ -285,14 +284,9 @@ def _messages(spark: SparkSession, settings: LagSettings, schema: str) -> DataFr
     return spark.read.format("shmq").options(**settings.source).schema(schema).load()
 
 
-def main() -> int:
-    """Run `shmq spark lag` with the arguments of this process: what spark-submit calls."""
+if __name__ == "__main__":
     import sys
 
-    from shmq.tools.cli import main as shmq
+    from shmq.tools.cli import main
 
-    return shmq(["spark", "lag", *sys.argv[1:]])
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(["spark", "lag", *sys.argv[1:]]))

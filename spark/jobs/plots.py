@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from shmq.errors import UsageError
-from shmq.spark.jobs.session import require
+from shmq.spark.jobs.driver.session import require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from shmq.spark.access import open_access
+from shmq.spark.access.way import open_access
 from shmq.spark.jobs.archived import archive_files, read_archive
 from shmq.spark.jobs.ledger import check_files, read_ledger
 from shmq.spark.options import parse_options
-from shmq.spark.ranges import resolve
+from shmq.spark.plan.ranges import resolve
 from shmq.spark.schema import refused
 
 if TYPE_CHECKING:
@@ -285,14 +285,9 @@ def against_ledger(
     }
 
 
-def main() -> int:
-    """Run `shmq spark reconcile` with the arguments of this process: what spark-submit calls."""
+if __name__ == "__main__":
     import sys
 
-    from shmq.tools.cli import main as shmq
+    from shmq.tools.cli import main
 
-    return shmq(["spark", "reconcile", *sys.argv[1:]])
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(["spark", "reconcile", *sys.argv[1:]]))

@@ -16,14 +16,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shmq.spark.access import open_access
+from shmq.spark.access.way import open_access, place_options
 from shmq.spark.jobs.archived import archive_files, read_archive
 from shmq.spark.jobs.growth import Growth
-from shmq.spark.jobs.place import place_options
-from shmq.spark.jobs.sending import COLUMNS, Sending, check_session, check_target, sent_report
-from shmq.spark.moment import moment_ms
+from shmq.spark.jobs.sender import COLUMNS, Sending, check_session, check_target, sent_report
+from shmq.spark.option_values import moment_ms
 from shmq.spark.options import parse_options
-from shmq.spark.ranges import chosen_queues
+from shmq.spark.plan.ranges import chosen_queues
 from shmq.spark.schema import column_kinds, refused
 
 _ERROR_CLASS = re.compile(r"^\s*\[[A-Z0-9_.]+\] ")
@@ -167,14 +166,9 @@ def _topics(source: Mapping[str, str]) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def main() -> int:
-    """Run `shmq spark replay` with the arguments of this process: what spark-submit calls."""
+if __name__ == "__main__":
     import sys
 
-    from shmq.tools.cli import main as shmq
+    from shmq.tools.cli import main
 
-    return shmq(["spark", "replay", *sys.argv[1:]])
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(["spark", "replay", *sys.argv[1:]]))

@@ -14,9 +14,9 @@ pytest.importorskip("pyspark")
 import shmq
 from shmq.errors import OffsetOutOfRange, TopicNotFound
 from shmq.spark.options import parse_options
-from shmq.spark.reader import ShmqReader
+from shmq.spark.scan.reader import ShmqReader
+from shmq.spark.scan.stream import ShmqStreamReader
 from shmq.spark.schema import column_kinds
-from shmq.spark.stream import ShmqStreamReader
 from tests.interop.target import Target
 
 COLUMNS = ("queue_id", "queue_offset", "body", "tags", "keys", "properties")

@@ -22,15 +22,15 @@ def written(spark: Any, rows: int, parts: int, options: dict[str, str]) -> list[
     frame = spark.range(rows).repartition(parts).selectExpr("cast(id AS string) AS body")
     frame.write.format("shmq").options(**options).mode("append").save()
 
-    from shmq.spark.sink_connection import find_broker
-    from shmq.spark.sink_options import parse_sink_options
+    from shmq.spark.sink.connection import find_broker
+    from shmq.spark.sink.options import parse_sink_options
 
     way = find_broker(parse_sink_options(options))[1]
 
     def taken(_: object) -> str:
         import time
 
-        from shmq.spark.sink_connection import connection
+        from shmq.spark.sink.connection import connection
 
         time.sleep(0.5)  # so that no executor takes the tasks of the others
         return "tcp" if connection(way).is_remote else "shm"
@@ -53,7 +53,7 @@ def _parent(_: object) -> int:
 
 def ways(spark: Any, options: dict[str, str]) -> list[str]:
     """Return the ways executors take to the broker of a load, one for each executor that answers."""
-    from shmq.spark.access import open_access
+    from shmq.spark.access.way import open_access
     from shmq.spark.options import parse_options
 
     where = open_access(parse_options(options)).where
@@ -61,7 +61,7 @@ def ways(spark: Any, options: dict[str, str]) -> list[str]:
     def way(_: object) -> str:
         import time
 
-        from shmq.spark.access import reopen
+        from shmq.spark.access.way import reopen
 
         time.sleep(0.5)  # so that no executor takes the tasks of the others
         return type(reopen(where)).__name__

@@ -107,7 +107,7 @@ def mq(broker: Any) -> Iterator[Any]:
 def load(broker: Any) -> Load:
     """Plan and read a load without Spark: `load(topic="orders")` gives its rows, `columns=` some of them."""
     from shmq.spark.options import parse_options
-    from shmq.spark.reader import ShmqReader
+    from shmq.spark.scan.reader import ShmqReader
     from shmq.spark.schema import column_kinds
 
     def rows(columns: tuple[str, ...] = (), **options: Any) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from shmq.spark.options import parse_options
-from shmq.spark.stream import ShmqStreamReader
+from shmq.spark.scan.stream import ShmqStreamReader
 
 COLUMNS = ("queue_id", "queue_offset", "body")
 SENT = 40

@@ -12,8 +12,8 @@ EFFORT = 0.005
 
 def test_every_workload_and_its_rivals_measure_something(spark: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path, ROOT])
+    from benchmarks.brokers.spark_arena import Arena
     from benchmarks.spark import workloads
-    from benchmarks.spark_arena import Arena
 
     with Arena() as arena:
         for workload in workloads(arena):

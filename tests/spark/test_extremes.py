@@ -16,10 +16,10 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from shmq.errors import CorruptionError
+from shmq.spark.access.broker import Range
 from shmq.spark.options import parse_options
-from shmq.spark.plan import Sized, plan
-from shmq.spark.ranges import Range
-from shmq.spark.reader import RangesPartition, ShmqReader
+from shmq.spark.plan.partitions import Sized, plan
+from shmq.spark.scan.reader import RangesPartition, ShmqReader
 from shmq.testing import Broker
 from tests.spark.cluster import ROOT
 from tests.spark.query import Query, fill

@@ -10,7 +10,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from shmq.spark import lag_from_progress
-from shmq.spark.stream_lag import StreamLag
+from shmq.spark.scan.stream_lag import StreamLag
 from tests.spark.query import SENT, fill
 
 BODIES = 3000

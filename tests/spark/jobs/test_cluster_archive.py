@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet
 
-from shmq.spark.jobs.manifest import entries_in
+from shmq.spark.jobs.table.manifest import entries_in
 from tests.spark.cluster import Cluster, Driver, until
 
 MESSAGES = 900

@@ -22,7 +22,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet
 
-from shmq.spark.jobs.manifest import entries_in
+from shmq.spark.jobs.table.manifest import entries_in
 from tests.spark.jobs.killing import LONG, SEED, SMALL, WAIT_SECONDS, Job, Producing, eventually
 
 KILLS = int(os.environ.get("SHMQ_SINK_KILLS", "40" if LONG else "3"))

@@ -1,0 +1,243 @@
+"""Owns the attachments of this process, one read-only mapping for each broker, kept for the next task, and their use.
+
+It does not know how ranges were chosen, nor Spark. Python workers are reused, so a task usually finds the segments
+mapped already; a broker that was started anew has new ones, and then the old attachment is let go.
+
+Rules: (1) everything is mapped read-only, and nothing is said to the broker;
+(2) nothing of this may travel to another process: partitions carry the URL, and each process attaches by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from shmq import connect
+from shmq.errors import BrokerNotRunning, ConnectError, OffsetOutOfRange, PermissionDenied, ShmqError, TopicNotFound
+from shmq.message import nearest
+from shmq.shm.core import Store
+from shmq.shm.instance import Instance, read_instance, store_identity
+from shmq.shm.lease import take_lease
+from shmq.shm.place import place_of
+from shmq.shm.segment import open_store
+from shmq.shm.unit import units_of
+from shmq.spark.access.broker import Access, Key, Queue, Range, Reading, Where
+from shmq.spark.access.loss import data_loss, still_there
+from shmq.spark.access.memory_limit import OutOfRoom, is_out_of_room
+from shmq.spark.access.record_batches import column_numbers, import_batch, inflated
+from shmq.spark.access.unit_batches import unit_sizes
+from shmq.spark.options import SHM, Options, full_url
+from shmq.spark.schema import refused
+
+_UNITS_MAX: Final = 65_536
+_attached: dict[str, Attachment] = {}
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """One broker as this process sees it; `shmq.spark.access.way.Access` over its segments."""
+
+    instance: Instance
+    store: Store
+    where: Where
+
+    @property
+    def broker(self) -> str:
+        """The broker's name, as rows show it."""
+        return self.instance.broker_name
+
+    @property
+    def identity(self) -> str:
+        """Which store this is, whatever its path is."""
+        return store_identity(self.instance)
+
+    def planned_for(self, where: Where) -> Attachment:
+        """Return the same attachment for a plan that others carry out."""
+        return replace(self, where=replace(where, identity=self.identity, broker=self.broker))
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics."""
+        return sorted(str(entry["name"]) for entry in self.store.topics())
+
+    def queues(self, topic: str) -> list[Queue]:
+        """Return the queues of a topic that may be read or still hold messages.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        index = self.store.topic_find(topic)
+        if index < 0:
+            near = nearest(topic, self.topics())
+            hint = f"did you mean {' or '.join(near)}? shmq topic list" if near else "see shmq topic list"
+            raise TopicNotFound(f'topic "{topic}" does not exist on broker "{self.broker}"; {hint}', hint=hint)
+        entry = self.store.topic(index)
+        born = int(entry["born_position"])
+        return [Queue(topic, queue_id, queue, born) for queue_id, queue in enumerate(entry["queues"])]
+
+    def bounds(self, queue: Queue) -> tuple[int, int]:
+        """Return the first offset a queue still has, and the first that is not visible yet."""
+        return self.store.queue(queue.index)[0], self.store.queue_visible(queue.index)
+
+    def search_time(self, queue: Queue, time_ms: int) -> int:
+        """Return the first offset of a queue stored at or after a time."""
+        return self.store.search_time(queue.index, time_ms)
+
+    def committed(self, group: str, queues: Sequence[Queue]) -> dict[Key, int]:
+        """Return what a group has committed on queues."""
+        number = self.store.group_find(group)
+        found = {entry[2]: entry[3] for entry in self.store.offsets() if entry[1] == number and entry[3] >= 0}
+        return {
+            (queue.topic, queue.queue_id): found[queue.index]
+            for queue in queues
+            if number >= 0 and queue.index in found
+        }
+
+    def has_group(self, group: str) -> bool:
+        """Say whether there is a group of that name."""
+        return self.store.group_find(group) >= 0
+
+    def publish(self, group: str, offsets: Mapping[Key, int]) -> None:
+        """Commit offsets for a group."""
+        with connect(full_url(self.where.store)) as mq:
+            for topic in {topic for topic, _ in offsets}:
+                mine = {queue_id: offset for (name, queue_id), offset in offsets.items() if name == topic}
+                with contextlib.closing(mq.pull_consumer(topic)) as consumer:
+                    consumer.commit(group, offsets=mine)
+
+    def units(self, queue: Queue, begin: int, end: int) -> list[tuple[int, int]]:
+        """Return log position and bytes of records [begin, end); may be cut short behind the first."""
+        return [(position, size) for position, size, _ in units_of(self._stored(queue, begin, end))]
+
+    def sizes(self, queue: Queue, begin: int, end: int) -> Sequence[int]:
+        """Return the bytes of records [begin, end), as an array; may be cut short behind the first."""
+        found: Sequence[int] = unit_sizes(self._stored(queue, begin, end))
+        return found
+
+    def _stored(self, queue: Queue, begin: int, end: int) -> bytes:
+        return self.store.units_stored(queue.index, begin, min(end - begin, _UNITS_MAX))
+
+    def sample(self, queue: Queue, begin: int, end: int, count: int) -> list[tuple[int, int]]:
+        """Return log position and bytes of about `count` records, evenly between two offsets."""
+        step = max(1, (end - begin) // count)
+        return [unit for offset in range(begin, end, step) for unit in self.units(queue, offset, offset + 1)]
+
+    @property
+    def may_lease(self) -> bool:
+        """Yes: leases lie in the store."""
+        return True
+
+    def lease(self, log_position: int, seconds: float) -> str | None:
+        """Keep retention from what is planned."""
+        path = take_lease(self.instance.store_path, log_position, seconds)
+        return None if path is None else str(path)
+
+    def read(self, reading: Reading, wanted: Range) -> Iterator[Any]:
+        """Yield record batches of a range.
+
+        Raises:
+            ShmqError: what was planned is not there any more, and that may not be.
+        """
+        (queue,) = still_there(self, [wanted])
+        options, numbers = reading.options, column_numbers(reading.columns)
+        at = wanted.start
+        selection = reading.selection()
+        while at < wanted.end:
+            try:
+                following, rows, _, packed, array = self.store.columns(
+                    queue.index,
+                    queue.queue_id,
+                    at,
+                    wanted.end,
+                    numbers,
+                    wanted.topic,
+                    self.broker,
+                    **selection,
+                )
+            except (OffsetOutOfRange, TopicNotFound) as error:
+                at = self._after_loss(options, queue, wanted, at, error)
+                continue
+            except (MemoryError, OSError, ShmqError) as error:
+                if is_out_of_room(error):
+                    raise OutOfRoom(str(error), at) from error
+                raise
+            at = following
+            if rows:
+                yield from inflated(import_batch(numbers, array), packed, bytes_max=options.batch_bytes)
+
+    def _after_loss(self, options: Options, queue: Queue, wanted: Range, at: int, error: ShmqError) -> int:
+        """Where reading goes on after messages were lost, if it may."""
+        first = min(max(self.store.queue(queue.index)[0], self._first_kept(queue, at, wanted.end)), wanted.end)
+        following = first if at < first else wanted.end
+        data_loss(options, f"topic {wanted.topic}, {error}", following - at)
+        return following
+
+    def _first_kept(self, queue: Queue, low: int, high: int) -> int:
+        """The first of some offsets whose record is in the log; retention moves the log's begin before the queues'."""
+        begin = self.store.log_begin
+        while low < high:
+            middle = (low + high) // 2
+            is_gone = all(position < begin for position, _ in self.units(queue, middle, middle + 1))
+            low, high = (middle + 1, high) if is_gone else (low, middle)
+        return low
+
+
+def attach(url: str | None) -> Attachment:
+    """Return this process' attachment to a broker of this host.
+
+    Args:
+        url: as option `store`: shmq://NAME, a name, an absolute runtime directory; None takes $SHMQ_URL or "default".
+
+    Raises:
+        BrokerNotRunning: there is none on this host; the text names host and option.
+        PermissionDenied, VersionMismatch, ForeignNamespace: it is there, but not for this process.
+    """
+    place = place_of(full_url(url))
+    try:
+        instance = read_instance(place.instance_path)
+    except PermissionError as error:
+        hint = "run Spark as the broker's user or as a member of its group (usermod -aG shmq USER)"
+        raise PermissionDenied(
+            f"option store: {place.instance_path} on host {socket.gethostname()} is not for uid {os.geteuid()}; {hint}",
+            hint=hint,
+        ) from error
+    except (OSError, ShmqError) as error:
+        raise ConnectError(
+            f"option store: {place.instance_path} could not be read on {socket.gethostname()}: {error}"
+        ) from error
+    if instance is None:
+        raise BrokerNotRunning(
+            f"option store: no broker at {place.url} on host {socket.gethostname()}; start it with "
+            f"shmq serve --name {place.broker_name}, or run Spark's workers on the broker's host"
+        )
+    known = _attached.get(place.url)
+    if known is not None and known.instance.generation == instance.generation:
+        return known
+    try:
+        where = Where(SHM, place.url, None, instance.broker_name, store_identity(instance))
+        fresh = Attachment(instance, open_store(instance, writable=False), where)
+    except ShmqError as error:
+        if error.hint and error.hint not in str(error):
+            raise type(error)(f"option store: {error}; {error.hint}", hint=error.hint) from error
+        raise
+    if known is not None:
+        known.store.close()
+    _attached[place.url] = fresh
+    return fresh
+
+
+def of_segments(access: Access, view: str) -> Attachment:
+    """Return the attachment behind an access, for what only the segments and files have.
+
+    Raises:
+        UsageError: the broker is reached over TCP.
+    """
+    if not isinstance(access, Attachment):
+        raise refused(
+            f"view {view} reads the broker's files, and host {socket.gethostname()} does not have them",
+            "run Spark's workers on the broker's host, or read view messages",
+        )
+    return access

@@ -1,0 +1,135 @@
+"""Owns the ways to a broker: what planning and reading ask of one, and which way this process takes.
+
+It does not know records or offsets' meaning. The driver plans over one way; each executor takes its own.
+
+    access=shm       the segments, mapped                         refused where the broker is not on this host
+    access=remote    TCP, whatever is on this host
+    access=auto      the segments if they are those that were planned against, else TCP
+
+    option store        shmq://NAME, a name, a runtime directory, or rocketmq://HOST:PORT
+    option nameserver   HOST:PORT for TCP beside a local store; else what the broker itself wrote into its directory.
+                        Without store it is the broker that is meant, whatever runs on this host
+
+Rules: (1) the same path is not the same store: what is compared is made of the host's boot and the directory's inode;
+(2) which way was taken is logged once a process, and changes nothing in the rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Mapping
+from typing import Final
+
+from shmq.errors import BrokerNotRunning, ConnectError, SegmentError, ShmqError
+from shmq.shm.addresses import read_addresses
+from shmq.shm.place import DEFAULT_BROKER_NAME, place_of
+from shmq.spark.access.broker import Access, Where
+from shmq.spark.access.segments import attach
+from shmq.spark.options import REMOTE, REMOTE_SCHEME, SHM, Options, full_url, is_remote, parse_options
+from shmq.spark.schema import refused
+
+_PLACE: Final = ("store", "access", "nameserver", "broker")
+_EVERYWHERE: Final = ("0.0.0.0", "[::]", "")
+_log = logging.getLogger("shmq.spark")
+_told: set[str] = set()
+
+
+def open_access(options: Options) -> Access:
+    """Return the driver's way to the broker of a load.
+
+    Raises:
+        ShmqError: there is none; the text names the option and the cure.
+    """
+    remote = remote_url(options.store, options.nameserver)
+    if may_be_here(options.access, options.store, options.nameserver):
+        try:
+            attachment = attach(options.store)
+        except (ConnectError, SegmentError):
+            if options.access == SHM or remote is None:
+                raise
+        else:
+            store = options.store or f"shmq://{DEFAULT_BROKER_NAME}"  # workers may have another environment
+            return attachment.planned_for(Where(options.access, store, remote, options.broker, ""))
+    if remote is None:
+        raise refused(
+            "option access=remote: nobody says where the broker listens on TCP",
+            "add option nameserver=HOST:9876, or start it with shmq serve --tcp",
+        )
+    return _remote(
+        Where(options.access, None if is_remote(options.store) else options.store, remote, options.broker, "")
+    )
+
+
+def place_options(source: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the source's options that say where the broker is."""
+    return {name: value for name, value in source.items() if name.lower() in _PLACE}
+
+
+def open_place(source: Mapping[str, str]) -> Access:
+    """Return the driver's way to the broker.
+
+    Raises:
+        ShmqError: there is none.
+    """
+    return open_access(parse_options({**place_options(source), "view": "queues"}))
+
+
+def reopen(where: Where) -> Access:
+    """Return an executor's way to the broker of a plan.
+
+    Raises:
+        ShmqError: there is none on this host; the text names the host, the option and the cure.
+    """
+    failure: ShmqError | None = None
+    if where.access != REMOTE and (where.store is not None or where.access == SHM):
+        try:
+            found = attach(where.store)
+            if found.identity == where.identity or not where.identity:
+                return _noted(found, SHM)
+            failure = BrokerNotRunning(
+                f"option store: {found.instance.broker_name} on host {socket.gethostname()} is not the broker the read "
+                "was planned with, it only has the same name; run Spark's workers on the broker's host, or set "
+                "option nameserver"
+            )
+        except (ConnectError, SegmentError) as error:
+            failure = error
+    if where.access == SHM or where.remote is None:
+        raise failure or BrokerNotRunning(f"option store: no broker on host {socket.gethostname()}")
+    return _noted(_remote(where), REMOTE)
+
+
+def may_be_here(access: str, store: str | None, nameserver: str | None) -> bool:
+    """Say whether options mean a broker that may be on this host.
+
+    A name server alone means the broker behind it: the one that happens to run here would be read, or written to, by
+    mistake.
+    """
+    return access != REMOTE and not is_remote(store) and (access == SHM or store is not None or nameserver is None)
+
+
+def remote_url(store: str | None, nameserver: str | None) -> str | None:
+    """Return where the broker of these options is reached over TCP, None when nobody says."""
+    if is_remote(store):
+        return store
+    if nameserver is not None:
+        return nameserver if is_remote(nameserver) else REMOTE_SCHEME + nameserver
+    address = read_addresses(place_of(full_url(store)).addresses_path).get("nameserver")
+    if address is None:
+        return None
+    host, _, port = address.rpartition(":")
+    # Who listens everywhere says so; another host needs a name that leads here.
+    return f"{REMOTE_SCHEME}{socket.getfqdn() if host in _EVERYWHERE else host}:{port}"
+
+
+def _remote(where: Where) -> Access:
+    from shmq.spark.access.remote import connect_remote  # an asyncio client, which few workers need
+
+    return connect_remote(where)
+
+
+def _noted(access: Access, kind: str) -> Access:
+    if kind not in _told:
+        _told.add(kind)
+        _log.info("reading from %s on %s: %s", access.broker, socket.gethostname(), kind)
+    return access

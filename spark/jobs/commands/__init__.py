@@ -1,0 +1,1 @@
+"""The commands `shmq spark …`: one module a job, and what they share."""

@@ -1,0 +1,125 @@
+"""The command `shmq spark archive`: its options, and the report as people read it; `jobs/archive.py` does the work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from shmq.errors import UsageError
+from shmq.spark.jobs.commands.job import Job, ended_by_signal, job_command, source_options
+from shmq.tools.command import Call, Command, Duration, Size
+from shmq.tools.quantity import count_text, size_text
+from shmq.tools.terminal import Column
+
+
+@click.command(cls=Command)
+@source_options
+@click.option("--to", "path", required=True, metavar="DIR", help="The archive: a directory driver and workers share.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["parquet", "delta"]),
+    default="parquet",
+    show_default=True,
+    help="Files with manifests, or a Delta table: pip install 'shmq[delta]'.",
+)
+@click.option(
+    "--partition", "partition_by", metavar="NAMES", help="Of topic, broker, date, hour, queue_id.  [topic,date]"
+)
+@click.option("--columns", metavar="NAMES", help="Of the messages.  [all that a replay needs]")
+@click.option(
+    "--file-size", type=Size(), default=256 << 20, metavar="SIZE", help="Of a file before compression.  [256m]"
+)
+@click.option(
+    "--compression", type=click.Choice(["zstd", "snappy", "lz4", "gzip", "none"]), default="zstd", show_default=True
+)
+@click.option("--checkpoint", metavar="DIR", help="Spark's checkpoint.  [_checkpoint in the archive]")
+@click.option("--every", type=Duration(), metavar="TIME", help="Go on, a batch every TIME, until Ctrl-C.")
+@click.option("--for", "seconds", type=Duration(), metavar="TIME", help="With --every: end after TIME.")
+@click.option("--compact", type=Size(), metavar="SIZE", help="Afterwards join smaller files up to SIZE. Parquet only.")
+@click.option("--allow-loss", is_flag=True, help="Pass over messages that retention deleted; the report counts them.")
+@job_command
+def archive(job: Job, /, **given: Any) -> None:
+    """Write topics to Parquet files or a Delta table, every message once.
+
+    Run it again to archive what came since; kill it whenever you like. Exit status 1: messages were gone before they
+    could be archived.
+
+    \b
+    shmq spark archive --topic orders --to /data/orders
+    shmq spark archive --topic-pattern 'orders-.*' --to /data/orders --every 30s
+    """
+    _check(given)
+    source = job.source(given["options"], given["topics"], given["topic_pattern"])
+    if given["allow_loss"]:
+        source["failOnDataLoss"] = "false"
+    from shmq.spark.jobs.archive import ArchiveSettings, plan_archive, run_archive
+
+    chosen: dict[str, Any] = {
+        name: tuple(part.strip() for part in given[name].split(",") if part.strip())
+        for name in ("columns", "partition_by")
+        if given[name] is not None
+    }
+    settings = ArchiveSettings(
+        path=given["path"],
+        source=source,
+        format=given["form"],
+        file_bytes=given["file_size"],
+        compression=given["compression"],
+        checkpoint=given["checkpoint"],
+        every_seconds=given["every"],
+        run_seconds=given["seconds"],
+        **chosen,
+    )
+    if job.dry_run:
+        found = plan_archive(settings)
+    else:
+        plan_archive(settings)  # what cannot be is said before Spark starts
+        with ended_by_signal() as stop, job.session() as work:
+            found = run_archive(work.spark, settings, told=work.told, stop=stop)
+        if given["compact"] is not None:
+            from shmq.spark.jobs.table.compaction import compact
+
+            found["compaction"] = compact(
+                settings.path, given["compact"], given["compression"], told=job.call.terminal.say
+            )
+    job.finish(found, lambda: _print(job.call, found))
+
+
+def _check(given: dict[str, Any]) -> None:
+    """Refuse options that say nothing together."""
+    if given["compact"] is not None and given["form"] == "delta":
+        raise UsageError("--compact joins files of a Parquet archive", hint="a Delta table has OPTIMIZE of its own")
+    if given["compact"] == 0:
+        raise UsageError("--compact 0 joins nothing", hint="--compact 256m")
+    if given["seconds"] is not None and given["every"] is None:
+        raise UsageError("--for ends a run that goes on, and this one ends by itself", hint="--every 30s --for 1h")
+    if given["every"] is not None and given["every"] <= 0:
+        raise UsageError("--every 0 is no time to wait", hint="--every 30s")
+    if given["file_size"] <= 0:
+        raise UsageError("--file-size 0 holds no message", hint="--file-size 256m")
+
+
+def _print(call: Call, report: dict[str, Any]) -> None:
+    columns = [Column("topic"), *(Column(name, right=True) for name in ("queue", "archived until", "behind"))]
+    call.terminal.table(
+        columns,
+        [
+            [
+                row["topic"],
+                str(row["queue_id"]),
+                "–" if row["archived_until"] is None else count_text(row["archived_until"]),
+                count_text(row["behind"]),
+            ]
+            for row in report["queues"]
+        ],
+    )
+    if report["dry_run"]:
+        call.terminal.say(f"would archive {count_text(report['messages'])} messages to {report['path']}")
+        return
+    size = f"{size_text(report['body_bytes'])} of bodies as {size_text(report['file_bytes'])}"
+    call.terminal.say(
+        f"archived {count_text(report['messages'])} messages, {size} in {count_text(report['files'])} files, "
+        f"{report['seconds']:.1f} s"
+    )

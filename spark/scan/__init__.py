@@ -1,0 +1,1 @@
+"""Reading: batch and streaming queries, the views they can ask for, and what a task yields."""

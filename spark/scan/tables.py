@@ -1,0 +1,158 @@
+"""Owns the small views `queues`, `groups` and `segments`: one row for each thing, as it is when the load is planned.
+
+It does not read bodies. Rows are made on the driver and travel with the plan, because there are thousands of them, not
+millions, and the executor may be on a host without them. Over TCP there is less to see: what is not told is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+
+from shmq.errors import ShmqError
+from shmq.spark.access.broker import Access, Queue, Range, Reading
+from shmq.spark.access.segments import Attachment, of_segments
+from shmq.spark.options import Options
+from shmq.spark.plan.ranges import chosen_queues
+from shmq.spark.schema import column_kinds
+
+Row = dict[str, Any]
+_ONE_TIME = Reading(Options(), ("store_timestamp",))
+_ROWS_MAX = 8192
+_ARROW = {
+    "string": pyarrow.string(),
+    "int": pyarrow.int32(),
+    "bigint": pyarrow.int64(),
+    "boolean": pyarrow.bool_(),
+    "timestamp": pyarrow.timestamp("us", tz="UTC"),
+}
+
+
+def table_stream(reading: Reading, access: Access) -> bytes:
+    """Return a small view as an Arrow stream.
+
+    Raises:
+        UsageError: the view needs what only the broker's host has.
+    """
+    view = reading.options.view
+    rows = list(_ROWS[view](access, reading.options))
+    kinds = column_kinds(view)
+    schema = pyarrow.schema([(name, _ARROW[kinds[name]]) for name in reading.columns])
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(sink, schema) as writer:
+        for begin in range(0, len(rows), _ROWS_MAX):
+            part = [{name: row[name] for name in reading.columns} for row in rows[begin : begin + _ROWS_MAX]]
+            writer.write_batch(pyarrow.RecordBatch.from_pylist(part, schema=schema))
+    return bytes(sink.getvalue())
+
+
+def read_stream(stream: bytes) -> Iterator[Any]:
+    """Yield the record batches of a small view."""
+    yield from pyarrow.ipc.open_stream(stream)
+
+
+def _queues(access: Access, options: Options) -> Iterator[Row]:
+    for queue in chosen_queues(access, options):
+        low, high = access.bounds(queue)
+        facts = access.store.queue(queue.index) if isinstance(access, Attachment) else [None] * 6
+        yield {
+            "topic": queue.topic,
+            "broker": access.broker,
+            "queue_id": queue.queue_id,
+            "offset_min": low,
+            "offset_max": high,
+            "persisted": facts[2],
+            "bytes": facts[5],
+            "first_stored": stored_at(access, queue, low) if high > low else None,
+            "last_stored": stored_at(access, queue, high - 1) if high > low else None,
+        }
+
+
+def stored_at(access: Access, queue: Queue, offset: int) -> datetime | None:
+    """When a message was stored; None when it went meanwhile."""
+    place = Range(queue.topic, queue.queue_id, queue.born_position, offset, offset + 1)
+    try:
+        for batch in access.read(_ONE_TIME, place):
+            stored: datetime | None = batch.column(0)[0].as_py()
+            return stored
+    except ShmqError:
+        return None
+    return None
+
+
+def _groups(access: Access, options: Options) -> Iterator[Row]:
+    if options.group is not None and not isinstance(access, Attachment):
+        yield from _group_elsewhere(access, options, options.group)
+        return
+    attachment = of_segments(access, "groups")
+    store = attachment.store
+    names = dict(store.groups())
+    topics = {int(entry["index"]): str(entry["name"]) for entry in store.topics()}
+    for _, group, index, committed, _, updated_ms in store.offsets():
+        _, _, _, topic, queue_id, _ = store.queue(index)
+        name = topics.get(topic)
+        wanted = options.group in (None, names.get(group)) and name is not None and options.matches(name)
+        if group not in names or not wanted or committed < 0:
+            continue
+        high = store.queue_visible(index)
+        yield {
+            "consumer_group": names[group],
+            "topic": name,
+            "broker": attachment.broker,
+            "queue_id": queue_id,
+            "committed": committed,
+            "offset_max": high,
+            "lag": max(0, high - max(committed, store.queue(index)[0])),
+            "updated": datetime.fromtimestamp(updated_ms / 1000, UTC) if updated_ms else None,
+        }
+
+
+def _group_elsewhere(access: Access, options: Options, group: str) -> Iterator[Row]:
+    """One group as its broker tells it over TCP: not when it committed."""
+    queues = chosen_queues(access, options)
+    committed = access.committed(group, queues)
+    for queue in queues:
+        low, high = access.bounds(queue)
+        offset = committed.get((queue.topic, queue.queue_id))
+        if offset is not None:
+            yield {
+                "consumer_group": group,
+                "topic": queue.topic,
+                "broker": access.broker,
+                "queue_id": queue.queue_id,
+                "committed": offset,
+                "offset_max": high,
+                "lag": max(0, high - max(offset, low)),
+                "updated": None,
+            }
+
+
+def _segments(access: Access, options: Options) -> Iterator[Row]:
+    attachment = of_segments(access, "segments")
+    end = attachment.store.log_end
+    for path in sorted((Path(attachment.instance.store_path) / "commitlog").iterdir()):
+        if not path.name.isdecimal():
+            continue
+        try:
+            status = path.stat()
+        except FileNotFoundError:  # retention has just removed it
+            continue
+        yield {
+            "path": str(path),
+            "broker": attachment.broker,
+            "commitlog_offset": int(path.name),
+            "bytes": status.st_size,
+            "is_sealed": int(path.name) + status.st_size <= end,
+            "modified": datetime.fromtimestamp(status.st_mtime, UTC),
+        }
+
+
+_ROWS: dict[str, Callable[[Access, Options], Iterator[Row]]] = {
+    "queues": _queues,
+    "groups": _groups,
+    "segments": _segments,
+}
