@@ -1,7 +1,7 @@
-"""Owns the command `python -m benchmarks.local`: choose figures, measure them one after the other, print lines.
+"""The command line of every table of figures: choose some, measure them one after the other, print lines.
 
-It does not know what a figure means (figures.py), how a line is computed (workload.py) or printed (report.py).
-The exit code is 1 when a must does not hold.
+`benchmarks.local`, `tcp`, `features`, `spark` and `health` hand their tables of workloads to `run`. The exit code is 0
+when every promise holds, 1 when one does not, 2 when nothing could be measured.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatch
 
-from benchmarks.figures import workloads
-from benchmarks.peers import installed
 from benchmarks.report import show, show_headings
 from benchmarks.workload import Workload, measure
 
@@ -45,13 +43,21 @@ def _chosen(table: Sequence[Workload], names: Sequence[str] | None) -> list[Work
     return chosen
 
 
-def main(given: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; returns the exit code."""
-    return run("python -m benchmarks.local", "shmq against its rivals", workloads(), given)
+def run(
+    program: str,
+    description: str,
+    table: Sequence[Workload],
+    given: Sequence[str] | None,
+    *,
+    quick_effort: float = QUICK_EFFORT,
+    notes: Sequence[str] = (),
+) -> int:
+    """Measure what a command line asks for of a table of workloads; returns the exit code.
 
-
-def run(program: str, description: str, table: Sequence[Workload], given: Sequence[str] | None) -> int:
-    """Measure what a command line asks for of a table of workloads; returns the exit code."""
+    Args:
+        quick_effort: of a run with --quick; 1 is a full one.
+        notes: what to say on stderr before anything is measured.
+    """
     arguments = _arguments(program, description, given)
     chosen = _chosen(table, arguments.figure)
     if arguments.list:
@@ -59,12 +65,11 @@ def run(program: str, description: str, table: Sequence[Workload], given: Sequen
             print(f"{workload.name}: {' '.join(figure.name for figure in workload.figures)}")
         return 0
     if not chosen:
-        print(f"no figure is called {' or '.join(arguments.figure)}; see --list", file=sys.stderr)
+        print(f"no figure or workload is called {' or '.join(arguments.figure)}; see --list", file=sys.stderr)
         return 2
     runs = arguments.runs or (QUICK_RUNS if arguments.quick else RUNS)
-    effort = QUICK_EFFORT if arguments.quick else 1.0
-    _, skipped = installed()
-    for sentence in skipped:
+    effort = quick_effort if arguments.quick else 1.0
+    for sentence in notes:
         print(sentence, file=sys.stderr)
     if not arguments.json:
         show_headings()
@@ -74,16 +79,11 @@ def run(program: str, description: str, table: Sequence[Workload], given: Sequen
         if arguments.peers_only and not workload.peers:
             continue
         results = measure(workload, list(workload.peers), runs, effort, with_ours=not arguments.peers_only)
-        for name, reason in results.absent.items():
-            if name not in told:
-                told.add(name)
-                print(f"skipped: {name}: {reason}", file=sys.stderr)
+        for name in results.absent.keys() - told:
+            told.add(name)
+            print(f"skipped: {name}: {results.absent[name]}", file=sys.stderr)
         for figure in workload.figures:
             for line in results.lines(figure):
                 show(line, as_json=arguments.json)
                 broken += line.holds is False
     return 1 if broken else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,11 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from benchmarks import filters, offsets, requests, timers, transactions
-from benchmarks.beside import OverTcp, beside
-from benchmarks.contestants import Contestants
-from benchmarks.local import run
+from benchmarks.brokers.contestants import Contestants
+from benchmarks.command import run
 from benchmarks.workload import Workload
+from benchmarks.workloads import filters, offsets, requests, timers, transactions
+from benchmarks.workloads.beside import OverTcp, beside
 
 MODULES = (filters, offsets, requests, transactions, timers)
 

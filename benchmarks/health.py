@@ -35,7 +35,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks.local import run
+from benchmarks.command import run
 from benchmarks.workload import Figure, Workload
 from shmq.shm.addresses import read_addresses
 from shmq.testing import Broker

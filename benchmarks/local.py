@@ -1,16 +1,18 @@
-"""Owns the table: which workloads there are, who takes part in each, and what each figure must reach.
+"""The command `python -m benchmarks.local`: the table of all figures on one host, and what each has to reach.
 
-It does not know how anything is measured. Every promise of the README about speed is a number in this file.
+Every promise of the README about speed in shared memory is a number in this file.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
-from benchmarks import core, ours
-from benchmarks.peer import Peer, latency, throughput
-from benchmarks.peers import installed
+from benchmarks.command import run
+from benchmarks.peers.peer import Peer, latency, throughput
+from benchmarks.peers.table import installed
 from benchmarks.workload import Figure, Measure, Workload
+from benchmarks.workloads import core, ours
 
 TRIPS = 20_000
 TRIPS_MIN = 200
@@ -162,3 +164,12 @@ def _topics() -> list[Workload]:
 def workloads() -> list[Workload]:
     """Every workload, in the order of the table."""
     return [*_throughput(), *_small_trips(), *_large_trips(), *_core(), *_topics()]
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for; returns the exit code."""
+    return run("python -m benchmarks.local", "shmq against its rivals", workloads(), given, notes=installed()[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

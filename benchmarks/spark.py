@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 import shmq
-from benchmarks.local import run
-from benchmarks.spark_arena import Arena, repeating
+from benchmarks.brokers.spark_arena import Arena, repeating
+from benchmarks.command import run
 from benchmarks.workload import Figure, Sample, Workload
 
 CEILING = "ready-made batches"

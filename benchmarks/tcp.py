@@ -6,19 +6,15 @@ The exit code is 1 when a must does not hold.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatch
 
-from benchmarks.contestants import name_of
-from benchmarks.report import show, show_headings
-from benchmarks.rocketmq import Arena
-from benchmarks.workload import Figure, Measure, Workload, measure
+from benchmarks.brokers.contestants import name_of
+from benchmarks.brokers.rocketmq import Arena
+from benchmarks.command import run
+from benchmarks.workload import Figure, Measure, Workload
 from tests.interop.peers.cache import PeerMissing
 
-RUNS = 5
-QUICK_RUNS = 1
 QUICK_EFFORT = 0.1
 VERSION = "4"
 PEER = name_of(VERSION)
@@ -61,50 +57,15 @@ def _workload(name: str, figures: Sequence[Figure], run: Run) -> Workload:
     return Workload(name, of("ours"), figures, {PEER: of(VERSION)})
 
 
-def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.tcp", description=f"shmq against {PEER} over TCP")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.add_argument("--figure", nargs="+", metavar="NAME", help="only these workloads; * and ? match")
-    parser.add_argument("--runs", type=int, help=f"interleaved runs, of which the median counts ({RUNS})")
-    parser.add_argument("--quick", action="store_true", help="one short run: shows that it works, not how fast it is")
-    parser.add_argument("--peers-only", action="store_true", help="measure the stock broker alone")
-    parser.add_argument("--list", action="store_true", help="print the names of workloads and figures, measure nothing")
-    return parser.parse_args(given)
-
-
 def main(given: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; returns the exit code."""
-    arguments = _arguments(given)
     with Arena() as arena:
-        names = arguments.figure or ["*"]
-        chosen = [each for each in workloads(arena) if any(fnmatch(each.name, name) for name in names)]
-        if arguments.list:
-            for workload in chosen:
-                print(f"{workload.name}: {' '.join(figure.name for figure in workload.figures)}")
-            return 0
-        if not chosen:
-            print(f"no workload is called {' or '.join(names)}; see --list", file=sys.stderr)
-            return 2
         try:
-            return _measure_all(chosen, arguments)
+            text = f"shmq against {PEER} over TCP"
+            return run("python -m benchmarks.tcp", text, workloads(arena), given, quick_effort=QUICK_EFFORT)
         except PeerMissing as reason:
             print(f"nothing to compare with: {reason}", file=sys.stderr)
             return 2
-
-
-def _measure_all(chosen: Sequence[Workload], arguments: argparse.Namespace) -> int:
-    runs = arguments.runs or (QUICK_RUNS if arguments.quick else RUNS)
-    effort = QUICK_EFFORT if arguments.quick else 1.0
-    if not arguments.json:
-        show_headings()
-    broken = 0
-    for workload in chosen:
-        results = measure(workload, [PEER], runs, effort, with_ours=not arguments.peers_only)
-        for figure in workload.figures:
-            for line in results.lines(figure):
-                show(line, as_json=arguments.json)
-                broken += line.holds is False
-    return 1 if broken else 0
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.contestants import Contestant, Contestants
+from benchmarks.brokers.contestants import Contestant, Contestants
 from tests.interop.peers.cache import program
 from tests.interop.peers.process import Child, eventually
 from tests.interop.peers.registry import DEFAULT_JDK, EXAMPLE, class_path, jars

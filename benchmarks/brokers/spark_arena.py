@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from benchmarks.spark_sources import Empty, ReadyMade
+from benchmarks.brokers.spark_sources import Empty, ReadyMade
 from shmq.testing import Broker
 
 QUEUES = 4
@@ -105,7 +105,7 @@ class Arena:
         import pyarrow
 
         from shmq.spark.options import parse_options
-        from shmq.spark.reader import ShmqReader
+        from shmq.spark.scan.reader import ShmqReader
 
         frame = self.load(topic)
         options = parse_options({"store": self.broker.url, "topic": topic})

@@ -10,15 +10,15 @@ from importlib import import_module
 from importlib.util import find_spec
 from shutil import which
 
-from benchmarks.peer import Peer
+from benchmarks.peers.peer import Peer
 
 # Python package, program beside it, our module with PEERS
 NEEDS = (
-    ("zmq", "", "benchmarks.peer_zmq"),
-    ("iceoryx2", "", "benchmarks.peer_iceoryx2"),
-    ("faster_fifo", "", "benchmarks.peer_fifo"),
-    ("multiprocessing", "", "benchmarks.peer_multiprocessing"),
-    ("redis", "redis-server", "benchmarks.peer_redis"),
+    ("zmq", "", "benchmarks.peers.zmq"),
+    ("iceoryx2", "", "benchmarks.peers.iceoryx2"),
+    ("faster_fifo", "", "benchmarks.peers.fifo"),
+    ("multiprocessing", "", "benchmarks.peers.multiprocessing"),
+    ("redis", "redis-server", "benchmarks.peers.redis"),
 )
 
 

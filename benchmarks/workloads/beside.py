@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from benchmarks.contestants import OURS, Contestant, Contestants, name_of
+from benchmarks.brokers.contestants import OURS, Contestant, Contestants, name_of
 from benchmarks.workload import Figure, PeerAbsent, Sample, Workload
 from tests.interop.peers.cache import PeerMissing
 

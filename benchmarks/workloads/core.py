@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-BINDINGS = Path(__file__).resolve().parent.parent / "bindings"
+BINDINGS = Path(__file__).resolve().parents[2] / "bindings"
 HERE = Path(__file__).resolve().parent
 FLAGS = ("-std=c11", "-O2", "-flto", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE")
 PROGRAM_SECONDS_MAX = 300.0

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import shmq
-from benchmarks.beside import OverTcp
-from benchmarks.contestants import Contestant
-from benchmarks.pulls import Scan, scan
+from benchmarks.brokers.contestants import Contestant
 from benchmarks.workload import Figure, Workload
+from benchmarks.workloads.beside import OverTcp
+from benchmarks.workloads.pulls import Scan, scan
 from shmq.testing import Broker
 
 TOPIC, QUEUES = "filtered", 4

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.contestants import name_of
+from benchmarks.brokers.contestants import name_of
 from benchmarks.workload import Figure, PeerAbsent, Workload
 from shmq.daemon.keeper.attachment import Attached, attach
 from shmq.daemon.options import Options

@@ -12,9 +12,9 @@ import sys
 import time
 
 import shmq
-from benchmarks.beside import OverTcp
-from benchmarks.contestants import Contestant
+from benchmarks.brokers.contestants import Contestant
 from benchmarks.workload import Figure, Workload
+from benchmarks.workloads.beside import OverTcp
 from shmq.errors import RequestTimeout
 from shmq.testing import Broker
 from shmq.tools.measure import median

@@ -17,9 +17,9 @@ import time
 from pathlib import Path
 
 import shmq
-from benchmarks.beside import OverTcp
-from benchmarks.contestants import Contestant
+from benchmarks.brokers.contestants import Contestant
 from benchmarks.workload import Figure, Workload
+from benchmarks.workloads.beside import OverTcp
 from shmq.client.connection import Connection
 from shmq.testing import Broker
 from shmq.timing import DELIVER_MS, TIMER_GROUP, TIMER_TOPIC

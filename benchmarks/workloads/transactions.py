@@ -10,9 +10,9 @@ import itertools
 import time
 
 import shmq
-from benchmarks.beside import OverTcp
-from benchmarks.contestants import Contestant
+from benchmarks.brokers.contestants import Contestant
 from benchmarks.workload import Figure, Workload
+from benchmarks.workloads.beside import OverTcp
 from shmq.testing import Broker
 
 TOPIC, GROUP = "paid", "shop"

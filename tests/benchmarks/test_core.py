@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import core
+from benchmarks.workloads import core
 
 
 def test_the_core_builds_without_python() -> None:

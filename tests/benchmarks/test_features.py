@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks import features, filters, offsets, requests, timers, transactions
-from benchmarks.beside import OverTcp, beside
-from benchmarks.contestants import OURS, Contestant, Contestants
+from benchmarks import features
+from benchmarks.brokers.contestants import OURS, Contestant, Contestants
 from benchmarks.workload import Figure, PeerAbsent, Workload, measure
+from benchmarks.workloads import filters, offsets, requests, timers, transactions
+from benchmarks.workloads.beside import OverTcp, beside
 from tests.interop.peers.cache import PeerMissing
 from tests.interop.peers.registry import jars
 

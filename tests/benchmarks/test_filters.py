@@ -1,6 +1,6 @@
 """The filter workloads select what they say, and promise what the issue asks for."""
 
-from benchmarks import filters
+from benchmarks.workloads import filters
 
 
 def test_both_scans_read_a_topic_to_its_end() -> None:

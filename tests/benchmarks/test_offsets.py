@@ -1,6 +1,6 @@
 """The figure of consumer offsets measures what it says."""
 
-from benchmarks import offsets
+from benchmarks.workloads import offsets
 
 
 def test_the_progress_of_many_groups_is_timed() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import peers
-from benchmarks.peer import latency, throughput
+from benchmarks.peers import table as peers
+from benchmarks.peers.peer import latency, throughput
 
 PEERS, SKIPPED = peers.installed()
 

@@ -1,6 +1,6 @@
 """The benchmark of requests measures round trips that really happened."""
 
-from benchmarks import requests
+from benchmarks.workloads import requests
 
 
 def test_a_rough_run_measures_a_round_trip() -> None:

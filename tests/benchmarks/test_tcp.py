@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.rocketmq import Arena
+from benchmarks.brokers.rocketmq import Arena
 from benchmarks.tcp import PEER, main, workloads
 
 
@@ -33,4 +33,4 @@ def test_a_list_starts_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_name_that_no_workload_has_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--figure", "nothing"]) == 2
-    assert "no workload is called nothing" in capsys.readouterr().err
+    assert "no figure or workload is called nothing" in capsys.readouterr().err

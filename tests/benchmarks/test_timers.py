@@ -1,7 +1,8 @@
 """The timer workload delivers what it inserts, and promises what the issue asks for."""
 
-from benchmarks import features, timers
-from benchmarks.contestants import Contestants
+from benchmarks import features
+from benchmarks.brokers.contestants import Contestants
+from benchmarks.workloads import timers
 
 
 def test_timers_are_inserted_kept_and_delivered() -> None:

@@ -1,6 +1,6 @@
 """The transactional workload commits what it counts."""
 
-from benchmarks import transactions
+from benchmarks.workloads import transactions
 
 
 def test_the_workload_commits_as_many_as_it_says() -> None:
