@@ -1,27 +1,46 @@
-"""The PySpark source `shmq`: topics of a broker on this host as data frames, read from its segments without asking it.
+"""The PySpark source and sink `shmq`: topics of a broker as data frames, and data frames into topics.
 
     spark.read.format("shmq").option("topic", "orders").load()
 
     source ─▶ options · schema         what was asked for, checked on the driver
-           ─▶ stream ─▶ progress · admission    a streaming query's checkpoint, and how much a micro-batch takes
-           ─▶ ranges ─▶ plan           which offsets, and which partition reads them
-           ─▶ messages · frames · tables    what a partition yields: Arrow record batches
-           ─▶ access ─┬▶ attach        the segments: one read-only attachment a process and broker
-                      └▶ remote        the same over TCP
+           ─▶ plan/                    which offsets, and which partition reads them
+           ─▶ scan/                    batch and streaming readers; what a partition yields: Arrow record batches
+           ─▶ access/                  the way to the broker: mapped segments, or TCP
+           ─▶ sink/                    rows into topics
+    jobs/                              archive, replay, reconcile, lag, dlq
 
-It does not know who produced what it reads. Importing it loads nothing.
+Records are read from the mapped log without asking the broker; the core's `bindings/gather.c` copies the wanted fields
+into Arrow buffers, one copy a body, in batches of 2 MiB that are still in the processor's cache when they are sent on.
+Spark refuses zero-copy views of bodies, and `Message` objects would cost ten times as much.
+
+Importing this package loads nothing else; each name is imported when it is first used.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from pyspark.sql import DataFrame, SparkSession
 
-    from shmq.spark.scan.stream_lag import StreamLag
+    from shmq.spark.scan.located import located_read as located_read
+    from shmq.spark.scan.selection import read as read
+    from shmq.spark.scan.stream_lag import StreamLag as StreamLag
+    from shmq.spark.scan.stream_lag import lag_from_progress as lag_from_progress
+
+_HOMES = {
+    "read": "scan.selection",
+    "located_read": "scan.located",
+    "lag_from_progress": "scan.stream_lag",
+    "StreamLag": "scan.stream_lag",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
 def register(spark: SparkSession) -> None:
@@ -33,30 +52,6 @@ def register(spark: SparkSession) -> None:
     from shmq.spark.source import ShmqDataSource
 
     spark.dataSource.register(ShmqDataSource)
-
-
-def read(
-    spark: SparkSession,
-    topic: str | Sequence[str],
-    *,
-    where: Mapping[str, Any] | None = None,
-    schema: str | None = None,
-    **options: Any,
-) -> DataFrame:
-    """Return `spark.read.format("shmq")` of a topic, or of several, with a selection that is made before reading.
-
-    Args:
-        where: `{"queue_id": 3, "tags": ["paid", "sent"], "keys": "order-17", "store_timestamp": (begin, end)}`; a
-            value or several; times are datetimes, milliseconds or ISO 8601, `begin <= t < end`, None for no bound.
-        schema: columns wanted, as Spark DDL; None takes the view's default.
-        options: those of the source.
-
-    Raises:
-        UsageError: a selection that only a filter can make.
-    """
-    from shmq.spark.scan.selection import read as selected
-
-    return selected(spark, topic, where=where, schema=schema, **options)
 
 
 def write_batch(frame: DataFrame, batch_id: int, query_id: str, **options: Any) -> None:
@@ -71,37 +66,3 @@ def write_batch(frame: DataFrame, batch_id: int, query_id: str, **options: Any) 
     """
     given = {"guarantee": "transactional", **options, "writerId": query_id, "batchId": batch_id}
     frame.write.format("shmq").options(**given).mode("append").save()
-
-
-def lag_from_progress(progress: Any, *, store: str | None = None) -> list[StreamLag]:
-    """Return how far a streaming query is behind, for each of its sources that is shmq.
-
-    Args:
-        progress: `query.lastProgress`, an event's `progress`, or its JSON.
-        store: as option `store`; with it, the age of the oldest message that is not read yet is looked up.
-
-    Raises:
-        UsageError: there are offsets of another version.
-        ShmqError: the broker cannot be asked.
-    """
-    from shmq.spark.scan.stream_lag import lag_from_progress as lag
-
-    return lag(progress, store=store)
-
-
-def located_read(
-    spark: SparkSession, *, schema: str | None = None, hosts: Sequence[str] | None = None, **options: Any
-) -> DataFrame:
-    """Return what `spark.read.format("shmq")` would load, read by preference on the broker's host.
-
-    Args:
-        schema: columns wanted, as Spark DDL; None takes the view's default.
-        hosts: as Spark names its executors; None takes those on this host, if the broker is.
-        options: those of the source.
-
-    Raises:
-        ShmqError: what `load()` would raise; this is Spark Connect.
-    """
-    from shmq.spark.scan import located
-
-    return located.located_read(spark, schema=schema, hosts=hosts, **options)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shmq.errors import UsageError
+from shmq.protocol.backlog import PendingTimer, PendingTimers
 from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request
-from shmq.protocol.pending_timers import PendingTimer, PendingTimers
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.control import control_of
 from shmq.tools.quantity import clock_text, count_text, iso_text, plural

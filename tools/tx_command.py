@@ -14,9 +14,9 @@ import click
 
 from shmq.errors import RemoteError, TransactionError, UsageError
 from shmq.protocol import transaction as wire
+from shmq.protocol.backlog import OpenTransaction, OpenTransactions
 from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request
-from shmq.protocol.open_transactions import OpenTransaction, OpenTransactions
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
 from shmq.tools.control import control_of

@@ -194,3 +194,51 @@ def topic_kind(config: TopicConfig) -> TopicKind:
     """Return the kind a listed topic has; an unknown one counts as normal."""
     attributes = config.attributes if isinstance(config.attributes, dict) else {}
     return TopicKind.__members__.get(attributes.get(_MESSAGE_TYPE, ""), TopicKind.NORMAL)
+
+
+_ORDINALS = {
+    "consumeType": ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"),
+    "messageModel": ("BROADCASTING", "CLUSTERING"),
+    "consumeFromWhere": (
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
+    ),
+}
+
+
+def decode_heartbeat(data: bytes) -> HeartbeatData:
+    """Return the body of a HEART_BEAT, as every client writes it.
+
+    The C++ client writes enumerations as numbers and numbers as text, which RocketMQ's own reader takes too.
+
+    Raises:
+        ProtocolError: it is none, in no dialect.
+    """
+    try:
+        return decode_body(data, HeartbeatData)
+    except ProtocolError:
+        try:
+            raw = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raw = None
+        if not isinstance(raw, dict):
+            raise
+    consumers = raw.get("consumerDataSet")
+    for consumer in consumers if isinstance(consumers, list) else ():
+        if isinstance(consumer, dict):
+            _name_ordinals(consumer)
+    try:
+        return msgspec.convert(raw, HeartbeatData, strict=False)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise ProtocolError(f"the body is no HeartbeatData: {error}") from error
+
+
+def _name_ordinals(consumer: dict[Any, Any]) -> None:
+    for field, names in _ORDINALS.items():
+        value = consumer.get(field)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names):
+            consumer[field] = names[value]

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 TRACE_GROUP: Final = "_INNER_TRACE_PRODUCER"
 REGION: Final = "DefaultRegion"
@@ -78,28 +78,32 @@ class Trace(NamedTuple):
     region: str = REGION
 
 
+_HEAD: Final = ("time_ms", "region", "group")
+_ABOUT: Final = (*_HEAD, "topic", "message_id", "tags", "keys", "store_host")
+_FIELDS: Final[dict[str, tuple[str, ...]]] = {
+    PUB: (*_ABOUT, "body_bytes", "cost_ms", "message_type", "offset_message_id", "succeeded", "client_host"),
+    SUB_BEFORE: (*_HEAD, "request_id", "message_id", "retries", "keys"),
+    SUB_AFTER: ("request_id", "message_id", "cost_ms", "succeeded", "keys", "context_code", "time_ms", "group"),
+    END_TRANSACTION: (*_ABOUT, "message_type", "transaction_id", "transaction_state", "is_from_check", "client_host"),
+}
+_FIELDS_MIN: Final = {PUB: 12, SUB_BEFORE: 6, SUB_AFTER: 4, END_TRANSACTION: 12}  # of what others wrote
+_NUMBERS: Final = frozenset(("time_ms", "body_bytes", "cost_ms", "message_type", "retries", "context_code"))
+_TRUTHS: Final = frozenset(("succeeded", "is_from_check"))
+
+
 def encode_trace(trace: Trace) -> str:
     """Return one record, with its end."""
-    each = trace
-    head: tuple[object, ...] = (each.time_ms, each.region, each.group)
-    about = (each.topic, each.message_id, each.tags, each.keys, each.store_host)
-    fields: tuple[object, ...]
-    if each.kind == PUB:
-        fields = (*head, *about, each.body_bytes, each.cost_ms, int(each.message_type))
-        fields += (each.offset_message_id, each.succeeded)
-    elif each.kind == SUB_BEFORE:
-        fields = (*head, each.request_id, each.message_id, each.retries, each.keys or _NULL)
-    elif each.kind == SUB_AFTER:
-        fields = (each.request_id, each.message_id, each.cost_ms, each.succeeded, each.keys)
-        fields += (int(each.context_code), each.time_ms, each.group)
-    else:
-        fields = (*head, *about, int(each.message_type), each.transaction_id, each.transaction_state)
-        fields += (each.is_from_check,)
-    return _FIELD.join((each.kind, *map(_text, fields))) + _RECORD
+    # Brokers know their clients' addresses; ours are not told.
+    values = [getattr(trace, name) for name in _FIELDS[trace.kind] if name != "client_host"]
+    if trace.kind == SUB_BEFORE:
+        values[-1] = values[-1] or _NULL
+    return _FIELD.join((trace.kind, *map(_text, values))) + _RECORD
 
 
 def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value).translate(_SEPARATORS)
+    if isinstance(value, int):
+        return str(value).lower() if isinstance(value, bool) else str(int(value))
+    return str(value).translate(_SEPARATORS)
 
 
 def trace_keys(traces: Iterable[Trace]) -> list[str]:
@@ -117,82 +121,24 @@ def decode_traces(text: str) -> list[Trace]:
     return [trace for trace in found if trace is not None]
 
 
-def _decoded(fields: list[str]) -> Trace | None:
-    read = _READERS.get(fields[0])
-    if read is None:
+def _decoded(line: list[str]) -> Trace | None:
+    kind, *values = line
+    names = _FIELDS.get(kind)
+    if names is None or len(values) < _FIELDS_MIN[kind]:
         return None
+    if kind == PUB and len(values) == _FIELDS_MIN[PUB]:  # old clients leave the offset id out
+        names = tuple(name for name in names if name != "offset_message_id")
     try:
-        return read(["" if field == _NULL else field for field in fields])
-    except (IndexError, ValueError):
+        return Trace(kind, **{name: _value(name, text) for name, text in zip(names, values, strict=False)})
+    except ValueError:
         return None
 
 
-def _pub(line: list[str]) -> Trace:
-    # Old clients leave the offset id out; new ones add where they are.
-    has_id = len(line) >= 14
-    return Trace(
-        PUB,
-        line[5],
-        _number(line[1]),
-        line[3],
-        line[4],
-        line[6],
-        line[7],
-        line[8],
-        line[14] if len(line) > 14 else "",
-        _number(line[9]),
-        _number(line[10]),
-        _number(line[11]),
-        line[12] if has_id else "",
-        line[13 if has_id else 12] == "true",
-        region=line[2],
-    )
-
-
-def _sub_before(line: list[str]) -> Trace:
-    return Trace(
-        SUB_BEFORE,
-        line[5],
-        _number(line[1]),
-        line[3],
-        keys=line[7] if len(line) > 7 else "",
-        request_id=line[4],
-        retries=_number(line[6]),
-        region=line[2],
-    )
-
-
-def _sub_after(line: list[str]) -> Trace:
-    return Trace(
-        SUB_AFTER,
-        line[2],
-        _number(line[7]) if len(line) > 7 else 0,
-        line[8] if len(line) > 8 else "",
-        keys=line[5] if len(line) > 5 else "",
-        cost_ms=_number(line[3]),
-        succeeded=line[4] == "true",
-        request_id=line[1],
-        context_code=_number(line[6]) if len(line) > 6 else 0,
-    )
-
-
-def _end_transaction(line: list[str]) -> Trace:
-    return Trace(
-        END_TRANSACTION,
-        line[5],
-        _number(line[1]),
-        line[3],
-        line[4],
-        line[6],
-        line[7],
-        line[8],
-        line[13] if len(line) > 13 else "",
-        message_type=_number(line[9]),
-        transaction_id=line[10],
-        transaction_state=line[11],
-        is_from_check=line[12] == "true",
-        region=line[2],
-    )
+def _value(name: str, text: str) -> Any:
+    if name in _TRUTHS:
+        return text == "true"
+    text = "" if text == _NULL else text
+    return _number(text) if name in _NUMBERS else text
 
 
 def _number(text: str) -> int:
@@ -200,5 +146,3 @@ def _number(text: str) -> int:
         raise ValueError(text)
     return int(text)
 
-
-_READERS: Final = {PUB: _pub, SUB_BEFORE: _sub_before, SUB_AFTER: _sub_after, END_TRANSACTION: _end_transaction}

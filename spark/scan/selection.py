@@ -72,7 +72,13 @@ def read(
     schema: str | None = None,
     **options: Any,
 ) -> DataFrame:
-    """Return a load of its own with a selection.
+    """Return `spark.read.format("shmq")` of a topic, or of several, with a selection that is made before reading.
+
+    Args:
+        where: `{"queue_id": 3, "tags": ["paid", "sent"], "keys": "order-17", "store_timestamp": (begin, end)}`; a
+            value or several; times are datetimes, milliseconds or ISO 8601, `begin <= t < end`, None for no bound.
+        schema: columns wanted, as Spark DDL; None takes the view's default.
+        options: those of the source.
 
     Raises:
         UsageError: a selection that only a filter can make.

@@ -95,20 +95,13 @@ def _groups(access: Access, options: Options) -> Iterator[Row]:
     for _, group, index, committed, _, updated_ms in store.offsets():
         _, _, _, topic, queue_id, _ = store.queue(index)
         name = topics.get(topic)
-        wanted = options.group in (None, names.get(group)) and name is not None and options.matches(name)
-        if group not in names or not wanted or committed < 0:
+        if name is None or not options.matches(name) or committed < 0:
             continue
-        high = store.queue_visible(index)
-        yield {
-            "consumer_group": names[group],
-            "topic": name,
-            "broker": attachment.broker,
-            "queue_id": queue_id,
-            "committed": committed,
-            "offset_max": high,
-            "lag": max(0, high - max(committed, store.queue(index)[0])),
-            "updated": datetime.fromtimestamp(updated_ms / 1000, UTC) if updated_ms else None,
-        }
+        if group not in names or options.group not in (None, names[group]):
+            continue
+        queue = Queue(name, queue_id, index, -1)
+        updated = datetime.fromtimestamp(updated_ms / 1000, UTC) if updated_ms else None
+        yield _group_row(access, names[group], queue, committed, updated)
 
 
 def _group_elsewhere(access: Access, options: Options, group: str) -> Iterator[Row]:
@@ -116,19 +109,23 @@ def _group_elsewhere(access: Access, options: Options, group: str) -> Iterator[R
     queues = chosen_queues(access, options)
     committed = access.committed(group, queues)
     for queue in queues:
-        low, high = access.bounds(queue)
         offset = committed.get((queue.topic, queue.queue_id))
         if offset is not None:
-            yield {
-                "consumer_group": group,
-                "topic": queue.topic,
-                "broker": access.broker,
-                "queue_id": queue.queue_id,
-                "committed": offset,
-                "offset_max": high,
-                "lag": max(0, high - max(offset, low)),
-                "updated": None,
-            }
+            yield _group_row(access, group, queue, offset, None)
+
+
+def _group_row(access: Access, group: str, queue: Queue, committed: int, updated: datetime | None) -> Row:
+    low, high = access.bounds(queue)
+    return {
+        "consumer_group": group,
+        "topic": queue.topic,
+        "broker": access.broker,
+        "queue_id": queue.queue_id,
+        "committed": committed,
+        "offset_max": high,
+        "lag": max(0, high - max(committed, low)),
+        "updated": updated,
+    }
 
 
 def _segments(access: Access, options: Options) -> Iterator[Row]:

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from shmq.errors import ProtocolError
 from shmq.message import RETRY_PREFIX, retry_topic
 from shmq.protocol import dialect
+from shmq.protocol.body import decode_heartbeat
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
-from shmq.protocol.heartbeat import decode_heartbeat
 
 
 class Permission(IntFlag):

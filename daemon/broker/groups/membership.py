@@ -14,9 +14,8 @@ from shmq.daemon.broker.tables import Names
 from shmq.daemon.broker.topics import PERM_READ_WRITE, UNIT_RETRY_FLAG
 from shmq.errors import ProtocolError, RemoteError, SegmentFull, UsageError
 from shmq.message import TOPIC_BYTES_MAX, check_topic, retry_topic
-from shmq.protocol.body import ClientConfig, ConsumerData, ConsumerList, decode_body, encode_body
+from shmq.protocol.body import ClientConfig, ConsumerData, ConsumerList, decode_body, decode_heartbeat, encode_body
 from shmq.protocol.codes import Request, Response
-from shmq.protocol.heartbeat import decode_heartbeat
 
 
 class Membership(Part):

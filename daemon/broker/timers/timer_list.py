@@ -9,7 +9,7 @@ from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord
 from shmq.daemon.broker.requests import Call
 from shmq.delay_levels import REAL_QUEUE_ID, REAL_TOPIC
-from shmq.protocol.pending_timers import PendingTimer, PendingTimers
+from shmq.protocol.backlog import PendingTimer, PendingTimers
 from shmq.timing import UNIQUE_KEY, RecallHandle
 
 COUNT_MAX = 1000  # each costs the reading of a record

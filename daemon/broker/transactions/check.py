@@ -23,10 +23,10 @@ from shmq.daemon.broker.transactions.transactions import Transactions
 from shmq.errors import RemoteError
 from shmq.message import check_group
 from shmq.protocol import transaction
+from shmq.protocol.backlog import OpenTransaction, OpenTransactions
 from shmq.protocol.body import encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import oneway
-from shmq.protocol.open_transactions import OpenTransaction, OpenTransactions
 from shmq.shm.core import record_encode
 
 

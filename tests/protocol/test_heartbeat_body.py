@@ -3,8 +3,7 @@
 import pytest
 
 from shmq.errors import ProtocolError
-from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, encode_body
-from shmq.protocol.heartbeat import decode_heartbeat
+from shmq.protocol.body import ConsumerData, HeartbeatData, SubscriptionData, decode_heartbeat, encode_body
 
 # As the C++ client of PyPI's rocketmq 0.4.4 sent it to a broker of ours; only client id and names are changed.
 CPP = (
