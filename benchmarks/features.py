@@ -1,8 +1,8 @@
-"""Owns the command `python -m benchmarks.features`: the figures of what messages can do beyond being sent and received.
+"""The command `python -m benchmarks.features`: the figures of what messages can do beyond being sent and received.
 
-It does not know what a figure means; each feature has a module with a `workloads()`, and is named in `MODULES`; what a
-stock broker has too is in the module's `over_tcp()`, and measured at one in the same run (beside.py). Without a JVM our
-figures are measured alone, and a sentence says so. Options and output are those of `python -m benchmarks.local`.
+Each feature has a module with a `workloads()`, and is named in `MODULES`; what a stock broker has too is in the
+module's `over_tcp()`, and measured at one in the same run (beside.py). Without a JVM our figures are measured alone,
+and a sentence says so. Options and output are those of `python -m benchmarks.local`.
 """
 
 from __future__ import annotations

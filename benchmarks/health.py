@@ -1,7 +1,7 @@
-"""Owns the command `python -m benchmarks.health`: what looking at a broker costs the host it runs on.
+"""The command `python -m benchmarks.health`: what looking at a broker costs the host it runs on.
 
-It does not know how a figure becomes a line (workload.py). A real broker in processes of its own, with topics, groups
-and attached client processes; the commands are started as their users start them.
+A real broker in processes of its own, with topics, groups and attached client processes; the commands are started as
+their users start them.
 
     health_fast   `shmq health --fast`, the whole process from start to exit, as a container's health check runs it:
                   from a copy that lies as `pip install` lays it, and from where this interpreter has shmq (of an

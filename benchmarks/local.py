@@ -1,6 +1,6 @@
 """The command `python -m benchmarks.local`: the table of all figures on one host, and what each has to reach.
 
-Every promise of the README about speed in shared memory is a number in this file.
+Every promise of benchmarks/README.md about speed in shared memory is a number in this file.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Owns the pictures of `health`, `top` and `doctor` in docs/operations.md: `python -m benchmarks.pictures [DIRECTORY]`.
+"""The pictures of `health`, `top` and `doctor` in docs/operations.md: `python -m benchmarks.pictures [DIRECTORY]`.
 
-It does not know how any of them is made: a real broker is started in private directories, loaded by producers and
-consumers in processes of their own, and what the three commands say about it is written as SVG. Numbers differ from run
-to run, what is shown does not: two producers at a steady pace, a group that keeps up, a group whose only member reads
-slowly, and the memory of a broker that was killed and whose store is gone. Other brokers of the host are left out.
+A real broker is started in private directories, loaded by producers and consumers in processes of their own, and what
+the three commands say about it is written as SVG. Numbers differ from run to run, what is shown does not: two producers
+at a steady pace, a group that keeps up, a group whose only member reads slowly, and the memory of a broker that was
+killed and whose store is gone. Other brokers of the host are left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Owns how lines are printed: a table for people, one JSON object a line for programs.
-
-It does not know what was measured.
-"""
+"""How lines are printed: a table for people, one JSON object a line for programs."""
 
 from __future__ import annotations
 

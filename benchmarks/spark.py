@@ -1,7 +1,7 @@
-"""Owns the command `python -m benchmarks.spark`: what reading with Spark reaches of what Spark can do at all.
+"""The command `python -m benchmarks.spark`: what reading with Spark reaches of what Spark can do at all.
 
-It does not know Spark's side (spark_arena.py) nor the rivals (spark_sources.py). Options and output are those of
-`python -m benchmarks.local`; the exit code is 1 when a must does not hold.
+Spark's side is in `brokers/spark_arena.py`, the rivals are in `brokers/spark_sources.py`. Options and output are those
+of `python -m benchmarks.local`; the exit code is 1 when a must does not hold.
 """
 
 from __future__ import annotations

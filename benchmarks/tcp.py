@@ -1,7 +1,6 @@
-"""Owns the command `python -m benchmarks.tcp`: shmq and a stock RocketMQ broker over TCP, under the same Java client.
+"""The command `python -m benchmarks.tcp`: shmq and a stock RocketMQ broker over TCP, under the same Java client.
 
-It does not know how a broker is driven (rocketmq.py) nor how a line is computed (workload.py) or printed (report.py).
-The exit code is 1 when a must does not hold.
+`brokers/rocketmq.py` drives the brokers. The exit code is 1 when a must does not hold.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Owns the form of a comparison: workloads that are measured, figures drawn from them, and lines that are printed.
-
-It does not know what is measured or how it is printed.
+"""The form of a comparison: workloads that are measured, figures drawn from them, and lines that are printed.
 
     workload   one thing measured, by us and by peers      -> {metric: value} per run
     figure     one metric of a workload, its unit, and what it must reach against which peer

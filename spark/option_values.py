@@ -1,6 +1,7 @@
-"""Owns the reading of option values: numbers, sizes, times, names; and what is said when one is impossible.
+"""Option values read from text: numbers, sizes, times and names.
 
-It does not know which options there are. Every error names the option, the value and the cure.
+Points in time are milliseconds since the epoch, as the Kafka source takes them, or ISO 8601; without a zone they are
+UTC, because driver and broker may live in different zones. Every error names the option, the value and the cure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Owns the options of the source: their names, defaults and what may stand together. Case does not matter in names.
+"""The options of the source: their names, defaults and what may stand together. Case does not matter in names.
 
     where   store = shmq://NAME, a name, or a runtime directory        $SHMQ_URL, else the broker "default"
             store = rocketmq://HOST:9876, or nameserver HOST:9876      over TCP; broker, where there are several

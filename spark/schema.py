@@ -1,7 +1,6 @@
-"""Owns the columns of every view: their names, order and Spark types, and what may be left out.
+"""The columns of every view: their names, order and Spark types, and what may be left out.
 
-It does not know where values come from. A user's schema is a projection: any of a view's columns, in any order, with
-their own types.
+A user's schema is a projection: any of a view's columns, in any order, with their own types.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Owns what Spark finds first: the data source `shmq`, its name, and where its parts come from.
+"""The data source `shmq`, which Spark finds first.
 
 It imports nothing but Spark's base class until it is asked for something. Spark imports the sources of all packages
 when a session starts, and one that cannot be imported (no C core for this Python) would take the others with it.

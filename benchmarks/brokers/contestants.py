@@ -1,6 +1,4 @@
-"""Owns the brokers that are compared over TCP: ours, and stock ones from the cache of the tests with real peers.
-
-It does not know what is measured at them.
+"""The brokers that are compared over TCP: ours, and stock ones from the cache of the tests with real peers.
 
 (1) A broker is started when it is first asked for and runs until all are stopped; who is not measured has no clients.
 (2) Memory is the proportional set size of a broker's processes, so shared pages count once.

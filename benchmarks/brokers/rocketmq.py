@@ -1,6 +1,6 @@
-"""Owns how a broker that speaks RocketMQ is measured: ours or a stock one, driven by RocketMQ's own benchmark classes.
+"""How a broker that speaks RocketMQ is measured: ours or a stock one, driven by RocketMQ's own benchmark classes.
 
-It does not know how a broker is started (contestants.py) nor what a figure must reach (tcp.py).
+`contestants.py` starts the brokers; `tcp.py` says what each figure must reach.
 
     driver   rocketmq-example's Producer, BatchProducer or Consumer in a JVM of its own, the same for every broker
     rate     messages a second: what the broker's queues grew by, between two moments after the driver has warmed up

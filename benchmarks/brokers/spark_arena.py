@@ -1,7 +1,7 @@
-"""Owns one Spark and one broker full of messages, for all measurements that read with Spark.
+"""One Spark and one broker full of messages, for all measurements that read with Spark.
 
-It does not know what is compared with what. Both are started when first needed and stay: a session takes seconds to
-start, and a gigabyte as long to produce. Everything runs on `local[2]`.
+Both are started when first needed and stay: a session takes seconds to start, and a gigabyte as long to produce.
+Everything runs on `local[2]`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Owns the rivals of shmq's Spark source: what Spark does with batches that cost nothing to make.
+"""The rivals of shmq's Spark source: what Spark does with batches that cost nothing to make.
 
-It does not know how they are compared. `ReadyMade` yields one Arrow batch again and again, as often as shmq's source
-yields batches of the same size and schema, from as many tasks; `Empty` is a stream with a new micro-batch whenever it
-is asked, and no rows in it. No source in Python can be faster than these: they are the ceiling and the floor.
+`ReadyMade` yields one Arrow batch again and again, as often as shmq's source yields batches of the same size and
+schema, from as many tasks; `Empty` is a stream with a new micro-batch whenever it is asked, and no rows in it. No
+source in Python can be faster than these: they are the ceiling and the floor.
 
 The classes are sent to Spark's workers by value: a worker must not find this folder, where the source folder `shmq/`
 would hide the installed package.

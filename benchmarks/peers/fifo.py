@@ -1,4 +1,4 @@
-"""Owns the faster-fifo ends; bodies pass through untouched, no pickle on either side."""
+"""The faster-fifo ends; bodies pass through untouched, no pickle on either side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Owns the iceoryx2 ends: publish-subscribe of byte slices polled busily, and events with a blocking wait.
+"""The iceoryx2 ends: publish-subscribe of byte slices polled busily, and events with a blocking wait.
 
 Lossless: no overflow, the publisher retries until delivered. A body goes in by memmove into the loan. The receiver is
 given the sample and takes no copy of it: that is the least a subscriber can do, so it is the strictest rival. An event

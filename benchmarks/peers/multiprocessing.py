@@ -1,4 +1,4 @@
-"""Owns the multiprocessing.Queue ends: pickle, a pipe and a feeder thread, as the standard library has it."""
+"""The multiprocessing.Queue ends: pickle, a pipe and a feeder thread, as the standard library has it."""
 
 from __future__ import annotations
 

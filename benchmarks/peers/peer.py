@@ -1,7 +1,7 @@
-"""Owns what a peer is: two ends opened in two processes, and the two measurements every peer goes through.
+"""What a peer is: two ends opened in two processes, and the two measurements every peer goes through.
 
-It does not know any peer. A peer module defines how its ends are opened; the loops are those of `shmq.tools.measure`,
-so all peers and shmq run the same Python around their own calls.
+A peer module defines how its ends are opened; the loops are those of `shmq.tools.measure`, so all peers and shmq run
+the same Python around their own calls.
 
 (1) The consumer's end is open before a producer sends, and has heard every producer before any sends a second message:
     iceoryx2 drops what overflows a connection that its subscriber has not opened yet.

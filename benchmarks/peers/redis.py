@@ -1,4 +1,4 @@
-"""Owns the Redis streams ends: a private redis-server on a Unix socket, XADD on one side, blocking XREAD on the other.
+"""The Redis streams ends: a private redis-server on a Unix socket, XADD on one side, blocking XREAD on the other.
 
 The server keeps nothing on disk and is stopped by its process id.
 """

@@ -1,6 +1,6 @@
-"""Owns which peers exist and which of them can run here.
+"""Which peers exist and which of them can run here.
 
-It does not know how a peer works. A peer's module is imported only when what it needs is installed.
+A peer's module is imported only when what it needs is installed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Owns the pyzmq ends: PUSH/PULL with a high-water mark of 100,000 for throughput, PAIR for round trips, on ipc://."""
+"""The pyzmq ends: PUSH/PULL with a high-water mark of 100,000 for throughput, PAIR for round trips, on ipc://."""
 
 from __future__ import annotations
 

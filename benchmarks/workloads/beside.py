@@ -1,7 +1,7 @@
-"""Owns how a feature that is measured in shared memory is set beside a stock broker in the same run.
+"""How a feature that is measured in shared memory is set beside a stock broker in the same run.
 
-It does not know any feature. A feature says how it is measured over TCP, at whatever broker, by one and the same
-client; from that come two kinds of lines:
+A feature says how it is measured over TCP, at whatever broker, by one and the same client; from that come two kinds of
+lines:
 
     tag_filter_1_percent        ours in shared memory, the stock broker over TCP: what a process of this host gains
     tag_filter_1_percent_tcp    both over TCP: the brokers alone

@@ -1,6 +1,6 @@
-"""Owns the figures of the C core alone: builds append.c and kill.c with the sources in `bindings/`, reads their JSON.
+"""The figures of the C core alone: builds append.c and kill.c with the sources in `bindings/`, reads their JSON.
 
-It does not know the protocol; the C programs do, through `bindings/shmq.h`.
+The C programs include `bindings/shmq.h`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Owns the workloads of filters: how fast a reader passes over what it does not want, by tag and by SQL92.
+"""The workloads of filters: how fast a reader passes over what it does not want, by tag and by SQL92.
 
-It does not know how samples become lines (workload.py). Both read through the public API, from the first message to the
-last, and count every message of the topic: what was not selected is what is measured. Over TCP the broker selects, and
-four pulls in flight pass over a backlog that each broker is given once (pulls.py).
+Both read through the public API, from the first message to the last, and count every message of the topic: what was not
+selected is what is measured. Over TCP the broker selects, and four pulls in flight pass over a backlog that each broker
+is given once (pulls.py).
 
     tag_filter    one message in a hundred has the tag; hashes in the ConsumeQueue units decide
     sql_filter    three terms, all of them looked at, over seven properties; nothing is selected

@@ -1,9 +1,9 @@
-"""Owns the workload of consumer offsets: how long the keeper takes to write down the progress of many groups.
+"""The workload of consumer offsets: how long the keeper takes to write down the progress of many groups.
 
-It does not know how samples become lines (workload.py). The store is a real one with the tables of a broker; what is
-timed is what the keeper does every five seconds: reading the offsets out of shared memory, and replacing the file, with
-the disk's word that it is there. Every group has moved on every queue since the time before. Beside it stands the class
-by which a stock broker does this, in a JVM that is warm (PersistedOffsets.java); it does not wait for the disk.
+The store is a real one with the tables of a broker; what is timed is what the keeper does every five seconds: reading
+the offsets out of shared memory, and replacing the file, with the disk's word that it is there. Every group has moved
+on every queue since the time before. Beside it stands the class by which a stock broker does this, in a JVM that is
+warm (PersistedOffsets.java); it does not wait for the disk.
 
     offsets_persist    10,000 groups x 8 queues
 """

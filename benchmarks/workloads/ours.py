@@ -1,9 +1,8 @@
-"""Owns shmq's side of every workload: a private broker per run, then the measurements of `shmq.tools.bench`.
+"""shmq's side of every workload: a private broker per run, then the measurements of `shmq.tools.bench`.
 
-It does not know how shmq is measured, nor what it is compared with. Every run has a broker of its own, on a fresh store
-with 1 GiB files and asynchronous flush, so no run pays for the write-back of the one before. The pages of the first
-file are made present before the run (`populate_bytes`): a rival that reuses one small buffer does not pay for fresh
-memory either.
+Every run has a broker of its own, on a fresh store with 1 GiB files and asynchronous flush, so no run pays for the
+write-back of the one before. The pages of the first file are made present before the run (`populate_bytes`): a rival
+that reuses one small buffer does not pay for fresh memory either.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Owns a pulling load without a consumer: every queue of a topic is read to its end, one request of each in flight.
+"""A pulling load without a consumer: every queue of a topic is read to its end, one request of each in flight.
 
-It does not know which broker answers, nor shmq: the connection is that of the tests with real peers. One JSON header is
-made and read for each pull, and messages are counted, not decoded, so what is measured is the broker.
+The connection is that of the tests with real peers. One JSON header is made and read for each pull, and messages are
+counted, not decoded, so what is measured is the broker.
 
     4 size of the record | …    the body of an answer is records, one behind the other
 """

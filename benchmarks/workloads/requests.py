@@ -1,7 +1,6 @@
-"""Owns the workload of requests and replies: one round trip between two processes of this host.
+"""The workload of requests and replies: one round trip between two processes of this host.
 
-It does not know how samples become lines (workload.py). The replier is a process of its own, through the public API; at
-a broker over TCP both are clients of it.
+The replier is a process of its own, through the public API; at a broker over TCP both are clients of it.
 """
 
 from __future__ import annotations

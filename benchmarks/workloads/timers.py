@@ -1,8 +1,8 @@
-"""Owns the workload of timed messages: what one costs the sender and the daemon, and how late it is delivered.
+"""The workload of timed messages: what one costs the sender and the daemon, and how late it is delivered.
 
-It does not know how samples become lines (workload.py). One broker, one run: timers are inserted through the public
-API, due at random times of the next day; then others, due within seconds, are delivered while those are pending. Over
-TCP there are fewer, at a broker that goes on running, and an insert is over when it is answered.
+One broker, one run: timers are inserted through the public API, due at random times of the next day; then others, due
+within seconds, are delivered while those are pending. Over TCP there are fewer, at a broker that goes on running, and
+an insert is over when it is answered.
 
     timer_insert           one send with delay=, until the last of all is known to the daemon
     timer_memory           what the daemon's own memory grew by, for each pending message

@@ -1,7 +1,7 @@
-"""Owns the workload of transactions: how many one local producer begins and commits in a second.
+"""The workload of transactions: how many one local producer begins and commits in a second.
 
-It does not know how samples become lines (workload.py). A transaction is two appends, of the half and of its end,
-through the public API; over TCP it is two requests, and both are waited for.
+A transaction is two appends, of the half and of its end, through the public API; over TCP it is two requests, and both
+are waited for.
 """
 
 from __future__ import annotations

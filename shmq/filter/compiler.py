@@ -1,7 +1,6 @@
 """Expressions as filter programs, by the rules of RocketMQ's evaluator.
 
-Owns which comparisons are refused and what each of the others means. It does not know text positions beyond handing
-them on, nor the bytes of a program.
+RocketMQ's odd results are kept; `tests/filter/java_rules.py` derives them a second time.
 
 What is decided here and not for each message: every operand is a property (text, or missing), a number, a text, or a
 *truth* (true, false, unknown). A property is read as the class of the number it meets: `a > 5` fails for "5.0" and for

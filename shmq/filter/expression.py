@@ -1,6 +1,6 @@
 """What an SQL92 expression says: a tree that knows where in the text each part stands.
 
-Owns the shapes only. It does not know how they are written, which of them make sense, or what becomes of them.
+`grammar` makes the tree from text, `compiler` checks it and turns it into a program.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Reading SQL92 text: RocketMQ's grammar of 5.3, through lark.
 
-Owns the grammar and what each of its rules becomes. It does not know which comparisons make sense (the compiler does),
-nor how an error is worded for the user (sql does).
+`compiler` says which comparisons make sense, `sql` words an error for the user.
 
     loosest   OR
               AND
@@ -13,7 +12,7 @@ nor how an error is worded for the user (sql does).
 Keywords in any case; names are [A-Za-z_$][A-Za-z0-9_$]*; comments are `-- …` and `/* … */`. RocketMQ ignores whatever
 follows the first complete expression: `a = 1 b = 2` selects there what `a = 1` selects. Here it is an error.
 
-lark is imported by the first expression, so `import shmq` does not pay for it.
+lark is imported when the first expression is read, not by `import shmq`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Numbers in text as Java's valueOf methods read them, for constants; the core does the same for properties.
-
-Owns the two readings. It does not know what is compared.
-"""
+"""Numbers in text as Java's valueOf methods read them, for constants; the core does the same for properties."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Writing a filter program: the bytes that `bindings/filter.h` describes.
 
-Owns instruction numbers and operand widths on this side. It does not know expressions.
+Here are the instruction numbers and operand widths of the Python side. The core runs a program over the property text
+of a record without allocating anything, 0.2 us for three terms; it checks each program when it loads it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SQL92 filters for everybody: text in, `Filter` or an error that points at the fault out.
 
-Owns the limits of a text and the words of an error. It does not know the grammar (grammar) or the rules (compiler).
+The limits of a text and the words of an error are here.
 
     wanted = sql_filter("region = 'eu' AND qty BETWEEN 1 AND 10")
     wanted.matches(message)                  # or property text, as bytes

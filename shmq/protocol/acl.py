@@ -1,7 +1,6 @@
 """Signatures of RocketMQ's ACL 1.0: what a client signs, and whether a signature fits.
 
-Owns the names of the three header fields, the signed content, and where a process of ours finds the account it signs
-with. It does not know accounts of others, or permissions.
+Here are the three header fields, the signed content, and where a process of ours finds the account it signs with.
 
     Signature = base64(HMAC-SHA1(secret key, values of all ext fields but Signature, sorted by name, then the body))
 

@@ -1,7 +1,7 @@
 """Bodies of the requests administrators send, as RocketMQ writes them in JSON.
 
-Owns field names and defaults. It does not know what a broker puts into them. Bodies with a map whose keys are queues or
-numbers are in RocketMQ's dialect: write them with `shmq.protocol.dialect.dumps`.
+Bodies with a map whose keys are queues or numbers are in RocketMQ's dialect: write them with
+`shmq.protocol.dialect.dumps`.
 """
 
 from __future__ import annotations

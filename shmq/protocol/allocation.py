@@ -1,7 +1,7 @@
-"""Owns the rules by which the members of a group share the queues of a topic: RocketMQ's, all of them.
+"""How the members of a group share the queues of a topic: all of RocketMQ's rules, as pure functions.
 
-It does not know sockets, clocks or memory: ids and queues in, queues out. Every member computes the same answer from
-the same list, so no member has to be told what the others read; members of one group must therefore use one rule.
+Every member computes the same answer from the same list, so no member has to be told what the others read; members of
+one group must therefore use one rule.
 
     8 queues, 3 members      average      a: 0 1 2     b: 3 4 5     c: 6 7         the default, here and in RocketMQ
                              circle       a: 0 3 6     b: 1 4 7     c: 2 5

@@ -1,7 +1,5 @@
 """The body of a batch: messages one behind the other, each with its own flag and properties.
 
-Owns that format. It does not know who sends a batch, nor what its properties mean.
-
     int size | int 0 | int 0 | int flag | int body bytes | body | short property bytes | properties   ...
 """
 

@@ -1,7 +1,5 @@
 """Bodies of the control plane as RocketMQ writes them in JSON.
 
-Owns field names, defaults and the reading and writing of each body. It does not know what a broker does with them.
-
 A body is read as standard JSON first; only what is not standard is read by `shmq.protocol.dialect`, which is slow and
 therefore bounded. Names are those of the wire. Unknown fields are ignored, as RocketMQ does, since every release adds
 some.

@@ -1,10 +1,8 @@
 """Numbers of the remoting protocol: request and response codes, languages, the version we claim.
 
-Owns which number means what. It does not know who serves a code or what its fields are.
-
-Codes from 30001 on are shmq's own; RocketMQ uses none of them. They exist on the local control socket only, except what
-clients elsewhere ask for, too: READ_RANGE and DESCRIBE_QUEUES, which read a whole topic, and those from 30101 on, which
-write rows that count together.
+Codes from 30001 on are shmq's own; RocketMQ uses none of them. They exist on the local control socket only, except
+READ_RANGE and DESCRIBE_QUEUES, which read a whole topic, and the codes from 30101 on, which write rows that become
+visible together: these are served to clients elsewhere too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One remoting command: a request, a reply or a oneway notice.
 
-Owns the meaning of `flag` and how a reply follows from its request. It does not know how a command is encoded.
+`header` encodes and decodes it.
 
     flag bit 0   this is a reply          it repeats the request's opaque
     flag bit 1   oneway                   nobody waits for a reply, and none may be sent

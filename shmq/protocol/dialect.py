@@ -1,7 +1,5 @@
 """RocketMQ's dialect of JSON: maps whose keys are numbers or objects, without quotes.
 
-Owns how such a body is written and read. It does not know which body has which map.
-
     {"offsetTable":{0:15,1:7}}                                               keys that are numbers
     {"offsetTable":{{"brokerName":"b","queueId":0,"topic":"t"}:{...}}}       keys that are objects
 

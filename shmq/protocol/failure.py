@@ -1,12 +1,12 @@
 """Errors as replies, and replies as errors.
 
-Owns the two private ext fields that carry an error's type and hint over the control socket, so that a local client
-raises what the broker meant, not a number. It does not know when an error is raised.
+Two private ext fields carry an error's type and hint over the control socket, so that a local client raises what the
+broker meant, not a number.
 
     reply   code = error.code, remark = what happened, ext shmqError = type name, ext shmqHint = what to type next
 
-A RocketMQ client sees code and remark and ignores the rest; a reply of a RocketMQ broker has no such fields and
-becomes the type its code names, or RemoteError.
+A RocketMQ client sees code and remark and ignores the rest; a reply of a RocketMQ broker has no such fields and becomes
+the type its code names, or RemoteError.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Cut a byte stream into remoting frames, and put a frame together.
 
-Owns the eight bytes in front of a header and every limit that can be judged from them. It does not know what a header
-or a body holds; no socket, no clock, no thread.
+Here are the eight bytes in front of a header and every limit that can be judged from them; there is no socket, clock or
+thread.
 
     byte  0               4       5               8                 8+H              4+L
           +---------------+-------+---------------+-----------------+----------------+

@@ -1,7 +1,5 @@
 """Headers as bytes, in both encodings of the protocol, and whole commands through them.
 
-Owns the bytes of a header and the limits of its fields. It does not know what a code means or what a body holds.
-
     JSON     {"code":105,"extFields":{"topic":"T"},"flag":0,"language":"JAVA","opaque":7,
               "serializeTypeCurrentRPC":"JSON","version":401}             "remark" only when there is one
 

@@ -1,8 +1,8 @@
 """The .properties text in which RocketMQ's tools and servers exchange settings.
 
-Owns its form, without escapes: no name or value that shmq takes or gives needs one. It does not know any setting.
+Escapes are left out: no name or value that shmq takes or gives needs one.
 
-    name=value                lines that begin with # or ! say nothing
+    name=value                lines that begin with # or ! are comments
 """
 
 from __future__ import annotations

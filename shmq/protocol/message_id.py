@@ -1,7 +1,5 @@
 """RocketMQ's offset message id: which broker has a message, and where in its log.
 
-Owns its form. It does not know messages, nor who has the broker's address.
-
     hexadecimal, upper case:   IPv4 4 bytes | port 4 | log position 8        IPv6 16 bytes | port 4 | log position 8
 
 A unique key, which a client makes, has 32 digits as well: whether an id is one or the other only the log can say.

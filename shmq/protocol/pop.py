@@ -1,6 +1,6 @@
 """POP on the wire: receipt handles, the lists of offsets in a reply, and batches of acknowledgements.
 
-Owns those texts for the broker and for our own client. It does not know what is popped, nor when it comes back.
+The broker and our own client share these texts.
 
     receipt handle      first offset of the pop, pop time, invisible time, revive queue, retry flag, broker, queue id,
                         offset; eight words with one blank between them. It travels as the property POP_CK.

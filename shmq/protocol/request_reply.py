@@ -1,7 +1,5 @@
 """Request and reply over messages: names of properties, the reply topic, and where a reply goes.
 
-Owns these names and the form of a local requester's address. It does not know who sends, reads or pushes anything.
-
     request   any topic                  CORRELATION_ID, REPLY_TO_CLIENT, TTL (ms); CLUSTER, which brokers add
     reply     <cluster>_REPLY_TOPIC      the same three, and MSG_TYPE=reply
 
@@ -9,8 +7,9 @@ Owns these names and the form of a local requester's address. It does not know w
     of a local process                   shm:<queue id>:<client id>: whoever has the reply stores it in this queue of
                                          the reply topic, where the process reads it out of shared memory
 
-The address says all there is to know, so a replier on this host and the broker that gets a reply over TCP do the same
-thing, and neither has to look anybody up.
+The address says where the reply goes, so a replier on this host and the broker that gets a reply over TCP store it at
+the same place without looking anybody up. A private topic for each requesting process would make the tables grow with
+processes that come and go.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The requests of RocketMQ 4.9.8 and 5.3.3, one row each: who sends it to whom, its class, its header fields.
 
-Owns the facts, and nothing that is done with them: `request_table` reads them. Names of codes are in `codes`.
+`request_table` reads these rows; names of codes are in `codes`.
 
     code  way  class  field field …          a row goes on in lines that start with a blank
 

@@ -1,6 +1,8 @@
 """What is known about each request code, and the check of a request's header fields against it.
 
-Owns the form of that knowledge; the facts are in `request_rows`. It does not know who serves a code.
+The facts are in `request_rows`. The admission in front of every handler reads this table, so an unlisted code does not
+exist for anybody; checks inside the handlers would leave the gaps that RocketMQ's own ACL has. A test runs every code
+against a live broker.
 
 Invariants:
  1. Every member of `Request` has exactly one row, and every row is a member.

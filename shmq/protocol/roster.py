@@ -1,7 +1,8 @@
-"""roster.json: who is connected to a broker and who belongs to which group, for who looks without asking.
+"""roster.json: who is connected to a broker and who belongs to which group.
 
-Owns the types and the text. It does not know who writes the file (the primary bridge, within a second of a change)
-nor where it lies (`Place.roster_path`).
+Health, doctor and metrics read this file instead of asking the bridge, which could not answer when it matters most.
+
+The primary bridge writes the file (`Place.roster_path`) within a second of a change.
 
     {"generation": "00c0…", "written_ms": …, "connections": [{…}], "groups": {name: {…}}, "departed": [{…}],
      "popped": [{…}]}

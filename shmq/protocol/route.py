@@ -1,6 +1,6 @@
 """Bodies of the name service: routes, clusters, topic lists, registrations.
 
-Owns their fields and the two ways RocketMQ writes them. It does not know who is registered.
+RocketMQ writes them in two ways:
 
     standard    {"brokerDatas":[{"brokerAddrs":{"0":"10.0.0.1:10911"},...   clients from V4_9_4 on, or who ask for it
     unquoted    {"brokerDatas":[{"brokerAddrs":{0:"10.0.0.1:10911"},...     everybody else

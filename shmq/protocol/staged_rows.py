@@ -1,6 +1,8 @@
 """Rows that are staged at a broker and become visible together, once: names and bodies both sides use.
 
-Owns the fields of STAGE_ROWS, COMMIT_ROWS, DROP_ROWS and STAGED_STATE. It does not know what a writer is to its user.
+
+
+These are the fields of STAGE_ROWS, COMMIT_ROWS, DROP_ROWS and STAGED_STATE.
 
     writer        who writes: a streaming query, a job; it outlives its processes
     batch         a number that grows; of one writer
@@ -10,6 +12,11 @@ Owns the fields of STAGE_ROWS, COMMIT_ROWS, DROP_ROWS and STAGED_STATE. It does 
 
 A batch below the last one of a unit is refused, one that is there already is answered with what it was: how many rows,
 and their checksum, a sum that does not depend on their order.
+
+The broker copies committed rows to their queues, and writes a begin mark with each queue's end first, so a successor
+finds what a killed broker has copied. This costs the log the rows twice. RocketMQ's half messages would need an op
+record, a check and a Python object for each row; a high-water mark per queue would drop other rows than before when a
+task's rows come in another order.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The text of RocketMQ's message trace: what clients write into the trace topic, and tools read out of it.
 
-Owns field order and separators. It does not know when a trace is made, nor who stores or asks for it.
+A record's fields and their order:
 
     body      record 0x02 record 0x02 …          KEYS of the message: all ids and keys in it, so each finds it
     record    kind 0x01 field 0x01 field …

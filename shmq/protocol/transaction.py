@@ -1,7 +1,5 @@
 """RocketMQ's names and numbers of a transaction: topics, properties, flags, and what an op record looks like.
 
-It does not know who stores, checks or settles.
-
     half    HALF_TOPIC, queue 0     the message, invisible: its topic and queue are properties
     op      OP_TOPIC, queue 0       tag d, body = the half's queue offset in that queue: the half is settled
     real    its own topic           the committed message: sysFlag 8, the half's log position in its header

@@ -1,7 +1,5 @@
 """Replacing a file so that a crash at any moment leaves the old content or the new one, never a mixture.
 
-It does not know what the content means.
-
 Rules: (1) the new content is synced before it takes the name, and the directory after;
 (2) with `backup`, the previous content keeps the name `<file>.bak`, so one unreadable file is never the only one.
 """

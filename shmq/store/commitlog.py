@@ -1,6 +1,6 @@
 """The CommitLog files: creating, listing, syncing, cleaning and removing them. Records are appended by the core.
 
-It does not know records; `recovery.py` asks the core what is one.
+The core says what is a record; here are only files.
 
     commitlog/00000000000000000000  00000000001073741824 …      every file has file_bytes bytes, blocks reserved
 

@@ -1,6 +1,6 @@
 """The config directory: topics, groups, consumer offsets as RocketMQ keeps them, and what it has no field for.
 
-It does not know shared memory; `tables.py` carries these tables into it and back.
+`tables.py` carries these tables into shared memory and back.
 
     config/topics.json             topicConfigTable         name -> perm, readQueueNums, writeQueueNums, topicSysFlag …
     config/subscriptionGroup.json  subscriptionGroupTable   name -> retryMaxTimes …

@@ -1,6 +1,6 @@
 """Walking the log after a crash: where it ends, and what inside it cannot be read any more.
 
-It does not know queues or topics; the records it finds are handed on.
+Records are handed on in log order, damage between them.
 
     the hole of an evicted claim                           stepped over, nothing is missing
     a bad record         below the durable mark            damage: reported, stepped over, never cut off

@@ -1,7 +1,6 @@
 """The durable mark: how far the log and the ConsumeQueue files are known to be on disk.
 
-It does not know how that came about. RocketMQ's own `checkpoint` holds times, which a clock can falsify, and is never
-trusted for this.
+RocketMQ's own `checkpoint` holds times, which a clock can falsify, and is never trusted for this.
 
     slot 0 at byte 0, slot 1 at byte 4096; each 40 bytes, little-endian
     0   8  magic "SHMQMARK"

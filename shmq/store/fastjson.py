@@ -1,6 +1,6 @@
 """Reading the JSON that RocketMQ writes: standard JSON, except that integer map keys are not quoted.
 
-It does not know the tables. What we write ourselves is standard JSON, which RocketMQ's fastjson reads too.
+What we write ourselves is standard JSON, which RocketMQ's fastjson reads too.
 """
 
 from __future__ import annotations

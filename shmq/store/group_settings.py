@@ -1,6 +1,7 @@
 """The settings of a consumer group: RocketMQ's names, defaults and bounds, and their short text in shared memory.
 
-Owns what a group may be told and what holds when it was told nothing. It does not know files or segments.
+What a group was told lies beside its name in shared memory, in two copies that take turns, so that reading needs no
+lock and every bridge and local member sees a change at once. The keeper writes `subscriptionGroup.json`.
 
     text    JSON of what differs from the defaults, sorted:  {"consumeEnable":false,"retryMaxTimes":3}
 

@@ -1,7 +1,7 @@
 """How far the index is complete and on disk: the file that lets a start begin where the index ends.
 
-It does not know index files. RocketMQ's own sign, the index time of `checkpoint`, says which files are whole, but not
-how much of the log behind them holds no keys at all.
+RocketMQ's own sign, the index time of `checkpoint`, says which files are whole, but not how much of the log behind them
+holds no keys at all.
 
     <root>/shmq.index    {"indexed": log position, "last": name of the newest index file below it, or ""}
 

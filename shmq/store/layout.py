@@ -1,7 +1,5 @@
 """The store directory: what lies where, exactly as RocketMQ lays it out.
 
-It does not know what is inside the files.
-
     <root>/commitlog/<20 digits>                          the log, files named by the position of their first byte
     <root>/consumequeue/<topic>/<queue id>/<20 digits>    units, files named by the byte position of their first unit
     <root>/index/<17 digits>                              key index, files named by the time of their creation

@@ -1,7 +1,5 @@
 """The store lock: at most one broker works on a store, ours or a stock RocketMQ.
 
-It does not know what the owner does with the store.
-
     byte 0, fcntl lock   as Java's FileChannel.tryLock(0, 1, false); names its owner's pid; dies with the supervisor
     whole file, flock    shared with the children that inherit the descriptor; free only when the last of them is gone
 

@@ -1,6 +1,6 @@
 """Completes the ConsumeQueue files behind the log after a crash.
 
-It does not know the log's files nor shared memory; it is told records in log order and writes units.
+`LogWalk` tells it the records in log order; it writes their units.
 
     unit in the files          pointing below `dispatched`         kept: they are complete and synced
                                anything behind                     written again from the records

@@ -1,7 +1,5 @@
 """Cold recovery: from the files of a store to fresh segments that clients may use.
 
-It does not know processes, sockets or how the segments were made.
-
     1  check   files contiguous and full-sized, nothing missing below the durable mark
     2  walk    records from `dispatched` to the first one that is not whole; damage below the mark is stepped over
     3  tail    what lies behind the end is zeroed; what only the page cache had is written again and synced

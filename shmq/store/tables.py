@@ -1,6 +1,6 @@
 """Carries topics, groups and consumer offsets between the config files and shared memory.
 
-It does not know files; `config.py` reads and writes those.
+`config.py` reads and writes the files.
 
 Rules: (1) an offset is never restored above its queue's maximum, or messages would be skipped for ever;
 (2) an entry that has no place in shared memory (its topic is gone) is kept and written back as it was;

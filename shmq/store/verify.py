@@ -1,6 +1,6 @@
 """Checks a store without changing it: records of the log, and whether the units of the queues point at them.
 
-It works on the files alone, whether a broker runs or not, and needs no right but to read. It does not know segments.
+It works on the files alone, whether a broker runs or not, and needs no right but to read.
 
     walk     records from the log's begin on: length, magic, position, both CRCs; where the next one begins; a budget
              of bytes ends it early

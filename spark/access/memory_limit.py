@@ -1,8 +1,8 @@
-"""Owns what is said when a worker's address space is too small for what it has to map.
+"""The error of a worker whose address space is too small for what it has to map.
 
-It does not know what is mapped. `spark.executor.pyspark.memory` becomes a limit of address space (RLIMIT_AS) of every
-Python worker, and mapping counts in full, although a mapped file is not the worker's memory: log files of 1 GiB need
-room for several of them. Batches are bounded by options batchBytes and batchRows, so nothing else grows.
+`spark.executor.pyspark.memory` becomes a limit of address space (RLIMIT_AS) of every Python worker, and mapping counts
+in full, although a mapped file is not the worker's memory: log files of 1 GiB need room for several of them. Batches
+are bounded by options batchBytes and batchRows, so nothing else grows.
 
 Rule: without such a limit nothing is changed or caught.
 """

@@ -1,7 +1,8 @@
-"""Owns Arrow record batches over what the core gathers, with compressed bodies put right.
+"""Arrow record batches of what the core gathers.
 
-It does not know queues or Spark. A batch with compressed bodies is the rare one: its body column is built again, in
-pieces, so that what a few stored bytes inflate to never fills the memory.
+The core hands columns over through the Arrow C data interface, so pyarrow takes them without a copy. A batch with
+compressed bodies is the rare one: its body column is built again, in pieces, so that what a few stored bytes inflate to
+never fills the memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Owns reading over TCP: a broker elsewhere, ours or RocketMQ's, behind the questions of `access`.
+"""`Access` over TCP: a broker elsewhere, ours or RocketMQ's.
 
-Answers travel through `shmq.client.wire_tcp.ranges`. Records come as they
-are in the log and go through the decoder that also reads the mapped files, so rows are the same to the byte. Of a
-RocketMQ broker they come as its clients get them.
+`shmq.client.wire_tcp.ranges` carries the requests. Records come as they are in the log and go through the decoder that
+also reads the mapped files, so rows are the same to the byte. RocketMQ's brokers have no READ_RANGE and are asked with
+PULL_MESSAGE, eight stretches of a queue side by side, because an answer holds 32 messages; they come as its clients get
+them.
 
     ask for the next piece ──▶ while this one is decoded ──▶ batches
 

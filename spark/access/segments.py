@@ -1,7 +1,7 @@
-"""Owns the attachments of this process, one read-only mapping for each broker, kept for the next task, and their use.
+"""`Access` over the segments of this host: one read-only mapping for each broker, kept for the next task.
 
-It does not know how ranges were chosen, nor Spark. Python workers are reused, so a task usually finds the segments
-mapped already; a broker that was started anew has new ones, and then the old attachment is let go.
+Python workers are reused, so a task usually finds the segments mapped already; a broker that was started anew has new
+ones, and then the old attachment is let go.
 
 Rules: (1) everything is mapped read-only, and nothing is said to the broker;
 (2) nothing of this may travel to another process: partitions carry the URL, and each process attaches by itself.

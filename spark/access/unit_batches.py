@@ -1,6 +1,7 @@
-"""Owns record batches of what ConsumeQueue units alone tell, for who got units over TCP in place of records.
+"""Record batches of ConsumeQueue units that came over TCP.
 
-It does not know where units come from. What it yields is what the core gathers from mapped units, to the byte.
+Where a query wants only what units say (positions, sizes, tag codes), only they travel: 20 bytes a message. The batches
+are the same to the byte as those the core gathers from mapped units.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Owns the ways to a broker: what planning and reading ask of one, and which way this process takes.
+"""Which way a process takes to a broker: mapped memory or TCP.
 
-It does not know records or offsets' meaning. The driver plans over one way; each executor takes its own.
+The driver plans over one way; each executor takes its own.
 
     access=shm       the segments, mapped                         refused where the broker is not on this host
     access=remote    TCP, whatever is on this host
@@ -10,8 +10,9 @@ It does not know records or offsets' meaning. The driver plans over one way; eac
     option nameserver   HOST:PORT for TCP beside a local store; else what the broker itself wrote into its directory.
                         Without store it is the broker that is meant, whatever runs on this host
 
-Rules: (1) the same path is not the same store: what is compared is made of the host's boot and the directory's inode;
-(2) which way was taken is logged once a process, and changes nothing in the rows.
+Rules: (1) the same path on two hosts is not the same store, so a hash of the host's boot and the directory's inode is
+compared;
+(2) the way taken is logged once a process and changes nothing in the rows.
 """
 
 from __future__ import annotations

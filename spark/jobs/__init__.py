@@ -1,10 +1,13 @@
-"""The jobs over the source: archive, replay, reconcile, lag, dlq; each a function, a command and a main file.
+"""The jobs over the source: archive, replay, reconcile, lag, dlq.
 
-    archive ─▶ archive_source ─▶ archive_file     executors write Parquet and hand the driver one entry a file
-            ─▶ table ─▶ manifest | delta_table    the driver commits entries: in the archive, or not, nothing between
-    *_command                                     the options of `shmq spark …`, the same for `spark-submit`
-    report · plots                                what a run says: JSON, a table, pictures
+    archive, replay, …   the work of a job as a function, and what `python -m` and spark-submit are given
+    commands/            the options of `shmq spark …`
+    table/               an archive: executors write Parquet files and hand the driver one entry a file; the driver
+                         commits entries to the manifests or to Delta's log, all of a batch or none
+    driver/              the Spark session, its output and its progress
+    sender · growth      messages sent again, each once, by replay and dlq
+    archived · ledger    what reconcile and replay read
+    plots                pictures of the reports
 
-It does not know how records are read (shmq.spark) nor how a command line works (shmq.tools). Importing it loads
-nothing.
+Importing this package loads nothing.
 """

@@ -1,13 +1,14 @@
-"""Owns the archive job: topics to Parquet files or a Delta table, every message once, whatever is killed.
+"""The archive job: topics to Parquet files or a Delta table, every message once, whatever is killed.
 
     driver      batch N = offset ranges, in Spark's checkpoint before anything is read
     executors   read the ranges, write files under names nobody looks at, answer one entry a file
     driver      entries ─▶ one atomic step of the table                    ← in, or not, nothing between
 
-It does not know formats. Why no message is lost: a batch is the same after every restart, and the table takes it
-whole. Why none is doubled: the table knows each queue's end; what it has already is not taken again, with the same
-checkpoint or another one. What a kill leaves is files of no table, removed at the next start (Parquet)
-or by VACUUM (Delta).
+Executors write Parquet where they read, three times as fast as through Spark's sink; the driver puts a batch in by one
+link of a manifest, or by one Delta commit. Why no message is lost: a batch is the same after every restart, and the
+table takes it whole. Why none is doubled: the table knows each queue's end; what it has already is not taken again,
+with the same checkpoint or another one. What a kill leaves is files of no table, removed at the next start (Parquet) or
+by VACUUM (Delta).
 
     python -m shmq.spark.jobs.archive --topic orders --to /data/orders        the same as shmq spark archive …
 """

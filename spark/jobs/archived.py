@@ -1,4 +1,4 @@
-"""Owns reading an archive with Spark: exactly the files that are in, by their manifests or by Delta's log."""
+"""An archive read with Spark: exactly the files that are in, by their manifests or by Delta's log."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Owns the dead-letter job: what groups gave up on, by cause, origin, tag and tries, with samples; and re-driving it.
+"""The dead-letter job: what groups gave up on, by cause, origin, tag and tries; and sending it again.
 
     %DLQ% topics ─▶ one row a letter, with its cause ─▶ groups of letters · ages · samples
                                                      └▶ --redrive: to its first topic, once however often it is run
 
-It does not know how a message is sent once (sending): the run of a re-drive is named after the dead letters' topics,
-so a letter is not sent again by a later run unless another name is given.
+`sender` sends each letter once for each name of a run. The name is "redrive" unless another is given, so a later run
+does not send a letter again.
 
     python -m shmq.spark.jobs.dlq --dry-run                     the same as shmq spark dlq …
 """

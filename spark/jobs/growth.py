@@ -1,6 +1,6 @@
-"""Owns watching from the driver how a topic grows while executors send to it: for talk now, and for the report.
+"""How a topic grows while executors send to it, watched from the driver for the progress line and the report.
 
-It does not know who sends: another producer's messages count as well, so it is a curve, and never the count of a run.
+Messages of other producers count as well, so this is a curve and never the count of a run.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Owns the lag job: how far groups are behind, over time, and how long messages take, as percentiles.
+"""The lag job: how far groups are behind, over time, and how long messages take, as percentiles.
 
     view groups, again and again      messages behind, and how old the oldest of them is
     view messages                     born ─▶ stored, by topic and minute
     topic of traces                   stored ─▶ taken ─▶ consumed, by group and topic, where clients trace
 
-It does not change anything. Born is the producer's clock: where it is ahead of the broker's, the message counts as
-`skewed` and as 0 ms.
+Nothing is changed. Born is the producer's clock: where it is ahead of the broker's, the message counts as `skewed` and
+as 0 ms.
 
     python -m shmq.spark.jobs.lag --topic orders --for 30s      the same as shmq spark lag …
 """

@@ -1,4 +1,4 @@
-"""Owns the ledger of a producer: one JSON line for every message a broker acknowledged, for `reconcile --ledger`.
+"""The ledger of a producer: one JSON line for every message a broker acknowledged, for `reconcile --ledger`.
 
     {"topic": "orders", "queue_id": 0, "queue_offset": 17, "message_id": "C0A8…", "key": "4711", "crc32": 3632233996}
 

@@ -1,6 +1,6 @@
-"""Owns the pictures of reports: small PNG files, drawn from the report alone, so that they can be drawn again later.
+"""The pictures of reports: small PNG files, drawn from the report alone, so that they can be drawn again later.
 
-It does not know Spark. matplotlib is imported when a picture is wanted, and needs no display.
+matplotlib is imported when a picture is wanted, and needs no display.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Owns the reconcile job: what should be the same is compared, and every difference is counted and shown by example.
+"""The reconcile job: what should be the same is compared, and every difference is counted and shown by example.
 
     continuity   offsets of each queue, first to last, each once; records that do not fit their checksum
     archive      store against archive, over the offsets both have, in blocks; blocks that differ, message by message
     ledger       what producers were told is stored, against store and archive: lost, changed, doubled
 
-It does not repair anything. A block's sums are count, sum and xor of the CRCs of the bodies; sum and xor together with
-the count see a message that is missing, doubled or exchanged.
+Nothing is repaired. A block's sums are count, sum and xor of the CRCs of the bodies; sum and xor together with the
+count see a message that is missing, doubled or exchanged.
 
     python -m shmq.spark.jobs.reconcile --topic orders --archive /data/orders     as shmq spark reconcile …
 """

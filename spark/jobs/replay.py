@@ -1,8 +1,8 @@
-"""Owns the replay job: messages of an archive or a topic, sent to a topic again, in order and at most so fast.
+"""The replay job: messages of an archive or a topic, sent to a topic again, in order and at most so fast.
 
-    select rows ─▶ one task has whole queues, in offset order ─▶ sending.Sending in executors
+    select rows ─▶ one task has whole queues, in offset order ─▶ sender.Sending in executors
 
-It does not know how a message is sent once (sending). Order is kept within each source queue: with --order queue the
+`sender` sees to it that each message is sent once. Order is kept within each source queue: with --order queue the
 message goes to the queue of the same number, with --order key to the queue of its ordering key.
 
     python -m shmq.spark.jobs.replay --from /data/orders --to orders-again     the same as shmq spark replay …

@@ -1,12 +1,12 @@
-"""Owns sending archived or dead messages again, in an executor: in order, at most so fast, each once.
+"""Archived or dead messages sent again, in an executor: in order, at a limited rate, each once.
 
     rows of one source queue, in order ─▶ lock ─▶ what of it is in the target already? ─▶ send the rest
 
-It does not know which rows are meant. Rules: (1) the log is the only record of what was sent: every message carries
-the run's name and where it came from (SHMQ_RUN, SHMQ_FROM), and a task that begins reads them back, so a killed task
-neither loses nor repeats a message, and neither does a broker that dies under it; (2) one task at a time sends from a
-source queue: a file lock sees to it, and a task that outlived its driver cannot send beside its successor on the same
-host; (3) a message that came from the target does not go back.
+Rules: (1) the log is the only record of what was sent, because a progress table beside it could not change in the same
+instant: every message carries the run's name and where it came from (SHMQ_RUN, SHMQ_FROM), and a task that begins reads
+them back, so a killed task neither loses nor repeats a message, and neither does a broker that dies under it; (2) one
+task at a time sends from a source queue: a file lock sees to it, and a task that outlived its driver cannot send beside
+its successor on the same host; (3) a message that came from the target does not go back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Owns how much one micro-batch takes: shares of a limit, queue by queue. Pure.
+"""How much one micro-batch takes: a share of the limit for each queue. Pure functions.
 
     a queue gets its share of the limit by its backlog, but at least one message: none waits for ever behind a long one
 

@@ -1,7 +1,7 @@
-"""Owns option `keys`: which offsets of planned ranges hold messages with a key, by the broker's key index.
+"""Option `keys`: which offsets of planned ranges hold messages with a key, by the broker's key index.
 
-It does not read records for Spark; what the index finds is compared with the messages' real keys by who looks it up.
-The index follows the log by some milliseconds: a message that is stored while the read is planned may not be in it yet.
+The index knows hashes; `browse` compares what it finds with the messages' real keys. The index follows the log by some
+milliseconds: a message that is stored while the read is planned may not be in it yet.
 """
 
 from __future__ import annotations

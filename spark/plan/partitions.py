@@ -1,4 +1,4 @@
-"""Owns how ranges become partitions. Pure: sizes in, partitions out.
+"""How ranges become partitions: a pure function of their sizes.
 
     a range above maxBytesPerPartition      cut into equal pieces of messages
     a small range                           packed with others: a task costs some 55 ms whatever it reads

@@ -1,4 +1,4 @@
-"""Owns the offset a streaming query writes into its checkpoint: pure data, to JSON and back.
+"""The offset a streaming query writes into its checkpoint: pure data, to JSON and back.
 
     {"v": 1, "end": {"orders/broker-a/0": 123}, "from": {"orders/broker-a/0": 100}, "born": {"orders": 4096}}
 

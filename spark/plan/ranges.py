@@ -1,7 +1,7 @@
-"""Owns which offsets of which queues a load reads: starts and ends resolved once, on the driver, against the store.
+"""Which offsets of which queues a load reads: starts and ends resolved once, on the driver, against the store.
 
-It does not know partitions. A start that retention has passed is data loss; so is an explicit end behind the newest
-message, because the log has become shorter than somebody knew it to be.
+A start that retention has passed is data loss; so is an explicit end behind the newest message, because then the log is
+shorter than it was when that end was read.
 
     offset_min ……… start ═════════ end ……… visible        start <= end <= visible, always
 """

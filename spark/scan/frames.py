@@ -1,4 +1,4 @@
-"""Owns the view `frames`: whole log files in the order of the log, every topic, each record's bytes as they are stored.
+"""The view `frames`: whole log files in the order of the log, every topic, each record's bytes as they are stored.
 
 Only files that are full are read, because the kernel may read the pages later, when the batch is written to Spark. The
 column `frame` points into the mapped file; nothing of a record is copied in this process.

@@ -1,7 +1,7 @@
-"""Owns reading with placement: each partition asks to be read on a host that has the broker's store.
+"""Reads with placement: each partition asks to be read on a host that has the broker's store.
 
-It does not plan or read; the source's own reader does both. Spark 4.3 gives Python sources no say in where a partition
-goes, but an RDD may name hosts for each of its elements, so the plan travels as one: a row a partition.
+The source's own reader plans and reads. Spark 4.3 gives Python sources no say in where a partition goes, but an RDD may
+name hosts for each of its elements, so the plan travels as one: a row a partition.
 
     plan on the driver ─▶ RDD of one row a partition, with hosts ─▶ mapInArrow ─▶ record batches
 

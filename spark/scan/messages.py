@@ -1,8 +1,7 @@
-"""Owns reading the ranges of one partition, one after the other, over the way this executor has to the broker.
+"""The ranges of one partition read one after the other, in an executor.
 
-It does not know how the ranges were chosen, nor how a way reads. It runs in executors, where a broker may restart,
-retention may pass, or a topic may be deleted at any moment: each of them is an error that names the place, or with
-failOnDataLoss=false a gap that is counted in a warning.
+There a broker may restart, retention may pass, or a topic may be deleted at any moment: each of these is an error that
+names the place, or with failOnDataLoss=false a gap that a warning counts.
 """
 
 from __future__ import annotations

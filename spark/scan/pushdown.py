@@ -1,6 +1,6 @@
-"""Owns the reader that takes part of a filter to heart: option pushdown=true, for one filtered scan of one `load()`.
+"""The reader of option pushdown=true: it uses a part of the filter to read less, for one filtered scan of one `load()`.
 
-It does not drop a filter: Spark looks at every row again. What is understood only keeps messages from being read.
+Spark applies every filter again, so what is understood here only keeps messages from being read.
 
     queue_id = 1, queue_id in (1, 2)         only these queues
     tags = 'a', tags in ('a', 'b')           only these tags

@@ -1,11 +1,11 @@
-"""Owns a batch query: its partitions, and reading one of them.
+"""A batch query: its partitions, and reading one of them.
 
     driver      partitions()                        offsets are fixed, and divided
     executor    read(partition) ─▶ record batches   attaches by itself
 
-It does not decide anything about offsets or records. Rules: (1) the reader and its partitions are plain data, because
+`plan/` decides about offsets. Rules: (1) the reader and its partitions are plain data, because
 Spark pickles them; (2) a partition without ranges yields nothing: Spark makes one up when there is nothing to read;
-(3) selection is said in options and never pushed down, because Spark 4.3 shares pushed filters between queries.
+(3) a selection is given in options and never pushed down, because Spark 4.3 shares pushed filters between queries.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Owns a selection said as a dictionary, and the load that takes it: options in place of filters.
+"""A selection given as a dictionary, and the load that takes it: options in place of filters.
 
-It does not read. Spark 4.3 gives a pushed filter to every query over one `load()`, so a selection is part of the load;
-each call makes a new one.
+Spark 4.3 gives a pushed filter to every query over one `load()`, so a selection is part of the load; each call makes a
+new one.
 
     queue_id          3, [0, 3]                        queueIds
     tags              "paid", ["paid", "sent"]         tags

@@ -1,7 +1,7 @@
-"""Owns the view `index_stats`: what ConsumeQueue units say, added up, so that only sums cross over to Spark.
+"""The view `index_stats`: what ConsumeQueue units say, added up, so that only sums cross over to Spark.
 
-It does not read records, unless tags or times are to be compared. A row is about as many messages as one batch would
-have had; the sums over rows are what counts, not where one ends.
+Records are read only where tags or times have to be compared. A row is about as many messages as one batch would have
+had; the sums over rows are what counts, not where one ends.
 """
 
 from __future__ import annotations

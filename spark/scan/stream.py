@@ -1,10 +1,10 @@
-"""Owns a streaming query: what a micro-batch holds, and telling a group how far the query is.
+"""A streaming query: what a micro-batch holds, and telling a group how far the query is.
 
     initialOffset ─▶ latestOffset(start, limit) ─▶ partitions(start, end) ─▶ read(partition) … in executors
                           │ start is done: publish it to commitGroup
                           └ end = what is visible now, or what the limits admit; it carries its own start
 
-It does not know how ranges are read. Rules: (1) a batch is `end.start` to `end.end`; the start Spark gives is not
+Rules: (1) a batch is `end.start` to `end.end`; the start Spark gives is not
 looked at, it is not the same after a crash in batch 0;
 (2) nothing new is the start itself, returned as it came;
 (3) publishing never fails a query.

@@ -1,10 +1,10 @@
-"""Owns how far a streaming query is behind: out of the progress that Spark reports, nothing else is asked.
+"""How far a streaming query is behind, read from the progress that Spark reports.
 
     endOffset      what the last micro-batch read to         lag of a queue = latest - end, never below 0
     latestOffset   what was visible when it was reported
 
-It does not know Spark's classes: a progress is its JSON, or has it. Where a store is named, the age of the oldest
-message that is not read yet is looked up there.
+A progress is taken as JSON, as a dictionary, or as Spark's object that has it. Where a store is named, the age of the
+oldest message that is not read yet is looked up there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Owns the small views `queues`, `groups` and `segments`: one row for each thing, as it is when the load is planned.
+"""The small views `queues`, `groups` and `segments`: one row for each thing, as it is when the load is planned.
 
-It does not read bodies. Rows are made on the driver and travel with the plan, because there are thousands of them, not
+No body is read. Rows are made on the driver and travel with the plan, because there are thousands of them, not
 millions, and the executor may be on a host without them. Over TCP there is less to see: what is not told is null.
 """
 

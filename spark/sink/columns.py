@@ -1,6 +1,6 @@
-"""Owns the columns of the sink: which there may be, of which types, and what a row of them means.
+"""The columns of the sink: which there may be, of which types, and what a row of them means.
 
-It does not know where messages go. A frame has a body and any of the others, in any order; what is null is not said.
+A frame has a body and any of the others, in any order; null means that a message has none.
 
     body | value      binary, string        what is sent
     topic             string                instead of option topic

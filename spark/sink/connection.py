@@ -1,6 +1,6 @@
-"""Owns the connections of this process that the sink sends through: one for each place, kept for the next task.
+"""The connections of this process that the sink sends through: one for each place, kept for the next task.
 
-It does not know rows. The way is chosen on the driver and taken again by each worker:
+The way is chosen on the driver and taken again by each worker:
 
     access=shm       the memory of this host         refused where the store is not
     access=remote    TCP, whatever is on this host

@@ -1,4 +1,4 @@
-"""Owns the options of the sink: their names, defaults and what may stand together. Case does not matter in names.
+"""The options of the sink: their names, defaults and what may stand together. Case does not matter in names.
 
     where   store, access, nameserver                  as for the source
     what    topic                                      for rows without a column `topic`

@@ -1,7 +1,7 @@
-"""Owns sending rows at least once: each is a send of its own, and all of them are acknowledged before a task ends.
+"""Rows sent at least once: each is a send of its own, and all of them are acknowledged before a task ends.
 
-It does not know Spark. Rows go out of one thread through the memory of this host; where every send waits, for the
-network or for the disk, lanes of threads send at the same time:
+Rows go out of one thread through the memory of this host; where every send waits, for the network or for the disk,
+lanes of threads send at the same time:
 
     rows ──▶ lane 0 … n    rows of a message group or of a named queue always in the same lane, in their order
 

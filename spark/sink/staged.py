@@ -1,13 +1,13 @@
-"""Owns writing rows once: a task stages them, and they count when its partition, or the whole batch, is committed.
+"""Rows written once: a task stages them, and they count when its partition, or the whole batch, is committed.
 
-It does not know Spark's classes, nor how rows are staged (shmq.client.administration.staging).
+`shmq.client.administration.staging` stages the rows at the broker.
 
     idempotent      a unit is a partition: the task commits it. Tried again, its rows are compared and not stored again
     transactional   a unit is the batch: the driver commits it, with one marker; nobody sees a part of it before
 
 Rules: (1) which attempt counts is decided by the broker: the first that is committed;
 (2) a partition that was committed with other rows is an error and no silence: the query's plan is not repeatable;
-(3) what fails is dropped at once if the broker can be told, else it is forgotten there.
+(3) what failed is dropped at once if the broker can be reached; otherwise the broker drops it later.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Owns what Spark calls of the sink: checks on the driver, tasks, and the end of a batch.
+"""What Spark calls of the sink: checks on the driver, tasks, and the end of a batch.
 
     driver      writer(schema, overwrite)      options, columns and the broker are looked at here
     executor    write(record batches)          one task: sends or stages, and waits for every acknowledgement
     driver      commit(messages) | abort       what the guarantee asks for at the end
 
-It does not know how rows are sent: `plain_sink` for at_least_once, `staged_sink` for what is written once.
+`plain` sends rows for at_least_once, `staged` for guarantees that write once.
 
 Rules: (1) a task ends only when the broker has acknowledged all of its rows;
 (2) objects are plain data, because Spark pickles them; connections belong to the process that made them;

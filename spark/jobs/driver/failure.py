@@ -1,7 +1,7 @@
-"""Owns finding our own error in what Spark reports: it passes on the text of an exception, never the exception.
+"""Our own error, found in what Spark reports: Spark passes on the text of an exception, never the exception.
 
-It does not know jobs. The newest line of a traceback that names a class of `shmq.errors` is the cause; where Spark's
-Java process is gone, that is, and trying again in the same session cannot help.
+The newest line of a traceback that names a class of `shmq.errors` is the cause; where Spark's Java process is gone,
+that is, and trying again in the same session cannot help.
 """
 
 from __future__ import annotations

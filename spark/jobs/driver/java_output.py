@@ -1,9 +1,9 @@
-"""Owns what Spark's Java process writes to stderr: greetings that nobody needs are dropped, the rest is passed on.
+"""What Spark's Java process writes to stderr: its greetings are dropped, the rest is passed on.
 
     Java ──stderr──▶ pipe ─▶ thread ─▶ `heard`, a line at a time
 
-It does not know Spark's API. The process inherits file descriptor 2 when it is started and keeps it, so the descriptor
-is another one for that moment alone. With SHMQ_SPARK_LOG_LEVEL set, somebody wants to see everything, as it comes.
+The process inherits file descriptor 2 when it is started and keeps it, so the descriptor is another one for that moment
+alone. With SHMQ_SPARK_LOG_LEVEL set, somebody wants to see everything, as it comes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Owns the Spark session of a job: found, started where a job wants it, and ended by whoever started it.
+"""The Spark session of a job: taken if there is one, else started, and ended by whoever started it.
 
-It does not know jobs. A session of spark-submit, or one that exists already, is taken as it is. One that is started
-here runs tasks again that fail (Spark's `local[*]` alone does not), is bound to loopback when it is local, and has no
-web page.
+A session of spark-submit, or one that exists already, is taken as it is. One that is started here runs tasks again that
+fail (Spark's `local[*]` alone does not), is bound to loopback when it is local, and has no web page.
 """
 
 from __future__ import annotations

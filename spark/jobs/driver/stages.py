@@ -1,10 +1,10 @@
-"""Owns telling how far Spark is while a job waits for it: a line on a terminal, now and then one elsewhere.
+"""How far Spark is, told while a job waits for it: a line on a terminal, now and then one elsewhere.
 
     every 0.5 s   Spark's own count of the tasks that run and have ended ─▶ "3 of 12 tasks, 4 running"
     20 s          tasks wait and none was ever taken: the cluster gives the job nothing, which Spark itself only logs
 
-It does not know jobs. Rules: (1) it never makes a job fail: what Spark does not tell is not shown; (2) whoever else
-talks meanwhile does so through `say`, so that a line that is drawn is never written into.
+Rules: (1) it never makes a job fail: what Spark does not tell is not shown; (2) whoever else talks meanwhile does so
+through `say`, so that a line that is drawn is never written into.
 """
 
 from __future__ import annotations

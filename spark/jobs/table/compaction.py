@@ -1,6 +1,6 @@
-"""Owns joining the small files of a Parquet archive: neighbours of one queue and partition become one file.
+"""Small files of a Parquet archive joined: neighbours of one queue and partition become one file.
 
-It does not know Spark: what is joined was written by short batches, so there is little of it. The manifest puts the
+Short batches leave small files, and together they are little data, so this runs without Spark. The manifest puts the
 joined file in the place of its parts in one step, so that whoever reads the manifests never sees both.
 """
 

@@ -1,10 +1,10 @@
-"""Owns an archive that is a Delta table, through delta-rs (`pip install 'shmq[delta]'`), without a jar.
+"""An archive that is a Delta table, through delta-rs (`pip install 'shmq[delta]'`), without a jar.
 
     files are written under names of their own ─▶ one commit of the table's log: add actions, and transaction marks
         mark of a queue     "topic/broker/queue@born"   its version is the first offset that is not in
         mark of a query     Spark's id                  its version is the newest batch that is in
 
-It does not know Spark. Rules: (1) marks and files get in together, and Delta keeps marks for ever, whatever else is
+Rules: (1) marks and files get in together, and Delta keeps marks for ever, whatever else is
 done to the table; (2) Delta refuses two commits of one mark at a time, so two jobs cannot both put a message in;
 (3) files of no commit are rubbish that VACUUM removes.
 """

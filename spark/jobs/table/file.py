@@ -1,11 +1,11 @@
-"""Owns writing messages to Parquet files in an executor: which file a message goes to, and what is said about it.
+"""Messages written to Parquet files in an executor: which file one goes to, and the entry about it.
 
     <root>/topic=orders/date=2026-11-20/.3f9a….parquet          while it is written; readers do not look at dotted names
                                        /q003-<start>-<end>-….parquet   the name the driver gives it, when it is in
 
-It does not commit anything. Rules: (1) a file holds messages of one queue, in order, and of one value of each
-partition column; (2) a name that is being written belongs to one attempt of one task alone, so attempts that are
-killed, repeated or run twice never meet; (3) a file is on the disk before its entry leaves the executor.
+The driver commits. Rules: (1) a file holds messages of one queue, in order, and of one value of each partition column;
+(2) a name that is being written belongs to one attempt of one task alone, so attempts that are killed, repeated or run
+twice never meet; (3) a file is on the disk before its entry leaves the executor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Owns the stream `shmq_archive`: its tasks write the messages to files and yield one entry a file as JSON.
+"""The stream `shmq_archive`: its tasks write the messages to files and yield one entry a file as JSON.
 
 It is the stream of `shmq` in everything else: offsets, limits, planning, leases. It exists for the archive job alone:
 whoever counts its rows writes files that nobody commits.

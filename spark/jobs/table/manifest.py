@@ -1,4 +1,4 @@
-"""Owns the manifests of a plain Parquet archive: which files are in, in what order they came, and how far queues are.
+"""The manifests of a plain Parquet archive: which files are in, in what order they came, and how far queues are.
 
     _manifests/00000000000000000007.json   version, query, batch, add, remove, gaps, ends of all queues
     _manifests/lock                        held by the one job that writes
@@ -6,10 +6,10 @@
     files are staged (dotted names) ─▶ manifest appears, complete ─▶ files get their names
                                        ^ in, from here on            ^ done again at the next start, if killed
 
-It does not know Spark or Parquet. Rules: (1) a manifest appears by one link that fails if it exists: whole or not at
-all, and never over another; (2) whoever lists the directory instead of the manifests sees a file late, but never twice
-and never one that is not in; (3) only the newest manifest can have files without their names, because the next one
-is written after them; (4) staged files of no manifest are rubbish of killed tasks and removed at the start.
+Rules: (1) a manifest appears by one link that fails if it exists: whole or not at all, and never over another; (2)
+whoever lists the directory instead of the manifests sees a file late, but never twice and never one that is not in; (3)
+only the newest manifest can have files without their names, because the next one is written after them; (4) staged
+files of no manifest are rubbish of killed tasks and removed at the start.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Owns what an archive is to the job: how far each queue is in it, and entries that get in together or not at all.
+"""What an archive is to the job: how far each queue is in it, and entries that get in together or not at all.
 
     entries of a batch ─▶ accepted(): new, or in already, or refused ─▶ Table.commit: one atomic step
 
-It does not know formats: `manifest` keeps plain Parquet, `delta_table` a Delta table. Rules: (1) the archive itself
-knows where each queue ends, so a lost checkpoint neither loses nor doubles a message;
-(2) an entry begins where its queue ends in the archive. What is in already is dropped, a hole is refused unless
-messages may be lost, and then it is written down.
+Two formats implement it: `manifest` plain Parquet, `delta` a Delta table.
+
+Rules: (1) the archive itself knows where each queue ends, so Spark's checkpoint is a convenience: lost, behind or
+ahead, no message is lost or doubled; (2) an entry begins where its queue ends in the archive. What is in already is
+dropped, a hole is refused unless messages may be lost, and then it is written down.
 """
 
 from __future__ import annotations
