@@ -109,7 +109,8 @@ class CommitLogFiles:
         # Outside of commitlog/, where a stock broker would refuse to start over a file of the wrong size.
         temporary = self._layout.root / f".commitlog.{file_name(position)}.tmp"
         try:
-            self._fill(temporary)
+            with self._layout.new_file(temporary, self._layout.access.mode) as descriptor:
+                os.posix_fallocate(descriptor, 0, self.file_bytes)
             os.rename(temporary, path)
             sync_directory(path.parent)
         except OSError as error:
@@ -127,18 +128,6 @@ class CommitLogFiles:
             raise StoreError(f"the log file {path} cannot be made: {error.strerror}") from error
         self.positions.append(position)
         return self.end
-
-    def _fill(self, temporary: Path) -> None:
-        access = self._layout.access
-        temporary.unlink(missing_ok=True)
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            os.posix_fallocate(descriptor, 0, self.file_bytes)
-            os.fchown(descriptor, -1, access.gid)
-            os.fchmod(descriptor, access.mode)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
     def remove_temporaries(self) -> None:
         """Remove files whose creation a crash interrupted."""

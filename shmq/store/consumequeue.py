@@ -201,7 +201,9 @@ class ConsumeQueueFiles:
             return self._cached(path, os.O_RDWR)
         except FileNotFoundError:
             pass
-        self._make_directory(path.parent)
+        for directory in (path.parent.parent, path.parent):
+            if self._layout.make_directory(directory):
+                self._dirty_directories.add(directory.parent)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         os.fchown(descriptor, -1, self._layout.access.gid)
         os.fchmod(descriptor, self._layout.access.read_mode)
@@ -214,14 +216,6 @@ class ConsumeQueueFiles:
 
     def _has_predecessor(self, queue: Queue, base: int) -> bool:
         return base > 0 and (self._directory(queue) / file_name(base - FILE_BYTES)).exists()
-
-    def _make_directory(self, directory: Path) -> None:
-        for missing in (directory.parent, directory):
-            if not missing.is_dir():
-                missing.mkdir(exist_ok=True)
-                os.chown(missing, -1, self._layout.access.gid)
-                os.chmod(missing, self._layout.access.directory_mode)
-                self._dirty_directories.add(missing.parent)
 
     def _cached(self, path: Path, flags: int) -> int:
         descriptor = self._open.get(path)

@@ -183,34 +183,17 @@ class IndexFiles:
         temporary = self._layout.root / f"{_TEMPORARY}{name}.tmp"
         path = self.directory / name
         try:
-            self._make_directory()
-            self._fill(temporary)
+            if self._layout.make_directory(self.directory):
+                sync_directory(self.directory.parent)
+            with self._layout.new_file(temporary, self._layout.access.read_mode) as descriptor:
+                os.ftruncate(descriptor, self.shape.file_bytes)
+                _reserve(descriptor, temporary, 0, self.shape.entries_at)
             os.rename(temporary, path)
             sync_directory(self.directory)
             return self.open(name, writable=True)
         except OSError as error:
             temporary.unlink(missing_ok=True)
             raise StoreError(f"the index file {path} cannot be made: {error.strerror}") from error
-
-    def _fill(self, temporary: Path) -> None:
-        access = self._layout.access
-        temporary.unlink(missing_ok=True)
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            os.ftruncate(descriptor, self.shape.file_bytes)
-            _reserve(descriptor, temporary, 0, self.shape.entries_at)
-            os.fchown(descriptor, -1, access.gid)
-            os.fchmod(descriptor, access.read_mode)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def _make_directory(self) -> None:
-        if not self.directory.is_dir():
-            self.directory.mkdir(exist_ok=True)
-            os.chown(self.directory, -1, self._layout.access.gid)
-            os.chmod(self.directory, self._layout.access.directory_mode)
-            sync_directory(self.directory.parent)
 
     def remove(self, name: str) -> None:
         """Unlink a file; who has it mapped goes on reading. Raises OSError."""

@@ -14,6 +14,8 @@ Rule: a name that came from the log or a JSON file becomes part of a path only t
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from shmq.errors import StoreError
@@ -30,71 +32,59 @@ class StoreLayout:
     def __init__(self, root: Path, access: Access) -> None:
         self.root = root
         self.access = access
-
-    @property
-    def commitlog(self) -> Path:
-        """Directory of the log files."""
-        return self.root / "commitlog"
-
-    @property
-    def consumequeue(self) -> Path:
-        """Directory of the unit files."""
-        return self.root / "consumequeue"
-
-    @property
-    def index(self) -> Path:
-        """Directory of the index files; made with the first of them."""
-        return self.root / "index"
-
-    @property
-    def config(self) -> Path:
-        """Directory of the tables."""
-        return self.root / "config"
-
-    @property
-    def checkpoint(self) -> Path:
-        """RocketMQ's flush times."""
-        return self.root / "checkpoint"
-
-    @property
-    def abort(self) -> Path:
-        """Exists while a broker runs."""
-        return self.root / "abort"
-
-    @property
-    def lock(self) -> Path:
-        """What the running broker holds locked."""
-        return self.root / "lock"
-
-    @property
-    def durable_mark(self) -> Path:
-        """The durable mark."""
-        return self.root / "shmq.durable"
-
-    @property
-    def index_mark(self) -> Path:
-        """The index mark."""
-        return self.root / "shmq.index"
+        self.commitlog = root / "commitlog"
+        self.consumequeue = root / "consumequeue"
+        self.index = root / "index"  # made with its first file
+        self.config = root / "config"
+        self.checkpoint = root / "checkpoint"
+        self.abort = root / "abort"  # exists while a broker runs
+        self.lock = root / "lock"
+        self.durable_mark = root / "shmq.durable"
+        self.index_mark = root / "shmq.index"
 
     def prepare(self) -> None:
-        """Create the directories that are missing, whatever the umask.
+        """Create the directories that are missing.
 
         Raises:
             StoreError: a directory cannot be made or is not one.
         """
         try:
             for directory in (self.root, self.commitlog, self.consumequeue, self.config):
-                created = not directory.exists()
-                directory.mkdir(parents=True, exist_ok=True)
-                if created:
-                    os.chown(directory, -1, self.access.gid)
-                    os.chmod(directory, self.access.directory_mode)
+                if self.make_directory(directory):
                     sync_directory(directory.parent)
         except OSError as error:
             raise StoreError(
                 f"the store {self.root} cannot be used: {error.strerror} ({error.filename})",
                 hint="shmq serve --store DIRECTORY, or fix its owner and mode",
             ) from error
+
+    def make_directory(self, directory: Path) -> bool:
+        """Create a directory with the store's group and mode, whatever the umask; False when it is there already.
+
+        The caller syncs the parent. Raises OSError.
+        """
+        if directory.is_dir():
+            return False
+        directory.mkdir(parents=True, exist_ok=True)
+        os.chown(directory, -1, self.access.gid)
+        os.chmod(directory, self.access.directory_mode)
+        return True
+
+    @contextmanager
+    def new_file(self, path: Path, mode: int) -> Iterator[int]:
+        """Give the descriptor of a new file to fill, in place of one that a crash interrupted.
+
+        At the end of the block the file has the store's group and this mode, and is synced. Raises OSError.
+        """
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            yield descriptor
+            os.fchown(descriptor, -1, self.access.gid)
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def file_name(position: int) -> str:
