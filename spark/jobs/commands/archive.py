@@ -18,7 +18,6 @@ from shmq.tools.terminal import Column
 @click.option("--to", "path", required=True, metavar="DIR", help="The archive: a directory driver and workers share.")
 @click.option(
     "--format",
-    "form",
     type=click.Choice(["parquet", "delta"]),
     default="parquet",
     show_default=True,
@@ -29,14 +28,21 @@ from shmq.tools.terminal import Column
 )
 @click.option("--columns", metavar="NAMES", help="Of the messages.  [all that a replay needs]")
 @click.option(
-    "--file-size", type=Size(), default=256 << 20, metavar="SIZE", help="Of a file before compression.  [256m]"
+    "--file-size",
+    "file_bytes",
+    type=Size(),
+    default=256 << 20,
+    metavar="SIZE",
+    help="Of a file before compression.  [256m]",
 )
 @click.option(
     "--compression", type=click.Choice(["zstd", "snappy", "lz4", "gzip", "none"]), default="zstd", show_default=True
 )
 @click.option("--checkpoint", metavar="DIR", help="Spark's checkpoint.  [_checkpoint in the archive]")
-@click.option("--every", type=Duration(), metavar="TIME", help="Go on, a batch every TIME, until Ctrl-C.")
-@click.option("--for", "seconds", type=Duration(), metavar="TIME", help="With --every: end after TIME.")
+@click.option(
+    "--every", "every_seconds", type=Duration(), metavar="TIME", help="Go on, a batch every TIME, until Ctrl-C."
+)
+@click.option("--for", "run_seconds", type=Duration(), metavar="TIME", help="With --every: end after TIME.")
 @click.option("--compact", type=Size(), metavar="SIZE", help="Afterwards join smaller files up to SIZE. Parquet only.")
 @click.option("--allow-loss", is_flag=True, help="Pass over messages that retention deleted; the report counts them.")
 @job_command
@@ -51,53 +57,43 @@ def archive(job: Job, /, **given: Any) -> None:
     shmq spark archive --topic-pattern 'orders-.*' --to /data/orders --every 30s
     """
     _check(given)
-    source = job.source(given["options"], given["topics"], given["topic_pattern"])
-    if given["allow_loss"]:
+    compact_bytes = given.pop("compact")
+    source = job.source(given)
+    if given.pop("allow_loss"):
         source["failOnDataLoss"] = "false"
     from shmq.spark.jobs.archive import ArchiveSettings, plan_archive, run_archive
 
-    chosen: dict[str, Any] = {
-        name: tuple(part.strip() for part in given[name].split(",") if part.strip())
-        for name in ("columns", "partition_by")
-        if given[name] is not None
-    }
-    settings = ArchiveSettings(
-        path=given["path"],
-        source=source,
-        format=given["form"],
-        file_bytes=given["file_size"],
-        compression=given["compression"],
-        checkpoint=given["checkpoint"],
-        every_seconds=given["every"],
-        run_seconds=given["seconds"],
-        **chosen,
-    )
+    for name in ("columns", "partition_by"):
+        text = given.pop(name)
+        if text is not None:
+            given[name] = tuple(part.strip() for part in text.split(",") if part.strip())
+    settings = ArchiveSettings(source=source, **given)
     if job.dry_run:
         found = plan_archive(settings)
     else:
         plan_archive(settings)  # what cannot be is said before Spark starts
         with ended_by_signal() as stop, job.session() as work:
             found = run_archive(work.spark, settings, told=work.told, stop=stop)
-        if given["compact"] is not None:
+        if compact_bytes is not None:
             from shmq.spark.jobs.table.compaction import compact
 
             found["compaction"] = compact(
-                settings.path, given["compact"], given["compression"], told=job.call.terminal.say
+                settings.path, compact_bytes, settings.compression, told=job.call.terminal.say
             )
     job.finish(found, lambda: _print(job.call, found))
 
 
 def _check(given: dict[str, Any]) -> None:
     """Refuse options that say nothing together."""
-    if given["compact"] is not None and given["form"] == "delta":
+    if given["compact"] is not None and given["format"] == "delta":
         raise UsageError("--compact joins files of a Parquet archive", hint="a Delta table has OPTIMIZE of its own")
     if given["compact"] == 0:
         raise UsageError("--compact 0 joins nothing", hint="--compact 256m")
-    if given["seconds"] is not None and given["every"] is None:
+    if given["run_seconds"] is not None and given["every_seconds"] is None:
         raise UsageError("--for ends a run that goes on, and this one ends by itself", hint="--every 30s --for 1h")
-    if given["every"] is not None and given["every"] <= 0:
+    if given["every_seconds"] is not None and given["every_seconds"] <= 0:
         raise UsageError("--every 0 is no time to wait", hint="--every 30s")
-    if given["file_size"] <= 0:
+    if given["file_bytes"] <= 0:
         raise UsageError("--file-size 0 holds no message", hint="--file-size 256m")
 
 

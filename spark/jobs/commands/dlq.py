@@ -36,29 +36,21 @@ def dlq(job: Job, /, **given: Any) -> None:
     \b
     shmq spark dlq --group billing --where "cause LIKE '%card%' AND age_seconds < 86400" --redrive --yes
     """
-    if not given["redrive"]:
+    redrive = given.pop("redrive")
+    if not redrive:
         for name, said in (("target", "--to"), ("yes", "--yes"), ("rate", "--rate")):
             if given[name]:
                 raise UsageError(f"{said} is of a re-drive", hint="add --redrive")
-    source = job.source(given["options"], has_topics=False)
     from shmq.spark.jobs.dlq import DlqSettings, check_dlq, run_dlq
 
-    settings = DlqSettings(
-        source=source,
-        groups=given["groups"],
-        where=given["where"],
-        samples=given["samples"],
-        run=given["run"],
-        rate=given["rate"],
-        target=given["target"],
-    )
+    dry = not given.pop("yes") or job.dry_run
+    settings = DlqSettings(source=job.source(given, has_topics=False), **given)
     check_dlq(settings)
-    dry = job.dry_run or not given["yes"]
     with job.session() as work:
-        sorted_out = run_dlq(work.spark, settings, redrive=given["redrive"], dry=dry, told=work.told)
+        sorted_out = run_dlq(work.spark, settings, redrive=redrive, dry=dry, told=work.told)
     found = {"dry_run": job.dry_run, **sorted_out}
     job.finish(found, lambda: _print(job.call, found))
-    if given["redrive"] and dry and not job.dry_run:
+    if redrive and dry and not job.dry_run:
         raise UsageError("nothing was sent", hint="run it again with --yes, or with --dry-run")
 
 

@@ -140,15 +140,8 @@ class Job:
     master: str | None
     conf: tuple[str, ...]
 
-    def source(
-        self,
-        options: Sequence[str],
-        topics: Sequence[str] = (),
-        topic_pattern: str | None = None,
-        *,
-        has_topics: bool = True,
-    ) -> dict[str, str]:
-        """Return the options of the source that the command line means.
+    def source(self, given: dict[str, Any], *, has_topics: bool = True) -> dict[str, str]:
+        """Take what `source_options` added out of `given`, and return the options of the source that it means.
 
         Args:
             has_topics: topics have to be named; otherwise the job knows them from elsewhere.
@@ -156,7 +149,8 @@ class Job:
         Raises:
             UsageError: no topic, or text that is no KEY=VALUE.
         """
-        found = pairs("--option", options)
+        found = pairs("--option", given.pop("options"))
+        topics, topic_pattern = given.pop("topics", ()), given.pop("topic_pattern", None)
         if self.call.url is not None or "SHMQ_URL" in os.environ:
             found.setdefault("store", self.call.url or os.environ["SHMQ_URL"])
         if topics:

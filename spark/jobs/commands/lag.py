@@ -17,8 +17,12 @@ from shmq.tools.terminal import Column
 @click.command(cls=Command)
 @source_options
 @click.option("--group", metavar="NAME", help="Only this consumer group.")
-@click.option("--for", "seconds", type=Duration(), default=0.0, metavar="TIME", help="Look again and again for TIME.")
-@click.option("--every", type=Duration(), default=2.0, metavar="TIME", help="Pause between two looks.  [2s]")
+@click.option(
+    "--for", "run_seconds", type=Duration(), default=0.0, metavar="TIME", help="Look again and again for TIME."
+)
+@click.option(
+    "--every", "every_seconds", type=Duration(), default=2.0, metavar="TIME", help="Pause between two looks.  [2s]"
+)
 @click.option("--bucket", type=Duration(), default=60.0, metavar="TIME", help="Span of one row of percentiles.  [60s]")
 @click.option("--max-lag", type=click.IntRange(min=0), metavar="N", help="Exit 1 if a queue is further behind.")
 @click.option("--max-age", type=Duration(), metavar="TIME", help="Exit 1 if a message waits for longer.")
@@ -33,15 +37,11 @@ def lag(job: Job, /, **given: Any) -> None:
     """
     from shmq.spark.jobs.lag import LagSettings, late, plan_lag, run_lag
 
-    if given["bucket"] < 1:
+    limits = given.pop("max_lag"), given.pop("max_age")
+    bucket = given.pop("bucket")
+    if bucket < 1:
         raise UsageError("--bucket is below a second", hint="--bucket 60s")
-    settings = LagSettings(
-        source=job.source(given["options"], given["topics"], given["topic_pattern"]),
-        group=given["group"],
-        run_seconds=given["seconds"],
-        every_seconds=given["every"],
-        bucket_seconds=round(given["bucket"]),
-    )
+    settings = LagSettings(source=job.source(given), bucket_seconds=round(bucket), **given)
     planned = plan_lag(settings)
     if job.dry_run:
         found: dict[str, Any] = {"dry_run": True, **planned}
@@ -51,7 +51,7 @@ def lag(job: Job, /, **given: Any) -> None:
         return
     with ended_by_signal() as stop, job.session() as work:
         looked = run_lag(work.spark, settings, told=work.told, stop=stop)
-    behind = late(looked["groups"], given["max_lag"], given["max_age"])
+    behind = late(looked["groups"], *limits)
     found = {"dry_run": False, **looked, "late": behind}
     job.finish(found, lambda: _print(job.call, found))
     for text in behind:

@@ -37,13 +37,7 @@ def reconcile(job: Job, /, **given: Any) -> None:
     """
     from shmq.spark.jobs.reconcile import ReconcileSettings, plan_reconcile, run_reconcile
 
-    settings = ReconcileSettings(
-        source=job.source(given["options"], given["topics"], given["topic_pattern"]),
-        archive=given["archive"],
-        ledgers=given["ledgers"],
-        block=given["block"],
-        samples=given["samples"],
-    )
+    settings = ReconcileSettings(source=job.source(given), **given)
     planned = plan_reconcile(settings)
     if job.dry_run:
         text = f"would compare {count_text(planned['messages'])} messages"

@@ -42,28 +42,17 @@ def replay(job: Job, /, **given: Any) -> None:
 
     if not _NAME.fullmatch(given["run"]):
         raise UsageError(f"--run {given['run']!r} is no name", hint="up to 64 letters, digits, dots, dashes")
-    settings = ReplaySettings(
-        # An archive knows its topics.
-        source=job.source(
-            given["options"], given["topics"], given["topic_pattern"], has_topics=given["archive"] is None
-        ),
-        target=given["target"],
-        run=given["run"],
-        archive=given["archive"],
-        where=given["where"],
-        since=given["since"],
-        until=given["until"],
-        rate=given["rate"],
-        same_queue=given["order"] == "queue",
-    )
+    is_confirmed, same_queue = given.pop("yes"), given.pop("order") == "queue"
+    source = job.source(given, has_topics=given["archive"] is None)  # an archive knows its topics
+    settings = ReplaySettings(source=source, same_queue=same_queue, **given)
     check_replay(settings)
     with job.session() as work:
-        if given["yes"] and not job.dry_run:
+        if is_confirmed and not job.dry_run:
             found = run_replay(work.spark, settings, told=work.told)
         else:
             found = plan_replay(work.spark, settings)
     job.finish(found, lambda: _print(job.call, found))
-    if not job.dry_run and not given["yes"]:
+    if not job.dry_run and not is_confirmed:
         raise UsageError("nothing was sent", hint="run it again with --yes, or with --dry-run")
 
 
