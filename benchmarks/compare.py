@@ -38,7 +38,7 @@ TABLES = ("local", "tcp", "features", "spark", "health")
 PAIRS = 9
 TOLERANCE = 0.03
 CONFIDENCE = 0.95
-_BROKEN_PROMISE = 1  # a figure was measured and is not what the README says; here only two commits count
+_BROKEN_PROMISE = 1  # a figure was measured and is not what benchmarks/README.md promises; here only two commits count
 # Runs in a checkout's own Python. Rivals are taken out, because commits from before this program have no option for it.
 _ALONE = """
 import importlib, os, sys
