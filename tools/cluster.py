@@ -88,7 +88,9 @@ class Cluster(Memory):
         for name in self.group_names():
             for lag in RemoteGroup(self._connection, name).offsets:
                 queue = QueueView(lag.queue_id, lag.queue_id, lag.offset_min, lag.offset_max, 0)
-                views.append(ProgressView(name, lag.topic, queue, lag.committed, None, lag.updated_ms))
+                views.append(
+                    ProgressView(name, lag.topic, queue, lag.committed, None, lag.updated_ms, lag.in_flight)
+                )
         return sorted(views, key=lambda view: (view.group, view.topic, view.queue.queue_id))
 
     def oldest_ms(self, topic: TopicView) -> int | None:

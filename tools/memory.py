@@ -15,9 +15,11 @@ from typing import Any
 
 from shmq.client.position import Position
 from shmq.client.wire_shm.share import start_offset
-from shmq.errors import BrokerNotRunning, CorruptionError, PermissionDenied, RemoteError, SegmentError, TopicNotFound
+from shmq.errors import BrokerNotRunning, PermissionDenied, RemoteError, SegmentError, TopicNotFound
 from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_broker_topic, nearest
+from shmq.progress import Backlog
 from shmq.protocol.codes import Response, TopicKind
+from shmq.protocol.roster import popped_messages
 from shmq.shm.core import READ_ONLY_REASONS, Reader, Store
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import is_alive
@@ -25,7 +27,6 @@ from shmq.shm.log_reach import check_log_is_here
 from shmq.shm.place import Place, place_of
 from shmq.shm.segment import open_store
 from shmq.tools.command import is_remote_url
-from shmq.tools.observe.progress import read_roster
 
 KINDS = tuple(kind.name.lower() for kind in TopicKind)
 ROLES = ("system", "retry", "dlq")
@@ -104,8 +105,8 @@ class ProgressView:
     @property
     def lag(self) -> int:
         """Messages the group has not consumed; all that are stored when it never set an offset."""
-        position = self.queue.offset_min if self.committed is None else max(self.committed, self.queue.offset_min)
-        return max(0, self.queue.offset_max - position) + self.in_flight
+        committed = -1 if self.committed is None else self.committed
+        return Backlog(committed, self.queue.offset_min, self.queue.offset_max, self.in_flight).lag
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class Memory:
         # By the queues of living topics: a deleted topic leaves offsets behind, also under a name that lives again.
         topics = {queue: entry["name"] for entry in self.store.topics() for queue in entry["queues"]}
         pids = {client.slot: client.pid for client in self.clients()}
-        in_flight = self._in_flight()
+        popped = popped_messages(self.place.roster_path, self.instance.generation)
         views = []
         for _, group, queue, committed, owner, updated_ms in self.store.offsets():
             if group in groups and queue in topics:
@@ -185,21 +186,13 @@ class Memory:
                         group=groups[group],
                         topic=topics[queue],
                         queue=view,
-                        in_flight=in_flight.get((groups[group], topics[queue], view.queue_id), 0),
+                        in_flight=popped.get((groups[group], topics[queue], view.queue_id), 0),
                         committed=None if committed < 0 else committed,
                         owner_pid=pids.get(owner),
                         updated_ms=updated_ms,
                     )
                 )
         return sorted(views, key=lambda view: (view.group, view.topic, view.queue.queue_id))
-
-    def _in_flight(self) -> dict[tuple[str, str, int], int]:
-        """What only the broker knows, as it said last; a file that cannot be read must not hide the rest."""
-        try:
-            roster = read_roster(self.place.roster_path, f"{self.instance.generation:016x}")
-        except (CorruptionError, OSError):
-            return {}
-        return roster.in_flight if roster else {}
 
     def clients(self) -> list[ClientView]:
         """Return the attached processes."""

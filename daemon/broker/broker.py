@@ -85,7 +85,16 @@ class Broker(Dispatch):
         changed = self._relays.settings_changed
         self._parts: list[Part] = [
             self._relays,
-            *administration(tables, presence, self._groups, traffic, settings, log, settings_changed=changed),
+            *administration(
+                tables,
+                presence,
+                self._groups,
+                traffic,
+                settings,
+                log,
+                settings_changed=changed,
+                popped=lambda: self._pops.queues_in_flight(),
+            ),
             *self._log_parts(tables, log, settings, traffic),
             *([QueryRequests(log, index)] if index is not None else []),
         ]

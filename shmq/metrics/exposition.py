@@ -46,6 +46,10 @@ class Samples:
         table = self.values.setdefault(family, {})
         table[labels] = table.get(labels, 0) + value
 
+    def value(self, family: str, labels: str = "") -> int | float:
+        """Return one value, 0 where there is none yet."""
+        return self.values.get(family, {}).get(labels, 0)
+
     def add_histogram(self, family: str, words: Sequence[int], labels: str = "") -> None:
         """Add counts of a histogram: one a bound, one above, and the sum."""
         table = self.histograms.setdefault(family, {})

@@ -1,15 +1,11 @@
 """How far groups are: lag, what their members have in hand, what waits, and how long the oldest of each has waited.
 
-It does not know where the words come from (gather), nor the daemon's counters.
-
-      committed          taken           end of the queue
-          |   in flight    |     ready      |
-          |              lag                |
+`shmq.progress` says what lag, in flight and ready mean; this module reads its numbers for all groups at once.
 
     committed   of the group's offset slot
-    taken       of the same slot: how far whoever reads the queue was handed messages. A local member shows it while it
+    handed      of the same slot: how far whoever reads the queue was handed messages. A local member shows it while it
                 owns the slot; for clients over TCP the bridge does, and it counts while the group has members
-    popped      what is handed out by POP lies below `committed`, so it is in flight beside the lag
+    popped      counted by the bridges for a topic and group, not queue by queue: it is added to the sums of both
 
 Of a topic and group only the oldest message is read, not that of each queue.
 """
@@ -23,6 +19,7 @@ from typing import Final
 
 from shmq.errors import ShmqError
 from shmq.metrics.exposition import Samples
+from shmq.progress import Backlog
 from shmq.shm.core import Store
 from shmq.shm.unit import units_of
 
@@ -73,23 +70,24 @@ class GroupProgress:
         for slot in range(min(len(words) // 2, len(takens))):
             committed, (group, queue) = words[2 * slot], divmod(words[2 * slot + 1], 1 << 32)
             topic, name = self._topic_of.get(queue), self._groups.get(group)
-            if not committed or topic is None or name is None or queue >= known:
+            if topic is None or name is None or queue >= known or not (committed or ends[2 * queue]):
                 continue
-            labels, begin, end, taken = self._labels_of(topic, name), committed - 1, ends[2 * queue], takens[slot]
-            if not (taken & _IS_LOCAL or name in self._attended):
-                taken = 0
-            taken = min(max(taken & ~_IS_LOCAL, begin), end)
+            labels, end, taken = self._labels_of(topic, name), ends[2 * queue], takens[slot]
             sums = found.setdefault(labels, [0, 0])
-            sums[0] += max(0, end - begin)
-            sums[1] += max(0, taken - begin)
-            if begin < end:
-                self._see(LAG_AGE, labels, queue, begin)
-            if taken < end:
-                self._see(READY_AGE, labels, queue, taken)
+            if committed > end:
+                continue  # nothing waits; most queues of most groups
+            handed = taken & ~_IS_LOCAL if taken & _IS_LOCAL or name in self._attended else 0
+            backlog = Backlog(committed - 1, self._store.queue(queue)[0], end, handed=handed)
+            sums[0] += backlog.lag
+            sums[1] += backlog.in_flight
+            if backlog.lag:
+                self._see(LAG_AGE, labels, queue, backlog.next_offset)
+            if backlog.ready:
+                self._see(READY_AGE, labels, queue, end - backlog.ready)
         now_ms = time.time_ns() // 1_000_000
         for labels, (lag, in_flight) in found.items():
-            samples.put(LAG, lag, labels)
-            samples.add(INFLIGHT, in_flight, labels)  # to what was popped
+            samples.put(LAG, lag + samples.value(INFLIGHT, labels), labels)  # which is what was popped, so far
+            samples.add(INFLIGHT, in_flight, labels)
             samples.put(READY, lag - in_flight, labels)
             for family, oldest in self._oldest.items():
                 samples.put(family, self._age_ms(oldest.get(labels), now_ms), labels)
@@ -106,8 +104,8 @@ class GroupProgress:
         return 0
 
     def _place_of(self, queue: int, offset: int) -> _Place | None:
-        """Where the record of a queue offset lies; the first that is left, when retention took it."""
+        """Where the record of a queue offset lies; None when retention has just taken it."""
         with contextlib.suppress(ShmqError):
-            for unit in units_of(self._store.units_stored(queue, max(offset, self._store.queue(queue)[0]), 1)):
+            for unit in units_of(self._store.units_stored(queue, offset, 1)):
                 return unit.log_position, unit.record_bytes
         return None

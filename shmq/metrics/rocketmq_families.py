@@ -62,8 +62,8 @@ ROCKETMQ = (
     Family(
         "rocketmq_consumer_lag_messages",
         GAUGE,
-        "Messages of a topic that a group has not committed.",
-        "ends of the queues less the group's offsets; `shmq group show`, `mqadmin consumerProgress`",
+        "Messages of a topic that are stored and that a group has not settled, those in hand included.",
+        "ends of the queues less the group's offsets, and what is popped; `shmq group show`",
         _GROUP,
     ),
     Family(

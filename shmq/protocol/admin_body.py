@@ -45,13 +45,17 @@ class TopicOffset(msgspec.Struct):
     lastUpdateTimestamp: int
 
 
-class OffsetWrapper(msgspec.Struct):
-    """One queue in the body of 208; `lastTimestamp` is when the last consumed message was stored, 0 for none."""
+class OffsetWrapper(msgspec.Struct, omit_defaults=True):
+    """One queue in the body of 208; `lastTimestamp` is when the last consumed message was stored, 0 for none.
+
+    `popped` is ours: messages in hand, which RocketMQ's offsets cannot say. Its clients skip names they do not know.
+    """
 
     brokerOffset: int
     consumerOffset: int
     lastTimestamp: int
     pullOffset: int
+    popped: int = 0
 
 
 class ClientConnection(msgspec.Struct):

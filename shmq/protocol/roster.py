@@ -14,6 +14,8 @@ Rules: (1) the text comes from a file, so it is checked when it is read; (2) fie
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from shmq.errors import CorruptionError
@@ -92,6 +94,31 @@ class Roster(msgspec.Struct, frozen=True):
 def roster_text(roster: Roster) -> str:
     """Return the text of roster.json."""
     return msgspec.json.encode(roster).decode()
+
+
+def read_roster(path: Path, generation: str) -> Roster | None:
+    """Return what the broker last said about its members; None when it is of other segments, or nothing was said.
+
+    Raises:
+        CorruptionError, OSError: the file is there but cannot be read.
+    """
+    try:
+        roster = parse_roster(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    return roster if roster.generation == generation else None
+
+
+def popped_messages(path: Path, generation: int) -> dict[tuple[str, str, int], int]:
+    """Return `Roster.in_flight` as the broker last said it, up to a second ago.
+
+    A file that cannot be read must not hide what memory shows, so it counts as nothing popped.
+    """
+    try:
+        roster = read_roster(path, f"{generation:016x}")
+    except (CorruptionError, OSError):
+        return {}
+    return roster.in_flight if roster is not None else {}
 
 
 def parse_roster(content: bytes) -> Roster:

@@ -14,9 +14,12 @@ from typing import Any
 import pyarrow
 
 from shmq.errors import ShmqError
+from shmq.progress import Backlog
+from shmq.protocol.roster import popped_messages
+from shmq.shm.place import place_of
 from shmq.spark.access.broker import Access, Queue, Range, Reading
 from shmq.spark.access.segments import Attachment, of_segments
-from shmq.spark.options import Options
+from shmq.spark.options import Options, full_url
 from shmq.spark.plan.ranges import chosen_queues
 from shmq.spark.schema import column_kinds
 
@@ -91,17 +94,19 @@ def _groups(access: Access, options: Options) -> Iterator[Row]:
     attachment = of_segments(access, "groups")
     store = attachment.store
     names = dict(store.groups())
+    place = place_of(full_url(attachment.where.store))
+    popped = popped_messages(place.roster_path, attachment.instance.generation)
     topics = {int(entry["index"]): str(entry["name"]) for entry in store.topics()}
     for _, group, index, committed, _, updated_ms in store.offsets():
         _, _, _, topic, queue_id, _ = store.queue(index)
         name = topics.get(topic)
-        if name is None or not options.matches(name) or committed < 0:
+        wanted = options.group in (None, names.get(group)) and name is not None and options.matches(name)
+        if group not in names or not wanted:
             continue
-        if group not in names or options.group not in (None, names[group]):
-            continue
-        queue = Queue(name, queue_id, index, -1)
+        held = popped.get((names[group], str(name), queue_id), 0)
+        backlog = Backlog(committed, store.queue(index)[0], store.queue_visible(index), held)
         updated = datetime.fromtimestamp(updated_ms / 1000, UTC) if updated_ms else None
-        yield _group_row(access, names[group], queue, committed, updated)
+        yield _group_row(names[group], str(name), attachment.broker, queue_id, backlog, updated)
 
 
 def _group_elsewhere(access: Access, options: Options, group: str) -> Iterator[Row]:
@@ -111,19 +116,21 @@ def _group_elsewhere(access: Access, options: Options, group: str) -> Iterator[R
     for queue in queues:
         offset = committed.get((queue.topic, queue.queue_id))
         if offset is not None:
-            yield _group_row(access, group, queue, offset, None)
+            low, high = access.bounds(queue)
+            yield _group_row(group, queue.topic, access.broker, queue.queue_id, Backlog(offset, low, high), None)
 
 
-def _group_row(access: Access, group: str, queue: Queue, committed: int, updated: datetime | None) -> Row:
-    low, high = access.bounds(queue)
+def _group_row(
+    group: str, topic: str, broker: str, queue_id: int, backlog: Backlog, updated: datetime | None
+) -> Row:
     return {
         "consumer_group": group,
-        "topic": queue.topic,
-        "broker": access.broker,
-        "queue_id": queue.queue_id,
-        "committed": committed,
-        "offset_max": high,
-        "lag": max(0, high - max(committed, low)),
+        "topic": topic,
+        "broker": broker,
+        "queue_id": queue_id,
+        "committed": backlog.committed if backlog.committed >= 0 else None,
+        "offset_max": backlog.end,
+        "lag": backlog.lag,
         "updated": updated,
     }
 

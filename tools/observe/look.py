@@ -116,7 +116,8 @@ class Look:
             return _NO_MEMBERS
         if depth == "quick":
             return (self.part("clients", lambda: collect_clients(store, None)) or (), (), ())
-        from shmq.tools.observe.progress import collect_groups, collect_topics, read_roster
+        from shmq.protocol.roster import read_roster
+        from shmq.tools.observe.progress import collect_groups, collect_topics
 
         assert self.instance is not None
         generation = f"{self.instance.generation:016x}"

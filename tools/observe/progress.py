@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from shmq.errors import ShmqError
 from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_broker_topic
+from shmq.progress import Backlog
 from shmq.protocol.codes import TopicKind
-from shmq.protocol.roster import Roster, RosterMember, parse_roster
+from shmq.protocol.roster import Roster, RosterMember
 from shmq.shm.core import UNIT_BYTES, Store, tag_hash
 from shmq.shm.unit import tag_codes_of, units_of
 from shmq.tools.observe.snapshot import Client, Departure, Group, Member, QueueProgress, Topic
@@ -35,19 +35,6 @@ class QueueOf(NamedTuple):
     queue_index: int
     offset_min: int
     offset_max: int
-
-
-def read_roster(path: Path, generation: str) -> Roster | None:
-    """Return what the broker last said about its members; None when it is of other segments, or nothing was said.
-
-    Raises:
-        CorruptionError, OSError: the file is there but cannot be read.
-    """
-    try:
-        roster = parse_roster(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    return roster if roster.generation == generation else None
 
 
 def collect_topics(store: Store) -> tuple[tuple[Topic, ...], dict[int, QueueOf]]:
@@ -180,28 +167,26 @@ class _GroupCollector:
         self, queue: QueueOf, committed: int, owner: int, updated_ms: int, wanted: _Wanted, in_flight: int
     ) -> tuple[QueueProgress, bool]:
         offset_min, offset_max = queue.offset_min, queue.offset_max
-        begin = max(committed, offset_min)
-        ready, exact = (
-            self._ready(queue, begin, offset_max, wanted.hashes(queue.topic)) if wanted.is_known else (None, True)
-        )
+        backlog = Backlog(committed, offset_min, offset_max, in_flight)
+        ready, exact = self._ready(queue, backlog, wanted.hashes(queue.topic)) if wanted.is_known else (None, True)
         return QueueProgress(
             topic=queue.topic,
             queue_id=queue.queue_id,
             offset_min=offset_min,
             offset_max=offset_max,
             committed=None if committed < 0 else committed,
-            lag=max(0, offset_max - begin) + in_flight,
+            lag=backlog.lag,
             in_flight=in_flight,
             ready=ready,
             owner_pid=self._pids.get(owner),
             idle=max(0.0, self._now_ms - updated_ms) / 1000 if updated_ms else None,
         ), exact
 
-    def _ready(self, queue: QueueOf, begin: int, end: int, hashes: frozenset[int] | None) -> tuple[int, bool]:
-        """How many messages match, and whether all of them were looked at."""
-        if hashes is None or begin >= end:
-            return max(0, end - begin), True
-        ready = 0
+    def _ready(self, queue: QueueOf, backlog: Backlog, hashes: frozenset[int] | None) -> tuple[int, bool]:
+        """How many waiting messages match, and whether all of them were looked at."""
+        if hashes is None or not backlog.waiting:
+            return backlog.waiting, True
+        begin, end, ready = backlog.next_offset, backlog.end, 0
         while hashes and begin < end and self._left > 0:
             units = self._store.units_stored(queue.queue_index, begin, min(_UNITS_A_READ, end - begin, self._left))
             count = len(units) // UNIT_BYTES

@@ -3,7 +3,7 @@
 Each serves one subject; the broker treats them like its other parts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from shmq.daemon.broker.administration.client_questions import ClientQuestions
 from shmq.daemon.broker.administration.config import ConfigRequests
@@ -16,6 +16,7 @@ from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.groups.registry import Presence
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Log
+from shmq.daemon.broker.pop.records import QueueKey
 from shmq.daemon.broker.requests import Part
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.traffic import Traffic
@@ -31,18 +32,20 @@ def administration(
     log: Log,
     *,
     settings_changed: Callable[[], Sequence[Effect]],
+    popped: Callable[[], Mapping[QueueKey, int]],
 ) -> list[Part]:
     """Return the parts, in no order that matters.
 
     Args:
         settings_changed: tells those who have settings of their own.
+        popped: what members have popped and not settled, queue by queue.
     """
     registry, queues = presence.registry, traffic.queues
     return [
         TopicRequests(tables, registry, settings),
         GroupRequests(tables, registry, groups, settings),
         MemberRequests(tables, presence, queues),
-        ProgressRequests(tables, registry, queues, traffic.statistics, settings),
+        ProgressRequests(tables, registry, queues, traffic.statistics, settings, popped),
         ClientQuestions(registry, log, settings),
         RuntimeRequests(tables, traffic, settings, since_ms=presence.since_ms),
         ConfigRequests(tables, settings, changed=settings_changed),

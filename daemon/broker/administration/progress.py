@@ -15,11 +15,12 @@ reads on from the group's offset when it takes it again, which it does when it i
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from shmq.daemon.broker.fields import INT32_MAX, INT64_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry
+from shmq.daemon.broker.pop.records import QueueKey
 from shmq.daemon.broker.requests import Answer, Call, Notice, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.queue_index import QueueIndex
@@ -27,6 +28,7 @@ from shmq.daemon.broker.statistics.statistics import Statistics
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.errors import FlowControl, RemoteError, TopicNotFound, UsageError
 from shmq.message import check_group
+from shmq.progress import Backlog
 from shmq.protocol.admin_body import OffsetWrapper, QueueTimeSpan, QueueTimeSpans, TopicOffset
 from shmq.protocol.body import encode_body
 from shmq.protocol.codes import Language, Request, Response, TopicKind
@@ -49,12 +51,14 @@ class ProgressRequests(Part):
         queues: QueueIndex,
         statistics: Statistics,
         settings: BrokerSettings,
+        popped: Callable[[], Mapping[QueueKey, int]],
     ) -> None:
         self._tables = tables
         self._registry = registry
         self._queues = queues
         self._statistics = statistics
         self._settings = settings
+        self._popped = popped
 
     def _topic(self, name: str) -> Topic:
         topic = self._tables.topic(name)
@@ -98,7 +102,7 @@ class ProgressRequests(Part):
         return [topic for topic in topics if topic is not None]
 
     def _wrappers(self, group: str, topic: Topic) -> dict[MessageQueue, OffsetWrapper]:
-        committed = self._queues.topic_progress(group, topic)
+        committed, popped = self._queues.topic_progress(group, topic), self._popped()
         table = {}
         for queue_id, queue in enumerate(topic.queues[: topic.read_queues]):
             consumed = committed.get(queue_id, 0)
@@ -108,6 +112,7 @@ class ProgressRequests(Part):
                 consumerOffset=consumed,
                 lastTimestamp=max(0, last_ms),
                 pullOffset=consumed,
+                popped=popped.get(QueueKey(group, topic.name, queue_id), 0),
             )
         return table
 
@@ -127,7 +132,8 @@ class ProgressRequests(Part):
                 entries += topic.read_queues
                 self._check_size(entries, "ask group by group")
                 table = self._wrappers(group, topic)
-                behind += sum(max(0, entry.brokerOffset - entry.consumerOffset) for entry in table.values())
+                for entry in table.values():  # RocketMQ's sum of differences, which knows no first stored offset
+                    behind += Backlog(entry.consumerOffset, 0, entry.brokerOffset).waiting
                 stats.append({"consumeTps": self._get_tps(group, [topic]), "offsetTable": table})
             found.append({group: stats})
         address = str(call.connection.local or "")

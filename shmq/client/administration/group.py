@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shmq.client.position import PositionLike, parse_position
 from shmq.client.wire_shm.share import start_offset
-from shmq.errors import ConsumeError, CorruptionError, UsageError
+from shmq.errors import ConsumeError, UsageError
 from shmq.message import check_group
-from shmq.protocol.roster import parse_roster
+from shmq.progress import Backlog
+from shmq.protocol.roster import popped_messages
 from shmq.shm.core import Reader
 
 if TYPE_CHECKING:
@@ -41,14 +42,19 @@ class QueueLag(NamedTuple):
     in_flight: int = 0  # of those before `committed`: in hand, hidden by the broker until they are settled
 
     @property
+    def backlog(self) -> Backlog:
+        """The same offsets, and what they come to."""
+        return Backlog(self.committed, self.offset_min, self.offset_max, self.in_flight)
+
+    @property
     def waiting(self) -> int:
         """Messages from `committed` on."""
-        return max(0, self.offset_max - max(self.committed, self.offset_min))
+        return self.backlog.waiting
 
     @property
     def behind(self) -> int:
         """Messages that are stored and not acknowledged."""
-        return self.waiting + self.in_flight
+        return self.backlog.lag
 
 
 class GroupLag(NamedTuple):
@@ -234,7 +240,8 @@ class Groups(Mapping[str, Group]):
 
 def queue_lags(session: Session, group: str) -> list[QueueLag]:
     """Return the progress of a group on every queue it has an offset for."""
-    store, in_flight = session.store, _in_flight(session)
+    store = session.store
+    popped = popped_messages(session.place.roster_path, session.instance.generation)
     index = store.group_find(group)
     if index < 0:
         return []
@@ -244,18 +251,9 @@ def queue_lags(session: Session, group: str) -> list[QueueLag]:
             continue
         offset_min, offset_max, _, topic, queue_id, _ = store.queue(queue)
         name = str(store.topic(topic)["name"])
-        held = in_flight.get((group, name, queue_id), 0)
+        held = popped.get((group, name, queue_id), 0)
         found.append(QueueLag(name, queue_id, committed, offset_min, offset_max, owner, updated_ms, held))
     return sorted(found)
-
-
-def _in_flight(session: Session) -> dict[tuple[str, str, int], int]:
-    """What simple consumers have in hand, as the broker said within the last second; nothing where it did not."""
-    try:
-        roster = parse_roster(session.place.roster_path.read_bytes())
-    except (OSError, CorruptionError):
-        return {}
-    return roster.in_flight if roster.generation == f"{session.instance.generation:016x}" else {}
 
 
 def _oldest_ms(store: Store, offsets: list[QueueLag]) -> int:
@@ -271,7 +269,7 @@ def _oldest_ms(store: Store, offsets: list[QueueLag]) -> int:
             queue = store.queue_index(topic, entry.queue_id) if topic >= 0 else -1
             if queue < 0:
                 continue
-            reader.assign(entry.topic, queue, entry.queue_id, max(entry.committed, entry.offset_min))
+            reader.assign(entry.topic, queue, entry.queue_id, entry.backlog.next_offset)
             oldest += [message.store_ms for message in reader.poll(1)]
             reader.revoke(queue)
         return min(oldest, default=0)

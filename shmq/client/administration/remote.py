@@ -65,6 +65,7 @@ class RemoteGroup(Group):
                 max(entry.offset_max, known.offset_max),
                 -1,
                 entry.updated_ms,
+                entry.popped,
             )
         return found
 
@@ -72,7 +73,7 @@ class RemoteGroup(Group):
     def lag(self) -> GroupLag:
         """How far the group is behind: in all, queue by queue, and how old the oldest waiting message is."""
         lags = self._lags()
-        waiting = {queue: max(lag.committed, lag.offset_min) for queue, lag in lags.items() if lag.behind}
+        waiting = {queue: lag.backlog.next_offset for queue, lag in lags.items() if lag.waiting}
         session = _session(self._connection)
         oldest_ms = min(session.call(AdminService(session).stored_ms(waiting)), default=0)
         age = max(0.0, time.time() - oldest_ms / 1000) if oldest_ms else 0.0

@@ -61,6 +61,7 @@ class Progress(NamedTuple):
     offset_max: int
     committed: int
     updated_ms: int
+    popped: int
 
 
 class AdminService:
@@ -212,7 +213,10 @@ class AdminService:
                 return {}
             return {
                 queue: Progress(
-                    _number(entry, "brokerOffset"), _number(entry, "consumerOffset"), _number(entry, "lastTimestamp")
+                    _number(entry, "brokerOffset"),
+                    _number(entry, "consumerOffset"),
+                    _number(entry, "lastTimestamp"),
+                    _number(entry, "popped"),
                 )
                 for queue, entry in _offset_table(reply.body).items()
             }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from shmq.client.pop.local_reader import LocalPopReader
 from shmq.client.position import BEGIN
 from shmq.message import pop_retry_topic
+from shmq.progress import Backlog
 
 if TYPE_CHECKING:
     from shmq.client.pop.leases import PopOwner
@@ -59,7 +60,7 @@ class Poppers:
             committed = session.committed(spec.group, topic)
             for queue in session.read_queues(topic):
                 begin, end = session.bounds(topic, queue)
-                count += max(0, end - max(begin, committed.get(queue.queue_id, begin)))
+                count += Backlog(committed.get(queue.queue_id, -1), begin, end).waiting
         return count
 
     def _begin(self, spec: ConsumerSpec) -> None:
