@@ -19,38 +19,52 @@ import click
 
 from shmq.errors import ShmqError, UsageError
 from shmq.tools.command import Call, Lazy, LazyGroup
-from shmq.tools.exit_code import ExitCode
-from shmq.tools.terminal import ReaderGone
+from shmq.tools.terminal.exit_code import ExitCode
+from shmq.tools.terminal.output import ReaderGone
 
-_RUN, _MESSAGES, _WATCH, _ADMIN, _HELP = "Run", "Messages", "Watch", "Administration", "Help"
-
+# section -> command -> (module below shmq.tools:attribute, what help says)
+_SECTIONS = {
+    "Run": {
+        "serve": ("service.serve_command:serve", "Run a broker on this host."),
+        "nameserver": ("service.nameserver_command:nameserver", "Run a name server without a broker."),
+        "systemd": ("service.systemd_command:systemd", "Print a systemd unit for a broker."),
+        "stop": ("service.stop_command:stop", "Stop a broker and wait until it is gone."),
+        "demo": ("service.demo_command:demo", "Broker, producer and consumer for a few seconds."),
+        "bench": ("measurement.bench_command:bench", "Measure throughput and latency."),
+    },
+    "Messages": {
+        "produce": ("messages.produce_command:produce", "Store messages: one argument, a file, or lines."),
+        "consume": ("messages.consume_command:consume", "Print messages, alone or as member of a group."),
+        "request": ("messages.request_command:request", "Ask, and print the reply."),
+        "reply": ("messages.request_command:reply", "Answer requests with what a command prints."),
+        "tail": ("messages.consume_command:tail", "Print the last messages and follow."),
+    },
+    "Watch": {
+        "health": ("health.health_command:health", "Is the broker well, why not, what to type."),
+        "check": ("health.check_command:check", "Check one topic, group, store, process."),
+        "top": ("top.top_command:top", "Watch processes, topics and groups."),
+        "doctor": ("doctor.doctor_command:doctor", "Examine host, store and broker; say the cure."),
+    },
+    "Administration": {
+        "topic": ("administration.topic_command:topic", "List, show, create, update, delete topics."),
+        "group": ("administration.group_command:group", "List, show, create, delete consumer groups."),
+        "offset": ("administration.offset_command:offset", "Show, reset, skip, clone a group's progress."),
+        "timer": ("messages.timer_command:timer", "List and cancel messages that wait for their time."),
+        "tx": ("messages.tx_command:tx", "List, check, commit, roll back open transactions."),
+        "message": ("messages.message_command:message", "Show, find, trace, resend, verify single messages."),
+        "dlq": ("messages.dlq_command:dlq", "List, show, resend, export, purge dead letters."),
+        "context": ("service.context_command:context", "Name brokers: add, list, use, rm."),
+        "spark": ("spark_command:spark", "Jobs on Spark: archive, replay, reconcile, lag, dlq."),
+    },
+    "Help": {
+        "version": ("version_command:version", "Print versions."),
+        "completion": ("completion_command:completion", "Shell completion: install, show."),
+    },
+}
 COMMANDS = {
-    "serve": Lazy("shmq.tools.serve_command:serve", "Run a broker on this host.", _RUN),
-    "nameserver": Lazy("shmq.tools.nameserver_command:nameserver", "Run a name server without a broker.", _RUN),
-    "systemd": Lazy("shmq.tools.systemd_command:systemd", "Print a systemd unit for a broker.", _RUN),
-    "stop": Lazy("shmq.tools.stop_command:stop", "Stop a broker and wait until it is gone.", _RUN),
-    "demo": Lazy("shmq.tools.demo_command:demo", "Broker, producer and consumer for a few seconds.", _RUN),
-    "bench": Lazy("shmq.tools.bench_command:bench", "Measure throughput and latency.", _RUN),
-    "produce": Lazy("shmq.tools.produce_command:produce", "Store messages: one argument, a file, or lines.", _MESSAGES),
-    "consume": Lazy("shmq.tools.consume_command:consume", "Print messages, alone or as member of a group.", _MESSAGES),
-    "request": Lazy("shmq.tools.request_command:request", "Ask, and print the reply.", _MESSAGES),
-    "reply": Lazy("shmq.tools.request_command:reply", "Answer requests with what a command prints.", _MESSAGES),
-    "tail": Lazy("shmq.tools.consume_command:tail", "Print the last messages and follow.", _MESSAGES),
-    "health": Lazy("shmq.tools.health_command:health", "Is the broker well, why not, what to type.", _WATCH),
-    "check": Lazy("shmq.tools.check_command:check", "Check one topic, group, store, process.", _WATCH),
-    "top": Lazy("shmq.tools.top_command:top", "Watch processes, topics and groups.", _WATCH),
-    "doctor": Lazy("shmq.tools.doctor_command:doctor", "Examine host, store and broker; say the cure.", _WATCH),
-    "topic": Lazy("shmq.tools.topic_command:topic", "List, show, create, update, delete topics.", _ADMIN),
-    "group": Lazy("shmq.tools.group_command:group", "List, show, create, delete consumer groups.", _ADMIN),
-    "offset": Lazy("shmq.tools.offset_command:offset", "Show, reset, skip, clone a group's progress.", _ADMIN),
-    "timer": Lazy("shmq.tools.timer_command:timer", "List and cancel messages that wait for their time.", _ADMIN),
-    "tx": Lazy("shmq.tools.tx_command:tx", "List, check, commit, roll back open transactions.", _ADMIN),
-    "message": Lazy("shmq.tools.message_command:message", "Show, find, trace, resend, verify single messages.", _ADMIN),
-    "dlq": Lazy("shmq.tools.dlq_command:dlq", "List, show, resend, export, purge dead letters.", _ADMIN),
-    "context": Lazy("shmq.tools.context_command:context", "Name brokers: add, list, use, rm.", _ADMIN),
-    "spark": Lazy("shmq.tools.spark_command:spark", "Jobs on Spark: archive, replay, reconcile, lag, dlq.", _ADMIN),
-    "version": Lazy("shmq.tools.version_command:version", "Print versions.", _HELP),
-    "completion": Lazy("shmq.tools.completion_command:completion", "Shell completion: install, show.", _HELP),
+    name: Lazy(f"shmq.tools.{target}", help_line, section)
+    for section, commands in _SECTIONS.items()
+    for name, (target, help_line) in commands.items()
 }
 
 

@@ -22,8 +22,8 @@ import click
 
 from shmq.client.place import is_remote
 from shmq.errors import UsageError
-from shmq.tools.quantity import parse_duration, parse_size
-from shmq.tools.terminal import Style, Terminal
+from shmq.tools.terminal.output import Style, Terminal
+from shmq.tools.terminal.quantity import parse_duration, parse_size
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -57,7 +57,7 @@ class Call:
         """
         if self.named_url is not None:
             return self.named_url
-        from shmq.tools.contexts import current_url
+        from shmq.tools.broker.contexts import current_url
 
         return current_url()
 
@@ -122,7 +122,7 @@ def _set_global(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     if param.name == "url" and value is not None:
         call.named_url = value
     elif param.name == "context" and value is not None:
-        from shmq.tools.contexts import load_contexts
+        from shmq.tools.broker.contexts import load_contexts
 
         call.named_url = load_contexts().url_of(value)
     elif param.name == "timeout" and value is not None:

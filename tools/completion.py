@@ -27,7 +27,7 @@ def complete_group(ctx: click.Context, param: click.Parameter, incomplete: str) 
 def complete_context(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Return contexts that begin with what was typed."""
     try:
-        from shmq.tools.contexts import load_contexts
+        from shmq.tools.broker.contexts import load_contexts
 
         return [name for name in sorted(load_contexts().urls) if name.startswith(incomplete)]
     except Exception:
@@ -36,7 +36,7 @@ def complete_context(ctx: click.Context, param: click.Parameter, incomplete: str
 
 def _names(ctx: click.Context, what: str, incomplete: str) -> list[str]:
     try:
-        from shmq.tools.memory import open_memory
+        from shmq.tools.broker.memory import open_memory
 
         with open_memory(ctx.ensure_object(Call).url) as memory:
             names: Callable[[], list[str]] = getattr(memory, what)

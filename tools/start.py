@@ -76,7 +76,7 @@ def _fast_health(words: Sequence[str]) -> int | None:
     flags, values = understood
     form = values.get("form") or ("json" if "--json" in flags else "table")
     from shmq.errors import ShmqError
-    from shmq.tools.contexts import current_url
+    from shmq.tools.broker.contexts import current_url
 
     try:
         url = values.get("url") or os.environ.get("SHMQ_URL") or current_url()

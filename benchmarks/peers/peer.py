@@ -1,6 +1,7 @@
 """What a peer is: two ends opened in two processes, and the two measurements every peer goes through.
 
-A peer module defines how its ends are opened; the loops are those of `shmq.tools.measure`, so all peers and shmq run
+A peer module defines how its ends are opened; the loops are those of
+`shmq.tools.measurement.measure`, so all peers and shmq run
 the same Python around their own calls.
 
 (1) The consumer's end is open before a producer sends, and has heard every producer before any sends a second message:
@@ -16,7 +17,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from shmq.tools.measure import (
+from shmq.tools.measurement.measure import (
     Meet,
     Receive,
     Role,

@@ -22,7 +22,7 @@ from shmq.daemon.keeper.attachment import Attached, attach
 from shmq.daemon.options import Options
 from shmq.shm.place import prepare_runtime
 from shmq.shm.segment import unlink_segments
-from shmq.tools.measure import median
+from shmq.tools.measurement.measure import median
 from tests.interop.peers.cache import PeerMissing, program
 from tests.interop.peers.registry import DEFAULT_JDK, SERVERS, class_path, jars
 

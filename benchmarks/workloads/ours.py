@@ -1,4 +1,4 @@
-"""shmq's side of every workload: a private broker per run, then the measurements of `shmq.tools.bench`.
+"""shmq's side of every workload: a private broker per run, then the measurements of `shmq.tools.measurement.bench`.
 
 Every run has a broker of its own, on a fresh store with 1 GiB files and asynchronous flush, so no run pays for the
 write-back of the one before. The pages of the first file are made present before the run (`populate_bytes`): a rival
@@ -8,7 +8,7 @@ that reuses one small buffer does not pay for fresh memory either.
 from __future__ import annotations
 
 from shmq.testing import Broker
-from shmq.tools import bench
+from shmq.tools.measurement import bench
 
 settings: dict[str, int] = {"populate_bytes": 1 << 30}
 

@@ -16,7 +16,7 @@ from benchmarks.workload import Figure, Workload
 from benchmarks.workloads.beside import OverTcp
 from shmq.errors import RequestTimeout
 from shmq.testing import Broker
-from shmq.tools.measure import median
+from shmq.tools.measurement.measure import median
 
 TOPIC, GROUP = "prices", "pricing"
 BODY = b"x" * 128

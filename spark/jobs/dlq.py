@@ -21,7 +21,7 @@ from shmq.spark.access.way import open_place, place_options
 from shmq.spark.jobs.replay import chosen, in_queue_order
 from shmq.spark.jobs.sender import COLUMNS, Sending, check_session, check_target, sent_report
 from shmq.spark.schema import refused
-from shmq.tools.quantity import iso_text
+from shmq.tools.terminal.quantity import iso_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from shmq.errors import BrokerNotRunning, UsageError
 from shmq.tools import cli as root
 from shmq.tools.cli import COMMANDS, cli, main
 from shmq.tools.command import Call, Command, Duration, Size, pass_call
-from shmq.tools.terminal import Column
+from shmq.tools.terminal.output import Column
 
 
 @click.command(cls=Command)

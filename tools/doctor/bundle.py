@@ -27,7 +27,7 @@ from shmq.shm.segment import SHM_DIRECTORY
 from shmq.tools.doctor.case import Case
 from shmq.tools.doctor.finding import Finding
 from shmq.tools.doctor.report import document
-from shmq.tools.quantity import iso_text
+from shmq.tools.terminal.quantity import iso_text
 from shmq.version import __version__
 
 LOG_BYTES = 128 << 10

@@ -15,7 +15,7 @@ from shmq.store.checkpoint import read_checkpoint
 from shmq.store.layout import StoreLayout
 from shmq.tools.doctor.case import Case
 from shmq.tools.doctor.finding import Finding, ok, warn
-from shmq.tools.quantity import age_text
+from shmq.tools.terminal.quantity import age_text
 
 _SLOW = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"})
 _UNSYNCHRONISED = 0x40  # STA_UNSYNC

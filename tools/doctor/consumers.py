@@ -16,7 +16,7 @@ from shmq.shm.unit import units_of
 from shmq.tools.doctor.case import Case
 from shmq.tools.doctor.finding import Finding, ok, warn
 from shmq.tools.observe.snapshot import Group
-from shmq.tools.quantity import age_text, plural
+from shmq.tools.terminal.quantity import age_text, plural
 
 RECENT_SECONDS = 600.0
 NEWEST_UNITS = 32  # of each retry queue

@@ -9,7 +9,7 @@ from pathlib import Path
 from shmq.store.verify import verify_store
 from shmq.tools.doctor.case import Case
 from shmq.tools.doctor.finding import Finding, fail, ok, warn
-from shmq.tools.quantity import count_text, size_text
+from shmq.tools.terminal.quantity import count_text, size_text
 
 WALK_BYTES = 64 << 20
 INODES_LEAST = 1000

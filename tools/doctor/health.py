@@ -12,7 +12,7 @@ from shmq.tools.doctor.finding import Finding, fail, ok, warn
 from shmq.tools.health.examine import all_findings
 from shmq.tools.health.finding import Verdict
 from shmq.tools.health.thresholds import Thresholds
-from shmq.tools.quantity import plural
+from shmq.tools.terminal.quantity import plural
 
 _TOLD_ELSEWHERE = frozenset({"memory", "disk", "segments", "versions", "group"})
 

@@ -14,7 +14,7 @@ from shmq.shm.segment import SHM_DIRECTORY
 from shmq.tools.doctor.case import Case
 from shmq.tools.doctor.finding import Finding, fail, ok, warn
 from shmq.tools.doctor.host import UNLIMITED
-from shmq.tools.quantity import count_text, size_text
+from shmq.tools.terminal.quantity import count_text, size_text
 
 DOCKER_SHM_BYTES = 64 << 20
 SHM_LOW_PERCENT = 10

@@ -8,7 +8,7 @@ from dataclasses import replace
 from shmq.shm.leftovers import Leftover
 from shmq.tools.doctor.case import Case
 from shmq.tools.doctor.finding import Finding, ok, warn
-from shmq.tools.quantity import plural, size_text
+from shmq.tools.terminal.quantity import plural, size_text
 
 FIX = "shmq doctor --fix"
 NAMED_MAX = 3

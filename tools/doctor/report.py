@@ -15,7 +15,7 @@ from rich.text import Text
 from shmq.tools.doctor.case import Case
 from shmq.tools.doctor.finding import Finding, Verdict, worst
 from shmq.tools.doctor.fix import Removal
-from shmq.tools.quantity import plural, size_text
+from shmq.tools.terminal.quantity import plural, size_text
 
 _STYLES: dict[Verdict, str] = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 

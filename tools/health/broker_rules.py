@@ -11,7 +11,7 @@ from shmq.tools.health.finding import Finding, Measure, Verdict, judge
 from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.processes import STOPPED
 from shmq.tools.observe.snapshot import Claim, Lock, Process, Snapshot
-from shmq.tools.quantity import age_text, count_text, size_text
+from shmq.tools.terminal.quantity import age_text, count_text, size_text
 
 # What follows when a process of the broker does not run; the supervisor starts the others again.
 _WITHOUT = {

@@ -11,7 +11,7 @@ from shmq.tools.health.finding import Finding, Measure, Verdict, judge
 from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.processes import STOPPED
 from shmq.tools.observe.snapshot import Client, Group, QueueProgress, Snapshot
-from shmq.tools.quantity import age_text, count_text, plural
+from shmq.tools.terminal.quantity import age_text, count_text, plural
 
 _SHOWN_MAX = 4
 

@@ -15,7 +15,7 @@ from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.processes import STOPPED
 from shmq.tools.observe.segments import made_mode
 from shmq.tools.observe.snapshot import Disk, Log, Memory, Recovery, Segment, Snapshot
-from shmq.tools.quantity import age_text, count_text, plural, size_text
+from shmq.tools.terminal.quantity import age_text, count_text, plural, size_text
 
 _RECENT_SECONDS = 86_400.0
 _SHOWN_MAX = 3

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
-from shmq.tools.quantity import age_text, count_text, rate_text, size_text
+from shmq.tools.terminal.quantity import age_text, count_text, rate_text, size_text
 from shmq.tools.top.rates import GroupRow, Picture, ProcessRow, TopicRow
 from shmq.tools.top.table import Column, Row, layout
 from shmq.tools.top.trouble import troubles_of

@@ -29,7 +29,7 @@ from shmq.spark.jobs.driver.failure import explained
 from shmq.spark.jobs.driver.session import open_session, require
 from shmq.spark.jobs.driver.stages import Stages
 from shmq.tools.command import Call, dry_run_option, pass_call
-from shmq.tools.quantity import count_text
+from shmq.tools.terminal.quantity import count_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,9 +11,9 @@ import click
 
 from shmq.spark.jobs.commands.job import Job, job_command, source_options
 from shmq.tools.command import Call, Command
-from shmq.tools.exit_code import ExitCode
-from shmq.tools.quantity import count_text
-from shmq.tools.terminal import Column
+from shmq.tools.terminal.exit_code import ExitCode
+from shmq.tools.terminal.output import Column
+from shmq.tools.terminal.quantity import count_text
 
 
 @click.command(cls=Command)

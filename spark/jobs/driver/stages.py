@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from shmq.tools.terminal import Terminal
+    from shmq.tools.terminal.output import Terminal
 
 _LOOK_SECONDS: Final = 0.5
 _SAY_SECONDS: Final = 15.0  # between two lines where nothing is drawn

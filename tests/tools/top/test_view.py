@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shmq.tools.observe.snapshot import Broker, Client, Group, Log, Presence, Process, QueueProgress, Snapshot, Topic
-from shmq.tools.rendering import text_of
+from shmq.tools.terminal.rendering import text_of
 from shmq.tools.top.live import choice_of, other_interval, pressed
 from shmq.tools.top.rates import picture_of
 from shmq.tools.top.table import Column, Row, layout

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from shmq.spark.jobs.driver.stages import Idle, Stages, Standing, standing
-from shmq.tools.terminal import Style, Terminal
+from shmq.tools.terminal.output import Style, Terminal
 from tests.spark.jobs.killing import eventually
 
 WAITING, BUSY = Standing(4, 0, 0), Standing(4, 1, 2)

@@ -1,0 +1,33 @@
+"""Ctrl-C waits for the step that is being done, once."""
+
+import os
+import signal
+
+import pytest
+
+from shmq.tools.terminal.interrupt import ended_in_order, interrupt_deferred
+
+
+def test_ctrl_c_waits_for_the_step_and_a_second_one_does_not() -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), interrupt_deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("the rest of the step")
+    assert done
+    with pytest.raises(KeyboardInterrupt), interrupt_deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("not reached: the second one does not wait")
+    assert len(done) == 1
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with interrupt_deferred():
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_sigterm_ends_a_block_as_ctrl_c_does() -> None:
+    with pytest.raises(KeyboardInterrupt), ended_in_order():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

@@ -1,0 +1,1 @@
+"""Commands about topics, groups and their progress."""

@@ -1,0 +1,259 @@
+"""`shmq group`: list, show, create, delete.
+
+Looking reads the broker's memory; who is a member, and what it subscribes to, is asked of the broker, and so is every
+change.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from shmq.errors import ConnectError, ConsumeError
+from shmq.message import check_group
+from shmq.tools.administration.subscription_conflict import Conflict, conflict_of_status
+from shmq.tools.broker.control import control_of
+from shmq.tools.broker.memory import Memory, ProgressView, group_not_found, open_memory
+from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
+from shmq.tools.completion import complete_group
+from shmq.tools.terminal.exit_code import ExitCode
+from shmq.tools.terminal.output import Column
+from shmq.tools.terminal.quantity import age_text, count_text, iso_text, plural
+
+group = Group("group", help="List, show, create, delete consumer groups.")
+
+
+def _summary(name: str, progress: list[ProgressView]) -> dict[str, Any]:
+    mine = [entry for entry in progress if entry.group == name]
+    updated = max((entry.updated_ms for entry in mine), default=0)
+    return {
+        "group": name,
+        "topics": sorted({entry.topic for entry in mine}),
+        "readers": sorted({entry.owner_pid for entry in mine if entry.owner_pid is not None}),
+        "lag": sum(entry.lag for entry in mine),
+        "in_flight": sum(entry.in_flight for entry in mine),
+        "updated": iso_text(updated) if updated else None,
+        "updated_age_seconds": _age(updated),
+    }
+
+
+def _age(time_ms: int) -> float | None:
+    return max(0.0, round(time.time() - time_ms / 1000, 3)) if time_ms else None
+
+
+def _age_cell(seconds: float | None) -> str:
+    return "–" if seconds is None else age_text(seconds)
+
+
+@group.command("list")
+@pass_call
+def list_(call: Call) -> None:
+    """List consumer groups with what they have still to read."""
+    with open_memory(call.url) as memory:
+        progress = memory.progress()
+        documents = [_summary(name, progress) for name in memory.group_names()]
+    if call.terminal.structured:
+        call.terminal.document({"groups": documents}, rows=documents)
+        return
+    if documents:
+        call.terminal.table(
+            [
+                Column("group"),
+                Column("topics", right=True),
+                Column("readers", right=True),
+                Column("lag", right=True),
+                Column("last", right=True),
+                Column("reads", wide=True),
+            ],
+            [
+                [
+                    row["group"],
+                    str(len(row["topics"])),
+                    str(len(row["readers"])),
+                    count_text(row["lag"]),
+                    _age_cell(row["updated_age_seconds"]),
+                    " ".join(row["topics"]) or "–",
+                ]
+                for row in documents
+            ],
+        )
+    call.terminal.say(plural(len(documents), "group"))
+
+
+@group.command()
+@click.argument("name", metavar="GROUP", shell_complete=complete_group)
+@pass_call
+def show(call: Call, name: str) -> None:
+    """Show one group: members, queues, and how far behind it is."""
+    with open_memory(call.url) as memory:
+        document = group_document(memory, name)
+    document["members"], conflict = _members(call, name)
+    document["conflict"] = None if conflict is None else conflict.document
+    if call.terminal.structured:
+        call.terminal.document(document)
+    else:
+        _print_group(call, document)
+        if conflict is not None:
+            call.terminal.warn(conflict.text)
+
+
+def group_document(memory: Memory, name: str) -> dict[str, Any]:
+    """Return one group as JSON carries it, without its members.
+
+    Raises:
+        RemoteError: there is no such group.
+    """
+    if name not in memory.group_names():
+        raise group_not_found(name, memory.broker_name, memory.group_names())
+    progress = memory.progress()
+    return {
+        **_summary(name, progress),
+        "queues": [
+            {
+                "topic": entry.topic,
+                "queue": entry.queue.queue_id,
+                "offset_min": entry.queue.offset_min,
+                "offset": entry.committed,
+                "offset_max": entry.queue.offset_max,
+                "lag": entry.lag,
+                "in_flight": entry.in_flight,
+                "reader": entry.owner_pid,
+                "updated": iso_text(entry.updated_ms) if entry.updated_ms else None,
+                "updated_age_seconds": _age(entry.updated_ms),
+            }
+            for entry in progress
+            if entry.group == name
+        ],
+    }
+
+
+def _members(call: Call, name: str) -> tuple[list[dict[str, Any]] | None, Conflict | None]:
+    """Ask the broker who is in the group, and whether its members agree.
+
+    The members are None when it does not answer, which must not hide what memory shows.
+    """
+    if call.is_remote:
+        from shmq.tools.broker.cluster import cluster_control
+
+        with cluster_control(call.url) as cluster:
+            return cluster.members(name), None  # RocketMQ's brokers tell one subscription for the whole group
+    try:
+        with control_of(call) as control:
+            status = control.status()
+    except ConnectError as error:
+        call.terminal.warn(f"members are unknown: {error}")
+        return None, None
+    pids = {entry["clientId"]: entry["pid"] for entry in status["connections"]}
+    entry = status["consumerGroups"].get(name)
+    if entry is None:
+        return [], None
+    members = [
+        {
+            "client": client_id,
+            "language": member["language"].lower(),
+            "transport": member["transport"],
+            "pid": pids.get(client_id) or None,
+            "version": str(member["version"]),
+            "subscription": member["subscription"],
+        }
+        for client_id, member in sorted(entry["members"].items())
+    ]
+    return members, conflict_of_status(name, entry)
+
+
+def _print_group(call: Call, document: dict[str, Any]) -> None:
+    members = document["members"]
+    facts = [f"lag {count_text(document['lag'])}", f"last {_age_cell(document['updated_age_seconds'])}"]
+    if document["in_flight"]:
+        facts.insert(1, f"in flight {count_text(document['in_flight'])}")
+    if members is not None:
+        facts.insert(0, plural(len(members), "member"))
+    call.terminal.line(f"group {document['group']}   " + "   ".join(facts))
+    if document["queues"]:
+        print_queues(call, document["queues"])
+    if members:
+        rows = [
+            [
+                member["client"],
+                member["language"],
+                member["transport"],
+                "–" if member["pid"] is None else str(member["pid"]),
+                ", ".join(f"{topic}: {tags}" for topic, tags in sorted(member["subscription"].items())),
+            ]
+            for member in members
+        ]
+        titles = ("member", "lang", "via", "pid", "subscription")
+        call.terminal.table([Column(title, right=title == "pid") for title in titles], rows)
+
+
+def print_queues(call: Call, queues: list[dict[str, Any]]) -> None:
+    """Print how far a group is in each queue."""
+    numbers = ("queue", "min", "offset", "max", "lag")
+    columns = [Column("topic"), *(Column(title, right=True) for title in numbers), Column("reader"), Column("last")]
+    rows = [
+        [
+            entry["topic"],
+            str(entry["queue"]),
+            count_text(entry["offset_min"]),
+            "–" if entry["offset"] is None else count_text(entry["offset"]),
+            count_text(entry["offset_max"]),
+            count_text(entry["lag"]),
+            "–" if entry["reader"] is None else f"pid {entry['reader']}",
+            _age_cell(entry["updated_age_seconds"]),
+        ]
+        for entry in queues
+    ]
+    call.terminal.table(columns, rows)
+
+
+@group.command()
+@click.argument("name", metavar="GROUP")
+@dry_run_option
+@pass_call
+def create(call: Call, name: str, dry_run: bool) -> int:
+    """Create GROUP; consumers also do so by joining it.
+
+    Exit status 1 if it exists already.
+    """
+    check_group(name)
+    with open_memory(call.url) as memory:
+        exists = name in memory.group_names()
+    if not exists and not dry_run:
+        with control_of(call) as control:
+            control.create_group(name)
+    _report(call, name, "create", changed=not exists and not dry_run)
+    would = "would create" if dry_run else "created"
+    call.terminal.say(f'group "{name}" exists already' if exists else f'{would} group "{name}"')
+    return ExitCode.NO if exists else ExitCode.DONE
+
+
+@group.command()
+@click.argument("name", metavar="GROUP", shell_complete=complete_group)
+@dry_run_option
+@yes_option
+@pass_call
+def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
+    """Delete GROUP with its progress."""
+    with open_memory(call.url) as memory:
+        document = group_document(memory, name)
+    if document["readers"]:
+        raise ConsumeError(
+            f'group "{name}" is being read by pid {", ".join(map(str, document["readers"]))}',
+            hint="stop its members, then run it again",
+        )
+    what = f'group "{name}" and its progress in {", ".join(document["topics"]) or "no topic"}'
+    if dry_run or not yes:
+        call.terminal.say(f"would delete {what}")
+    changed = confirmed(call, yes=yes, dry_run=dry_run)
+    if changed:
+        with control_of(call) as control:
+            control.delete_group(name)
+        call.terminal.say(f"deleted {what}")
+    _report(call, name, "delete", changed=changed)
+
+
+def _report(call: Call, name: str, action: str, *, changed: bool) -> None:
+    if call.terminal.structured:
+        call.terminal.document({"group": name, "action": action, "changed": changed})

@@ -1,0 +1,243 @@
+"""`shmq offset`: show, reset, skip, clone the progress of a group.
+
+It reads the broker's memory, makes a plan, shows it, and writes it down as a member of the group would.
+
+Invariants:
+1. A queue that a living process reads is never moved: its reader would write its own progress over it.
+2. Nothing is changed without --yes, and what is changed is what was shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shmq.errors import ConsumeError, UsageError
+from shmq.tools.administration.group_command import group_document, print_queues
+from shmq.tools.broker.control import session_of
+from shmq.tools.broker.memory import Memory, ProgressView, QueueView, open_memory
+from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
+from shmq.tools.completion import complete_group, complete_topic
+from shmq.tools.messages.source import starts_of
+from shmq.tools.terminal.output import Column
+from shmq.tools.terminal.quantity import count_text, plural
+
+if TYPE_CHECKING:
+    from shmq.client.wire_shm.session import Session
+
+offset = Group("offset", help="Show, reset, skip, clone a group's progress.")
+
+
+@dataclass(frozen=True)
+class Move:
+    """One queue whose offset is to change."""
+
+    topic: str
+    queue: QueueView
+    now: int | None
+    new: int
+
+    @property
+    def again(self) -> int:
+        """Messages delivered once more; negative: messages left out."""
+        return (self.queue.offset_min if self.now is None else self.now) - self.new
+
+    def document(self) -> dict[str, Any]:
+        """Return the move as JSON carries it."""
+        return {
+            "topic": self.topic,
+            "queue": self.queue.queue_id,
+            "offset": self.now,
+            "new_offset": self.new,
+            "again": self.again,
+        }
+
+
+@offset.command()
+@click.argument("group", shell_complete=complete_group)
+@click.argument("topic", required=False, shell_complete=complete_topic)
+@pass_call
+def show(call: Call, group: str, topic: str | None) -> None:
+    """Show how far GROUP is, in all its topics or in one."""
+    with open_memory(call.url) as memory:
+        if topic is not None:
+            memory.topic(topic)
+        queues = group_document(memory, group)["queues"]
+    queues = [entry for entry in queues if topic in (None, entry["topic"])]
+    if call.terminal.structured:
+        call.terminal.document({"group": group, "queues": queues}, rows=queues)
+    else:
+        print_queues(call, queues)
+        call.terminal.say(f"lag {count_text(sum(entry['lag'] for entry in queues))}")
+
+
+@offset.command()
+@click.argument("group", shell_complete=complete_group)
+@click.argument("topic", required=False, shell_complete=complete_topic)
+@click.option("--to", "where", required=True, metavar="PLACE", help="begin, end, an offset, -100, -2h, an ISO time.")
+@click.option("--queue", "queues", type=click.IntRange(min=0), multiple=True, help="Only this queue; may be repeated.")
+@dry_run_option
+@yes_option
+@pass_call
+def reset(
+    call: Call, group: str, topic: str | None, where: str, queues: tuple[int, ...], dry_run: bool, yes: bool
+) -> None:
+    """Let GROUP go on at another place of TOPIC, or of all its topics."""
+    with open_memory(call.url) as memory:
+        moves = []
+        for name in _topics(memory, group, topic):
+            view = memory.topic(name)
+            starts = starts_of(memory, view, where)
+            now = _progress(memory, group, name)
+            unknown = set(queues) - {queue.queue_id for queue in view.queues}
+            if unknown:
+                raise UsageError(
+                    f"topic {name} has no queue {min(unknown)}", hint=f"its queues are 0 to {len(view.queues) - 1}"
+                )
+            for queue in view.queues:
+                if not queues or queue.queue_id in queues:
+                    moves.append(Move(name, queue, _committed(now, queue), starts[queue.queue_id]))
+        _refuse_readers(memory, group, moves)
+    _carry_out(call, group, moves, dry_run=dry_run, yes=yes)
+
+
+@offset.command()
+@click.argument("group", shell_complete=complete_group)
+@click.argument("topic", required=False, shell_complete=complete_topic)
+@dry_run_option
+@yes_option
+@click.pass_context
+def skip(ctx: click.Context, group: str, topic: str | None, dry_run: bool, yes: bool) -> None:
+    """Leave out everything GROUP has not consumed yet: reset --to end."""
+    ctx.invoke(reset, group=group, topic=topic, where="end", queues=(), dry_run=dry_run, yes=yes)
+
+
+@offset.command()
+@click.argument("source", metavar="FROM", shell_complete=complete_group)
+@click.argument("target", metavar="TO", shell_complete=complete_group)
+@click.argument("topic", required=False, shell_complete=complete_topic)
+@dry_run_option
+@yes_option
+@pass_call
+def clone(call: Call, source: str, target: str, topic: str | None, dry_run: bool, yes: bool) -> None:
+    """Give group TO the progress of group FROM."""
+    if source == target:
+        raise UsageError("both groups are the same", hint="name another one")
+    with open_memory(call.url) as memory:
+        moves = []
+        for name in _topics(memory, source, topic):
+            now = _progress(memory, target, name)
+            moves += [
+                Move(name, entry.queue, _committed(now, entry.queue), entry.committed)
+                for entry in memory.progress()
+                if entry.group == source and entry.topic == name and entry.committed is not None
+            ]
+        _refuse_readers(memory, target, moves)
+    _carry_out(call, target, moves, dry_run=dry_run, yes=yes)
+
+
+def _topics(memory: Memory, group: str, topic: str | None) -> list[str]:
+    """Return the topics meant: the one that was named, or all the group has an offset in."""
+    if topic is not None:
+        return [topic]
+    topics: list[str] = group_document(memory, group)["topics"]
+    if not topics:
+        raise UsageError(f'group "{group}" has no offset in any topic', hint="name the topic")
+    return topics
+
+
+def _progress(memory: Memory, group: str, topic: str) -> dict[int, ProgressView]:
+    return {entry.queue.index: entry for entry in memory.progress() if entry.group == group and entry.topic == topic}
+
+
+def _committed(progress: Mapping[int, ProgressView], queue: QueueView) -> int | None:
+    entry = progress.get(queue.index)
+    return None if entry is None else entry.committed
+
+
+def _refuse_readers(memory: Memory, group: str, moves: Sequence[Move]) -> None:
+    wanted = {move.queue.index for move in moves}
+    readers = {
+        entry.owner_pid
+        for entry in memory.progress()
+        if entry.group == group and entry.queue.index in wanted and entry.owner_pid is not None
+    }
+    if readers:
+        raise _being_read(group, f"pid {', '.join(map(str, sorted(readers)))}")
+
+
+def _carry_out(call: Call, group: str, moves: Sequence[Move], *, dry_run: bool, yes: bool) -> None:
+    again = sum(max(0, move.again) for move in moves)
+    left_out = sum(max(0, -move.again) for move in moves)
+    document: dict[str, Any] = {
+        "group": group,
+        "changed": yes and not dry_run,
+        "again": again,
+        "left_out": left_out,
+        "queues": [move.document() for move in moves],
+    }
+    if not call.terminal.structured:
+        _print_moves(call, moves)
+        verb = "will" if document["changed"] else "would"
+        call.terminal.say(
+            f"{verb} deliver {plural(again, 'message')} again, and leave {plural(left_out, 'message')} out"
+        )
+    if confirmed(call, yes=yes, dry_run=dry_run) and call.is_remote:
+        from shmq.tools.broker.cluster import commit_offsets, session_of_cluster
+
+        with call.connect() as connection:
+            wanted = [(move.topic, move.queue.queue_id, move.new) for move in moves]
+            commit_offsets(session_of_cluster(connection), group, wanted)
+    elif document["changed"]:
+        with closing(session_of(call)) as session:
+            _commit(session, group, moves)
+    if call.terminal.structured:
+        call.terminal.document(document, rows=document["queues"])
+
+
+def _commit(session: Session, group: str, moves: Sequence[Move]) -> None:
+    """Own every queue first, as a member does, so that none can start to read in between; then write."""
+    store, slots, taken = session.store, {}, []
+    for topic in dict.fromkeys(move.topic for move in moves):
+        slots.update({(topic, entry[0]): entry[2] for entry in session.control.offset_slots(group, topic)})
+    wanted = [(slots[move.topic, move.queue.queue_id], move.new) for move in moves]
+    try:
+        for slot, _ in wanted:
+            if not store.offset_take(slot):
+                raise _being_read(group, f"client slot {store.offset_owner(slot)}")
+            taken.append(slot)
+        for slot, offset in wanted:
+            store.offset_set(slot, offset)
+    finally:
+        for slot in taken:
+            store.offset_leave(slot)
+
+
+def _being_read(group: str, readers: str) -> ConsumeError:
+    return ConsumeError(
+        f'group "{group}" is being read by {readers}, which would write its own progress over yours',
+        hint="stop the members of the group, then run it again",
+    )
+
+
+def _print_moves(call: Call, moves: Sequence[Move]) -> None:
+    several = len({move.topic for move in moves}) > 1
+    columns = [Column("topic")] if several else []
+    columns += [Column(title, right=True) for title in ("queue", "now", "new", "again")]
+    call.terminal.table(
+        columns,
+        [
+            [
+                *([move.topic] if several else []),
+                str(move.queue.queue_id),
+                "–" if move.now is None else count_text(move.now),
+                count_text(move.new),
+                count_text(move.again),
+            ]
+            for move in moves
+        ],
+    )

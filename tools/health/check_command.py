@@ -1,0 +1,246 @@
+"""`shmq check`: one object against thresholds, for monitoring that watches objects one by one.
+
+It does not know how figures come about; what is judged for the whole broker is judged here by the same rules.
+
+An object that does not exist is CRITICAL: a check that is green because nothing is there watches nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import click
+
+from shmq.errors import ShmqError
+from shmq.message import nearest
+from shmq.tools.command import Call, Duration, Group, Size, pass_call
+from shmq.tools.completion import complete_group, complete_topic
+from shmq.tools.health.broker_rules import broker_findings
+from shmq.tools.health.examine import wait_until_well
+from shmq.tools.health.finding import Finding, Measure, Verdict, judge
+from shmq.tools.health.group_rules import one_group
+from shmq.tools.health.health_command import (
+    LAG_OPTIONS,
+    MEMORY_OPTIONS,
+    STORE_OPTIONS,
+    emit,
+    format_option,
+    observer_of,
+    threshold_options,
+    thresholds_of,
+    wait_option,
+)
+from shmq.tools.health.report import Report
+from shmq.tools.health.room_rules import room_findings
+from shmq.tools.health.thresholds import Thresholds
+from shmq.tools.observe.observer import Depth, Observer
+from shmq.tools.observe.progress import newest_ms
+from shmq.tools.observe.snapshot import Process, Snapshot, Topic
+from shmq.tools.terminal.quantity import age_text, count_text, size_text
+
+check = Group(
+    "check",
+    help="Check one object against thresholds: topic, group, store, process, memory.",
+    epilog="Exit status: 0 OK, 1 WARNING, 2 CRITICAL (also: no such object), 3 UNKNOWN; 64 usage.",
+)
+
+Rules = Callable[[Snapshot, Observer], Iterable[Finding]]
+
+
+def _run(call: Call, form: str | None, wait: float | None, rules: Rules, depth: Depth = "usual") -> int:
+    with observer_of(call) as observer:
+
+        def look() -> Report:
+            snapshot = observer.snapshot(depth)
+            unreadable = [finding for finding in broker_findings(snapshot, Thresholds()) if snapshot.log is None]
+            return Report(snapshot, unreadable or list(rules(snapshot, observer)))
+
+        report = wait_until_well(look, wait or 0.0)
+    return emit(call, report, form, parts=False)
+
+
+def _missing(kind: str, name: str, names: Iterable[str]) -> Finding:
+    near = nearest(name, list(names), count_max=1)
+    do = f'did you mean "{near[0]}"? see: shmq {kind} list' if near else f"shmq {kind} create {name}"
+    what = f'{kind} "{name}" does not exist'
+    return Finding(kind, Verdict.CRITICAL, what, name, "it was deleted, or never made", do)
+
+
+@check.command("group")
+@click.argument("name", metavar="GROUP", shell_complete=complete_group)
+@format_option
+@wait_option
+@click.option("--members-crit", type=click.IntRange(1), help="Fewer members than this.")
+@threshold_options(LAG_OPTIONS)
+@pass_call
+def group_(
+    call: Call, /, name: str, form: str | None, wait: float | None, members_crit: int | None, **given: Any
+) -> int:
+    """Check a consumer group: lag, members, subscriptions, who does not read."""
+    thresholds = thresholds_of(given)
+
+    def rules(snapshot: Snapshot, _: Observer) -> Iterator[Finding]:
+        group = snapshot.group(name)
+        if group is None:
+            yield _missing("group", name, [known.name for known in snapshot.groups])
+            return
+        yield from one_group(snapshot, group, thresholds)
+        if members_crit is not None and len(group.members) < members_crit:
+            what = f"{len(group.members)} members, fewer than {members_crit}"
+            do = f"start its consumers; shmq group show {name}"
+            measures = {"members": Measure(len(group.members), crit=members_crit)}
+            yield Finding("group", Verdict.CRITICAL, what, name, "they ended, or were not started", do, measures)
+
+    return _run(call, form, wait, rules)
+
+
+@check.command("topic")
+@click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
+@format_option
+@wait_option
+@click.option("--quiet-warn", type=Duration(), help="Nothing was sent for so long.")
+@click.option("--quiet-crit", type=Duration())
+@click.option("--messages-warn", type=click.IntRange(0), help="Messages stored.")
+@click.option("--messages-crit", type=click.IntRange(0))
+@click.option("--size-warn", type=Size(), help="Bytes of all its records since the topic was made.")
+@click.option("--size-crit", type=Size())
+@pass_call
+def topic_(call: Call, /, name: str, form: str | None, wait: float | None, **given: Any) -> int:
+    """Check a topic: is it there, may it be written, does anything arrive."""
+
+    def rules(snapshot: Snapshot, observer: Observer) -> Iterator[Finding]:
+        topic = snapshot.topic(name)
+        if topic is None:
+            yield _missing("topic", name, [known.name for known in snapshot.topics])
+        else:
+            yield from _topic(topic, _quiet_seconds(observer, name), given)
+
+    return _run(call, form, wait, rules)
+
+
+def _quiet_seconds(observer: Observer, name: str) -> float | None:
+    store = observer.store
+    if store is None:
+        return None
+    try:
+        stored_ms = newest_ms(store, name)
+    except ShmqError:
+        return None
+    return None if stored_ms is None else max(0.0, time.time() - stored_ms / 1000)
+
+
+def _topic(topic: Topic, quiet: float | None, given: dict[str, Any]) -> Iterator[Finding]:
+    last = "nothing was ever stored" if quiet is None else f"last message {age_text(quiet)} ago"
+    facts = f"{count_text(topic.messages)} messages, {size_text(topic.size_bytes)}, {topic.queues} queues, {last}"
+    figures = {"messages": topic.messages, "size": topic.size_bytes, **({} if quiet is None else {"quiet": quiet})}
+    units = {"messages": "", "size": "B", "quiet": "s"}
+    causes = {
+        "messages": ("more comes in than retention takes away", f"shmq topic show {topic.name}"),
+        "size": ("it takes more of the log than was meant", f"shmq topic show {topic.name}"),
+        "quiet": ("its producers have stopped, or cannot send", "shmq health; look at the producers' logs"),
+    }
+    measures = {
+        name: Measure(round(value, 3), units[name], given[f"{name}_warn"], given[f"{name}_crit"])
+        for name, value in figures.items()
+    }
+    is_bad = False
+    for name, one in measures.items():
+        verdict = judge(one.value, one.warn, one.crit)
+        if verdict is not Verdict.OK:
+            is_bad = True
+            yield Finding("topic", verdict, f"{name}: {facts}", topic.name, *causes[name], measures)
+    if not topic.perm & 2:
+        do = f"shmq topic update {topic.name} --perm rw"
+        yield Finding(
+            "topic", Verdict.WARNING, f"it takes no messages (perm {topic.perm})", topic.name, "its permission", do
+        )
+    elif not is_bad:
+        yield Finding("topic", Verdict.OK, facts, topic.name, measures=measures)
+
+
+@check.command()
+@format_option
+@wait_option
+@threshold_options(STORE_OPTIONS)
+@pass_call
+def store(call: Call, /, form: str | None, wait: float | None, **given: Any) -> int:
+    """Check the store: writable, flushed, disk, log space, append lock, last recovery."""
+    thresholds = thresholds_of(given)
+    wanted = {"store", "log", "disk", "lock", "claim", "recovery"}
+
+    def rules(snapshot: Snapshot, _: Observer) -> Iterator[Finding]:
+        for finding in (*broker_findings(snapshot, thresholds), *room_findings(snapshot, thresholds)):
+            if finding.check in wanted or finding.subject == "keeper":
+                yield finding
+
+    return _run(call, form, wait, rules, "quick")
+
+
+@check.command()
+@format_option
+@wait_option
+@threshold_options(MEMORY_OPTIONS)
+@pass_call
+def memory(call: Call, /, form: str | None, wait: float | None, **given: Any) -> int:
+    """Check shared memory: /dev/shm, control group, owner and mode of segments, what dead brokers left."""
+    thresholds = thresholds_of(given)
+
+    def rules(snapshot: Snapshot, _: Observer) -> Iterator[Finding]:
+        for finding in room_findings(snapshot, thresholds):
+            if finding.check in ("memory", "segments"):
+                yield finding
+
+    return _run(call, form, wait, rules, "quick")
+
+
+@check.command()
+@click.argument("name", metavar="[ROLE|PID|CLIENT]", required=False)
+@format_option
+@wait_option
+@click.option("--rss-warn", type=Size(), help="Resident memory of one process.")
+@click.option("--rss-crit", type=Size())
+@click.option("--fds-warn", type=click.IntRange(0), help="Open descriptors of one process.")
+@click.option("--fds-crit", type=click.IntRange(0))
+@pass_call
+def process(call: Call, /, name: str | None, form: str | None, wait: float | None, **given: Any) -> int:
+    """Check the processes that take part: all of them, or one by role, pid or client id."""
+
+    def rules(snapshot: Snapshot, _: Observer) -> Iterator[Finding]:
+        chosen = [one for one in snapshot.processes if name is None or _is_named(one, name)]
+        if not chosen:
+            yield _missing("process", name or "", [one.role for one in snapshot.processes])
+        judged = [*broker_findings(snapshot, Thresholds()), *room_findings(snapshot, Thresholds())]
+        subjects = {one.role for one in chosen} | {text for one in chosen for text in (*one.client_ids, str(one.pid))}
+        for finding in judged:
+            if finding.check in ("daemon", "process") and (name is None or finding.subject in subjects):
+                yield finding
+        for one in chosen:
+            yield from _process(one, given)
+
+    return _run(call, form, wait, rules)
+
+
+def _is_named(one: Process, name: str) -> bool:
+    return name in (one.role, str(one.pid), *one.client_ids)
+
+
+def _process(one: Process, given: dict[str, Any]) -> Iterator[Finding]:
+    if not one.alive:
+        return
+    figures = {"rss": (one.rss_bytes, "B", size_text), "fds": (one.fds, "", count_text)}
+    facts = f"pid {one.pid} {one.state}, {size_text(one.rss_bytes or 0)}, {one.fds} descriptors, {one.threads} threads"
+    label = one.role if one.role != "client" else (one.client_ids or (str(one.pid),))[0]
+    measures = {
+        name: Measure(value, unit, given[f"{name}_warn"], given[f"{name}_crit"])
+        for name, (value, unit, _) in figures.items()
+        if value is not None
+    }
+    verdict = max((judge(two.value, two.warn, two.crit) for two in measures.values()), default=Verdict.OK)
+    why, do = (
+        ("", "")
+        if verdict is Verdict.OK
+        else ("it uses more than the bound", f"shmq health --deep; ls -l /proc/{one.pid}/fd")
+    )
+    yield Finding("process", verdict, facts, label, why, do, measures)

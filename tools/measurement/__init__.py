@@ -1,0 +1,1 @@
+"""Throughput and latency: `shmq bench`, and the loops that the benchmarks share with it."""

@@ -1,0 +1,145 @@
+"""`shmq bench`: throughput and latency between processes of this host, measured through the public API.
+
+It does not know how anything is measured (bench does). Without being told which broker, it measures on one of its own,
+in a private directory that is removed at the end: nobody's log is filled by surprise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import repeat
+from typing import Any
+
+import click
+
+from shmq.errors import ShmqError
+from shmq.tools.broker.control import control_of
+from shmq.tools.broker.memory import open_memory
+from shmq.tools.command import Call, Command, Size, pass_call
+from shmq.tools.terminal.interrupt import ended_in_order
+from shmq.tools.terminal.output import Column
+from shmq.tools.terminal.quantity import rate_text, size_text
+
+BENCH_TOPICS = "bench-"  # every topic of a measurement begins so
+# The private broker is one for tests, with room for full speed: log files that are seldom rolled over, and queue units
+# of some ten million messages.
+PRIVATE_BROKER: dict[str, Any] = {"file_bytes": 256 << 20, "frame_max": 65536}
+
+Measurement = tuple[str, Callable[[str | None], dict[str, float]]]
+
+
+@click.command(cls=Command)
+@click.option("--size", type=Size(), default=256, show_default=True, metavar="SIZE", help="Size of a body.")
+@click.option("--count", type=click.IntRange(min=1000), default=300_000, show_default=True, help="Messages to send.")
+@click.option("--batch", type=click.IntRange(2, 512), default=32, show_default=True, help="Messages of one batch.")
+@click.option("--trips", type=click.IntRange(min=100), default=10_000, show_default=True, help="Round trips to time.")
+@click.option("--running", is_flag=True, help="On the broker that runs (as with --url), not on a private one.")
+@pass_call
+def bench(call: Call, size: int, count: int, batch: int, trips: int, running: bool) -> None:
+    """Measure throughput and latency between two processes."""
+    from shmq.tools.measurement import bench as measure
+
+    def append(url: str | None) -> dict[str, float]:
+        return append_alone(call, url, count, size)
+
+    measurements: list[Measurement] = [
+        ("append alone", append),
+        ("send each", lambda url: measure.throughput(url, count=count, size=size)),
+        (f"send {batch} at once", lambda url: measure.throughput(url, count=count, size=size, batch=batch)),
+        ("latency, sleeping", lambda url: measure.latency(url, trips=trips, size=size)),
+        ("latency, spinning", lambda url: measure.latency(url, trips=trips, size=size, spinning=True)),
+    ]
+    with ended_in_order(), _broker(call, running=running or call.url is not None) as url:
+        results = []
+        for name, run in measurements:
+            call.terminal.say(f"measuring: {name} …")
+            figures = _measured(call, run, url)
+            results.append({"name": name, **{key.replace(".", ""): value for key, value in figures.items()}})
+    document = {
+        "private": not (running or call.url is not None),
+        "size_bytes": size,
+        "count": count,
+        "batch": batch,
+        "trips": trips,
+        "results": results,
+    }
+    if call.terminal.structured:
+        call.terminal.document(document, rows=results)
+    else:
+        _print(call, size, results)
+
+
+def _measured(call: Call, run: Callable[[str | None], dict[str, float]], url: str | None) -> dict[str, float]:
+    """Run one measurement; a process of it that failed is named by the last line of its own words."""
+    try:
+        return run(url)
+    except (RuntimeError, TimeoutError) as error:
+        call.terminal.note(str(error))
+        last = str(error).strip().splitlines()[-1]
+        raise ShmqError(f"a process of the measurement failed: {last}", hint="-v shows all it said") from error
+
+
+def append_alone(call: Call, url: str | None, count: int, size: int) -> dict[str, float]:
+    """Return how fast one process stores messages that nobody reads."""
+    topic, body = f"{BENCH_TOPICS}append-{time.monotonic_ns():x}", b"\x5a" * size
+    measured = Call(named_url=url, timeout=call.timeout)
+    with measured.connect() as connection, connection.producer() as producer:
+        send = producer.send
+        for _ in repeat(None, min(count, 10_000)):
+            send(topic, body)
+        started = time.perf_counter()
+        for _ in repeat(None, count):
+            send(topic, body)
+        rate = count / (time.perf_counter() - started)
+    return {"rate": rate, "bytes": rate * size, "nanoseconds": 1e9 / rate}
+
+
+@contextmanager
+def _broker(call: Call, *, running: bool) -> Iterator[str | None]:
+    """Give the URL of the broker to measure on, and leave nothing behind."""
+    if not running:
+        from shmq.testing import Broker
+
+        with Broker(**PRIVATE_BROKER) as broker:
+            yield broker.url
+        return
+    with open_memory(call.url) as memory:
+        before = set(memory.topic_names())
+        url = f"shmq://{memory.place.runtime_dir}"
+    try:
+        yield url
+    finally:
+        with open_memory(call.url) as memory:
+            made = [name for name in memory.topic_names() if name.startswith(BENCH_TOPICS) and name not in before]
+        with control_of(call) as control:
+            for name in made:
+                control.delete_topic(name)
+
+
+def _print(call: Call, size: int, results: list[dict[str, Any]]) -> None:
+    call.terminal.line(f"bodies of {size_text(size)}, one producer process, one consumer process")
+    rates = [result for result in results if "rate" in result]
+    call.terminal.table(
+        [
+            Column("throughput"),
+            Column("msg/s", right=True),
+            Column("bodies/s", right=True),
+            Column("µs/msg", right=True),
+        ],
+        [
+            [
+                result["name"],
+                rate_text(result["rate"]),
+                size_text(int(result["bytes"])),
+                f"{1e6 / result['rate']:.2f}",
+            ]
+            for result in rates
+        ],
+    )
+    percentiles = ("p50", "p90", "p99", "p999", "max")
+    call.terminal.table(
+        [Column("half round trip, µs"), *(Column(name, right=True) for name in ("p50", "p90", "p99", "p99.9", "max"))],
+        [[result["name"], *(f"{result[name]:.1f}" for name in percentiles)] for result in results if "p50" in result],
+    )

@@ -1,0 +1,1 @@
+"""Commands that store, read, find and settle messages, and what they share."""

@@ -1,0 +1,164 @@
+"""`shmq dlq`: list, show, resend, export, purge what groups gave up on.
+
+Everything goes through the public connection, so it is the same for the broker of this host and for a cluster.
+
+Invariant: nothing is sent or deleted without --yes, and what is done is what was shown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shmq.client.administration.admin import DEAD_LETTERS_MAX
+from shmq.errors import UsageError
+from shmq.message import DEAD_LETTER_PREFIX, check_group, dead_letter_topic
+from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
+from shmq.tools.completion import complete_group
+from shmq.tools.messages.text import message_document
+from shmq.tools.terminal.output import Column, printable
+from shmq.tools.terminal.quantity import clock_text, count_text, plural
+
+if TYPE_CHECKING:
+    import shmq
+    from shmq.client.administration.admin import DeadLetter
+
+_BODY_SHOWN = 40
+
+dlq = Group("dlq", help="List, show, resend, export, purge dead letters.")
+_limit_option = click.option(
+    "-n", "--limit", type=click.IntRange(1, DEAD_LETTERS_MAX), default=1000, help="At most so many.  [1000]"
+)
+_offset_option = click.option(
+    "--offset", "offsets", type=click.IntRange(min=0), multiple=True, help="Only this one; may be repeated."
+)
+
+
+@dlq.command("list")
+@pass_call
+def list_(call: Call) -> None:
+    """List the groups that have dead letters."""
+    with call.connect() as mq:
+        topics = [info for name, info in mq.admin.topics.items() if name.startswith(DEAD_LETTER_PREFIX)]
+    rows = [
+        {"group": info.name.removeprefix(DEAD_LETTER_PREFIX), "topic": info.name, "messages": info.messages}
+        for info in topics
+    ]
+    rows.sort(key=lambda row: str(row["group"]))
+    if call.terminal.structured:
+        call.terminal.document({"groups": rows}, rows=rows)
+        return
+    columns = [Column("group"), Column("messages", right=True)]
+    call.terminal.table(columns, [[str(row["group"]), count_text(int(str(row["messages"])))] for row in rows])
+
+
+@dlq.command()
+@click.argument("group", shell_complete=complete_group)
+@_limit_option
+@pass_call
+def show(call: Call, group: str, limit: int) -> None:
+    """Show the dead letters of GROUP, the oldest first, with why they are there."""
+    with call.connect() as mq:
+        letters = mq.admin.dlq(group, limit=limit)
+        rows = [letter_document(letter) for letter in letters]
+    if call.terminal.structured:
+        call.terminal.document({"group": group, "letters": rows}, rows=rows)
+        return
+    _print(call, letters)
+    call.terminal.say(f"{plural(len(letters), 'dead letter')} of group {group}")
+
+
+@dlq.command()
+@click.argument("group", shell_complete=complete_group)
+@_limit_option
+@pass_call
+def export(call: Call, group: str, limit: int) -> None:
+    """Write the dead letters of GROUP to stdout, one JSON object a line; with --json one document."""
+    if call.style.form != "json":
+        call.style.form = "jsonl"
+    with call.connect() as mq:
+        rows = [letter_document(letter) for letter in mq.admin.dlq(group, limit=limit)]
+    call.terminal.document({"group": group, "letters": rows}, rows=rows)
+
+
+@dlq.command()
+@click.argument("group", shell_complete=complete_group)
+@_offset_option
+@_limit_option
+@dry_run_option
+@yes_option
+@pass_call
+def resend(call: Call, group: str, offsets: tuple[int, ...], limit: int, dry_run: bool, yes: bool) -> None:
+    """Send the dead letters of GROUP to their topics again, as new messages; they stay where they are."""
+    with call.connect() as mq:
+        letters = _chosen(mq, group, offsets, limit)
+        rows = [{**letter_document(letter), "sent": yes and not dry_run} for letter in letters]
+        if not call.terminal.structured:
+            _print(call, letters)
+            verb = "will" if yes and not dry_run else "would"
+            call.terminal.say(f"{verb} send {plural(len(letters), 'message')} again")
+        if confirmed(call, yes=yes, dry_run=dry_run):
+            for letter, row in zip(letters, rows, strict=True):
+                row["message_id_new"] = letter.resend().message_id
+    if call.terminal.structured:
+        call.terminal.document({"group": group, "letters": rows}, rows=rows)
+
+
+@dlq.command()
+@click.argument("group", shell_complete=complete_group)
+@dry_run_option
+@yes_option
+@pass_call
+def purge(call: Call, group: str, dry_run: bool, yes: bool) -> None:
+    """Delete all dead letters of GROUP."""
+    topic = dead_letter_topic(check_group(group))
+    with call.connect() as mq:
+        info = mq.admin.topics.get(topic)
+        count = info.messages if info is not None else 0
+        changed = yes and not dry_run and info is not None
+        if not call.terminal.structured:
+            call.terminal.say(
+                f"{'will' if changed else 'would'} delete {plural(count, 'dead letter')} of group {group}"
+            )
+        if confirmed(call, yes=yes, dry_run=dry_run) and info is not None:
+            mq.admin.delete_topic(topic)
+    if call.terminal.structured:
+        call.terminal.document({"group": group, "changed": changed, "messages": count})
+
+
+def letter_document(letter: DeadLetter) -> dict[str, Any]:
+    """Return a dead letter as JSON carries it: a message, and where it came from."""
+    return {
+        **message_document(letter.message),
+        "origin_topic": letter.origin_topic or None,
+        "origin_message_id": letter.origin_message_id or None,
+        "reason": letter.reason or None,
+    }
+
+
+def _chosen(mq: shmq.Connection, group: str, offsets: tuple[int, ...], limit: int) -> list[DeadLetter]:
+    letters = mq.admin.dlq(group, limit=limit)
+    unknown = sorted(set(offsets) - {letter.message.offset for letter in letters})
+    if unknown:
+        raise UsageError(f'group "{group}" has no dead letter {unknown[0]}', hint=f"see: shmq dlq show {group}")
+    return [letter for letter in letters if not offsets or letter.message.offset in offsets]
+
+
+def _print(call: Call, letters: list[DeadLetter]) -> None:
+    columns = [Column("offset", right=True), Column("stored"), Column("topic"), Column("tries", right=True)]
+    call.terminal.table(
+        [*columns, Column("key"), Column("reason"), Column("body")],
+        [
+            [
+                str(letter.message.offset),
+                clock_text(letter.message.store_ms),
+                letter.origin_topic or "–",
+                str(letter.message.reconsume_times),
+                printable((letter.message.key or "–").encode()),
+                printable((letter.reason or "–").encode()),
+                printable(letter.body[:_BODY_SHOWN]),
+            ]
+            for letter in letters
+        ],
+    )

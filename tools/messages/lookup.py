@@ -1,0 +1,101 @@
+"""Owns finding one message by its id alone, in whichever topic it is.
+
+It does not know what is done with it. An id says no topic: an offset message id says where in the log, and is looked up
+there; a unique key is asked for topic by topic, in the key index and in what was stored lately.
+
+    offset message id      the record at that place of the log, if it has the same id: the digits of a unique key may
+                           lead to some record, too
+    unique key             applications' topics by name, then %RETRY%, %DLQ% and those of the broker itself
+
+Bound: at most `TOPICS_MAX` topics are asked; whoever has more names the topic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from shmq.client.search.browse import KeyQuery
+from shmq.errors import RemoteError, TopicNotFound, UsageError
+from shmq.message import is_system_topic
+from shmq.protocol.codes import Response
+from shmq.protocol.message_id import message_place
+from shmq.shm.core import CoreError
+
+if TYPE_CHECKING:
+    import shmq
+
+TOPICS_MAX: Final = 10_000
+
+
+def find_message(mq: shmq.Connection, topic: str | None, message_id: str) -> shmq.Message:
+    """Return the message of an id, the newest one if several have the key.
+
+    Args:
+        topic: None looks everywhere.
+
+    Raises:
+        RemoteError: there is none.
+        TopicNotFound: the topic does not exist.
+    """
+    if not message_id:
+        raise UsageError("an empty id", hint="an offset message id or a unique key, as receipts and mqadmin show them")
+    found = mq.browse(topic, id=message_id) if topic is not None else _anywhere(mq, message_id)
+    if not found:
+        where = f"topic {topic} has" if topic is not None else "there is"
+        raise no_message(f"{where} no message {message_id}")
+    return found[-1]
+
+
+def no_message(text: str) -> RemoteError:
+    """Return the error for a message that is not there."""
+    return RemoteError(Response.QUERY_NOT_FOUND, text, hint="see what there is: shmq message find TOPIC --since -1h")
+
+
+def names_a_topic(mq: shmq.Connection, text: str) -> bool:
+    """Say whether a word is the name of a topic."""
+    return text in _topics(mq)
+
+
+def _anywhere(mq: shmq.Connection, message_id: str) -> list[shmq.Message]:
+    at_place = _at_place(mq, message_id)
+    if at_place is not None:
+        return [at_place]
+    names = sorted(_topics(mq), key=lambda name: (is_system_topic(name), name.startswith("%"), name))
+    for name in names[:TOPICS_MAX]:
+        try:
+            found = mq._live().find_by_key(KeyQuery(name, message_id, is_unique=True))
+        except (TopicNotFound, RemoteError):  # deleted meanwhile, or not to be read
+            continue
+        if found:
+            return sorted(found, key=lambda message: message.store_ms)
+    if len(names) > TOPICS_MAX:
+        raise UsageError(
+            f"{message_id} is in none of the first {TOPICS_MAX} of {len(names)} topics",
+            hint="name the topic: shmq message show TOPIC ID",
+        )
+    return []
+
+
+def _at_place(mq: shmq.Connection, message_id: str) -> shmq.Message | None:
+    """Return the message an offset message id leads to; None when it is none, or leads nowhere."""
+    place = message_place(message_id)
+    if place is None:
+        return None
+    if mq.is_remote:
+        from shmq.tools.broker.cluster import message_at
+
+        found = message_at(mq, place)
+    else:
+        try:
+            found = mq._local().store.message_at(place.log_position)
+        except CoreError:
+            return None
+    return found if found is not None and found.offset_message_id == message_id.upper() else None
+
+
+def _topics(mq: shmq.Connection) -> list[str]:
+    if mq.is_remote:
+        from shmq.tools.broker.cluster import topic_names
+
+        return topic_names(mq)
+    return [str(entry["name"]) for entry in mq._local().store.topics()]

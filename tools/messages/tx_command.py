@@ -1,0 +1,167 @@
+"""`shmq tx`: list the transactions that are open, let the broker ask about one, settle one.
+
+The broker knows which are open; nothing is read from its memory.
+
+Invariant: nothing is settled without --yes, and the broker decides whether it still can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shmq.errors import RemoteError, TransactionError, UsageError
+from shmq.protocol import transaction as wire
+from shmq.protocol.backlog import OpenTransaction, OpenTransactions
+from shmq.protocol.body import decode_body
+from shmq.protocol.codes import Request
+from shmq.tools.broker.control import control_of
+from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
+from shmq.tools.completion import complete_group
+from shmq.tools.terminal.output import Column
+from shmq.tools.terminal.quantity import clock_text, count_text, iso_text, plural
+
+if TYPE_CHECKING:
+    from shmq.client.wire_shm.control import ControlClient
+
+tx = Group("tx", help="List, check, commit, roll back open transactions.")
+
+
+@tx.command("list")
+@click.option("-g", "--group", metavar="GROUP", shell_complete=complete_group, help="Only of this producer group.")
+@pass_call
+def list_(call: Call, group: str | None) -> None:
+    """List the transactions that nobody has ended yet, the oldest first."""
+    with _control(call) as control:
+        found = _open(control)
+    shown = [entry for entry in found.transactions if group in (None, entry.group)]
+    rows = [_document(entry) for entry in shown]
+    if call.terminal.structured:
+        call.terminal.document({"count": found.count, "transactions": rows}, rows=rows)
+        return
+    _print(call, shown)
+    call.terminal.say(f"{plural(found.count, 'open transaction')}")
+
+
+@tx.command()
+@click.argument("transaction", metavar="ID")
+@pass_call
+def check(call: Call, transaction: str) -> None:
+    """Let the broker ask a member of the producer group now; ID is the message id, or the offset."""
+    with _control(call) as control:
+        entry = _find(_open(control), transaction)
+        reply = control.request(Request.CHECK_TRANSACTION, {"tranStateTableOffset": str(entry.offset)})
+    asked = reply.ext.get("asked") == "1"
+    if call.terminal.structured:
+        call.terminal.document({**_document(entry), "asked": asked})
+    elif asked:
+        call.terminal.say(f"a member of group {entry.group} was asked; see: shmq tx list")
+    if not asked:
+        raise TransactionError(
+            f'nobody of producer group "{entry.group}" answers questions',
+            hint="start its producer, or decide: shmq tx commit|rollback",
+        )
+
+
+@tx.command()
+@click.argument("transaction", metavar="ID")
+@dry_run_option
+@yes_option
+@pass_call
+def commit(call: Call, transaction: str, dry_run: bool, yes: bool) -> None:
+    """Make the message of a transaction visible."""
+    _settle(call, transaction, wire.COMMIT, dry_run=dry_run, yes=yes)
+
+
+@tx.command()
+@click.argument("transaction", metavar="ID")
+@dry_run_option
+@yes_option
+@pass_call
+def rollback(call: Call, transaction: str, dry_run: bool, yes: bool) -> None:
+    """Never let the message of a transaction be seen."""
+    _settle(call, transaction, wire.ROLLBACK, dry_run=dry_run, yes=yes)
+
+
+def _settle(call: Call, transaction: str, state: int, *, dry_run: bool, yes: bool) -> None:
+    verb = "commit" if state == wire.COMMIT else "roll back"
+    with _control(call) as control:
+        entry = _find(_open(control), transaction)
+        if not call.terminal.structured:
+            call.terminal.say(
+                f"{verb} the message {entry.message_id} of group {entry.group} for topic {entry.topic}, "
+                f"{plural(entry.body_bytes, 'byte')}"
+            )
+        changed = confirmed(call, yes=yes, dry_run=dry_run)
+        if changed:
+            _end(control, entry, state)
+    if call.terminal.structured:
+        call.terminal.document({**_document(entry), "changed": changed})
+
+
+def _end(control: ControlClient, entry: OpenTransaction, state: int) -> None:
+    fields = {
+        "producerGroup": entry.group,
+        "tranStateTableOffset": str(entry.offset),
+        "commitLogOffset": str(entry.log_position),
+        "commitOrRollback": str(state),
+        "msgId": entry.message_id,
+    }
+    try:
+        control.request(Request.END_TRANSACTION, fields)
+    except RemoteError as error:
+        raise TransactionError(f"transaction {entry.message_id}: {error.remark}", hint="see: shmq tx list") from error
+
+
+def _control(call: Call) -> Any:
+    if call.is_remote:
+        raise UsageError("RocketMQ tells nobody which transactions are open", hint="on the host of a shmq broker")
+    return control_of(call)
+
+
+def _open(control: ControlClient) -> OpenTransactions:
+    return decode_body(control.request(Request.TRANSACTIONS).body, OpenTransactions)
+
+
+def _find(found: OpenTransactions, transaction: str) -> OpenTransaction:
+    for entry in found.transactions:
+        if transaction in (entry.message_id, str(entry.offset)):
+            return entry
+    raise TransactionError(f'no open transaction is called "{transaction}"', hint="they are in: shmq tx list")
+
+
+def _document(entry: OpenTransaction) -> dict[str, Any]:
+    return {
+        "id": entry.message_id,
+        "offset": entry.offset,
+        "topic": entry.topic,
+        "queue": entry.queue_id,
+        "group": entry.group,
+        "key": entry.key or None,
+        "stored": iso_text(entry.store_ms),
+        "checks": entry.checks,
+        "body_bytes": entry.body_bytes,
+        "local": entry.local,
+    }
+
+
+def _print(call: Call, entries: Sequence[OpenTransaction]) -> None:
+    columns = [Column(title) for title in ("id", "topic", "group", "key", "stored")]
+    columns += [Column(title, right=True) for title in ("checks", "bytes")]
+    call.terminal.table(
+        columns,
+        [
+            [
+                entry.message_id,
+                entry.topic,
+                entry.group,
+                entry.key or "–",
+                clock_text(entry.store_ms),
+                count_text(entry.checks),
+                count_text(entry.body_bytes),
+            ]
+            for entry in entries
+        ],
+    )

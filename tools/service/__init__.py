@@ -1,0 +1,1 @@
+"""Commands that start and stop brokers and name servers, and name them."""

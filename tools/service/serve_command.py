@@ -1,0 +1,235 @@
+"""`shmq serve`: become a broker, or start one in the background.
+
+It does not know what a broker does: the daemon is another program, `python -m shmq.daemon serve`.
+
+    foreground, text    this process becomes the daemon; signals, exit status and words are the daemon's own
+    foreground, JSON    the same, and a short-lived child turns the daemon's announcement into our JSON
+    --detach            the daemon gets a session of its own; this process waits for its announcement
+
+Becoming the daemon instead of watching it saves a process, and nothing stands between a service manager and the broker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shmq import errors
+from shmq.shm.place import Place, check_broker_name, default_store, place_of
+from shmq.store.commitlog import FILE_BYTES_MIN, FILE_BYTES_MULTIPLE
+from shmq.tools.command import Call, Command, Size, pass_call
+from shmq.tools.terminal.exit_code import ExitCode
+from shmq.tools.terminal.quantity import count_text
+
+READY_TIMEOUT = 600.0  # seconds; a large store that was not closed is read through once
+LINE_BYTES_MAX = 1 << 20
+
+
+@click.command(cls=Command)
+@click.option("--name", default="default", show_default=True, help="The broker's name; its URL is shmq://NAME.")
+@click.option("--store", type=click.Path(file_okay=False), help="Store directory.  [by name]")
+@click.option("--runtime-dir", type=click.Path(file_okay=False), help="Directory of the socket.  [by name]")
+@click.option("--file-size", type=Size(), metavar="SIZE", help="Size of one CommitLog file.  [1G]")
+@click.option("--flush", type=click.Choice(["async", "sync"]), help="sync: a send returns when it is on disk.")
+@click.option("--segments", type=click.Choice(["posix", "sysv"]), help="sysv where /dev/shm is too small.")
+@click.option("--no-auto-create", is_flag=True, help="A topic must be created before it is used.")
+@click.option("--default-queues", type=click.IntRange(1, 1024), help="Queues of a topic created on first use.  [8]")
+@click.option("--delay-levels", metavar="LEVELS", help='RocketMQ\'s messageDelayLevel.  ["1s 5s … 2h"]')
+@click.option("--timer-max-delay", type=click.IntRange(1), metavar="SECONDS", help="Longest delay=.  [3 days]")
+@click.option("--no-tcp", is_flag=True, help="Serve processes of this host only.")
+@click.option("--listen", metavar="HOST:PORT", help="Where RocketMQ clients connect.  [127.0.0.1:10911]")
+@click.option("--nameserver-listen", metavar="HOST:PORT", help="Where they look topics up.  [127.0.0.1:9876]")
+@click.option("--nameserver", metavar="HOST:PORT;…", help="Register there instead of being one.")
+@click.option("--nameserver-ca", type=click.Path(dir_okay=False), metavar="FILE", help="TLS there: whom to trust, PEM.")
+@click.option("--advertise", metavar="HOST[:PORT]", help="What clients are told to connect to.  [what they reached]")
+@click.option("--cluster", help="Name of the cluster.  [DefaultCluster]")
+@click.option("--bridges", type=click.IntRange(1, 64), help="Processes that serve TCP.  [1]")
+@click.option("--insecure", is_flag=True, help="Listen beyond loopback without access control.")
+@click.option("--acl", type=click.Path(dir_okay=False), metavar="FILE", help="plain_acl.yml: who may do what.")
+@click.option("--tls-cert", type=click.Path(dir_okay=False), metavar="FILE", help="Certificate, PEM.")
+@click.option("--tls-key", type=click.Path(dir_okay=False), metavar="FILE", help="Its key, PEM.")
+@click.option("--tls-mode", type=click.Choice(["disabled", "permissive", "enforcing"]), help="Who must use TLS.")
+@click.option("--metrics", metavar="[HOST:]PORT", help="Serve OpenMetrics over HTTP, on loopback.  [no]")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Form of the events on stderr.")
+@click.option("--detach", is_flag=True, help="Start in the background, return when it is ready.")
+@click.option("--log-file", type=click.Path(dir_okay=False), help="Where a detached broker writes its events.")
+@pass_call
+def serve(call: Call, /, detach: bool, log_file: str | None, **given: Any) -> int:
+    """Run a broker on this host, until Ctrl-C or SIGTERM."""
+    place = _place(call, given["name"], given["runtime_dir"])
+    if given["metrics"] is not None:
+        given["metrics"] = _on_loopback(given["metrics"])
+    if log_file is not None and not detach:
+        raise errors.UsageError("--log-file is for --detach", hint="redirect stderr instead: 2>FILE")
+    command = daemon_command(place, **given)
+    if detach:
+        return _serve_in_background(call, place, command, log_file)
+    sys.stdout.flush()
+    if call.terminal.structured:
+        _announce_from_child(call, place, command)
+    elif call.style.quiet:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.execv(sys.executable, command)
+
+
+def daemon_command(place: Place, **given: Any) -> list[str]:
+    """Return the words that start the daemon with these options of `shmq serve`."""
+    file_bytes = given["file_size"]
+    if file_bytes is not None and (file_bytes < FILE_BYTES_MIN or file_bytes % FILE_BYTES_MULTIPLE):
+        raise errors.UsageError(
+            f"a CommitLog file cannot have {file_bytes} bytes",
+            hint=f"--file-size takes multiples of {FILE_BYTES_MULTIPLE}, at least {FILE_BYTES_MIN}; 1G is RocketMQ's",
+        )
+    store = Path(given["store"]).absolute() if given["store"] else default_store(place.broker_name)
+    command = [sys.executable, "-P", "-m", "shmq.daemon", "serve", "--name", place.broker_name]
+    command += ["--runtime-dir", str(place.runtime_dir), "--store", str(store)]
+    for option, name in (("file-bytes", "file_size"), *((name.replace("_", "-"), name) for name in _PASSED_ON)):
+        if given[name] is not None:
+            command += [f"--{option}", str(given[name])]
+    for name in _FILES:
+        if given[name] is not None:
+            command += [f"--{name.replace('_', '-')}", str(Path(given[name]).absolute())]
+    return command + [f"--{name.replace('_', '-')}" for name in _FLAGS if given[name]]
+
+
+_PASSED_ON = (
+    *("delay_levels", "timer_max_delay"),
+    *("flush", "segments", "default_queues", "log_format", "listen", "nameserver_listen", "nameserver"),
+    *("advertise", "cluster", "bridges", "tls_mode", "metrics"),
+)
+_FILES = ("acl", "tls_cert", "tls_key", "nameserver_ca")
+_FLAGS = ("no_auto_create", "no_tcp", "insecure")
+
+
+def _on_loopback(address: str) -> str:
+    return f"127.0.0.1:{address}" if address.isdecimal() else address
+
+
+def _place(call: Call, name: str, runtime_dir: str | None) -> Place:
+    if runtime_dir is not None:
+        return Place(check_broker_name(name), Path(runtime_dir).absolute())
+    if call.named_url is not None:  # the current context says which broker to talk to, not which to start
+        return place_of(call.named_url)
+    return place_of(f"shmq://{check_broker_name(name)}")
+
+
+def _announce_from_child(call: Call, place: Place, command: list[str]) -> None:
+    """Fork twice, so that nobody has to wait for the child that speaks for the daemon this process becomes."""
+    reading, writing = os.pipe()
+    os.set_inheritable(writing, True)
+    command += ["--json", "--ready-fd", str(writing)]
+    child = os.fork()
+    if child == 0:
+        if os.fork() == 0:
+            os.close(writing)
+            announcement = read_announcement(reading, READY_TIMEOUT)
+            if announcement is not None:
+                _announce(call, place, announcement)
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(reading)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _serve_in_background(call: Call, place: Place, command: list[str], log_file: str | None) -> int:
+    path = Path(log_file) if log_file is not None else place.runtime_dir / "serve.log"
+    if log_file is None:
+        place.runtime_dir.parent.mkdir(parents=True, exist_ok=True)
+        place.runtime_dir.mkdir(mode=0o700, exist_ok=True)
+    reading, writing = os.pipe()
+    try:
+        with open(path, "ab") as log:
+            process = subprocess.Popen(
+                [*command, "--json", "--ready-fd", str(writing)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                pass_fds=(writing,),
+                start_new_session=True,
+            )
+        os.close(writing)
+        announcement = read_announcement(reading, READY_TIMEOUT if call.timeout is None else call.timeout)
+    finally:
+        os.close(reading)
+    if announcement is not None:
+        return _announce(call, place, announcement)
+    if process.poll() is None:
+        raise errors.RequestTimeout(
+            f'broker "{place.broker_name}" (pid {process.pid}) is not ready yet', hint=f"it goes on; see {path}"
+        )
+    raise errors.BrokerNotRunning(
+        f'broker "{place.broker_name}" ended with status {process.returncode} before it was ready', hint=f"see {path}"
+    )
+
+
+def read_announcement(descriptor: int, timeout: float) -> dict[str, Any] | None:
+    """Return the one line the daemon says about its start; None when it says nothing in time, or ends without."""
+    deadline = time.monotonic() + timeout
+    line = b""
+    while not line.endswith(b"\n") and len(line) < LINE_BYTES_MAX:
+        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        piece = os.read(descriptor, 65536) if ready else b""
+        if not piece:
+            return None
+        line += piece
+    document = json.loads(line)
+    return document if isinstance(document, dict) else None
+
+
+def _announce(call: Call, place: Place, announcement: dict[str, Any]) -> int:
+    """Tell in our words what the daemon said; return the exit status."""
+    if not announcement.get("ready"):
+        return call.terminal.fail(_error_of(announcement), status=int(announcement["exit"]))
+    document = {
+        "broker": place.broker_name,
+        "url": f"shmq://{place.runtime_dir}",
+        "pid": announcement["pid"],
+        "socket": announcement["socket"],
+        "store": announcement["store"],
+        "segments": announcement["kind"],
+        "generation": announcement["generation"],
+        "recovered_messages": announcement["records"],
+        "damages": len(announcement["damages"]),
+        "seconds": announcement["seconds"],
+        "metrics": announcement.get("metrics"),
+    }
+    if call.terminal.structured:
+        call.terminal.document(document)
+    else:
+        name = f'broker "{place.broker_name}" (pid {document["pid"]})'
+        replayed = f", replayed {count_text(document['recovered_messages'])} messages"
+        call.terminal.say(
+            f"{name} runs in the background; ready in {document['seconds']:.1f} s"
+            f"{replayed if document['recovered_messages'] else ''}\n"
+            f"  store   {document['store']}\n"
+            + (f"  metrics {document['metrics']}\n" if document["metrics"] else "")
+            + f"  stop    shmq stop{_address(place)}"
+        )
+    return ExitCode.DONE
+
+
+def _address(place: Place) -> str:
+    """Return the option that leads to this broker from here, if one is needed."""
+    if place == place_of(None):
+        return ""
+    named = place_of(f"shmq://{place.broker_name}")
+    return f" -u shmq://{place.broker_name}" if place == named else f" -u shmq://{place.runtime_dir}"
+
+
+def _error_of(announcement: dict[str, Any]) -> errors.ShmqError:
+    """Return an error of the kind the daemon named, so that its type and code are what a caller expects."""
+    kind = getattr(errors, str(announcement.get("kind")), errors.ShmqError)
+    message, hint = str(announcement["error"]), str(announcement.get("hint", ""))
+    try:
+        error = kind(message, hint=hint)
+    except TypeError:  # a class that wants to know more than was said
+        error = errors.StoreError(message, hint=hint)
+    return error if isinstance(error, errors.ShmqError) else errors.ShmqError(message, hint=hint)
