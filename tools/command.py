@@ -64,7 +64,7 @@ class Call:
     @property
     def is_remote(self) -> bool:
         """Whether this call is about a cluster that is reached over TCP."""
-        return is_remote_url(self.url)
+        return is_remote(self.url or os.environ.get("SHMQ_URL") or "")
 
     @property
     def terminal(self) -> Terminal:
@@ -76,11 +76,6 @@ class Call:
         import shmq
 
         return shmq.connect(self.url) if self.timeout is None else shmq.connect(self.url, timeout=self.timeout)
-
-
-def is_remote_url(url: str | None) -> bool:
-    """Say whether a URL (None: $SHMQ_URL) names a cluster that is reached over TCP."""
-    return is_remote(url or os.environ.get("SHMQ_URL") or "")
 
 
 pass_call = click.make_pass_decorator(Call, ensure=True)

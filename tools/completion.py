@@ -36,9 +36,9 @@ def complete_context(ctx: click.Context, param: click.Parameter, incomplete: str
 
 def _names(ctx: click.Context, what: str, incomplete: str) -> list[str]:
     try:
-        from shmq.tools.broker.memory import open_memory
+        from shmq.tools.broker.access import open_view
 
-        with open_memory(ctx.ensure_object(Call).url) as memory:
+        with open_view(ctx.ensure_object(Call)) as memory:
             names: Callable[[], list[str]] = getattr(memory, what)
             return [name for name in names() if name.startswith(incomplete)]
     except Exception:

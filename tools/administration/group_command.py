@@ -14,8 +14,8 @@ import click
 from shmq.errors import ConnectError, ConsumeError
 from shmq.message import check_group
 from shmq.tools.administration.subscription_conflict import Conflict, conflict_of_status
-from shmq.tools.broker.control import control_of
-from shmq.tools.broker.memory import Memory, ProgressView, group_not_found, open_memory
+from shmq.tools.broker.access import control_of, open_view
+from shmq.tools.broker.view import BrokerView, ProgressView, group_not_found
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
 from shmq.tools.terminal.exit_code import ExitCode
@@ -51,7 +51,7 @@ def _age_cell(seconds: float | None) -> str:
 @pass_call
 def list_(call: Call) -> None:
     """List consumer groups with what they have still to read."""
-    with open_memory(call.url) as memory:
+    with open_view(call) as memory:
         progress = memory.progress()
         documents = [_summary(name, progress) for name in memory.group_names()]
     if call.terminal.structured:
@@ -87,7 +87,7 @@ def list_(call: Call) -> None:
 @pass_call
 def show(call: Call, name: str) -> None:
     """Show one group: members, queues, and how far behind it is."""
-    with open_memory(call.url) as memory:
+    with open_view(call) as memory:
         document = group_document(memory, name)
     document["members"], conflict = _members(call, name)
     document["conflict"] = None if conflict is None else conflict.document
@@ -99,7 +99,7 @@ def show(call: Call, name: str) -> None:
             call.terminal.warn(conflict.text)
 
 
-def group_document(memory: Memory, name: str) -> dict[str, Any]:
+def group_document(memory: BrokerView, name: str) -> dict[str, Any]:
     """Return one group as JSON carries it, without its members.
 
     Raises:
@@ -135,10 +135,10 @@ def _members(call: Call, name: str) -> tuple[list[dict[str, Any]] | None, Confli
     The members are None when it does not answer, which must not hide what memory shows.
     """
     if call.is_remote:
-        from shmq.tools.broker.cluster import cluster_control
+        from shmq.tools.broker.cluster import Cluster
 
-        with cluster_control(call.url) as cluster:
-            return cluster.members(name), None  # RocketMQ's brokers tell one subscription for the whole group
+        with call.connect() as connection:
+            return Cluster(connection).members(name), None  # brokers tell one subscription for the whole group
     try:
         with control_of(call) as control:
             status = control.status()
@@ -218,7 +218,7 @@ def create(call: Call, name: str, dry_run: bool) -> int:
     Exit status 1 if it exists already.
     """
     check_group(name)
-    with open_memory(call.url) as memory:
+    with open_view(call) as memory:
         exists = name in memory.group_names()
     if not exists and not dry_run:
         with control_of(call) as control:
@@ -236,7 +236,7 @@ def create(call: Call, name: str, dry_run: bool) -> int:
 @pass_call
 def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
     """Delete GROUP with its progress."""
-    with open_memory(call.url) as memory:
+    with open_view(call) as memory:
         document = group_document(memory, name)
     if document["readers"]:
         raise ConsumeError(

@@ -18,8 +18,8 @@ import click
 
 from shmq.errors import ConsumeError, UsageError
 from shmq.tools.administration.group_command import group_document, print_queues
-from shmq.tools.broker.control import session_of
-from shmq.tools.broker.memory import Memory, ProgressView, QueueView, open_memory
+from shmq.tools.broker.access import open_view, session_of
+from shmq.tools.broker.view import BrokerView, ProgressView, QueueView
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.messages.source import starts_of
@@ -63,7 +63,7 @@ class Move:
 @pass_call
 def show(call: Call, group: str, topic: str | None) -> None:
     """Show how far GROUP is, in all its topics or in one."""
-    with open_memory(call.url) as memory:
+    with open_view(call) as memory:
         if topic is not None:
             memory.topic(topic)
         queues = group_document(memory, group)["queues"]
@@ -87,7 +87,7 @@ def reset(
     call: Call, group: str, topic: str | None, where: str, queues: tuple[int, ...], dry_run: bool, yes: bool
 ) -> None:
     """Let GROUP go on at another place of TOPIC, or of all its topics."""
-    with open_memory(call.url) as memory:
+    with open_view(call) as memory:
         moves = []
         for name in _topics(memory, group, topic):
             view = memory.topic(name)
@@ -127,7 +127,7 @@ def clone(call: Call, source: str, target: str, topic: str | None, dry_run: bool
     """Give group TO the progress of group FROM."""
     if source == target:
         raise UsageError("both groups are the same", hint="name another one")
-    with open_memory(call.url) as memory:
+    with open_view(call) as memory:
         moves = []
         for name in _topics(memory, source, topic):
             now = _progress(memory, target, name)
@@ -140,7 +140,7 @@ def clone(call: Call, source: str, target: str, topic: str | None, dry_run: bool
     _carry_out(call, target, moves, dry_run=dry_run, yes=yes)
 
 
-def _topics(memory: Memory, group: str, topic: str | None) -> list[str]:
+def _topics(memory: BrokerView, group: str, topic: str | None) -> list[str]:
     """Return the topics meant: the one that was named, or all the group has an offset in."""
     if topic is not None:
         return [topic]
@@ -150,7 +150,7 @@ def _topics(memory: Memory, group: str, topic: str | None) -> list[str]:
     return topics
 
 
-def _progress(memory: Memory, group: str, topic: str) -> dict[int, ProgressView]:
+def _progress(memory: BrokerView, group: str, topic: str) -> dict[int, ProgressView]:
     return {entry.queue.index: entry for entry in memory.progress() if entry.group == group and entry.topic == topic}
 
 
@@ -159,7 +159,7 @@ def _committed(progress: Mapping[int, ProgressView], queue: QueueView) -> int | 
     return None if entry is None else entry.committed
 
 
-def _refuse_readers(memory: Memory, group: str, moves: Sequence[Move]) -> None:
+def _refuse_readers(memory: BrokerView, group: str, moves: Sequence[Move]) -> None:
     wanted = {move.queue.index for move in moves}
     readers = {
         entry.owner_pid

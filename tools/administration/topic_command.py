@@ -12,8 +12,8 @@ import click
 
 from shmq.errors import UsageError
 from shmq.message import QUEUES_MAX, check_topic
-from shmq.tools.broker.control import control_of
-from shmq.tools.broker.memory import KINDS, Memory, TopicView, open_memory
+from shmq.tools.broker.access import control_of, open_view
+from shmq.tools.broker.view import KINDS, BrokerView, TopicView
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
 from shmq.tools.terminal.exit_code import ExitCode
@@ -25,7 +25,7 @@ topic = Group("topic", help="List, show, create, update, delete topics.")
 PERMISSIONS = {"r": 4, "w": 2, "rw": 6}
 
 
-def topic_document(memory: Memory, view: TopicView, groups: dict[str, set[str]]) -> dict[str, Any]:
+def topic_document(memory: BrokerView, view: TopicView, groups: dict[str, set[str]]) -> dict[str, Any]:
     """Return one row of `topic list` as JSON carries it."""
     oldest = memory.oldest_ms(view)
     return {
@@ -47,7 +47,7 @@ def permission_text(perm: int) -> str:
     return ("r" if perm & 4 else "") + ("w" if perm & 2 else "") or "none"
 
 
-def _groups_by_topic(memory: Memory) -> dict[str, set[str]]:
+def _groups_by_topic(memory: BrokerView) -> dict[str, set[str]]:
     groups: dict[str, set[str]] = {}
     for view in memory.progress():
         groups.setdefault(view.topic, set()).add(view.group)
@@ -60,7 +60,7 @@ def _groups_by_topic(memory: Memory) -> dict[str, set[str]]:
 @pass_call
 def list_(call: Call, everything: bool, rates: bool) -> None:
     """List topics with what they hold."""
-    with open_memory(call.url) as memory:
+    with open_view(call) as memory:
         before = _counted(memory) if rates else {}
         if rates:
             time.sleep(1.0)
@@ -82,7 +82,7 @@ def list_(call: Call, everything: bool, rates: bool) -> None:
     call.terminal.say(f"{plural(len(shown), 'topic')}{note}")
 
 
-def _counted(memory: Memory) -> dict[str, tuple[int, int]]:
+def _counted(memory: BrokerView) -> dict[str, tuple[int, int]]:
     """Return messages ever stored and ever committed by groups, for each topic."""
     out: dict[str, int] = {}
     for view in memory.progress():
@@ -126,7 +126,7 @@ def _print_list(call: Call, documents: list[dict[str, Any]], *, rates: bool) -> 
 @pass_call
 def show(call: Call, name: str) -> None:
     """Show one topic: settings, queues, and the groups that read it."""
-    with open_memory(call.url) as memory:
+    with open_view(call) as memory:
         view = memory.topic(name)
         progress = [entry for entry in memory.progress() if entry.topic == name]
         document = topic_document(memory, view, _groups_by_topic(memory))
@@ -200,7 +200,7 @@ def create(
     Exit status 1 if it exists already.
     """
     check_topic(name)
-    with open_memory(call.url) as memory:
+    with open_view(call) as memory:
         exists = name in memory.topic_names()
     with control_of(call) as control:
         count, letters = queues or control.attachment.default_queues, permission or "rw"
@@ -229,7 +229,7 @@ def update(call: Call, name: str, queues: int | None, permission: str | None, dr
     """
     if queues is None and permission is None:
         raise UsageError("nothing to change was given", hint="give --queues or --permission")
-    with open_memory(call.url) as memory:
+    with open_view(call) as memory:
         view = memory.topic(name)
     perm = view.perm if permission is None else PERMISSIONS[permission]
     count = view.write_queues if queues is None else queues
@@ -255,7 +255,7 @@ def update(call: Call, name: str, queues: int | None, permission: str | None, dr
 @pass_call
 def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
     """Delete TOPIC with its messages."""
-    with open_memory(call.url) as memory:
+    with open_view(call) as memory:
         view = memory.topic(name)
         readers = {entry.group for entry in memory.progress() if entry.topic == name}
     what = f'topic "{name}" with {plural(view.messages, "message")} ({size_text(view.size_bytes)})'

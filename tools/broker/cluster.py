@@ -1,13 +1,12 @@
-"""What the commands see of a cluster that is reached over TCP, in the shapes they know from a broker's memory.
+"""A cluster that is reached over TCP, seen and changed through its brokers.
 
-It does not know commands. Everything is asked of the brokers when it is needed, through the public connection and its
-administration; sizes in bytes are not part of RocketMQ's protocol and read 0, readers have no pid here.
+`Cluster` is a `BrokerView`: each figure is asked of the brokers when it is needed, through the public connection and its
+administration. `ClusterControl` has the methods of the control plane that commands call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,7 @@ from shmq.client.wire_tcp.session import RemoteSession
 from shmq.errors import ConsumeError, RemoteError
 from shmq.protocol.codes import Request
 from shmq.shm.core import records_read
-from shmq.tools.broker.memory import Memory, ProgressView, QueueView, TopicView, topic_not_found
-from shmq.tools.messages.source import Source
+from shmq.tools.broker.view import ProgressView, QueueView, TopicView, by_group, topic_not_found
 
 if TYPE_CHECKING:
     import shmq
@@ -36,8 +34,8 @@ def session_of_cluster(connection: shmq.Connection) -> RemoteSession:
     return session
 
 
-class Cluster(Memory):
-    """A cluster, with the methods of a broker's memory."""
+class Cluster:
+    """A cluster as a `BrokerView`."""
 
     def __init__(self, connection: shmq.Connection) -> None:
         self._connection = connection
@@ -45,60 +43,42 @@ class Cluster(Memory):
 
     @property
     def broker_name(self) -> str:
-        """The name servers."""
         return self._connection.broker_name
 
-    @property
-    def served(self) -> bool:
-        """Whether somebody answers."""
-        return self._session.alive
-
-    @property
-    def read_only_reason(self) -> str:
-        """Not known over TCP."""
-        return ""
-
     def topics(self) -> list[TopicView]:
-        """Return every topic, by name."""
         return [_topic_view(info) for _, info in sorted(self._connection.admin.topics.items())]
 
     def topic(self, name: str) -> TopicView:
-        """Return one topic.
-
-        Raises:
-            TopicNotFound: there is none of that name; the hint has the nearest ones.
-        """
         for view in self.topics():
             if view.name == name:
                 return view
         raise topic_not_found(name, self.broker_name, self.topic_names())
 
     def topic_names(self) -> list[str]:
-        """Return the names of all topics."""
-        service = AdminService(self._session)
-        return sorted(self._session.call(service.topic_configs()))
+        return topic_names(self._connection)
 
     def group_names(self) -> list[str]:
-        """Return the names of all groups."""
         return list(self._connection.admin.groups)
 
     def progress(self) -> list[ProgressView]:
-        """Return how far every group is in every queue it has an offset for."""
         views = []
         for name in self.group_names():
             for lag in RemoteGroup(self._connection, name).offsets:
                 queue = QueueView(lag.queue_id, lag.queue_id, lag.offset_min, lag.offset_max, 0)
                 views.append(ProgressView(name, lag.topic, queue, lag.committed, None, lag.updated_ms, lag.in_flight))
-        return sorted(views, key=lambda view: (view.group, view.topic, view.queue.queue_id))
+        return sorted(views, key=by_group)
+
+    def members(self, group: str) -> list[dict[str, Any]]:
+        """Return the members of a group, as `shmq group show` lists them."""
+        found: list[dict[str, Any]] = self._session.call(AdminService(self._session).connections(group))
+        return found
 
     def oldest_ms(self, topic: TopicView) -> int | None:
-        """Return when the oldest message still stored was stored, or None when there is none."""
         numbers = self._session.numbers
         firsts = {numbers.queue(topic.name, queue.index): queue.offset_min for queue in topic.queues if queue.messages}
         return min(self._session.call(AdminService(self._session).stored_ms(firsts)), default=None)
 
     def place_in(self, topic: TopicView, queue: QueueView, position: Position) -> int:
-        """Return the offset a position means in a queue now."""
         return self._session.place_in(topic.name, QueueSlot(queue.queue_id, queue.index), position)
 
 
@@ -106,16 +86,7 @@ def _topic_view(info: TopicInfo) -> TopicView:
     queues = tuple(
         QueueView(queue.queue_id, queue.queue_id, queue.offset_min, queue.offset_max, 0) for queue in info.queues
     )
-    return TopicView(-1, info.name, info.kind, info.perm, info.read_queues, info.write_queues, queues)
-
-
-@contextmanager
-def open_cluster(url: str | None) -> Iterator[Cluster]:
-    """Connect for the length of a with block."""
-    import shmq
-
-    with shmq.connect(url) as connection:
-        yield Cluster(connection)
+    return TopicView(info.name, info.kind, info.perm, info.read_queues, info.write_queues, queues)
 
 
 class ClusterControl:
@@ -142,20 +113,6 @@ class ClusterControl:
     def delete_group(self, name: str) -> None:
         """Delete a group on every broker."""
         self._session.call(self._service.delete_group(name))
-
-    def members(self, group: str) -> list[dict[str, Any]]:
-        """Return the members of a group, as `shmq group show` lists them."""
-        found: list[dict[str, Any]] = self._session.call(self._service.connections(group))
-        return found
-
-
-@contextmanager
-def cluster_control(url: str | None) -> Iterator[ClusterControl]:
-    """Connect for the length of a with block."""
-    import shmq
-
-    with shmq.connect(url) as connection:
-        yield ClusterControl(connection)
 
 
 def message_at(mq: shmq.Connection, place: MessagePlace) -> Message | None:
@@ -198,38 +155,3 @@ def commit_offsets(session: RemoteSession, group: str, moves: Sequence[tuple[str
         )
     for topic in dict.fromkeys(move[0] for move in moves):
         session.commit(group, topic, {queue: offset for name, queue, offset in moves if name == topic})
-
-
-class ClusterTopic(Source):
-    """What a topic of a cluster stores and gets, from given offsets on; stores no offset anywhere."""
-
-    def __init__(self, consumer: shmq.PullConsumer, starts: dict[int, int], last: int | None) -> None:
-        self._consumer = consumer
-        self._kept: list[Message] = []
-        for queue in consumer.queues():
-            if queue in starts:
-                consumer.seek(queue, starts[queue])
-        if last is not None:
-            self._keep_last(last)
-
-    def _keep_last(self, count: int) -> None:
-        stored: list[Message] = []
-        while batch := self._consumer.poll(256, 0.0):
-            stored += batch
-        stored.sort(key=_stored)
-        self._kept = stored[-count:] if count else []
-
-    def take(self, count_max: int, wait: float) -> list[Message]:
-        """Return at most `count_max` messages; [] when none came within `wait` seconds."""
-        if self._kept:
-            taken, self._kept = self._kept[:count_max], self._kept[count_max:]
-            return taken
-        return sorted(self._consumer.poll(count_max, wait), key=_stored)
-
-    def at_end(self) -> bool:
-        """Say whether everything stored has been taken."""
-        return not self._kept and not sum(self._consumer.lag().values())
-
-
-def _stored(message: Message) -> tuple[int, int]:
-    return message.store_ms, message.log_position

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from shmq.errors import ShmqError
-from shmq.tools.broker.control import control_of
+from shmq.tools.broker.access import control_of
 from shmq.tools.broker.memory import open_memory
 from shmq.tools.command import Call, Command, Size, pass_call
 from shmq.tools.terminal.interrupt import ended_in_order

@@ -28,11 +28,11 @@ from shmq.errors import RequestTimeout, ShmqError, TopicNotFound, UsageError
 from shmq.tools.broker.memory import open_memory
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.completion import complete_group, complete_topic
-from shmq.tools.messages.environment import environment_of
-from shmq.tools.messages.source import BATCH, Following, History, Membership, Source, last_count, starts_of
+from shmq.tools.messages.source import BATCH, Following, History, Membership, Merged, Source, last_count, starts_of
 from shmq.tools.messages.text import (
     ReadMessage,
     Render,
+    environment_of,
     format_renderer,
     message_document,
     render_body,
@@ -204,13 +204,13 @@ def _consume_topic(call: Call, wish: Wish, delivery: Delivery, stack: ExitStack)
 
 def _consume_cluster(call: Call, wish: Wish, delivery: Delivery, stack: ExitStack) -> None:
     """The same over TCP: one reader for what is stored and what comes."""
-    from shmq.tools.broker.cluster import Cluster, ClusterTopic
+    from shmq.tools.broker.cluster import Cluster
 
     connection = stack.enter_context(call.connect())
-    view = Cluster(connection).topic(wish.topic)
+    cluster = Cluster(connection)
     consumer = stack.enter_context(connection.pull_consumer(wish.topic, **_selection(wish)))
-    starts = starts_of(Cluster(connection), view, wish.begin)
-    _pump(call, wish, delivery, ClusterTopic(consumer, starts, last_count(wish.begin)))
+    starts = starts_of(cluster, cluster.topic(wish.topic), wish.begin)
+    _pump(call, wish, delivery, Merged(consumer, starts, last_count(wish.begin)))
 
 
 def _deliver_history(call: Call, wish: Wish, delivery: Delivery) -> dict[int, int]:

@@ -19,8 +19,7 @@ import click
 from shmq.client import options
 from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.completion import complete_group, complete_topic
-from shmq.tools.messages.environment import environment_of
-from shmq.tools.messages.text import message_document
+from shmq.tools.messages.text import environment_of, message_document
 from shmq.tools.terminal.exit_code import ExitCode
 from shmq.tools.terminal.output import json_line
 from shmq.tools.terminal.quantity import plural

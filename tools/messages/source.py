@@ -1,10 +1,11 @@
 """Where `shmq consume` takes messages from: what is stored, what comes, what a group is given.
 
-It does not know output. Three sources with one verb, `take`:
+Every source has one verb, `take`:
 
-    History    the stored messages of a topic in the order of the log, without asking the broker; ends
-    Following  what is stored after that; never ends
-    Membership this member's share of a group's messages; each is settled or given back
+    History     the stored messages of a topic in the order of the log, without asking the broker; ends
+    Following   what is stored after that; never ends
+    Merged      both in one, over TCP, by the times at which brokers stored them
+    Membership  this member's share of a group's messages; each is settled or given back
 
 A topic's queues are one log, so their messages have one order, that of their log positions. History merges by it: a
 file that went in line by line comes out line by line, however many queues it went through.
@@ -25,7 +26,8 @@ from typing import TYPE_CHECKING
 from shmq.client.position import parse_position
 from shmq.client.wanted import Wanted
 from shmq.shm.core import Message, Reader
-from shmq.tools.broker.memory import Memory, QueueView, TopicView
+from shmq.tools.broker.memory import Memory
+from shmq.tools.broker.view import BrokerView, QueueView, TopicView
 
 if TYPE_CHECKING:
     import shmq
@@ -133,7 +135,7 @@ class History(Source):
             heapq.heappush(self._heap, (message.log_position, index, message))
 
 
-def starts_of(memory: Memory, topic: TopicView, where: str) -> dict[int, int]:
+def starts_of(view: BrokerView, topic: TopicView, where: str) -> dict[int, int]:
     """Return the queue offset that a place means in each queue.
 
     Args:
@@ -146,7 +148,7 @@ def starts_of(memory: Memory, topic: TopicView, where: str) -> dict[int, int]:
     if last is not None:
         return {queue.queue_id: max(queue.offset_min, queue.offset_max - last) for queue in topic.queues}
     position = parse_position(where)
-    return {queue.queue_id: memory.place_in(topic, queue, position) for queue in topic.queues}
+    return {queue.queue_id: view.place_in(topic, queue, position) for queue in topic.queues}
 
 
 def last_count(where: str) -> int | None:
@@ -170,6 +172,41 @@ class Following(Source):
         if not messages:
             self._consumer.queues()  # the topic may have got more
         return sorted(messages, key=lambda message: message.log_position)
+
+
+class Merged(Source):
+    """Both over TCP: what a topic stores and gets, from given offsets on; stores no offset anywhere."""
+
+    def __init__(self, consumer: shmq.PullConsumer, starts: dict[int, int], last: int | None) -> None:
+        self._consumer = consumer
+        self._kept: list[Message] = []
+        for queue in consumer.queues():
+            if queue in starts:
+                consumer.seek(queue, starts[queue])
+        if last is not None:
+            self._keep_last(last)
+
+    def _keep_last(self, count: int) -> None:
+        stored: list[Message] = []
+        while batch := self._consumer.poll(256, 0.0):
+            stored += batch
+        stored.sort(key=_by_time)
+        self._kept = stored[-count:] if count else []
+
+    def take(self, count_max: int, wait: float) -> list[Message]:
+        """Return at most `count_max` messages; [] when none came within `wait` seconds."""
+        if self._kept:
+            taken, self._kept = self._kept[:count_max], self._kept[count_max:]
+            return taken
+        return sorted(self._consumer.poll(count_max, wait), key=_by_time)
+
+    def at_end(self) -> bool:
+        """Say whether everything stored has been taken."""
+        return not self._kept and not sum(self._consumer.lag().values())
+
+
+def _by_time(message: Message) -> tuple[int, int]:
+    return message.store_ms, message.log_position
 
 
 class Membership(Source):

@@ -1,12 +1,11 @@
-"""A received message as bytes for a terminal, a pipe, a format string or a JSON document.
-
-It does not know where messages come from or where the bytes go.
+"""A received message as text: for a terminal, a pipe, a format string, a JSON document, or the environment of a command.
 
     body       the body, one newline                                         when piped
     pretty     08:41:07.113  q3@1881  fruit  key=17  body                    on a terminal, or with -v
     format     kcat's: %s body %S its size %k key %t topic %p queue %o offset %T time in ms %h properties
                and %g tag, %i message id, %%, \\n \\t \\0 \\xNN
     json       one object a line, or one document of all
+    command    SHMQ_TOPIC, SHMQ_KEY, … beside our own environment
 
 Invariants:
 1. The body form is exactly the stored bytes and one newline: what `produce` took as a line comes back as that line.
@@ -15,6 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -109,6 +109,20 @@ def message_document(message: ReadMessage) -> dict[str, Any]:
         document["body"] = None
         document["body_base64"] = base64.b64encode(message.body).decode()
     return document
+
+
+def environment_of(message: ReadMessage) -> dict[str, str]:
+    """Return our own environment, and SHMQ_TOPIC, SHMQ_KEY, … of a message."""
+    variables = {
+        "SHMQ_TOPIC": message.topic,
+        "SHMQ_QUEUE": str(message.queue_id),
+        "SHMQ_OFFSET": str(message.offset),
+        "SHMQ_KEY": message.key or "",
+        "SHMQ_TAG": message.tag or "",
+        "SHMQ_MESSAGE_ID": message.message_id,
+        "SHMQ_ATTEMPT": str(message.attempt),
+    }
+    return {**os.environ, **variables}
 
 
 def render_json_line(message: ReadMessage) -> bytes:

@@ -16,7 +16,7 @@ from shmq.errors import UsageError
 from shmq.protocol.backlog import PendingTimer, PendingTimers
 from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request
-from shmq.tools.broker.control import control_of
+from shmq.tools.broker.access import control_of
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.terminal.output import Column
 from shmq.tools.terminal.quantity import clock_text, count_text, iso_text, plural

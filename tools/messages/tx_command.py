@@ -17,7 +17,7 @@ from shmq.protocol import transaction as wire
 from shmq.protocol.backlog import OpenTransaction, OpenTransactions
 from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request
-from shmq.tools.broker.control import control_of
+from shmq.tools.broker.access import control_of
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
 from shmq.tools.terminal.output import Column

@@ -12,19 +12,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from shmq.errors import ShmqError
-from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_broker_topic
+from shmq.message import RETRY_PREFIX
 from shmq.progress import Backlog
-from shmq.protocol.codes import TopicKind
 from shmq.protocol.roster import Roster, RosterMember
 from shmq.shm.core import UNIT_BYTES, Store, tag_hash
 from shmq.shm.unit import tag_codes_of, units_of
+from shmq.tools.broker.view import kind_text, topic_role
 from shmq.tools.observe.snapshot import Client, Departure, Group, Member, QueueProgress, Topic
 
 _TAG = "TAG"
 _EVERYTHING = "*"
 _UNITS_A_READ = 4096
 SCAN_MAX = 200_000  # units looked at for the ready messages of all groups in one snapshot
-_KINDS = tuple(kind.name.lower() for kind in TopicKind)
 
 
 class QueueOf(NamedTuple):
@@ -47,19 +46,9 @@ def collect_topics(store: Store) -> tuple[tuple[Topic, ...], dict[int, QueueOf]]
             messages += max(0, offset_max - offset_min)
             stored, size = stored + offset_max, size + size_bytes
             queues[index] = QueueOf(name, queue_id, index, offset_min, offset_max)
-        role = _role(name, entry["perm"], entry["kind"])
+        role = topic_role(name, entry["perm"], kind_text(entry["kind"]))
         topics.append(Topic(name, role, entry["perm"], len(entry["queues"]), messages, stored, size))
     return tuple(sorted(topics, key=lambda topic: topic.name)), queues
-
-
-def _role(name: str, perm: int, kind: int) -> str:
-    if is_broker_topic(name, perm):
-        return "system"
-    if name.startswith(RETRY_PREFIX):
-        return "retry"
-    if name.startswith(DEAD_LETTER_PREFIX):
-        return "dlq"
-    return _KINDS[kind] if kind < len(_KINDS) else f"kind {kind}"
 
 
 def collect_groups(

@@ -1,6 +1,9 @@
-"""The control plane of the broker a call is about: what only the broker can decide or tell.
+"""Reaching the broker a call is about: to look at it, to ask or change it, or to act as one of its members.
 
-Looking is done without a client slot, so it changes nothing in the broker; a session has one, as a member of a group.
+    open_view    its figures: this host's memory, or a cluster over TCP
+    control_of   its control plane: what only the broker can decide or tell. Takes no client slot, so that looking
+                 changes nothing in the broker
+    session_of   a client slot of its own, which may own queues as a member of a group does
 
 The client's half of the control plane is imported when it is first used: it costs as much as everything else that
 `shmq topic list` needs, and that needs no broker.
@@ -19,23 +22,44 @@ from shmq.tools.command import Call
 if TYPE_CHECKING:
     from shmq.client.wire_shm.control import ControlClient
     from shmq.client.wire_shm.session import Session
+    from shmq.tools.broker.view import BrokerView
 
 CONTROL_TIMEOUT = 3.0
 
 
 @contextmanager
+def open_view(call: Call) -> Iterator[BrokerView]:
+    """Look at the broker for the length of a with block.
+
+    Raises:
+        BrokerNotRunning: there is no broker, and nothing left of one; or nobody answers over TCP.
+        PermissionDenied, VersionMismatch, ForeignNamespace: its segments are not for us.
+    """
+    if call.is_remote:
+        from shmq.tools.broker.cluster import Cluster
+
+        with call.connect() as connection:
+            yield Cluster(connection)
+    else:
+        from shmq.tools.broker.memory import open_memory
+
+        with open_memory(call.url) as memory:
+            yield memory
+
+
+@contextmanager
 def control_of(call: Call) -> Iterator[ControlClient]:
-    """Connect to the broker for the length of a with block.
+    """Connect to the broker's control plane for the length of a with block.
 
     Raises:
         BrokerNotRunning: nobody listens there.
         PermissionDenied: the socket is not for us.
     """
     if call.is_remote:
-        from shmq.tools.broker.cluster import cluster_control
+        from shmq.tools.broker.cluster import ClusterControl
 
-        with cluster_control(call.url) as cluster:
-            yield cast("ControlClient", cluster)  # the methods that commands call have the same names
+        with call.connect() as connection:  # the methods that commands call have the same names
+            yield cast("ControlClient", ClusterControl(connection))
         return
     from shmq.client.client_id import new_client_id
     from shmq.client.wire_shm.control import ControlClient
