@@ -1,7 +1,5 @@
 """The root of the `shmq` command: which commands there are, and how a call ends.
 
-It does not know what any command does.
-
 Invariants:
 1. Every way out is an exit status of `exit_code`; click's own 2 never leaves this module.
 2. With --json or --jsonl anywhere on the line, stderr carries one JSON object for an error, also for a usage error.

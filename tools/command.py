@@ -1,7 +1,5 @@
 """Shape of every command: global options before or after its name, lazily loaded, errors as `shmq.errors` types.
 
-It does not know any single command, nor the broker.
-
     shmq --json topic list   =   shmq topic --json list   =   shmq topic list --json
 
 Each command carries the global options itself and writes them into the one `Call` of the root context, so the place

@@ -1,6 +1,6 @@
 """Names that complete on the command line, read from the broker's memory at each press of the key.
 
-A completion must never fail or talk: whatever goes wrong, there is just nothing to offer.
+A completion must never fail or print: whatever goes wrong, it offers nothing.
 """
 
 from __future__ import annotations

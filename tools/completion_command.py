@@ -1,4 +1,4 @@
-"""`shmq completion`: make a shell complete commands, options, topics and groups. The scripts are click's."""
+"""`shmq completion`: make a shell complete commands, options, topics and groups. The scripts are those of click."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`shmq spark`: the jobs over the PySpark source, by name; each is imported when it is called.
 
-It imports no job, so that help, completion and every other command work without PySpark.
+No job is imported here, so that help, completion and every other command work without PySpark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`shmq version`: what is installed here. Imports nothing that needs a broker, so it answers at once."""
+"""`shmq version`: what is installed here. It imports nothing that needs a broker, so it answers at once."""
 
 from __future__ import annotations
 

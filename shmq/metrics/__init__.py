@@ -1,1 +1,1 @@
-"""What a broker's figures are called, and how they are read: from shared memory, without the daemon's help."""
+"""A broker's metrics: the table of all families; values are read from shared memory without the daemon's help."""

@@ -1,6 +1,6 @@
 """The table of all metrics: name, kind, unit, labels, meaning, and where the number comes from.
 
-Owns the names of our own. It does not know how a number is read.
+Names of our own stand here, RocketMQ's in `rocketmq_families.py`; `gather.py` reads the values.
 
     rocketmq_…    RocketMQ 5's name as its broker exports it, where the meaning is the same, so that its dashboards work
     shmq_…        what RocketMQ has not, or means otherwise

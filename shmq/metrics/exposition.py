@@ -1,8 +1,7 @@
-"""Writes samples as OpenMetrics text.
+"""Samples, and how they are written as OpenMetrics text.
 
-It does not know what the samples mean, nor where they come from. Own code because a scrape of 10,000 queues is tens of
-thousands of lines: prometheus-client, which checks this text in the tests, makes an object of each and takes ten times
-as long.
+The writer is our own because a scrape of 10,000 queues has tens of thousands of lines: prometheus-client, which checks
+this text in the tests, makes an object of each line and takes ten times as long.
 
     # HELP name …        # TYPE name counter|gauge|histogram|info        # UNIT name seconds
     name_total{label="value",…} 3

@@ -1,6 +1,6 @@
 """One metric: its name, kind, unit, labels, meaning and source; and the bounds of histograms.
 
-It does not know which metrics there are. Latencies are counted in nanoseconds; `scale` makes the unit of the name.
+Latencies are counted in nanoseconds; `scale` converts them to the unit in the metric's name.
 """
 
 from __future__ import annotations

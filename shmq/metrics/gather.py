@@ -1,14 +1,15 @@
 """Reads a broker's figures: tables and words of its segments, its counters, /proc and the file systems.
 
-It does not know the names' meaning (catalogue) nor how they are written (exposition). Everything is read-only and works
-while the daemon is dead or stopped.
+Everything is read-only and works while the daemon is dead or stopped; only the bridges' counters stand still then. A
+local send or receive has no instruction more for it: what the log, queues and offsets say of themselves is not counted
+a second time, and record sizes are counted by the keeper from the units it writes.
 
     of each queue    two words of one copy of all queues          messages, bytes
-    of each offset   three words, copied at once                  lag, in flight and ready: see group_progress
+    of each offset   three words, copied at once                  lag, in flight and ready (group_progress.py)
     counters         one copy of each writer's block
 
 Rules: (1) labels are bounded by what exists: counters of topics and groups that are gone are left out;
-(2) a gauge that a process said is left out when that process is dead; a counter stays.
+(2) a gauge that a process wrote is left out when that process is dead; a counter stays.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A broker's metrics as text, from wherever it is found: `shmq health --format prometheus` and the exporter ask here.
+"""A broker's metrics as text: `shmq health --format prometheus` and the exporter call this.
 
-It does not know HTTP. It finds the broker anew when its segments were replaced.
+When the broker has replaced its segments, the new ones are opened at the next reading.
 """
 
 from __future__ import annotations

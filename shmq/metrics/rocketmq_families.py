@@ -1,6 +1,7 @@
 """The metrics that have RocketMQ 5's names, as its broker exports them over HTTP, units in the names included.
 
-It knows only those whose meaning is the same; a test compares names, kinds and labels with what a stock broker exports.
+Only metrics of the same meaning have such a name; a test compares names, kinds and labels with what a stock broker
+exports.
 """
 
 from __future__ import annotations

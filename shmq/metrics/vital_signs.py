@@ -1,10 +1,10 @@
 """Whether a broker's processes really work: each says so in a word of its counters, about once a second.
 
-It does not know who asks: the service manager's watchdog is fed by it, and `shmq_beat_age_seconds` shows it.
+The service manager's watchdog is fed from it, and the metric `shmq_beat_age_seconds` shows it.
 
     keeper      at each of its rounds        bridge      at each of its ticks, in its event loop
 
-A process that is stopped, or stuck in something, lives for the kernel and not here.
+So a process that is stopped or stuck counts as dead here, although the kernel says that it lives.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """tcp.json: where a broker and its name server listen, for whoever finds the runtime directory.
 
-It does not know sockets.
-
     {"broker": "127.0.0.1:10911", "nameserver": "127.0.0.1:9876"}
 
 Rule: it is replaced as a whole, and removed by the process that wrote it.

@@ -3,7 +3,7 @@
 Re-exports `shmq.bindings._core` unchanged, because a wrapper around `send` or `poll` would cost more than the call
 itself: no Python frame could catch an error of theirs and translate it. Therefore the core makes its errors through
 `public_error`: the exception is the public type it stands for *and* a CoreError, so applications catch the one and the
-daemon may ask the other for its status. It does not know files, sockets or who the caller is.
+daemon may ask the other for its status.
 
     status              raised as
     BROKER_BUSY         BrokerBusy           LOG_FULL, UNITS_FULL, TABLE_FULL   SegmentFull

@@ -1,7 +1,7 @@
 """Reads the counters segment of a broker, whether its processes live or not.
 
-It does not know the layout's reasons (counters.py), nor what the counters mean. It maps nothing and changes nothing:
-bytes are copied with pread, so that a hole takes no memory and a short file is no SIGBUS.
+`counters.py` describes the layout. Nothing is mapped and nothing is changed: bytes are copied with pread, so that a
+hole takes no memory and a short file raises no SIGBUS.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The counters segment: what the daemon's processes count, in memory that outlives each of them.
 
-Owns the layout of /dev/shm/shmq.<broker>.<generation>.counters. It does not know what is counted: a counter is a name,
-labels and 64-bit words.
+This is the layout of /dev/shm/shmq.<broker>.<generation>.counters. A counter is a name, labels and 64-bit words. Each
+process counts in a block of its own, so no word needs a lock, and the exporter can be a process that only reads.
 
     page of 4096 bytes     magic · version · generation · when it was made (ms)
     1 MiB a writer         keeper, primary bridge, bridge 1, 2 …; holes until they are used

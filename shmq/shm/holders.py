@@ -1,6 +1,4 @@
-"""Who has a file of shared memory open or mapped, asked of the kernel, for whoever is about to remove it.
-
-It does not know brokers or segments.
+"""Which processes have a file of shared memory open or mapped; asked of the kernel before the file is removed.
 
     proof     answers for                                    asked by
     lease     every process of this kernel, any user, any    F_SETLEASE on the file: refused while anybody else has it

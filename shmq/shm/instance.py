@@ -1,6 +1,6 @@
-"""The description of one generation of segments: what instance.json says and what a client is told when it attaches.
+"""The description of one generation of segments, as it is in instance.json and in the answer to a client that attaches.
 
-It does not open anything. The text comes from a file or a socket, so every field is checked when it is read.
+The text comes from a file or a socket, so every field is checked when it is read.
 
     {"version": "0.1.0", "abi": 1, "broker_name": "default", "generation": "00c0ffee…" (16 hex digits), "kind": "posix",
      "segments": ["/shmq.default.00c0….control", "….units", "….readers"]      or three SysV ids,

@@ -1,6 +1,8 @@
 """Leases on the log: a reader that planned to read from a log position keeps retention from passing it for a while.
 
-It does not know who reads. A lease is an empty file: it outlives its taker, needs no process, and is seen by all.
+A lease is an empty file: it outlives its taker, needs no process, and everybody sees it. A table of leases in shared
+memory would have to be cleaned of dead readers, and a lock would end with the process that plans a read, long before
+the tasks that carry it out.
 
     <store>/leases/00000000001073741824.5f3a…      name: the first log position that is needed
                                                    modification time: until when, in the future

@@ -1,7 +1,7 @@
 """Every generation of segments that lies on this host, whose it is, and whether somebody still needs it.
 
-Whoever asks, `shmq health`, `shmq doctor` or the start of a broker, is given the same answer. It looks;
-`remove_leftover` is the only thing here that changes anything, one generation at a time and only with proof.
+`shmq health`, `shmq doctor` and the start of a broker all ask here, so they agree. Only `remove_leftover` changes
+anything, one generation at a time and only with proof.
 
     state      because                                                                  removed
     living     a recorded process lives, or the kernel counts attached processes        never
@@ -21,6 +21,9 @@ Whoever asks, `shmq health`, `shmq doctor` or the start of a broker, is given th
 Proof, repeated at the moment of removal: no recorded process lives (pid and start time), presence is zero, the kernel
 grants a lease on every file (nobody on this host has it open or mapped), no /proc/<pid>/maps names it, and no SysV
 segment has anybody attached.
+
+A lease (F_SETLEASE) is refused while any process of the host, of any user or namespace, has the file open or mapped.
+/proc/*/maps alone would miss the processes that this user may not see; it is read as well because it says who they are.
 
 Rule: who maps a file is asked last and only of what would else be dead, because it means reading /proc/*/maps.
 """

@@ -1,7 +1,7 @@
 """Who is alive: processes named by pid and start time, so that a reused pid is never taken for its predecessor.
 
-It does not know what the processes do. Everybody who wants to know whether a process lives asks here, never
-`os.kill(pid, 0)`, which says yes to a stranger with the same number.
+Whether a process lives is always asked here, never with `os.kill(pid, 0)`, which succeeds for an unrelated process that
+has got the same number.
 
 Rules: (1) a mark is alive only while field 22 of /proc/<pid>/stat still equals the recorded start time;
 (2) a signal goes through a pidfd whose process was proven after the pidfd was opened, so it cannot hit a successor.

@@ -1,7 +1,7 @@
 """Whether the log's files are where the broker has them, for a process that is about to map them.
 
-Segments and log are two places: who shares the memory of a broker's container need not share its file system. It does
-not know what is in the files.
+Segments and log are in two places: a process that shares the memory of a broker's container need not share its file
+system.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Where a broker is found on this host: its name, runtime directory, store directory and URL.
 
-It does not know what is inside these directories, nor whether a broker runs.
-
     runtime directory   $SHMQ_RUNTIME_DIR/<name>   else root: /run/shmq/<name>
                         else $XDG_RUNTIME_DIR/shmq/<name>   else /tmp/shmq-<uid>/<name>
     store directory     $SHMQ_STORE                else root: /var/lib/shmq/<name>
@@ -10,7 +8,7 @@ It does not know what is inside these directories, nor whether a broker runs.
 
 Rules: (1) a name is a file name, part of a segment name and of a semaphore name, so it is checked before it is one;
 (2) a socket path longer than the kernel takes is refused here, not by a later bind;
-(3) a runtime directory that somebody else owns or may write into is refused, because who can replace the socket can
+(3) a runtime directory that somebody else owns or may write into is refused, because whoever can replace the socket can
 impersonate the broker.
 """
 

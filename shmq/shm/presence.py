@@ -1,7 +1,7 @@
 """The presence semaphore: how many processes are attached to one generation of segments, counted by the kernel.
 
 A SysV semaphore whose value every attached process raises by one with SEM_UNDO. The kernel lowers it again when the
-process ends, however it ends, so the figure cannot be forged by a crash. It does not know segments or clients.
+process ends, however it ends, so a crash cannot make the figure wrong.
 
     key     the low 31 bits of the generation, so the semaphore is found from a segment's name alone
     value   attached processes; each one counts once, however often it attaches

@@ -1,6 +1,5 @@
-"""Small files of a runtime directory: replaced as a whole, and what a killed writer left of them.
-
-Owns the names under which such a file is written before it takes its place. It does not know what a file holds.
+"""Small files of a runtime directory are replaced as a whole: written under another name, then renamed. This module
+writes them, and removes what a killed writer left.
 
     .instance.json.4711      being written by process 4711, renamed to instance.json when it is complete
 

@@ -1,6 +1,6 @@
 """The three shared memory segments of a broker: creating, opening, checking and removing them.
 
-It does not know what is inside (bindings/shmq.h does), nor when a generation is given up (the daemon decides).
+bindings/shmq.h describes their contents; the daemon decides when a generation is given up.
 
     kind "posix"   /dev/shm/shmq.<broker>.<generation>.control|units|readers, made with posix_ipc
                    control, readers   wholly reserved

@@ -1,7 +1,7 @@
 """What the start of a broker removes of what dead brokers left.
 
-It does not judge (`leftovers.py` does, and proves) and does not know the store: nothing that holds a message is ever
-removed here, only memory whose content the next `serve` of that broker rebuilds from its log.
+`leftovers.py` judges and proves what may go. The store is never touched: only memory is removed, whose content the next
+`serve` of that broker rebuilds from its log.
 
 Rules: (1) never what a living process has mapped or open, is recorded with or is counted for, nor what another user
 made, nor what cannot be judged;

@@ -4,8 +4,6 @@ POSIX segments say in their names whose they are; System V ones have numbers, wh
 is gone, and its broker with it, nothing tells what they are but what is in them: control and readers begin with a head
 that the core checks, units are told by the process that made all three and by their exact size.
 
-It does not know what becomes of them (`leftovers.py` judges).
-
     looked into    private (no key), nobody attached, made by this user; everything else is left alone, since looking
                    means attaching for a moment
     taken for one  three of one creator that the core opens as control, units and readers of one generation

@@ -1,7 +1,6 @@
 """The kernel's own list of System V objects: /proc/sysvipc of this IPC namespace.
 
-It does not attach to anything, so looking leaves no trace, and needs no permission on the objects. It does not know
-whose they are beyond their uid.
+Reading the list attaches to nothing, so it leaves no trace and needs no permission on the objects.
 """
 
 from __future__ import annotations

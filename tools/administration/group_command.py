@@ -1,7 +1,7 @@
 """`shmq group`: list, show, create, delete.
 
-Looking reads the broker's memory; who is a member, and what it subscribes to, is asked of the broker, and so is every
-change.
+Figures are read from the broker's memory. The broker is asked who the members are and what they subscribe to, and for
+every change.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Owns what is said of a group whose members subscribe differently: where, since when, and who wants what.
+"""What `shmq group show` says of a group whose members subscribe differently: where, since when, and who wants what.
 
-It does not know who asks (`shmq group show`, `shmq health`). The source is the broker's STATUS, which has local and
-stock members alike; over TCP RocketMQ's brokers tell one subscription for a whole group, so nobody can know there.
+The source is the broker's STATUS, which lists local and stock members alike. Over TCP RocketMQ's brokers tell one
+subscription for a whole group, so a conflict cannot be seen there.
 
 Members that want other tags or another expression of one topic lose messages to each other, because a topic's queues
 are shared out among all of them. Different topics are a disagreement only where a TCP member is among them: RocketMQ's

@@ -1,6 +1,6 @@
 """`shmq topic`: list, show, create, update, delete.
 
-Looking reads the broker's memory and asks nobody; for changes the broker is asked, so the broker decides.
+Figures are read from the broker's memory without asking it; every change is a request, so the broker decides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A cluster that is reached over TCP, seen and changed through its brokers.
 
-`Cluster` is a `BrokerView`: each figure is asked of the brokers when it is needed, through the public connection and its
-administration. `ClusterControl` has the methods of the control plane that commands call.
+`Cluster` is a `BrokerView`: each figure is asked of the brokers when it is needed, through the public connection and
+its administration. `ClusterControl` has the methods of the control plane that commands call.
 """
 
 from __future__ import annotations

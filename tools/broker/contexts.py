@@ -1,6 +1,4 @@
-"""Owns named brokers: which URL a name stands for, and which one is meant when nobody says.
-
-It does not know commands, nor what is behind a URL.
+"""Named brokers: which URL a name stands for, and which broker is meant when the command line does not say.
 
     $SHMQ_CONFIG_DIR/contexts.json, else $XDG_CONFIG_HOME/shmq/…, else ~/.config/shmq/…
         {"current": "prod", "contexts": {"prod": "rocketmq://ns-1:9876", "here": "shmq://default"}}

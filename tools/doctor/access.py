@@ -1,7 +1,5 @@
 """Checks of who may do what: modes and owners of segments, directories and the socket, the group, and what logind and
 logout take away.
-
-It does not know what is inside the files.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What one call of doctor looks at: the place, what the observer saw there, and the host around it.
 
-It judges nothing. Everything in it was read once, before the first check.
+Everything in it was read once, before the first check, so that all checks judge the same moment.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks of consumer groups: members that subscribe differently, messages that came again because they took long.
 
-What a group has still to read is a matter of `shmq health`; here it is about what its programs do wrong.
+Lag is judged by `shmq health`; these checks are about what a group's programs do wrong.
 """
 
 from __future__ import annotations

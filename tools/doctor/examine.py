@@ -1,7 +1,4 @@
-"""All checks in the order they are shown, and how one that fails itself is told.
-
-It does not know what any of them looks at.
-"""
+"""All checks in the order in which they are shown; a check that fails itself becomes a finding."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One result of one check, and how it reads.
+"""One result of one check, and how it is printed.
 
-It does not know the checks.
+A finding that is no good news has a fix:
 
     [ok]   kernel 6.1, glibc 2.36, 2 processors
     [warn] logind RemoveIPC=yes and the segments' owner uid 1000 is a login user: logout deletes them

@@ -1,6 +1,6 @@
-"""What doctor changes when it is told to: it removes memory that is proven to belong to nobody, and nothing else.
+"""`shmq doctor --fix`: it removes memory that is proven to belong to nobody, and nothing else.
 
-It does not stop, start or signal anything, and touches no store.
+No process is stopped, started or signalled, and no store is touched.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Check of the running broker: what `shmq health` finds wrong with it, in doctor's form.
 
-What health says of memory, disk, segments and versions is told by checks of doctor's own; groups are health's matter.
+Memory, disk, segments and versions have checks of doctor's own; lag of groups is shown by health only.
 """
 
 from __future__ import annotations

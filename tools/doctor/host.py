@@ -1,7 +1,7 @@
 """Small texts of the kernel and of the system's configuration, read below one root directory.
 
-It judges nothing. What is missing or not ours to read is an empty text: a check says what it could not see. Tests give
-a root of their own; `/` is the host.
+A file that is missing or may not be read is an empty text; the check says then what it could not see. Tests give a root
+of their own; `/` is the host.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Checks of the machine: kernel, shared memory, swap, limits, mappings, huge pages, NUMA, control group.
-
-It does not know brokers beyond their processes and sizes.
-"""
+"""Checks of the machine: kernel, shared memory, swap, limits, mappings, huge pages, NUMA, control group."""
 
 from __future__ import annotations
 

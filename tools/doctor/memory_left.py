@@ -1,4 +1,4 @@
-"""Checks of what lies in /dev/shm: whose it is, and what nobody needs any more."""
+"""Checks of what lies in /dev/shm: to whom each segment belongs, and which ones nobody needs any more."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How the findings read: coloured lines for people, one document for programs.
-
-It does not know where they go.
-"""
+"""The findings as text: coloured lines for people, one document for programs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Is the broker served, may it be written, does anybody stand in the way: daemon, store, lock, claim.
-
-It does not know groups (`group_rules.py`) nor memory, files and disks (`room_rules.py`).
-"""
+"""Rules for daemon, store, lock and claim: does the broker run, take appends, and does a process block the others."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`shmq check`: one object against thresholds, for monitoring that watches objects one by one.
 
-It does not know how figures come about; what is judged for the whole broker is judged here by the same rules.
+The rules are those of `shmq health`, applied to one object.
 
-An object that does not exist is CRITICAL: a check that is green because nothing is there watches nothing.
+An object that does not exist is CRITICAL: a check that passed because nothing is there would watch nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""From a snapshot to a report: every rule applied once, and waiting until all is well.
-
-It does not know the command line.
-"""
+"""From a snapshot to a report: every rule is applied once. `wait_until_well` repeats that until nothing is wrong."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""One thing that was looked at, and what came of it.
-
-It does not know where the figures come from nor how a finding is printed.
+"""One thing that was examined, and the verdict on it.
 
     verdict     exit status     as Nagios means it
     OK          0               nothing to do

@@ -1,6 +1,8 @@
-"""Do consumer groups get on: members, subscriptions, lag, who reads and who does not.
+"""Rules for consumer groups: members, subscriptions, lag, and members that do not read.
 
-It does not know the broker's processes. A group without members and without anything to read is nobody's trouble.
+A member of this host counts what it settles, one word beside what it received. So nothing in hand and no poll is a
+member that does not read, and something in hand is a handler at work. A group without members is no trouble while
+nothing waits for it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`shmq health`: is the broker of this host well, why not, and what to type.
 
-It asks no daemon: figures come from read-only mappings, /proc and the file systems (`shmq.tools.observe`), what they
-mean from `shmq.tools.health`. `health --fast` does not even come here, see `start.py`.
+Figures come from read-only mappings, /proc and the file systems (`shmq.tools.observe`), so no daemon is asked; what
+they mean is decided in this folder. `health --fast` does not come here: `start.py` answers it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""All findings of one look together: what is printed, as a table, one line for Nagios, JSON or for Prometheus.
+"""All findings of one snapshot, printed as a table, one line for Nagios, JSON, or for Prometheus.
 
-It does not know how findings come about.
+The table, and below it the line for Nagios:
 
     OK  broker default  pid 4711  up 3d 04h
       ✓ store             writable, 812 MiB in 2 files, 1,204,113 messages since its start

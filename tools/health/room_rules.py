@@ -1,7 +1,4 @@
-"""Is there room, and is what lies there ours: segments, memory, disk, log space, last recovery, clients.
-
-It does not know groups nor who holds locks.
-"""
+"""Rules for room and leftovers: segments, memory, disk, log space, last recovery, clients."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Owns how shmq itself is measured, through its public API only: throughput, half round trips, many topics.
+"""How shmq itself is measured, through its public API only: throughput, half round trips, many topics.
 
-It does not know peers, tables or promises (`benchmarks/` does), nor how a broker is started: it is given a URL.
+Each measurement is given the URL of a running broker. Comparisons with other products are in `benchmarks/`.
 
     throughput   n producers -> 1 consumer    send() each, iterate, ack() each; or send_batch() and receive(max)
     latency      ping -> pong -> ping         half of each round trip; bodies copied, or written and read in place

@@ -1,7 +1,7 @@
 """`shmq bench`: throughput and latency between processes of this host, measured through the public API.
 
-It does not know how anything is measured (bench does). Without being told which broker, it measures on one of its own,
-in a private directory that is removed at the end: nobody's log is filled by surprise.
+`bench.py` has the measurements. Unless a broker is named, they run on one of their own in a private directory that is
+removed at the end, so that no log is filled by surprise.
 """
 
 from __future__ import annotations

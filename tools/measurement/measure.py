@@ -1,6 +1,7 @@
-"""Owns how anything is measured: roles in processes of their own, the loops that are timed, and the statistics.
+"""How anything is measured: roles in processes of their own, the loops that are timed, and the statistics.
 
-It does not know shmq or any peer: a loop receives the `send` and `receive` callables of one end.
+A loop receives the `send` and `receive` callables of one end, so shmq and every product it is compared with run through
+the same Python.
 
     parent   run_roles([Role(produce, …), Role(consume, …)])
     child    open its end · meet() · warm up, every body checked · meet() · timed loop · meet() · return

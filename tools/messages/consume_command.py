@@ -1,6 +1,6 @@
 """`shmq consume` and `shmq tail`: messages to stdout, or to a command for each.
 
-It does not know where messages come from (message_source) nor how they look (message_text).
+`source.py` says where messages come from, `text.py` how they look.
 
     without --group   reads everything from the beginning (-o), stores no offset, acknowledges nothing
     with --group      is a member; a message is acknowledged after it was written, or after --exec succeeded

@@ -1,7 +1,7 @@
-"""Owns finding one message by its id alone, in whichever topic it is.
+"""Finding one message by its id alone, in whichever topic it is.
 
-It does not know what is done with it. An id says no topic: an offset message id says where in the log, and is looked up
-there; a unique key is asked for topic by topic, in the key index and in what was stored lately.
+An id does not say the topic. An offset message id says a place in the log, which is read; a unique key is looked up
+topic by topic, in the key index and in what was stored lately.
 
     offset message id      the record at that place of the log, if it has the same id: the digits of a unique key may
                            lead to some record, too

@@ -1,7 +1,7 @@
 """`shmq produce`: one argument, one file, or every line of a stream becomes a message.
 
-It does not know how messages are stored. Each read of the stream is sent at once, so `tail -f log | shmq produce logs`
-is live; on any failure the number of stored lines is told, so that the rest can be sent again from there.
+Each read of the stream is sent at once, so `tail -f log | shmq produce logs` is live. After any failure the command
+says how many lines are stored, so that the rest can be sent again from there.
 """
 
 from __future__ import annotations

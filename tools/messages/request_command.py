@@ -1,6 +1,6 @@
 """`shmq request` and `shmq reply`: ask somebody, and answer with what a command prints.
 
-It does not know how requests and replies travel. stdout carries the reply and nothing else.
+stdout carries the reply and nothing else.
 
     shmq reply prices --exec 'tr a-z A-Z'        the request's body on stdin, its reply from stdout
     shmq request prices apple                    APPLE

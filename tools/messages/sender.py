@@ -1,4 +1,4 @@
-"""Bodies to stored messages: batching, patience, counting. It does not know where bodies come from.
+"""Bodies become stored messages: batching, patience with a busy broker, counting.
 
 Bodies are collected into batches that the store takes whole or not at all, so that a batch may be sent again after a
 failure without storing a message twice.

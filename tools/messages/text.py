@@ -1,4 +1,4 @@
-"""A received message as text: for a terminal, a pipe, a format string, a JSON document, or the environment of a command.
+"""A received message as text: for a terminal, a pipe, a format string, a JSON document, a command's environment.
 
     body       the body, one newline                                         when piped
     pretty     08:41:07.113  q3@1881  fruit  key=17  body                    on a terminal, or with -v

@@ -1,6 +1,7 @@
 """Attached clients: what their slots in shared memory count, beside what the broker last said of their names.
 
-It does not know groups beyond their names. The broker's own processes have slots too, and appear here without a name.
+The broker's own processes have slots, too, and appear here without a name. A client counts what it settles, one word
+beside what it received; the difference is what it has in hand.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How much shared memory, memory and disk a broker may take, and has taken.
 
-It does not know the broker. cgroup v2 and v1 are both read; the lowest limit on the way to the root counts.
+cgroup v2 and v1 are both read; the lowest limit on the way to the root counts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The log, the append lock and the open claim, as the control segment and the mark files have them.
 
-It does not know records. How long the lock is held is written nowhere, because writing it would cost every append;
-it is seen: who finds the same thread and the same lock count again knows that the lock did not change hands between.
+How long the lock is held is written nowhere, because a time stamp would cost every append. It is observed instead: the
+same thread and the same lock count in two looks mean that the lock did not change hands in between.
 """
 
 from __future__ import annotations

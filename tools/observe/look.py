@@ -1,6 +1,7 @@
-"""The parts of one snapshot, each on its own: one that fails leaves a fault and takes no other with it.
+"""The parts of one snapshot. Each is read on its own: a part that fails becomes a fault and leaves the others as they
+are.
 
-It does not know the types' meaning nor keeps anything between two snapshots (`observer.py` does).
+What is kept between two snapshots is in `observer.py`.
 """
 
 from __future__ import annotations

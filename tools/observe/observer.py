@@ -1,6 +1,6 @@
 """One broker, looked at once or again and again: opens what can be opened, and puts the collectors' figures together.
 
-It judges nothing and writes nothing. What cannot be opened becomes a fault of the snapshot; the rest is there.
+Nothing is written. What cannot be opened becomes a fault of the snapshot; the rest is there.
 
     with Observer(url) as observer:           url as everywhere: None, shmq://NAME, shmq:///dir
         first = observer.snapshot()

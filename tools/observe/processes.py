@@ -1,7 +1,7 @@
 """The processes that take part in a broker, by pid and start time; nobody else on the host is looked at.
 
-It does not know segments. A process is looked at only while its start time is the recorded one: figures of a stranger
-that got its pid are never shown as its own.
+A process is looked at only while its start time is the recorded one, so that figures of another process that got the
+same pid are never shown as its own.
 
     quick   state from /proc/<pid>/status                                             20 us a process
     usual   and CPU, RSS, descriptors, threads                       psutil          100 us

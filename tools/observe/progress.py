@@ -1,8 +1,8 @@
 """Topics, groups and clients: what shared memory counts, beside who the broker last said belongs to which group.
 
-It judges nothing. Lag counts stored messages that the group has not consumed; ready counts those among them that the
-group's subscription selects, by the tag hashes in the units. An expression (SQL92) is not evaluated: all its lag
-counts as ready, and `ready_exact` is false. What members have popped is in flight: it counts as lag and is not ready.
+`shmq.progress` defines lag and in flight. `ready` counts those of the waiting messages that the group's subscription
+selects, by the tag hashes in the units. An expression (SQL92) is not evaluated: all that waits counts as ready then,
+and `ready_exact` is false.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """How much of the log is in the page cache, so that a read of it costs no disk.
 
-It asks the kernel page by page (mincore) about mappings that are never touched, so that asking brings nothing in. The
+The kernel is asked page by page (mincore) about mappings that are never touched, so that asking loads nothing. The
 newest files come first; `seconds` bounds how long it may take.
 
-The kernel tells the truth only to who owns the file or may write it; to others it says that every page is resident.
+The kernel answers truthfully only to users who own the file or may write it; it tells others that every page is
+resident.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Shared memory segments of this host's brokers: ours, others', and those of dead brokers.
 
-It removes nothing, does not map anything, and does not judge: what a generation is to whoever made it says
-`shmq.shm.leftovers`, to doctor and to the start of a broker as well. Only what is of the broker looked at is its "own".
+`shmq.shm.leftovers` says in which state a generation is, here as for doctor and for the start of a broker; nothing is
+mapped or removed. "Own" segments are those of the broker that is looked at.
 """
 
 from __future__ import annotations

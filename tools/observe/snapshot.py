@@ -1,7 +1,5 @@
 """The types of one look at a broker: plain figures, none of them judged.
 
-It does not know where a figure comes from; the collectors beside it do.
-
     Snapshot
       broker      who it is, whether it serves, why it takes no appends       from instance.json and the control segment
       processes   every process that takes part, by pid and start time        instance.json, client slots, psutil

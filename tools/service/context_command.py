@@ -1,6 +1,6 @@
 """`shmq context`: add, list, use, rm. Names for brokers, so that `-c prod` stands for a long URL.
 
-It does not connect anywhere.
+No broker is asked.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`shmq demo`: broker, producer and consumer in one terminal, for a few seconds, without a trace afterwards.
 
-It starts four programs and watches them through the broker's memory, as any other tool would.
+The command starts four programs and watches them through the broker's memory, as any other tool does.
 """
 
 from __future__ import annotations

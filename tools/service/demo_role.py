@@ -1,7 +1,6 @@
 """The two processes of `shmq demo`: `python -m shmq.tools.service.demo_role produce|consume URL TOPIC`.
 
-They do not know each other, nor the broker's life. Each works until SIGTERM or until its parent is gone, and prints one
-line of JSON at the end.
+Each works until SIGTERM or until its parent is gone, and prints one line of JSON at the end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`shmq nameserver`: become a name server.
 
-It does not know what a name server does: that is another program, `python -m shmq.daemon nameserver`, and this process
-becomes it, so that signals, exit status and words are its own.
+The name server is another program, `python -m shmq.daemon nameserver`. This process becomes it, so that signals, exit
+status and messages are its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`shmq serve`: become a broker, or start one in the background.
 
-It does not know what a broker does: the daemon is another program, `python -m shmq.daemon serve`.
+The daemon is another program, `python -m shmq.daemon serve`; this command never imports it.
 
     foreground, text    this process becomes the daemon; signals, exit status and words are the daemon's own
     foreground, JSON    the same, and a short-lived child turns the daemon's announcement into our JSON

@@ -1,7 +1,7 @@
 """`shmq stop`: end a broker in order and wait until it is gone.
 
-It signals the supervisor only; the supervisor ends its own processes. The signal goes through a pidfd whose process was
-proven by pid and start time after the pidfd was opened, so it cannot hit a stranger with the same number.
+Only the supervisor is signalled; it ends its own processes. The signal goes through a pidfd whose process was proven by
+pid and start time after the pidfd was opened, so it cannot hit another process with the same number.
 """
 
 from __future__ import annotations

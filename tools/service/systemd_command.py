@@ -1,6 +1,6 @@
 """`shmq systemd`: print a unit that runs a broker under systemd.
 
-It does not install anything. What the lines are for is said in the unit itself and in docs/operations.md.
+Nothing is installed. The unit itself and docs/operations.md say what its lines are for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Exit statuses of the `shmq` command, and which error ends with which.
 
-It knows every class of `shmq.errors`; it does not print anything.
-
     0  done                          70  internal error (a report path is printed)
     1  ran, and the answer is no     73  cannot create the segments or the store
    64  usage                         75  temporary: timed out, flow control

@@ -1,7 +1,4 @@
-"""When Ctrl-C is heeded: between two steps, so that what is counted and settled is what was done.
-
-It does not know what the steps are.
-"""
+"""Ctrl-C takes effect between two steps of a command, so that what is counted and settled is what was done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A byte stream cut into lines, whatever pieces it arrives in. It does not read anything itself.
+"""A byte stream cut into lines, whatever pieces it arrives in; the caller reads the stream and feeds the pieces.
 
     "a\\nb"      a | b            the last line needs no delimiter
     "a\\n"       a                a delimiter ends a line, it does not begin one

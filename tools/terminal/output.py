@@ -1,6 +1,4 @@
-"""Where a command's data and talk go: data to stdout, talk to stderr, never mixed.
-
-It does not know brokers or click. Forms of data: text for people, one JSON document, JSON lines, CSV.
+"""A command's output: data goes to stdout, everything said about it to stderr, never mixed.
 
     form     document(value, rows)                       say, note, warn
     text     the caller prints tables                    stderr, unless -q

@@ -1,6 +1,6 @@
 """Numbers as people read and write them: sizes, counts, ages, times.
 
-It does not know brokers, commands or terminals. Text made here goes into tables only; JSON carries the raw integers.
+Text made here goes into tables only; JSON carries the raw integers.
 
     size_text(851443712)      812 MiB          parse_size("1G")           1073741824
     rate_text(41200)          41.2k            parse_duration("2h")       7200.0

@@ -1,7 +1,4 @@
-"""Things of rich as text: coloured for terminals, plain for pipes, the same for files and pictures.
-
-It does not know what is shown.
-"""
+"""Things of rich as text: coloured for terminals, plain for pipes, the same for files and pictures."""
 
 from __future__ import annotations
 

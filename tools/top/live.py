@@ -1,6 +1,6 @@
 """The loop of `shmq top` on a terminal: look, show, and do what the keys say.
 
-It does not know how a page is made or how a terminal works.
+Keys:
 
     s r      sort, reverse           SPACE   pause           q Ctrl-C   quit
     p t g a  which tables            + -     interval        ? h        help

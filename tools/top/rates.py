@@ -1,6 +1,6 @@
 """Rows for people: what two looks at one broker say about its processes, topics and groups.
 
-It does not know how rows are shown or sorted. A rate is the difference of two counters over the time between the looks;
+A rate is the difference of two counters over the time between the looks;
 with one look, or when the counter belongs to another process or generation, it is None: not known is not zero.
 """
 

@@ -1,7 +1,5 @@
 """The terminal of `shmq top`: pages on the alternate screen, single keys, resizing, suspending.
 
-It does not know what is on a page.
-
 Rules: (1) the terminal is given back as it was found, also after an error, SIGTERM or Ctrl-Z; (2) nothing polls:
 between two refreshes the process sleeps until a key, a signal or the time.
 """

@@ -1,6 +1,6 @@
 """Rows of text under titles, cut to a terminal's width and height.
 
-It does not know what the columns mean. Columns that do not fit are left out, the least important first; a name that is
+Columns that do not fit are left out, the least important first; a name that is
 too long ends with an ellipsis; rows that do not fit are counted in the last line.
 """
 

@@ -1,6 +1,6 @@
 """`shmq top`: processes, topics and groups of one broker, live on a terminal, as text or JSON elsewhere.
 
-It reads shared memory and /proc of the processes that take part, and asks no daemon.
+It reads shared memory and /proc of the processes that take part; no daemon is asked.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""What is wrong with a broker in one line each, for the head of the page: `shmq health` judges, and says the cure.
-
-It does not know pages.
+"""What is wrong with a broker, one line each, for the head of the page. The rules are those of `shmq health`, which
+also says the cure.
 """
 
 from __future__ import annotations

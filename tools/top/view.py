@@ -1,7 +1,6 @@
 """One page of `shmq top`: a headline, what is wrong, bars, and the tables that fit.
 
-It does not know terminals or keys. Everything is text of rich, so the page of a terminal, of a pipe and of a picture is
-the same.
+Everything is text of rich, so the page is the same on a terminal, in a pipe and in a picture.
 """
 
 from __future__ import annotations
