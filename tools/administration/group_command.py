@@ -14,12 +14,12 @@ import click
 from shmq.errors import ConnectError, ConsumeError
 from shmq.message import check_group
 from shmq.tools.administration.subscription_conflict import Conflict, conflict_of_status
-from shmq.tools.broker.access import control_of, open_view
+from shmq.tools.broker.access import control_of, deleted, open_view
 from shmq.tools.broker.view import BrokerView, ProgressView, group_not_found
-from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
+from shmq.tools.command import Call, Group, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
 from shmq.tools.terminal.exit_code import ExitCode
-from shmq.tools.terminal.output import Column
+from shmq.tools.terminal.output import Field
 from shmq.tools.terminal.quantity import age_text, count_text, iso_text, plural
 
 group = Group("group", help="List, show, create, delete consumer groups.")
@@ -47,6 +47,35 @@ def _age_cell(seconds: float | None) -> str:
     return "–" if seconds is None else age_text(seconds)
 
 
+_GROUP_FIELDS: tuple[Field[dict[str, Any]], ...] = (
+    Field("group", lambda row: row["group"]),
+    Field("topics", lambda row: str(len(row["topics"])), right=True),
+    Field("readers", lambda row: str(len(row["readers"])), right=True),
+    Field("lag", lambda row: count_text(row["lag"]), right=True),
+    Field("last", lambda row: _age_cell(row["updated_age_seconds"]), right=True),
+    Field("reads", lambda row: " ".join(row["topics"]) or "–", wide=True),
+)
+_QUEUE_FIELDS: tuple[Field[dict[str, Any]], ...] = (
+    Field("topic", lambda row: row["topic"]),
+    Field("queue", lambda row: str(row["queue"]), right=True),
+    Field("min", lambda row: count_text(row["offset_min"]), right=True),
+    Field("offset", lambda row: "–" if row["offset"] is None else count_text(row["offset"]), right=True),
+    Field("max", lambda row: count_text(row["offset_max"]), right=True),
+    Field("lag", lambda row: count_text(row["lag"]), right=True),
+    Field("reader", lambda row: "–" if row["reader"] is None else f"pid {row['reader']}"),
+    Field("last", lambda row: _age_cell(row["updated_age_seconds"])),
+)
+_MEMBER_FIELDS: tuple[Field[dict[str, Any]], ...] = (
+    Field("member", lambda row: row["client"]),
+    Field("lang", lambda row: row["language"]),
+    Field("via", lambda row: row["transport"]),
+    Field("pid", lambda row: "–" if row["pid"] is None else str(row["pid"]), right=True),
+    Field(
+        "subscription", lambda row: ", ".join(f"{topic}: {tags}" for topic, tags in sorted(row["subscription"].items()))
+    ),
+)
+
+
 @group.command("list")
 @pass_call
 def list_(call: Call) -> None:
@@ -58,27 +87,7 @@ def list_(call: Call) -> None:
         call.terminal.document({"groups": documents}, rows=documents)
         return
     if documents:
-        call.terminal.table(
-            [
-                Column("group"),
-                Column("topics", right=True),
-                Column("readers", right=True),
-                Column("lag", right=True),
-                Column("last", right=True),
-                Column("reads", wide=True),
-            ],
-            [
-                [
-                    row["group"],
-                    str(len(row["topics"])),
-                    str(len(row["readers"])),
-                    count_text(row["lag"]),
-                    _age_cell(row["updated_age_seconds"]),
-                    " ".join(row["topics"]) or "–",
-                ]
-                for row in documents
-            ],
-        )
+        call.terminal.listing(_GROUP_FIELDS, documents)
     call.terminal.say(plural(len(documents), "group"))
 
 
@@ -174,38 +183,12 @@ def _print_group(call: Call, document: dict[str, Any]) -> None:
     if document["queues"]:
         print_queues(call, document["queues"])
     if members:
-        rows = [
-            [
-                member["client"],
-                member["language"],
-                member["transport"],
-                "–" if member["pid"] is None else str(member["pid"]),
-                ", ".join(f"{topic}: {tags}" for topic, tags in sorted(member["subscription"].items())),
-            ]
-            for member in members
-        ]
-        titles = ("member", "lang", "via", "pid", "subscription")
-        call.terminal.table([Column(title, right=title == "pid") for title in titles], rows)
+        call.terminal.listing(_MEMBER_FIELDS, members)
 
 
 def print_queues(call: Call, queues: list[dict[str, Any]]) -> None:
     """Print how far a group is in each queue."""
-    numbers = ("queue", "min", "offset", "max", "lag")
-    columns = [Column("topic"), *(Column(title, right=True) for title in numbers), Column("reader"), Column("last")]
-    rows = [
-        [
-            entry["topic"],
-            str(entry["queue"]),
-            count_text(entry["offset_min"]),
-            "–" if entry["offset"] is None else count_text(entry["offset"]),
-            count_text(entry["offset_max"]),
-            count_text(entry["lag"]),
-            "–" if entry["reader"] is None else f"pid {entry['reader']}",
-            _age_cell(entry["updated_age_seconds"]),
-        ]
-        for entry in queues
-    ]
-    call.terminal.table(columns, rows)
+    call.terminal.listing(_QUEUE_FIELDS, queues)
 
 
 @group.command()
@@ -244,13 +227,7 @@ def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
             hint="stop its members, then run it again",
         )
     what = f'group "{name}" and its progress in {", ".join(document["topics"]) or "no topic"}'
-    if dry_run or not yes:
-        call.terminal.say(f"would delete {what}")
-    changed = confirmed(call, yes=yes, dry_run=dry_run)
-    if changed:
-        with control_of(call) as control:
-            control.delete_group(name)
-        call.terminal.say(f"deleted {what}")
+    changed = deleted(call, what, lambda control: control.delete_group(name), dry_run=dry_run, yes=yes)
     _report(call, name, "delete", changed=changed)
 
 

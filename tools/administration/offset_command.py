@@ -23,7 +23,7 @@ from shmq.tools.broker.view import BrokerView, ProgressView, QueueView
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.messages.source import starts_of
-from shmq.tools.terminal.output import Column
+from shmq.tools.terminal.output import Field
 from shmq.tools.terminal.quantity import count_text, plural
 
 if TYPE_CHECKING:
@@ -55,6 +55,15 @@ class Move:
             "new_offset": self.new,
             "again": self.again,
         }
+
+
+_FIELDS: tuple[Field[Move], ...] = (
+    Field("topic", lambda move: move.topic),
+    Field("queue", lambda move: str(move.queue.queue_id), right=True),
+    Field("now", lambda move: "–" if move.now is None else count_text(move.now), right=True),
+    Field("new", lambda move: count_text(move.new), right=True),
+    Field("again", lambda move: count_text(move.again), right=True),
+)
 
 
 @offset.command()
@@ -181,7 +190,8 @@ def _carry_out(call: Call, group: str, moves: Sequence[Move], *, dry_run: bool, 
         "queues": [move.document() for move in moves],
     }
     if not call.terminal.structured:
-        _print_moves(call, moves)
+        several = len({move.topic for move in moves}) > 1
+        call.terminal.listing(_FIELDS if several else _FIELDS[1:], moves)
         verb = "will" if document["changed"] else "would"
         call.terminal.say(
             f"{verb} deliver {plural(again, 'message')} again, and leave {plural(left_out, 'message')} out"
@@ -221,23 +231,4 @@ def _being_read(group: str, readers: str) -> ConsumeError:
     return ConsumeError(
         f'group "{group}" is being read by {readers}, which would write its own progress over yours',
         hint="stop the members of the group, then run it again",
-    )
-
-
-def _print_moves(call: Call, moves: Sequence[Move]) -> None:
-    several = len({move.topic for move in moves}) > 1
-    columns = [Column("topic")] if several else []
-    columns += [Column(title, right=True) for title in ("queue", "now", "new", "again")]
-    call.terminal.table(
-        columns,
-        [
-            [
-                *([move.topic] if several else []),
-                str(move.queue.queue_id),
-                "–" if move.now is None else count_text(move.now),
-                count_text(move.new),
-                count_text(move.again),
-            ]
-            for move in moves
-        ],
     )

@@ -12,12 +12,12 @@ import click
 
 from shmq.errors import UsageError
 from shmq.message import QUEUES_MAX, check_topic
-from shmq.tools.broker.access import control_of, open_view
+from shmq.tools.broker.access import control_of, deleted, open_view
 from shmq.tools.broker.view import KINDS, BrokerView, TopicView
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
 from shmq.tools.terminal.exit_code import ExitCode
-from shmq.tools.terminal.output import Column
+from shmq.tools.terminal.output import Field
 from shmq.tools.terminal.quantity import age_text, count_text, iso_text, plural, rate_text, size_text
 
 topic = Group("topic", help="List, show, create, update, delete topics.")
@@ -54,6 +54,33 @@ def _groups_by_topic(memory: BrokerView) -> dict[str, set[str]]:
     return groups
 
 
+_RATES = ("in/s", "out/s")
+_TOPIC_FIELDS: tuple[Field[dict[str, Any]], ...] = (
+    Field("topic", lambda row: row["topic"]),
+    Field("kind", lambda row: row["kind"]),
+    Field("queues", lambda row: str(row["queues"]), right=True),
+    Field("messages", lambda row: count_text(row["messages"]), right=True),
+    Field("size", lambda row: size_text(row["size_bytes"]), right=True),
+    Field("in/s", lambda row: rate_text(row["in_per_second"]), right=True),
+    Field("out/s", lambda row: rate_text(row["out_per_second"]), right=True),
+    Field("groups", lambda row: str(len(row["groups"])), right=True),
+    Field("oldest", lambda row: "–" if row["oldest"] is None else age_text(row["oldest_age_seconds"]), right=True),
+    Field("permission", lambda row: row["permission"], wide=True),
+    Field("read by", lambda row: " ".join(row["groups"]) or "–", wide=True),
+)
+_QUEUE_FIELDS: tuple[Field[dict[str, Any]], ...] = (
+    Field("queue", lambda row: str(row["queue"]), right=True),
+    Field("min", lambda row: count_text(row["offset_min"]), right=True),
+    Field("max", lambda row: count_text(row["offset_max"]), right=True),
+    Field("messages", lambda row: count_text(row["messages"]), right=True),
+    Field("size", lambda row: size_text(row["size_bytes"]), right=True),
+)
+_READER_FIELDS: tuple[Field[dict[str, Any]], ...] = (
+    Field("group", lambda row: row["group"]),
+    Field("lag", lambda row: count_text(row["lag"]), right=True),
+)
+
+
 @topic.command("list")
 @click.option("-a", "--all", "everything", is_flag=True, help="System topics too.")
 @click.option("--rates", is_flag=True, help="Watch for a second and show messages in and out a second.")
@@ -77,7 +104,9 @@ def list_(call: Call, everything: bool, rates: bool) -> None:
     if call.terminal.structured:
         call.terminal.document({"topics": documents, "hidden": hidden}, rows=documents)
         return
-    _print_list(call, documents, rates=rates)
+    if documents or call.style.verbose:
+        fields = [field for field in _TOPIC_FIELDS if rates or field.title not in _RATES]
+        call.terminal.listing(fields, documents)
     note = f" ({plural(hidden, 'system topic')} hidden, -a shows them)" if hidden else ""
     call.terminal.say(f"{plural(len(shown), 'topic')}{note}")
 
@@ -88,37 +117,6 @@ def _counted(memory: BrokerView) -> dict[str, tuple[int, int]]:
     for view in memory.progress():
         out[view.topic] = out.get(view.topic, 0) + (view.committed or 0)
     return {view.name: (sum(q.offset_max for q in view.queues), out.get(view.name, 0)) for view in memory.topics()}
-
-
-def _print_list(call: Call, documents: list[dict[str, Any]], *, rates: bool) -> None:
-    rate_columns = [Column("in/s", right=True), Column("out/s", right=True)] if rates else []
-    columns = [
-        Column("topic"),
-        Column("kind"),
-        *(Column(title, right=True) for title in ("queues", "messages", "size")),
-        *rate_columns,
-        Column("groups", right=True),
-        Column("oldest", right=True),
-        Column("permission", wide=True),
-        Column("read by", wide=True),
-    ]
-    rows = [
-        [
-            row["topic"],
-            row["kind"],
-            str(row["queues"]),
-            count_text(row["messages"]),
-            size_text(row["size_bytes"]),
-            *(rate_text(row[side]) for side in ("in_per_second", "out_per_second") if rates),
-            str(len(row["groups"])),
-            "–" if row["oldest"] is None else age_text(row["oldest_age_seconds"]),
-            row["permission"],
-            " ".join(row["groups"]) or "–",
-        ]
-        for row in documents
-    ]
-    if rows or call.style.verbose:
-        call.terminal.table(columns, rows)
 
 
 @topic.command()
@@ -144,10 +142,7 @@ def show(call: Call, name: str) -> None:
         }
         for queue in view.queues
     ]
-    if call.terminal.structured:
-        call.terminal.document(document)
-    else:
-        _print_topic(call, document)
+    call.terminal.answer(document, text=lambda: _print_topic(call, document))
 
 
 def _print_topic(call: Call, document: dict[str, Any]) -> None:
@@ -161,23 +156,9 @@ def _print_topic(call: Call, document: dict[str, Any]) -> None:
     if document["oldest"] is not None:
         facts.append(f"oldest {age_text(document['oldest_age_seconds'])}")
     call.terminal.line(f"topic {document['topic']}   " + "   ".join(facts))
-    columns = [Column(title, right=True) for title in ("queue", "min", "max", "messages", "size")]
-    call.terminal.table(
-        columns,
-        [
-            [
-                str(queue["queue"]),
-                count_text(queue["offset_min"]),
-                count_text(queue["offset_max"]),
-                count_text(queue["messages"]),
-                size_text(queue["size_bytes"]),
-            ]
-            for queue in document["queue_list"]
-        ],
-    )
+    call.terminal.listing(_QUEUE_FIELDS, document["queue_list"])
     if document["groups"]:
-        rows = [[entry["group"], count_text(entry["lag"])] for entry in document["groups"]]
-        call.terminal.table([Column("group"), Column("lag", right=True)], rows)
+        call.terminal.listing(_READER_FIELDS, document["groups"])
 
 
 _queues_option = click.option("--queues", type=click.IntRange(1, QUEUES_MAX), help="How many queues to read and write.")
@@ -261,22 +242,11 @@ def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
     what = f'topic "{name}" with {plural(view.messages, "message")} ({size_text(view.size_bytes)})'
     if readers:
         what += f", read by {plural(len(readers), 'group')}: {', '.join(sorted(readers))}"
-    changed = _delete(call, name, what, dry_run=dry_run, yes=yes)
+    changed = deleted(call, what, lambda control: control.delete_topic(name), dry_run=dry_run, yes=yes)
     _report(
         call, name, "delete",
         {"queues": view.write_queues, "kind": view.kind, "permission": permission_text(view.perm), "changed": changed},
     )  # fmt: skip
-
-
-def _delete(call: Call, name: str, what: str, *, dry_run: bool, yes: bool) -> bool:
-    if dry_run or not yes:
-        call.terminal.say(f"would delete {what}")
-    changed = confirmed(call, yes=yes, dry_run=dry_run)
-    if changed:
-        with control_of(call) as control:
-            control.delete_topic(name)
-        call.terminal.say(f"deleted {what}")
-    return changed
 
 
 def _report(call: Call, name: str, action: str, facts: dict[str, Any]) -> None:

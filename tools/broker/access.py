@@ -11,13 +11,13 @@ The client's half of the control plane is imported when it is first used: it cos
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 from shmq.protocol.codes import Role
 from shmq.shm.place import place_of
-from shmq.tools.command import Call
+from shmq.tools.command import Call, confirmed
 
 if TYPE_CHECKING:
     from shmq.client.wire_shm.control import ControlClient
@@ -70,6 +70,22 @@ def control_of(call: Call) -> Iterator[ControlClient]:
         yield client
     finally:
         client.close()
+
+
+def deleted(call: Call, what: str, delete: Callable[[ControlClient], None], *, dry_run: bool, yes: bool) -> bool:
+    """Let the broker delete something if the caller has said yes; tell what is or would be deleted.
+
+    Raises:
+        UsageError: neither --yes nor --dry-run was given.
+    """
+    if dry_run or not yes:
+        call.terminal.say(f"would delete {what}")
+    if not confirmed(call, yes=yes, dry_run=dry_run):
+        return False
+    with control_of(call) as control:
+        delete(control)
+    call.terminal.say(f"deleted {what}")
+    return True
 
 
 def session_of(call: Call) -> Session:

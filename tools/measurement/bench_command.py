@@ -19,7 +19,7 @@ from shmq.tools.broker.access import control_of
 from shmq.tools.broker.memory import open_memory
 from shmq.tools.command import Call, Command, Size, pass_call
 from shmq.tools.terminal.interrupt import ended_in_order
-from shmq.tools.terminal.output import Column
+from shmq.tools.terminal.output import Column, Field
 from shmq.tools.terminal.quantity import rate_text, size_text
 
 BENCH_TOPICS = "bench-"  # every topic of a measurement begins so
@@ -118,26 +118,18 @@ def _broker(call: Call, *, running: bool) -> Iterator[str | None]:
                 control.delete_topic(name)
 
 
+_RATE_FIELDS: tuple[Field[dict[str, Any]], ...] = (
+    Field("throughput", lambda result: result["name"]),
+    Field("msg/s", lambda result: rate_text(result["rate"]), right=True),
+    Field("bodies/s", lambda result: size_text(int(result["bytes"])), right=True),
+    Field("µs/msg", lambda result: f"{1e6 / result['rate']:.2f}", right=True),
+)
+
+
 def _print(call: Call, size: int, results: list[dict[str, Any]]) -> None:
     call.terminal.line(f"bodies of {size_text(size)}, one producer process, one consumer process")
     rates = [result for result in results if "rate" in result]
-    call.terminal.table(
-        [
-            Column("throughput"),
-            Column("msg/s", right=True),
-            Column("bodies/s", right=True),
-            Column("µs/msg", right=True),
-        ],
-        [
-            [
-                result["name"],
-                rate_text(result["rate"]),
-                size_text(int(result["bytes"])),
-                f"{1e6 / result['rate']:.2f}",
-            ]
-            for result in rates
-        ],
-    )
+    call.terminal.listing(_RATE_FIELDS, rates)
     percentiles = ("p50", "p90", "p99", "p999", "max")
     call.terminal.table(
         [Column("half round trip, µs"), *(Column(name, right=True) for name in ("p50", "p90", "p99", "p99.9", "max"))],

@@ -30,7 +30,6 @@ from shmq.tools.command import Call, Command, pass_call
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.messages.source import BATCH, Following, History, Membership, Merged, Source, last_count, starts_of
 from shmq.tools.messages.text import (
-    ReadMessage,
     Render,
     environment_of,
     format_renderer,
@@ -136,7 +135,7 @@ class _CsvRenderer:
     def __init__(self) -> None:
         self._names: list[str] = []
 
-    def __call__(self, message: ReadMessage) -> bytes:
+    def __call__(self, message: Message) -> bytes:
         document, head = message_document(message), not self._names
         self._names = self._names or [*dict.fromkeys([*document, "body_base64"])]
         return csv_text(self._names, [document], head=head).encode()
@@ -148,7 +147,7 @@ class _DocumentRenderer:
     def __init__(self, wish: Wish) -> None:
         self._before = f'{{"topic":{json_line(wish.topic)},"group":{json_line(wish.group)},"messages":[\n'
 
-    def __call__(self, message: ReadMessage) -> bytes:
+    def __call__(self, message: Message) -> bytes:
         text, self._before = self._before + json_line(message_document(message)), ",\n"
         return text.encode()
 

@@ -17,7 +17,7 @@ from shmq.message import DEAD_LETTER_PREFIX, check_group, dead_letter_topic
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
 from shmq.tools.messages.text import message_document
-from shmq.tools.terminal.output import Column, printable
+from shmq.tools.terminal.output import Field, printable
 from shmq.tools.terminal.quantity import clock_text, count_text, plural
 
 if TYPE_CHECKING:
@@ -27,6 +27,19 @@ if TYPE_CHECKING:
 _BODY_SHOWN = 40
 
 dlq = Group("dlq", help="List, show, resend, export, purge dead letters.")
+_FIELDS: tuple[Field[DeadLetter], ...] = (
+    Field("offset", lambda letter: str(letter.message.offset), right=True),
+    Field("stored", lambda letter: clock_text(letter.message.store_ms)),
+    Field("topic", lambda letter: letter.origin_topic or "–"),
+    Field("tries", lambda letter: str(letter.message.reconsume_times), right=True),
+    Field("key", lambda letter: printable((letter.message.key or "–").encode())),
+    Field("reason", lambda letter: printable((letter.reason or "–").encode())),
+    Field("body", lambda letter: printable(letter.body[:_BODY_SHOWN])),
+)
+_GROUP_FIELDS: tuple[Field[dict[str, Any]], ...] = (
+    Field("group", lambda row: row["group"]),
+    Field("messages", lambda row: count_text(row["messages"]), right=True),
+)
 _limit_option = click.option(
     "-n", "--limit", type=click.IntRange(1, DEAD_LETTERS_MAX), default=1000, help="At most so many.  [1000]"
 )
@@ -40,17 +53,12 @@ _offset_option = click.option(
 def list_(call: Call) -> None:
     """List the groups that have dead letters."""
     with call.connect() as mq:
-        topics = [info for name, info in mq.admin.topics.items() if name.startswith(DEAD_LETTER_PREFIX)]
-    rows = [
-        {"group": info.name.removeprefix(DEAD_LETTER_PREFIX), "topic": info.name, "messages": info.messages}
-        for info in topics
-    ]
-    rows.sort(key=lambda row: str(row["group"]))
-    if call.terminal.structured:
-        call.terminal.document({"groups": rows}, rows=rows)
-        return
-    columns = [Column("group"), Column("messages", right=True)]
-    call.terminal.table(columns, [[str(row["group"]), count_text(int(str(row["messages"])))] for row in rows])
+        rows: list[dict[str, Any]] = [
+            {"group": name.removeprefix(DEAD_LETTER_PREFIX), "topic": name, "messages": info.messages}
+            for name, info in sorted(mq.admin.topics.items())
+            if name.startswith(DEAD_LETTER_PREFIX)
+        ]
+    call.terminal.answer({"groups": rows}, rows, text=lambda: call.terminal.listing(_GROUP_FIELDS, rows))
 
 
 @dlq.command()
@@ -65,7 +73,7 @@ def show(call: Call, group: str, limit: int) -> None:
     if call.terminal.structured:
         call.terminal.document({"group": group, "letters": rows}, rows=rows)
         return
-    _print(call, letters)
+    call.terminal.listing(_FIELDS, letters)
     call.terminal.say(f"{plural(len(letters), 'dead letter')} of group {group}")
 
 
@@ -95,7 +103,7 @@ def resend(call: Call, group: str, offsets: tuple[int, ...], limit: int, dry_run
         letters = _chosen(mq, group, offsets, limit)
         rows = [{**letter_document(letter), "sent": yes and not dry_run} for letter in letters]
         if not call.terminal.structured:
-            _print(call, letters)
+            call.terminal.listing(_FIELDS, letters)
             verb = "will" if yes and not dry_run else "would"
             call.terminal.say(f"{verb} send {plural(len(letters), 'message')} again")
         if confirmed(call, yes=yes, dry_run=dry_run):
@@ -143,22 +151,3 @@ def _chosen(mq: shmq.Connection, group: str, offsets: tuple[int, ...], limit: in
     if unknown:
         raise UsageError(f'group "{group}" has no dead letter {unknown[0]}', hint=f"see: shmq dlq show {group}")
     return [letter for letter in letters if not offsets or letter.message.offset in offsets]
-
-
-def _print(call: Call, letters: list[DeadLetter]) -> None:
-    columns = [Column("offset", right=True), Column("stored"), Column("topic"), Column("tries", right=True)]
-    call.terminal.table(
-        [*columns, Column("key"), Column("reason"), Column("body")],
-        [
-            [
-                str(letter.message.offset),
-                clock_text(letter.message.store_ms),
-                letter.origin_topic or "–",
-                str(letter.message.reconsume_times),
-                printable((letter.message.key or "–").encode()),
-                printable((letter.reason or "–").encode()),
-                printable(letter.body[:_BODY_SHOWN]),
-            ]
-            for letter in letters
-        ],
-    )

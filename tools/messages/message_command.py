@@ -25,7 +25,7 @@ from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call
 from shmq.tools.completion import complete_topic
 from shmq.tools.messages.lookup import find_message, names_a_topic, no_message
 from shmq.tools.messages.text import message_document, render_pretty
-from shmq.tools.terminal.output import Column
+from shmq.tools.terminal.output import Field
 from shmq.tools.terminal.quantity import clock_text, count_text, plural
 
 if TYPE_CHECKING:
@@ -35,6 +35,14 @@ message = Group("message", help="Show, find, trace, resend, verify single messag
 _LIMIT = 100
 _LIMIT_MAX = 10_000
 _ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{40}|[0-9A-Fa-f]{56}", re.ASCII)  # unique keys are 32 or 40 digits long
+_TRACE_FIELDS: tuple[Field[Trace], ...] = (
+    Field("time", lambda each: clock_text(each.time_ms)),
+    Field("what", lambda each: each.kind),
+    Field("group", lambda each: each.group or "–"),
+    Field("topic", lambda each: each.topic or "–"),
+    Field("ms", lambda each: str(each.cost_ms), right=True),
+    Field("result", lambda each: "succeeded" if each.succeeded else "failed"),
+)
 _topic_and_id = click.argument("words", metavar="[TOPIC] ID", nargs=-1, required=True, shell_complete=complete_topic)
 
 
@@ -100,23 +108,8 @@ def trace(call: Call, message_id: str) -> None:
     if not ours:
         raise no_message(f"no client has traced a message {message_id}")
     rows = [each._asdict() for each in ours]
-    if call.terminal.structured:
-        call.terminal.document({"message_id": message_id, "traces": rows}, rows=rows)
-        return
-    call.terminal.table(
-        [Column("time"), Column("what"), Column("group"), Column("topic"), Column("ms", right=True), Column("result")],
-        [
-            [
-                clock_text(each.time_ms),
-                each.kind,
-                each.group or "–",
-                each.topic or "–",
-                str(each.cost_ms),
-                "succeeded" if each.succeeded else "failed",
-            ]
-            for each in ours
-        ],
-    )
+    document = {"message_id": message_id, "traces": rows}
+    call.terminal.answer(document, rows, text=lambda: call.terminal.listing(_TRACE_FIELDS, ours))
 
 
 @message.command()

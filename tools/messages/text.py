@@ -17,59 +17,30 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from shmq.errors import UsageError
 from shmq.message import RESERVED_PROPERTIES
 from shmq.tools.terminal.output import json_line, printable
 from shmq.tools.terminal.quantity import clock_text, iso_text
 
+if TYPE_CHECKING:
+    from shmq.shm.core import Message
 
-class ReadMessage(Protocol):
-    """What is read of a message here; `shmq.Message` has it."""
-
-    @property
-    def topic(self) -> str: ...
-    @property
-    def queue_id(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def body(self) -> bytes: ...
-    @property
-    def tag(self) -> str | None: ...
-    @property
-    def key(self) -> str | None: ...
-    @property
-    def keys(self) -> list[str]: ...
-    @property
-    def properties(self) -> dict[str, str]: ...
-    @property
-    def message_group(self) -> str | None: ...
-    @property
-    def born_ms(self) -> int: ...
-    @property
-    def store_ms(self) -> int: ...
-    @property
-    def message_id(self) -> str: ...
-    @property
-    def attempt(self) -> int: ...
+Render = Callable[["Message"], bytes]
 
 
-Render = Callable[[ReadMessage], bytes]
-
-
-def own_properties(message: ReadMessage) -> dict[str, str]:
+def own_properties(message: Message) -> dict[str, str]:
     """Return the properties an application set, without those RocketMQ keeps for itself."""
     return {name: value for name, value in message.properties.items() if name not in RESERVED_PROPERTIES}
 
 
-def render_body(message: ReadMessage) -> bytes:
+def render_body(message: Message) -> bytes:
     """Return the body and a newline."""
     return message.body + b"\n"
 
 
-def render_pretty(message: ReadMessage, *, escape: bool) -> bytes:
+def render_pretty(message: Message, *, escape: bool) -> bytes:
     """Return one line for people; with `escape` the body cannot hold a control character."""
     parts = [clock_text(message.store_ms), f"q{message.queue_id}@{message.offset}"]
     if message.tag:
@@ -84,7 +55,7 @@ def render_pretty(message: ReadMessage, *, escape: bool) -> bytes:
     return head.encode() + message.body + b"\n"
 
 
-def message_document(message: ReadMessage) -> dict[str, Any]:
+def message_document(message: Message) -> dict[str, Any]:
     """Return the message as JSON carries it; a body that is no UTF-8 text is in `body_base64` instead of `body`."""
     document: dict[str, Any] = {
         "topic": message.topic,
@@ -111,7 +82,7 @@ def message_document(message: ReadMessage) -> dict[str, Any]:
     return document
 
 
-def environment_of(message: ReadMessage) -> dict[str, str]:
+def environment_of(message: Message) -> dict[str, str]:
     """Return our own environment, and SHMQ_TOPIC, SHMQ_KEY, … of a message."""
     variables = {
         "SHMQ_TOPIC": message.topic,
@@ -125,7 +96,7 @@ def environment_of(message: ReadMessage) -> dict[str, str]:
     return {**os.environ, **variables}
 
 
-def render_json_line(message: ReadMessage) -> bytes:
+def render_json_line(message: Message) -> bytes:
     """Return the message as one line of JSON."""
     return (json_line(message_document(message)) + "\n").encode()
 
@@ -185,7 +156,7 @@ def format_renderer(text: str) -> Render:
         else:
             raise UsageError(f"%{piece} is not part of a format", hint=f"use one of %{' %'.join(_FIELDS)}")
 
-    def render(message: ReadMessage) -> bytes:
+    def render(message: Message) -> bytes:
         return b"".join(piece if isinstance(piece, bytes) else piece(message) for piece in pieces)
 
     return render

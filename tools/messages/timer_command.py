@@ -7,7 +7,6 @@ Invariant: nothing is taken back without --yes, and the broker decides whether i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +17,7 @@ from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request
 from shmq.tools.broker.access import control_of
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
-from shmq.tools.terminal.output import Column
+from shmq.tools.terminal.output import Field
 from shmq.tools.terminal.quantity import clock_text, count_text, iso_text, plural
 
 if TYPE_CHECKING:
@@ -27,6 +26,14 @@ if TYPE_CHECKING:
 _COUNT_MAX = 1000
 
 timer = Group("timer", help="List messages that wait for their time, take one back.")
+
+_FIELDS: tuple[Field[PendingTimer], ...] = (
+    Field("id", lambda entry: entry.unique_key or str(entry.offset)),
+    Field("topic", lambda entry: entry.topic),
+    Field("key", lambda entry: entry.key or "–"),
+    Field("due", lambda entry: clock_text(entry.due_ms)),
+    Field("bytes", lambda entry: count_text(entry.body_bytes), right=True),
+)
 
 
 @timer.command("list")
@@ -42,7 +49,7 @@ def list_(call: Call, topic: str | None, limit: int) -> None:
     if call.terminal.structured:
         call.terminal.document({"count": found.count, "timers": rows}, rows=rows)
         return
-    _print(call, shown)
+    call.terminal.listing(_FIELDS, shown)
     call.terminal.say(f"{plural(found.count, 'waiting message')}")
 
 
@@ -99,21 +106,3 @@ def _document(entry: PendingTimer) -> dict[str, Any]:
         "body_bytes": entry.body_bytes,
         "recall_handle": entry.handle or None,
     }
-
-
-def _print(call: Call, entries: Sequence[PendingTimer]) -> None:
-    columns = [Column(title) for title in ("id", "topic", "key", "due")]
-    columns.append(Column("bytes", right=True))
-    call.terminal.table(
-        columns,
-        [
-            [
-                entry.unique_key or str(entry.offset),
-                entry.topic,
-                entry.key or "–",
-                clock_text(entry.due_ms),
-                count_text(entry.body_bytes),
-            ]
-            for entry in entries
-        ],
-    )

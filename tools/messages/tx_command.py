@@ -7,7 +7,6 @@ Invariant: nothing is settled without --yes, and the broker decides whether it s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,13 +19,23 @@ from shmq.protocol.codes import Request
 from shmq.tools.broker.access import control_of
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
-from shmq.tools.terminal.output import Column
+from shmq.tools.terminal.output import Field
 from shmq.tools.terminal.quantity import clock_text, count_text, iso_text, plural
 
 if TYPE_CHECKING:
     from shmq.client.wire_shm.control import ControlClient
 
 tx = Group("tx", help="List, check, commit, roll back open transactions.")
+
+_FIELDS: tuple[Field[OpenTransaction], ...] = (
+    Field("id", lambda entry: entry.message_id),
+    Field("topic", lambda entry: entry.topic),
+    Field("group", lambda entry: entry.group),
+    Field("key", lambda entry: entry.key or "–"),
+    Field("stored", lambda entry: clock_text(entry.store_ms)),
+    Field("checks", lambda entry: count_text(entry.checks), right=True),
+    Field("bytes", lambda entry: count_text(entry.body_bytes), right=True),
+)
 
 
 @tx.command("list")
@@ -41,7 +50,7 @@ def list_(call: Call, group: str | None) -> None:
     if call.terminal.structured:
         call.terminal.document({"count": found.count, "transactions": rows}, rows=rows)
         return
-    _print(call, shown)
+    call.terminal.listing(_FIELDS, shown)
     call.terminal.say(f"{plural(found.count, 'open transaction')}")
 
 
@@ -145,23 +154,3 @@ def _document(entry: OpenTransaction) -> dict[str, Any]:
         "body_bytes": entry.body_bytes,
         "local": entry.local,
     }
-
-
-def _print(call: Call, entries: Sequence[OpenTransaction]) -> None:
-    columns = [Column(title) for title in ("id", "topic", "group", "key", "stored")]
-    columns += [Column(title, right=True) for title in ("checks", "bytes")]
-    call.terminal.table(
-        columns,
-        [
-            [
-                entry.message_id,
-                entry.topic,
-                entry.group,
-                entry.key or "–",
-                clock_text(entry.store_ms),
-                count_text(entry.checks),
-                count_text(entry.body_bytes),
-            ]
-            for entry in entries
-        ],
-    )

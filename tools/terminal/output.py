@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, Generic, TypeVar
 
 from shmq.errors import ShmqError
 from shmq.tools.terminal.exit_code import exit_code_of
+
+Thing = TypeVar("Thing")
 
 
 class ReaderGone(Exception):
@@ -45,6 +47,16 @@ class Column:
     """Head of one table column; numbers are set flush right, `wide` ones appear only where they are asked for."""
 
     title: str
+    right: bool = False
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Field(Generic[Thing]):
+    """One column of a table of things: its head as in `Column`, and how its cell is made of a thing."""
+
+    title: str
+    text: Callable[[Thing], str]
     right: bool = False
     wide: bool = False
 
@@ -110,6 +122,18 @@ class Terminal:
         text = [self._styled(head, "1", sys.stdout)]
         text += [_aligned(line, columns, widths) for line in lines]
         self.data("\n".join(text) + "\n")
+
+    def listing(self, fields: Sequence[Field[Thing]], things: Iterable[Thing]) -> None:
+        """Write a table with one line for each thing."""
+        columns = [Column(field.title, field.right, field.wide) for field in fields]
+        self.table(columns, [[field.text(thing) for field in fields] for thing in things])
+
+    def answer(self, value: Any, rows: Iterable[Any] | None = None, *, text: Callable[[], None]) -> None:
+        """Write the document for programs, or let `text` write for people."""
+        if self.structured:
+            self.document(value, rows)
+        else:
+            text()
 
     def line(self, text: str = "") -> None:
         """Write one line of text for people to stdout."""
