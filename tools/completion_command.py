@@ -21,10 +21,7 @@ completion = Group("completion", help="Shell completion of commands, options, to
 def show(call: Call, shell: str | None) -> None:
     """Print the completion script of SHELL, by default that of $SHELL."""
     name = shell or _own_shell()
-    if call.terminal.structured:
-        call.terminal.document({"shell": name, "script": script_of(name)})
-    else:
-        call.terminal.data(script_of(name))
+    call.terminal.answer({"shell": name, "script": script_of(name)}, text=lambda: call.terminal.data(script_of(name)))
 
 
 @completion.command()

@@ -232,5 +232,4 @@ def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
 
 
 def _report(call: Call, name: str, action: str, *, changed: bool) -> None:
-    if call.terminal.structured:
-        call.terminal.document({"group": name, "action": action, "changed": changed})
+    call.terminal.report({"group": name, "action": action, "changed": changed})

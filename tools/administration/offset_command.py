@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shmq.errors import ConsumeError, UsageError
+from shmq.errors import UsageError
 from shmq.tools.administration.group_command import group_document, print_queues
 from shmq.tools.broker.access import open_view, session_of
-from shmq.tools.broker.view import BrokerView, ProgressView, QueueView
+from shmq.tools.broker.view import BrokerView, ProgressView, QueueView, being_read
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group, complete_topic
 from shmq.tools.messages.source import starts_of
@@ -176,7 +176,7 @@ def _refuse_readers(memory: BrokerView, group: str, moves: Sequence[Move]) -> No
         if entry.group == group and entry.queue.index in wanted and entry.owner_pid is not None
     }
     if readers:
-        raise _being_read(group, f"pid {', '.join(map(str, sorted(readers)))}")
+        raise being_read(group, f"pid {', '.join(map(str, sorted(readers)))}")
 
 
 def _carry_out(call: Call, group: str, moves: Sequence[Move], *, dry_run: bool, yes: bool) -> None:
@@ -205,8 +205,7 @@ def _carry_out(call: Call, group: str, moves: Sequence[Move], *, dry_run: bool, 
     elif document["changed"]:
         with closing(session_of(call)) as session:
             _commit(session, group, moves)
-    if call.terminal.structured:
-        call.terminal.document(document, rows=document["queues"])
+    call.terminal.report(document, rows=document["queues"])
 
 
 def _commit(session: Session, group: str, moves: Sequence[Move]) -> None:
@@ -218,17 +217,10 @@ def _commit(session: Session, group: str, moves: Sequence[Move]) -> None:
     try:
         for slot, _ in wanted:
             if not store.offset_take(slot):
-                raise _being_read(group, f"client slot {store.offset_owner(slot)}")
+                raise being_read(group, f"client slot {store.offset_owner(slot)}")
             taken.append(slot)
         for slot, offset in wanted:
             store.offset_set(slot, offset)
     finally:
         for slot in taken:
             store.offset_leave(slot)
-
-
-def _being_read(group: str, readers: str) -> ConsumeError:
-    return ConsumeError(
-        f'group "{group}" is being read by {readers}, which would write its own progress over yours',
-        hint="stop the members of the group, then run it again",
-    )

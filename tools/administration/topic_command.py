@@ -250,5 +250,4 @@ def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
 
 
 def _report(call: Call, name: str, action: str, facts: dict[str, Any]) -> None:
-    if call.terminal.structured:
-        call.terminal.document({"topic": name, "action": action, **facts})
+    call.terminal.report({"topic": name, "action": action, **facts})

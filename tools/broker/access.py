@@ -12,9 +12,10 @@ The client's half of the control plane is imported when it is first used: it cos
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, cast
 
+from shmq.errors import UsageError
 from shmq.protocol.codes import Role
 from shmq.shm.place import place_of
 from shmq.tools.command import Call, confirmed
@@ -70,6 +71,13 @@ def control_of(call: Call) -> Iterator[ControlClient]:
         yield client
     finally:
         client.close()
+
+
+def local_control_of(call: Call, what: str) -> AbstractContextManager[ControlClient]:
+    """Connect to the control plane of a broker of this host, which tells what RocketMQ does not. Raises as above."""
+    if call.is_remote:
+        raise UsageError(f"RocketMQ tells nobody {what}", hint="on the host of a shmq broker")
+    return control_of(call)
 
 
 def deleted(call: Call, what: str, delete: Callable[[ControlClient], None], *, dry_run: bool, yes: bool) -> bool:

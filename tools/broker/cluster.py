@@ -15,10 +15,10 @@ from shmq.client.administration.service import AdminService
 from shmq.client.position import Position
 from shmq.client.wire import QueueSlot
 from shmq.client.wire_tcp.session import RemoteSession
-from shmq.errors import ConsumeError, RemoteError
+from shmq.errors import RemoteError
 from shmq.protocol.codes import Request
 from shmq.shm.core import records_read
-from shmq.tools.broker.view import ProgressView, QueueView, TopicView, by_group, topic_not_found
+from shmq.tools.broker.view import ProgressView, QueueView, TopicView, being_read, by_group, topic_not_found
 
 if TYPE_CHECKING:
     import shmq
@@ -149,9 +149,6 @@ def commit_offsets(session: RemoteSession, group: str, moves: Sequence[tuple[str
     """
     members = session.call(AdminService(session).members(group))
     if members:
-        raise ConsumeError(
-            f'group "{group}" is being read by {", ".join(members[:5])}, which would write its own progress over yours',
-            hint="stop the members of the group, then run it again",
-        )
+        raise being_read(group, ", ".join(members[:5]))
     for topic in dict.fromkeys(move[0] for move in moves):
         session.commit(group, topic, {queue: offset for name, queue, offset in moves if name == topic})

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from shmq.errors import RemoteError, TopicNotFound
+from shmq.errors import ConsumeError, RemoteError, TopicNotFound
 from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_broker_topic, nearest
 from shmq.progress import Backlog
 from shmq.protocol.codes import Response, TopicKind
@@ -140,6 +140,14 @@ class BrokerView(Protocol):
 def by_group(view: ProgressView) -> tuple[str, str, int]:
     """Order of progress: group, topic, queue."""
     return view.group, view.topic, view.queue.queue_id
+
+
+def being_read(group: str, readers: str) -> ConsumeError:
+    """Return the error for a group whose offsets cannot be moved now."""
+    return ConsumeError(
+        f'group "{group}" is being read by {readers}, which would write its own progress over yours',
+        hint="stop the members of the group, then run it again",
+    )
 
 
 def topic_not_found(name: str, broker: str, names: list[str]) -> TopicNotFound:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
 from typing import Any
 
 import click
@@ -25,6 +26,7 @@ from shmq.tools.health.health_command import (
     LAG_OPTIONS,
     MEMORY_OPTIONS,
     STORE_OPTIONS,
+    Decorator,
     emit,
     format_option,
     observer_of,
@@ -49,16 +51,47 @@ check = Group(
 Rules = Callable[[Snapshot, Observer], Iterable[Finding]]
 
 
-def _run(call: Call, form: str | None, wait: float | None, rules: Rules, depth: Depth = "usual") -> int:
-    with observer_of(call) as observer:
+_MEMBER_OPTIONS = (("--members-crit", click.IntRange(1), "Fewer members than this."),)
+_TOPIC_OPTIONS = (
+    ("--quiet-warn", Duration(), "Nothing was sent for so long."),
+    ("--quiet-crit", Duration(), ""),
+    ("--messages-warn", click.IntRange(0), "Messages stored."),
+    ("--messages-crit", click.IntRange(0), ""),
+    ("--size-warn", Size(), "Bytes of all its records since the topic was made."),
+    ("--size-crit", Size(), ""),
+)
+_PROCESS_OPTIONS = (
+    ("--rss-warn", Size(), "Resident memory of one process."),
+    ("--rss-crit", Size(), ""),
+    ("--fds-warn", click.IntRange(0), "Open descriptors of one process."),
+    ("--fds-crit", click.IntRange(0), ""),
+)
 
-        def look() -> Report:
-            snapshot = observer.snapshot(depth)
-            unreadable = [finding for finding in broker_findings(snapshot, Thresholds()) if snapshot.log is None]
-            return Report(snapshot, unreadable or list(rules(snapshot, observer)))
 
-        report = wait_until_well(look, wait or 0.0)
-    return emit(call, report, form, parts=False)
+def _checked(*tables: tuple[tuple[str, Any, str], ...], depth: Depth = "usual") -> Decorator:
+    """Make a check of a function that returns its rules: how it is asked and answered is the same for all of them."""
+
+    def decorate(rules_of: Callable[..., Rules]) -> Callable[..., Any]:
+        @format_option
+        @wait_option
+        @threshold_options(*tables)
+        @pass_call
+        @wraps(rules_of)
+        def command(call: Call, /, form: str | None, wait: float | None, **given: Any) -> int:
+            rules = rules_of(**given)
+            with observer_of(call) as observer:
+
+                def look() -> Report:
+                    snapshot = observer.snapshot(depth)
+                    unreadable = [each for each in broker_findings(snapshot, Thresholds()) if snapshot.log is None]
+                    return Report(snapshot, unreadable or list(rules(snapshot, observer)))
+
+                report = wait_until_well(look, wait or 0.0)
+            return emit(call, report, form, parts=False)
+
+        return command
+
+    return decorate
 
 
 def _missing(kind: str, name: str, names: Iterable[str]) -> Finding:
@@ -70,14 +103,8 @@ def _missing(kind: str, name: str, names: Iterable[str]) -> Finding:
 
 @check.command("group")
 @click.argument("name", metavar="GROUP", shell_complete=complete_group)
-@format_option
-@wait_option
-@click.option("--members-crit", type=click.IntRange(1), help="Fewer members than this.")
-@threshold_options(LAG_OPTIONS)
-@pass_call
-def group_(
-    call: Call, /, name: str, form: str | None, wait: float | None, members_crit: int | None, **given: Any
-) -> int:
+@_checked(_MEMBER_OPTIONS, LAG_OPTIONS)
+def group_(name: str, members_crit: int | None, **given: Any) -> Rules:
     """Check a consumer group: lag, members, subscriptions, who does not read."""
     thresholds = thresholds_of(given)
 
@@ -93,21 +120,13 @@ def group_(
             measures = {"members": Measure(len(group.members), crit=members_crit)}
             yield Finding("group", Verdict.CRITICAL, what, name, "they ended, or were not started", do, measures)
 
-    return _run(call, form, wait, rules)
+    return rules
 
 
 @check.command("topic")
 @click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
-@format_option
-@wait_option
-@click.option("--quiet-warn", type=Duration(), help="Nothing was sent for so long.")
-@click.option("--quiet-crit", type=Duration())
-@click.option("--messages-warn", type=click.IntRange(0), help="Messages stored.")
-@click.option("--messages-crit", type=click.IntRange(0))
-@click.option("--size-warn", type=Size(), help="Bytes of all its records since the topic was made.")
-@click.option("--size-crit", type=Size())
-@pass_call
-def topic_(call: Call, /, name: str, form: str | None, wait: float | None, **given: Any) -> int:
+@_checked(_TOPIC_OPTIONS)
+def topic_(name: str, **given: Any) -> Rules:
     """Check a topic: is it there, may it be written, does anything arrive."""
 
     def rules(snapshot: Snapshot, observer: Observer) -> Iterator[Finding]:
@@ -117,7 +136,7 @@ def topic_(call: Call, /, name: str, form: str | None, wait: float | None, **giv
         else:
             yield from _topic(topic, _quiet_seconds(observer, name), given)
 
-    return _run(call, form, wait, rules)
+    return rules
 
 
 def _quiet_seconds(observer: Observer, name: str) -> float | None:
@@ -161,11 +180,8 @@ def _topic(topic: Topic, quiet: float | None, given: dict[str, Any]) -> Iterator
 
 
 @check.command()
-@format_option
-@wait_option
-@threshold_options(STORE_OPTIONS)
-@pass_call
-def store(call: Call, /, form: str | None, wait: float | None, **given: Any) -> int:
+@_checked(STORE_OPTIONS, depth="quick")
+def store(**given: Any) -> Rules:
     """Check the store: writable, flushed, disk, log space, append lock, last recovery."""
     thresholds = thresholds_of(given)
     wanted = {"store", "log", "disk", "lock", "claim", "recovery"}
@@ -175,15 +191,12 @@ def store(call: Call, /, form: str | None, wait: float | None, **given: Any) -> 
             if finding.check in wanted or finding.subject == "keeper":
                 yield finding
 
-    return _run(call, form, wait, rules, "quick")
+    return rules
 
 
 @check.command()
-@format_option
-@wait_option
-@threshold_options(MEMORY_OPTIONS)
-@pass_call
-def memory(call: Call, /, form: str | None, wait: float | None, **given: Any) -> int:
+@_checked(MEMORY_OPTIONS, depth="quick")
+def memory(**given: Any) -> Rules:
     """Check shared memory: /dev/shm, control group, owner and mode of segments, what dead brokers left."""
     thresholds = thresholds_of(given)
 
@@ -192,19 +205,13 @@ def memory(call: Call, /, form: str | None, wait: float | None, **given: Any) ->
             if finding.check in ("memory", "segments"):
                 yield finding
 
-    return _run(call, form, wait, rules, "quick")
+    return rules
 
 
 @check.command()
 @click.argument("name", metavar="[ROLE|PID|CLIENT]", required=False)
-@format_option
-@wait_option
-@click.option("--rss-warn", type=Size(), help="Resident memory of one process.")
-@click.option("--rss-crit", type=Size())
-@click.option("--fds-warn", type=click.IntRange(0), help="Open descriptors of one process.")
-@click.option("--fds-crit", type=click.IntRange(0))
-@pass_call
-def process(call: Call, /, name: str | None, form: str | None, wait: float | None, **given: Any) -> int:
+@_checked(_PROCESS_OPTIONS)
+def process(name: str | None, **given: Any) -> Rules:
     """Check the processes that take part: all of them, or one by role, pid or client id."""
 
     def rules(snapshot: Snapshot, _: Observer) -> Iterator[Finding]:
@@ -219,7 +226,7 @@ def process(call: Call, /, name: str | None, form: str | None, wait: float | Non
         for one in chosen:
             yield from _process(one, given)
 
-    return _run(call, form, wait, rules)
+    return rules
 
 
 def _is_named(one: Process, name: str) -> bool:

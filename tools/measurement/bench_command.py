@@ -65,10 +65,7 @@ def bench(call: Call, size: int, count: int, batch: int, trips: int, running: bo
         "trips": trips,
         "results": results,
     }
-    if call.terminal.structured:
-        call.terminal.document(document, rows=results)
-    else:
-        _print(call, size, results)
+    call.terminal.answer(document, results, text=lambda: _print(call, size, results))
 
 
 def _measured(call: Call, run: Callable[[str | None], dict[str, float]], url: str | None) -> dict[str, float]:

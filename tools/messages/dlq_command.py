@@ -109,8 +109,7 @@ def resend(call: Call, group: str, offsets: tuple[int, ...], limit: int, dry_run
         if confirmed(call, yes=yes, dry_run=dry_run):
             for letter, row in zip(letters, rows, strict=True):
                 row["message_id_new"] = letter.resend().message_id
-    if call.terminal.structured:
-        call.terminal.document({"group": group, "letters": rows}, rows=rows)
+    call.terminal.report({"group": group, "letters": rows}, rows=rows)
 
 
 @dlq.command()
@@ -131,8 +130,7 @@ def purge(call: Call, group: str, dry_run: bool, yes: bool) -> None:
             )
         if confirmed(call, yes=yes, dry_run=dry_run) and info is not None:
             mq.admin.delete_topic(topic)
-    if call.terminal.structured:
-        call.terminal.document({"group": group, "changed": changed, "messages": count})
+    call.terminal.report({"group": group, "changed": changed, "messages": count})
 
 
 def letter_document(letter: DeadLetter) -> dict[str, Any]:

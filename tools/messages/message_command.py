@@ -140,8 +140,7 @@ def resend(call: Call, words: tuple[str, ...], dry_run: bool, yes: bool) -> None
             )
             document["message_id_new"] = receipt.message_id
             call.terminal.say(f"sent again as {receipt.message_id}")
-    if call.terminal.structured:
-        call.terminal.document(document, rows=[document])
+    call.terminal.report(document, rows=[document])
 
 
 @message.command()

@@ -113,7 +113,6 @@ def reply(call: Call, /, topic: str, execute: str, group: str, tags: str | None,
                 pass
             connection.stop()  # after the reply of the call that runs
     counts = {"answered": replies.answered, "failed": replies.failed}
-    if call.terminal.structured:
-        call.terminal.document({"topic": topic, "group": group, **counts})
+    call.terminal.report({"topic": topic, "group": group, **counts})
     call.terminal.note(f"{plural(replies.answered, 'request')} answered")
     return ExitCode.NO if replies.failed else ExitCode.DONE

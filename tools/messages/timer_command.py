@@ -15,7 +15,7 @@ from shmq.errors import UsageError
 from shmq.protocol.backlog import PendingTimer, PendingTimers
 from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request
-from shmq.tools.broker.access import control_of
+from shmq.tools.broker.access import local_control_of
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.terminal.output import Field
 from shmq.tools.terminal.quantity import clock_text, count_text, iso_text, plural
@@ -42,7 +42,7 @@ _FIELDS: tuple[Field[PendingTimer], ...] = (
 @pass_call
 def list_(call: Call, topic: str | None, limit: int) -> None:
     """List the messages of delay= and deliver_at= that wait, what is due first."""
-    with _control(call) as control:
+    with local_control_of(call, "which messages wait") as control:
         found = _pending(control, _COUNT_MAX if topic else limit)
     shown = [entry for entry in found.timers if topic in (None, entry.topic)][:limit]
     rows = [_document(entry) for entry in shown]
@@ -60,7 +60,7 @@ def list_(call: Call, topic: str | None, limit: int) -> None:
 @pass_call
 def cancel(call: Call, message: str, dry_run: bool, yes: bool) -> None:
     """Take a message back before it is due; ID is its unique key, its offset, or a recall handle."""
-    with _control(call) as control:
+    with local_control_of(call, "which messages wait") as control:
         entry = _find(_pending(control, _COUNT_MAX), message)
         if not call.terminal.structured:
             call.terminal.say(
@@ -70,14 +70,7 @@ def cancel(call: Call, message: str, dry_run: bool, yes: bool) -> None:
         changed = confirmed(call, yes=yes, dry_run=dry_run)
         if changed:
             control.recall(entry.topic, entry.handle, "")
-    if call.terminal.structured:
-        call.terminal.document({**_document(entry), "changed": changed})
-
-
-def _control(call: Call) -> Any:
-    if call.is_remote:
-        raise UsageError("RocketMQ tells nobody which messages wait", hint="on the host of a shmq broker")
-    return control_of(call)
+    call.terminal.report({**_document(entry), "changed": changed})
 
 
 def _pending(control: ControlClient, count: int) -> PendingTimers:

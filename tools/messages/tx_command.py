@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shmq.errors import RemoteError, TransactionError, UsageError
+from shmq.errors import RemoteError, TransactionError
 from shmq.protocol import transaction as wire
 from shmq.protocol.backlog import OpenTransaction, OpenTransactions
 from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request
-from shmq.tools.broker.access import control_of
+from shmq.tools.broker.access import local_control_of
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
 from shmq.tools.terminal.output import Field
@@ -43,7 +43,7 @@ _FIELDS: tuple[Field[OpenTransaction], ...] = (
 @pass_call
 def list_(call: Call, group: str | None) -> None:
     """List the transactions that nobody has ended yet, the oldest first."""
-    with _control(call) as control:
+    with local_control_of(call, "which transactions are open") as control:
         found = _open(control)
     shown = [entry for entry in found.transactions if group in (None, entry.group)]
     rows = [_document(entry) for entry in shown]
@@ -59,7 +59,7 @@ def list_(call: Call, group: str | None) -> None:
 @pass_call
 def check(call: Call, transaction: str) -> None:
     """Let the broker ask a member of the producer group now; ID is the message id, or the offset."""
-    with _control(call) as control:
+    with local_control_of(call, "which transactions are open") as control:
         entry = _find(_open(control), transaction)
         reply = control.request(Request.CHECK_TRANSACTION, {"tranStateTableOffset": str(entry.offset)})
     asked = reply.ext.get("asked") == "1"
@@ -96,7 +96,7 @@ def rollback(call: Call, transaction: str, dry_run: bool, yes: bool) -> None:
 
 def _settle(call: Call, transaction: str, state: int, *, dry_run: bool, yes: bool) -> None:
     verb = "commit" if state == wire.COMMIT else "roll back"
-    with _control(call) as control:
+    with local_control_of(call, "which transactions are open") as control:
         entry = _find(_open(control), transaction)
         if not call.terminal.structured:
             call.terminal.say(
@@ -106,8 +106,7 @@ def _settle(call: Call, transaction: str, state: int, *, dry_run: bool, yes: boo
         changed = confirmed(call, yes=yes, dry_run=dry_run)
         if changed:
             _end(control, entry, state)
-    if call.terminal.structured:
-        call.terminal.document({**_document(entry), "changed": changed})
+    call.terminal.report({**_document(entry), "changed": changed})
 
 
 def _end(control: ControlClient, entry: OpenTransaction, state: int) -> None:
@@ -122,12 +121,6 @@ def _end(control: ControlClient, entry: OpenTransaction, state: int) -> None:
         control.request(Request.END_TRANSACTION, fields)
     except RemoteError as error:
         raise TransactionError(f"transaction {entry.message_id}: {error.remark}", hint="see: shmq tx list") from error
-
-
-def _control(call: Call) -> Any:
-    if call.is_remote:
-        raise UsageError("RocketMQ tells nobody which transactions are open", hint="on the host of a shmq broker")
-    return control_of(call)
 
 
 def _open(control: ControlClient) -> OpenTransactions:

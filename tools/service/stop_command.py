@@ -84,8 +84,7 @@ def stop_process(mark: ProcessMark, timeout: float) -> float | None:
 
 
 def _none_runs(call: Call, why: str) -> int:
-    if call.terminal.structured:
-        call.terminal.document({"stopped": False, "broker": None, "pid": None, "seconds": None})
-    else:
-        call.terminal.say(why)
+    call.terminal.answer(
+        {"stopped": False, "broker": None, "pid": None, "seconds": None}, text=lambda: call.terminal.say(why)
+    )
     return ExitCode.NO

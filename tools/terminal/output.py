@@ -135,6 +135,11 @@ class Terminal:
         else:
             text()
 
+    def report(self, value: Any, rows: Iterable[Any] | None = None) -> None:
+        """Write the document for programs; people were told before."""
+        if self.structured:
+            self.document(value, rows)
+
     def line(self, text: str = "") -> None:
         """Write one line of text for people to stdout."""
         self.data(text + "\n")

@@ -19,19 +19,19 @@ TCP_ROLE = "tcp"
 class ProcessRow:
     """One process that takes part, or one client over TCP (pid None)."""
 
-    pid: int | None
-    user: str
-    role: str  # supervisor, keeper, bridge, producer, consumer, both, reader, tcp
-    name: str
-    state: str
-    cpu_percent: float | None
-    rss_bytes: int | None
-    uss_bytes: int | None  # in a deep look only
-    in_rate: float | None  # messages a second it stored
-    out_rate: float | None  # and was given
-    idle: float | None  # seconds since its last send or poll
-    lag: int | None  # of the queues it reads
-    groups: tuple[str, ...]
+    pid: int | None = None
+    user: str = ""
+    role: str = TCP_ROLE  # supervisor, keeper, bridge, producer, consumer, both, reader, tcp
+    name: str = ""
+    state: str = ""
+    cpu_percent: float | None = None
+    rss_bytes: int | None = None
+    uss_bytes: int | None = None  # in a deep look only
+    in_rate: float | None = None  # messages a second it stored
+    out_rate: float | None = None  # and was given
+    idle: float | None = None  # seconds since its last send or poll
+    lag: int | None = None  # of the queues it reads
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,21 +205,8 @@ def _name(process: Process) -> str:
 
 
 def _tcp_row(client: Client) -> ProcessRow:
-    return ProcessRow(
-        pid=None,
-        user="",
-        role=TCP_ROLE,
-        name=f"{client.address} {client.language}".strip(),
-        state="",
-        cpu_percent=None,
-        rss_bytes=None,
-        uss_bytes=None,
-        in_rate=None,
-        out_rate=None,
-        idle=client.idle,
-        lag=None,
-        groups=client.consumer_groups,
-    )
+    name = f"{client.address} {client.language}".strip()
+    return ProcessRow(name=name, idle=client.idle, groups=client.consumer_groups)
 
 
 def _lag_by_reader(groups: Iterable[Group]) -> dict[int, int]:

@@ -103,7 +103,8 @@ def _headline(picture: Picture, choice: Choice, width: int) -> Text:
     if supervisor is not None and supervisor.alive:
         facts += [f"pid {supervisor.pid}", *([broker.tcp] if broker.tcp else [])]
         facts += [f"up {age_text(supervisor.age)}"] if supervisor.age is not None else []
-    rates = f"in {_rate(picture.in_rate)}/s {_bytes_rate(picture.in_bytes_rate)}/s   out {_rate(picture.out_rate)}/s"
+    stored = _known(lambda rate: size_text(int(rate)), picture.in_bytes_rate)
+    rates = f"in {_known(rate_text, picture.in_rate)}/s {stored}/s   out {_known(rate_text, picture.out_rate)}/s"
     text = Text("  ".join(facts), "bold")
     text.append("   " + rates)
     state = "PAUSED" if choice.paused else "[?] help"
@@ -141,13 +142,21 @@ def _bars(picture: Picture) -> Text:
 
 
 def _table(picture: Picture, choice: Choice, pane: str) -> tuple[Sequence[Column], list[Row]]:
+    rows: Sequence[Any]
     if pane == "processes":
-        columns = _PROCESS_DETAILS if choice.deep else _PROCESSES
-        return columns, [_process(row, deep=choice.deep) for row in _sorted(picture.processes, choice, pane)]
-    if pane == "topics":
-        shown = [row for row in picture.topics if choice.system or row.kind != "system"]
-        return _TOPICS, [_topic(row) for row in _sorted(shown, choice, pane)]
-    return _GROUPS, [_group(row) for row in _sorted(picture.groups, choice, pane)]
+        fields, rows = _PROCESS_DETAILS if choice.deep else _PROCESSES, picture.processes
+    elif pane == "topics":
+        fields, rows = _TOPICS, [row for row in picture.topics if choice.system or row.kind != "system"]
+    else:
+        fields, rows = _GROUPS, picture.groups
+    lines = [Row(tuple(cell(row) for _, cell in fields), _style(row)) for row in _sorted(rows, choice, pane)]
+    return [column for column, _ in fields], lines
+
+
+def _style(row: ProcessRow | TopicRow | GroupRow) -> str:
+    if isinstance(row, GroupRow):
+        return "yellow" if _note(row) else ""
+    return _BAD if isinstance(row, ProcessRow) and row.state not in _GOOD else ""
 
 
 _KEYS_OF: dict[str, Callable[[Any], Any]] = {
@@ -177,75 +186,61 @@ def _sorted(rows: Sequence[Any], choice: Choice, pane: str) -> list[Any]:
     return sorted(known, key=key, reverse=(sort != "pid") is not choice.reverse) + unknown
 
 
-_PROCESSES = (
-    Column("pid"),
-    Column("user", right=False, importance=6, flexible=True),
-    Column("role", right=False, importance=1),
-    Column("name", right=False, importance=2, flexible=True),
-    Column("cpu%"),
-    Column("memory", importance=3),
-    Column("in/s"),
-    Column("out/s"),
-    Column("lag", importance=1),
-    Column("idle", importance=4),
-    Column("groups", right=False, importance=5, flexible=True),
+def _known(text: Callable[[Any], str], value: float | None) -> str:
+    return _NOTHING if value is None else text(value)
+
+
+def _name(row: ProcessRow) -> str:
+    return (row.name or _NOTHING) + ("" if row.state in _GOOD else f" ({row.state})")
+
+
+def _note(row: GroupRow) -> str:
+    if row.conflict:
+        return "members subscribe differently"
+    return "nobody reads" if row.lag and not row.members else ""
+
+
+# Columns of each table, and how their cells are made of a row.
+_Fields = tuple[tuple[Column, Callable[[Any], str]], ...]
+_PROCESSES: _Fields = (
+    (Column("pid"), lambda row: _known(str, row.pid)),
+    (Column("user", right=False, importance=6, flexible=True), lambda row: row.user or _NOTHING),
+    (Column("role", right=False, importance=1), lambda row: row.role),
+    (Column("name", right=False, importance=2, flexible=True), _name),
+    (Column("cpu%"), lambda row: _known("{:.1f}".format, row.cpu_percent)),
+    (Column("memory", importance=3), lambda row: _known(size_text, row.rss_bytes)),
+    (Column("in/s"), lambda row: _known(rate_text, row.in_rate)),
+    (Column("out/s"), lambda row: _known(rate_text, row.out_rate)),
+    (Column("lag", importance=1), lambda row: _known(count_text, row.lag)),
+    (Column("idle", importance=4), lambda row: _known(age_text, row.idle)),
+    (Column("groups", right=False, importance=5, flexible=True), lambda row: " ".join(row.groups) or _NOTHING),
 )
-_PROCESS_DETAILS = (*_PROCESSES[:6], Column("uss", importance=3), *_PROCESSES[6:-1], Column("state", right=False))
-
-
-def _process(row: ProcessRow, *, deep: bool) -> Row:
-    cells = [
-        _NOTHING if row.pid is None else str(row.pid),
-        row.user or _NOTHING,
-        row.role,
-        row.name or _NOTHING,
-        _NOTHING if row.cpu_percent is None else f"{row.cpu_percent:.1f}",
-        _size(row.rss_bytes),
-        *([_size(row.uss_bytes)] if deep else []),
-        _rate(row.in_rate),
-        _rate(row.out_rate),
-        _count(row.lag),
-        _age(row.idle),
-        (row.state or _NOTHING) if deep else " ".join(row.groups) or _NOTHING,
-    ]
-    if row.state not in _GOOD:
-        cells[3] = f"{cells[3]} ({row.state})"
-    return Row(tuple(cells), "" if row.state in _GOOD else _BAD)
-
-
-_TOPICS = (
-    Column("topic", right=False, flexible=True),
-    Column("kind", right=False, importance=3),
-    Column("queues", importance=4),
-    Column("messages", importance=1),
-    Column("size", importance=2),
-    Column("in/s"),
-    Column("out/s"),
-    Column("groups", importance=3),
+_PROCESS_DETAILS: _Fields = (
+    *_PROCESSES[:6],
+    (Column("uss", importance=3), lambda row: _known(size_text, row.uss_bytes)),
+    *_PROCESSES[6:-1],
+    (Column("state", right=False), lambda row: row.state or _NOTHING),
 )
-
-
-def _topic(row: TopicRow) -> Row:
-    cells = (row.name, row.kind, str(row.queues), count_text(row.messages), size_text(row.size_bytes))
-    return Row((*cells, _rate(row.in_rate), _rate(row.out_rate), str(row.groups)))
-
-
-_GROUPS = (
-    Column("group", right=False, flexible=True),
-    Column("members", importance=3),
-    Column("topics", importance=4),
-    Column("lag"),
-    Column("ready", importance=1),
-    Column("out/s"),
-    Column("oldest", importance=2),
-    Column("", right=False, importance=2),
+_TOPICS: _Fields = (
+    (Column("topic", right=False, flexible=True), lambda row: row.name),
+    (Column("kind", right=False, importance=3), lambda row: row.kind),
+    (Column("queues", importance=4), lambda row: str(row.queues)),
+    (Column("messages", importance=1), lambda row: count_text(row.messages)),
+    (Column("size", importance=2), lambda row: size_text(row.size_bytes)),
+    (Column("in/s"), lambda row: _known(rate_text, row.in_rate)),
+    (Column("out/s"), lambda row: _known(rate_text, row.out_rate)),
+    (Column("groups", importance=3), lambda row: str(row.groups)),
 )
-
-
-def _group(row: GroupRow) -> Row:
-    note = "members subscribe differently" if row.conflict else "nobody reads" if row.lag and not row.members else ""
-    cells = (row.name, str(row.members), str(row.topics), _count(row.lag), _count(row.ready), _rate(row.out_rate))
-    return Row((*cells, _age(row.oldest), note), "yellow" if note else "")
+_GROUPS: _Fields = (
+    (Column("group", right=False, flexible=True), lambda row: row.name),
+    (Column("members", importance=3), lambda row: str(row.members)),
+    (Column("topics", importance=4), lambda row: str(row.topics)),
+    (Column("lag"), lambda row: count_text(row.lag)),
+    (Column("ready", importance=1), lambda row: _known(count_text, row.ready)),
+    (Column("out/s"), lambda row: _known(rate_text, row.out_rate)),
+    (Column("oldest", importance=2), lambda row: _known(age_text, row.oldest)),
+    (Column("", right=False, importance=2), _note),
+)
 
 
 def _help() -> list[Text]:
@@ -264,23 +259,3 @@ def _help() -> list[Text]:
         "not consumed, READY those that its subscription selects. – is: not known from here.",
     ]
     return [Text(line) for line in lines]
-
-
-def _rate(value: float | None) -> str:
-    return _NOTHING if value is None else rate_text(value)
-
-
-def _bytes_rate(value: float | None) -> str:
-    return _NOTHING if value is None else size_text(int(value))
-
-
-def _size(value: int | None) -> str:
-    return _NOTHING if value is None else size_text(value)
-
-
-def _count(value: int | None) -> str:
-    return _NOTHING if value is None else count_text(value)
-
-
-def _age(value: float | None) -> str:
-    return _NOTHING if value is None else age_text(value)
