@@ -114,20 +114,24 @@ def sample(spark: SparkSession, settings: LagSettings) -> list[dict[str, Any]]:
     options = {**settings.source, **({} if settings.group is None else {"group": settings.group})}
     at_ms = time.time_ns() // 1_000_000
     groups = spark.read.format("shmq").options(**options, view="groups").load().collect()
-    places = {(row.topic, row.queue_id, row.committed) for row in groups if row.lag > 0}
-    stored = _stored(spark, settings, places)
+    stored = _stored(spark, settings, {_next(row) for row in groups if _next(row)[2] < row.offset_max})
     return [
         {
             "at_ms": at_ms,
             "group": row.consumer_group,
             "topic": row.topic,
             "queue_id": row.queue_id,
-            "committed": row.committed,
+            "committed": row.committed or 0,
             "lag": row.lag,
-            "age_ms": max(0, at_ms - stored.get((row.topic, row.queue_id, row.committed), at_ms)) if row.lag else 0,
+            "age_ms": max(0, at_ms - stored.get(_next(row), at_ms)) if row.lag else 0,
         }
         for row in sorted(groups, key=lambda each: (each.consumer_group, each.topic, each.queue_id))
     ]
+
+
+def _next(row: Any) -> tuple[str, int, int]:
+    """Where a group goes on in a queue; what is popped lies before it."""
+    return row.topic, row.queue_id, row.committed or 0
 
 
 def _stored(

@@ -12,14 +12,19 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
+from shmq.tools.health.broker_rules import broker_findings
+from shmq.tools.health.finding import Verdict, by_severity
+from shmq.tools.health.thresholds import Thresholds
+from shmq.tools.observe.processes import STOPPED
+from shmq.tools.observe.snapshot import Snapshot
 from shmq.tools.terminal.quantity import age_text, count_text, rate_text, size_text
 from shmq.tools.top.rates import GroupRow, Picture, ProcessRow, TopicRow
 from shmq.tools.top.table import Column, Row, layout
-from shmq.tools.top.trouble import troubles_of
 
 PANES = ("processes", "topics", "groups")
 KEYS = "s sort · r reverse · p processes · t topics · g groups · a all · d details · SPACE pause · q quit"
 _NOTHING = "–"
+_THRESHOLDS = Thresholds()
 _BAR = 20
 _GOOD, _BAD = ("running", "sleeping", "disk", ""), "bold red"
 
@@ -52,7 +57,7 @@ class Choice:
 
 def page(picture: Picture, choice: Choice, *, width: int, height: int | None = None) -> Group:
     """Return what is shown; `height` None shows everything, as a pipe wants it."""
-    head = [_headline(picture, choice, width), *_troubles(picture), _bars(picture)]
+    head = [_headline(picture, choice, width), *_troubles(picture.snapshot), _bars(picture)]
     panes = PANES if choice.pane == "all" else (choice.pane,)
     tables = {pane: _table(picture, choice, pane) for pane in panes}
     lines: list[Text] = list(head)
@@ -114,8 +119,13 @@ def _headline(picture: Picture, choice: Choice, width: int) -> Text:
     return text
 
 
-def _troubles(picture: Picture) -> list[Text]:
-    return [Text("! " + text, _BAD) for text in troubles_of(picture.snapshot)]
+def _troubles(snapshot: Snapshot) -> list[Text]:
+    """What keeps messages from flowing, worst first, by the rules of `shmq health`, which also says the cure."""
+    judged = by_severity(finding for finding in broker_findings(snapshot, _THRESHOLDS))
+    found = [finding.what for finding in judged if finding.verdict is not Verdict.OK]
+    stopped = [process for process in snapshot.processes if process.role == "client" and process.state in STOPPED]
+    found += [f"the client {process.name} (pid {process.pid}) is {process.state}" for process in stopped]
+    return [Text("! " + text, _BAD) for text in found]
 
 
 def _bars(picture: Picture) -> Text:
