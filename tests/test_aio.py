@@ -16,6 +16,7 @@ import shmq.aio
 from shmq.client import options
 from shmq.protocol.codes import Request
 from shmq.testing import Broker, SharedBroker
+from tests.deadline import attempts, eventually_async
 
 TWINS = ["Connection", "Producer", "Subscription", "SimpleConsumer", "PullConsumer", "Topic", "Message", "Slot"]
 TWINS += ["Admin", "Group", "DeadLetter", "Transaction"]
@@ -37,14 +38,6 @@ def run(main: Coroutine[Any, Any, Any]) -> None:
         await asyncio.wait_for(main, 60)
 
     asyncio.run(bounded())
-
-
-async def eventually(condition: Callable[[], Any]) -> Any:
-    for _ in range(4000):
-        if value := condition():
-            return value
-        await asyncio.sleep(0.005)
-    raise AssertionError("not true in time")
 
 
 @pytest.mark.parametrize("name", TWINS)
@@ -215,7 +208,7 @@ def test_a_waiting_iteration_does_not_hold_up_the_loop(shmq_shared_broker: Share
             await asyncio.sleep(0)
             for number in range(20):
                 await mq.send(topic, b"%d" % number)
-                await eventually(lambda: len(got) == number + 1)  # noqa: B023
+                await eventually_async(lambda: len(got) == number + 1)  # noqa: B023
             subscription.stop()
             await task
             assert sorted(got, key=int) == [b"%d" % number for number in range(20)]
@@ -315,11 +308,11 @@ def test_listeners_are_coroutines_with_the_same_outcomes(shmq_broker: Broker, ca
             await mq.start()
             for body in (b"fine", b"retry", b"reject", b"fail"):
                 await mq.send(topic, body)
-            await eventually(lambda: len(seen) == 5)
-            await eventually(lambda: "on purpose" in caplog.text)
+            await eventually_async(lambda: len(seen) == 5)
+            await eventually_async(lambda: "on purpose" in caplog.text)
             shmq_broker.advance(options.retry_delay(1))
-            await eventually(lambda: (b"fail", 2) in seen)
-            await eventually(lambda: mq.admin.groups[group].lag.total == 0)
+            await eventually_async(lambda: (b"fail", 2) in seen)
+            await eventually_async(lambda: mq.admin.groups[group].lag.total == 0)
             await mq.stop()
             assert [letter.reason for letter in await mq.admin.dlq(group)] == ["no"]
 
@@ -351,7 +344,7 @@ def test_ordered_listeners_keep_the_order_of_each_queue(shmq_shared_broker: Shar
             for number in range(100):
                 await mq.send(topic, b"%d" % number, queue_id=number % 2)
             await mq.start()
-            await eventually(lambda: len(seen[0]) + len(seen[1]) == 100)
+            await eventually_async(lambda: len(seen[0]) + len(seen[1]) == 100)
             assert seen == {0: list(range(0, 100, 2)), 1: list(range(1, 100, 2))}
 
     run(main())
@@ -451,7 +444,7 @@ def test_several_subscriptions_of_one_connection_wait_at_once(shmq_shared_broker
                 raise AssertionError("ended without a message")
 
             tasks = [asyncio.create_task(first(topic)) for topic in topics]
-            await asyncio.sleep(0.05)
+            await eventually_async(lambda: {f"g-{topic}" for topic in topics} <= set(mq.admin.groups))
             for topic in reversed(topics):
                 await mq.send(topic, topic.encode())
             assert await asyncio.gather(*tasks) == [topic.encode() for topic in topics]
@@ -500,12 +493,11 @@ def test_a_transaction_is_committed_rolled_back_and_asked_about(shmq_shared_brok
             control = mq._made._local().control
             offset = control.request(Request.TRANSACTIONS).body.split(b'"offset":')[1].split(b",")[0].decode()
             control.request(Request.CHECK_TRANSACTION, {"tranStateTableOffset": offset})
-            await eventually(lambda: asked == [b"lost"])
-            for _ in range(1000):
+            await eventually_async(lambda: asked == [b"lost"])
+            for _ in attempts():
                 found = {bytes(message.body) for message in await mq.browse(topic)}
                 if b"lost" in found:
                     break
-                await asyncio.sleep(0.01)
             assert found == {b"left", b"by hand", b"lost"}
 
     run(main())

@@ -10,10 +10,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 
 import shmq
 from shmq.testing import Broker
+from tests.deadline import eventually
 
 KILLS = int(os.environ.get("SHMQ_SOAK_KILLS", "1000"))
 SECONDS = int(os.environ.get("SHMQ_SOAK_SECONDS", "8"))
@@ -40,11 +40,11 @@ for number in range(kills):
                 slot.view[:5] = b"hello"
             for message in subscription.receive(max=100):
                 message.ack()
-            time.sleep(0.001)  # or a thousand of them fill the disk
+            time.sleep(0.001)  # not a wait: a load that does not fill the disk
     os.close(child_end)
     assert os.read(ready, 1) == b"!", f"client {number} did not get started"
     os.close(ready)
-    time.sleep(pause)
+    time.sleep(pause)  # not a wait: the moment of the kill
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
 print("killed", kills)
@@ -57,13 +57,6 @@ def left(broker: Broker) -> dict[str, int]:
     for role, mark in broker.processes.items():
         counts[role] = len(os.listdir(f"/proc/{mark.pid}/fd"))
     return counts
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.01)
 
 
 def test_killed_clients_leave_nothing_behind() -> None:
@@ -83,7 +76,7 @@ def test_killed_clients_leave_nothing_behind() -> None:
             status = mq._live().control.status()
             assert len([client for client in mq._live().store.clients() if client[1] != 0]) == 1, status
             mq.send("soak", b"alive")
-            until(lambda: left(broker)["bridge"] <= before["bridge"] + 1)
+            eventually(lambda: left(broker)["bridge"] <= before["bridge"] + 1)
             after = left(broker)
             assert after["shm"] <= before["shm"] + 1  # at most one slot was in use beside ours
             assert after["keeper"] <= before["keeper"] + 2  # ConsumeQueue files it keeps open
@@ -110,19 +103,19 @@ def test_the_broker_killed_every_second_under_load_loses_no_acknowledged_message
                 sent.append((receipt.queue_id, receipt.offset, body))
                 number += 1
                 if number % 200 == 0:
-                    time.sleep(0.001)  # leaves the other side a processor
+                    time.sleep(0.001)  # not a wait: leaves the other side a processor
 
         producer = threading.Thread(target=produce)
         producer.start()
         for _ in range(SECONDS):
-            time.sleep(1)
+            time.sleep(1)  # not a wait: a second of load
             roles = chance.choice([["keeper"], ["bridge"], ["supervisor"], ["supervisor", "keeper", "bridge"]])
             before = len(sent)
             for role in roles:
                 mark = broker.processes.get(role)
                 if mark is not None:
                     os.kill(mark.pid, signal.SIGKILL)
-            until(lambda before=before: len(sent) > before + 100, 1.0)  # type: ignore[misc]
+            eventually(lambda before=before: len(sent) > before + 100)  # type: ignore[misc]
             if "supervisor" in roles:
                 broker.kill_daemon()
                 broker.restart()

@@ -9,8 +9,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,6 +18,7 @@ import posix_ipc
 
 from shmq.bindings import _core
 from shmq.shm.presence import create_presence, presence_key_of, remove_presence
+from tests.deadline import eventually
 
 STORE_HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
 FILE_BYTES = 1 << 20
@@ -31,6 +31,7 @@ SIZES = {
     "group_max": 8,
     "offset_max": 64,
 }
+until = eventually
 
 
 class LiveStore:
@@ -124,14 +125,6 @@ class LiveStore:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-
-def until(condition: Callable[[], bool], *, seconds: float = 20.0) -> None:
-    """Poll a condition; AssertionError when it does not come true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.001)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from shmq.shm.core import Store
 from shmq.shm.instance import write_instance
 from shmq.shm.place import Place
 from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
+from tests.deadline import eventually as wait_until
 
 DEADLINE = 20.0  # far more than anything here takes; only a hung test sees it
 SIZES = SegmentSizes(
@@ -55,15 +56,6 @@ if group:
 print(client.attachment.client_slot, flush=True)
 sys.stdin.read()
 """
-
-
-def wait_until(condition: Callable[[], Any], what: str = "") -> Any:
-    """Poll until the condition is true and return its value."""
-    deadline = time.monotonic() + DEADLINE
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"never came true: {what or condition}"
-        time.sleep(0.005)
-    return value
 
 
 class LiveBridge:

@@ -16,6 +16,7 @@ from shmq.protocol.codes import Request
 from shmq.protocol.command import Command, oneway
 from shmq.protocol.header import CommandDecoder, encode_command
 from tests.bridge.quiet_logic import QuietLogic
+from tests.deadline import eventually_async
 
 LONG = 4 << 20  # bytes; no socket takes that at once
 
@@ -71,10 +72,8 @@ def test_wishes_to_be_woken_share_one_timer_and_the_earliest_counts() -> None:
             logic.wishes = [Wake(60_000), Wake(30), Wake(40), Wake(50)]
             for _ in range(10):
                 bridge.tick()
-            async with asyncio.timeout(20):
-                while not logic.wakings:
-                    await asyncio.sleep(0.005)
-            await asyncio.sleep(0.1)  # longer than the wishes behind the earliest
+            await eventually_async(lambda: logic.wakings)
+            await asyncio.sleep(0.1)  # not a wait: a timer of the same loop, due behind those of the wishes
             return logic.wakings
 
     assert asyncio.run(scene()) == 1
@@ -178,15 +177,13 @@ def test_a_long_frame_has_longer_to_come_the_more_of_it_is_here() -> None:
                 _, writer = await asyncio.open_unix_connection(path)
                 writer.write(encode_command(Command(code=1, body=bytes(768 << 10)))[:size])
                 await writer.drain()
-                while bridge.budget.held_bytes != size:
-                    await asyncio.sleep(0.005)
+                await eventually_async(lambda: bridge.budget.held_bytes == size)  # noqa: B023
                 (connection,) = bridge._connections.values()
                 needed = limits.first_frame_timeout + size / limits.frame_bytes_per_second_min
                 for late in (-0.5, 0.5):
                     connection.check_time(bridge.now() + needed + late)
                     alive.append(connection._closing_since is None)
-                while bridge._connections:
-                    await asyncio.sleep(0.005)
+                await eventually_async(lambda: not bridge._connections)
                 writer.close()
         return alive
 

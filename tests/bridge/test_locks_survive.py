@@ -18,7 +18,7 @@ from shmq.protocol.header import encode_command
 from shmq.testing import Broker
 from tests.bridge.cluster import Cluster
 from tests.bridge.live_bridge import RawPeer, wait_until
-from tests.interop.peers.process import eventually
+from tests.deadline import eventually
 
 ROLES = ("bridge", "bridge-1")
 QUEUES = 4
@@ -107,7 +107,7 @@ class Witness:
                 if self._running.setdefault(queue, member) != member:
                     self.overlaps.append((queue, message.offset))
                 self.seen.setdefault(queue, []).append(message.offset)
-            time.sleep(seconds)  # the work
+            time.sleep(seconds)  # not a wait: the work
             with self._lock:
                 if self._running.get(queue) == member:
                     del self._running[queue]

@@ -4,13 +4,14 @@ import contextlib
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.deadline import eventually
 
 MEMBER = Path(__file__).with_name("member.py")
 
@@ -36,18 +37,10 @@ def message() -> Callable[..., Any]:
     return StandIn
 
 
-@pytest.fixture
-def eventually() -> Callable[..., Any]:
+@pytest.fixture(name="eventually")
+def eventually_fixture() -> Callable[..., Any]:
     """Wait until a condition is true, and return its value; fail when it is not in time."""
-
-    def wait(condition: Callable[[], Any], timeout: float = 20.0) -> Any:
-        deadline = time.monotonic() + timeout
-        while not (value := condition()):
-            assert time.monotonic() < deadline, f"not true within {timeout:g} s; the last value was {value!r}"
-            time.sleep(0.005)
-        return value
-
-    return wait
+    return eventually
 
 
 class Member:

@@ -25,7 +25,7 @@ def run(url: str, kind: str, group: str, topic: str) -> None:
                             for message in subscription.receive(8, 0.5):
                                 message.nack()
         except shmq.ShmqError:
-            time.sleep(0.05)  # the broker was killed
+            time.sleep(0.05)  # not a wait: the broker was killed
 
 
 if __name__ == "__main__":

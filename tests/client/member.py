@@ -30,7 +30,7 @@ def main(url: str, topic: str, group: str, *words: str) -> None:
                 if queues != told:
                     say("queues", *queues)
                     told = queues
-                time.sleep(0.005)
+                time.sleep(0.005)  # not a wait: it reports until it ends
 
         for body in (wait_for_the_end, report_queues):
             threading.Thread(target=body, daemon=True).start()

@@ -26,7 +26,7 @@ def main() -> None:
         @mq.listener(topic, group=group, ordered=True, threads=2)
         def handle(message: shmq.Message) -> None:
             note("B", message)
-            time.sleep(WORK_SECONDS)  # the work
+            time.sleep(WORK_SECONDS)  # not a wait: the work
             note("E", message)
 
         mq.run()

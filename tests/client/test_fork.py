@@ -10,7 +10,7 @@ import pytest
 from shmq.testing import SharedBroker
 
 PRELUDE = """
-import os, sys, threading, time
+import os, signal, sys, threading, time
 import shmq
 
 url, topic, group = sys.argv[1:]
@@ -139,12 +139,12 @@ def test_a_child_that_subscribes_becomes_a_second_member(shmq_shared_broker: Sha
             deadline = time.monotonic() + 20
             while len(subscription.queues) != 4 or len(mq.admin.groups[group].members) != 2:
                 assert time.monotonic() < deadline, (subscription.queues, queues)
-                time.sleep(0.005)
+                time.sleep(0.005)  # not a wait: a program of its own, with its deadline
             os.write(finish, b"x")
             thread.join(20)
             while len(subscription.queues) != 8:
                 assert time.monotonic() < deadline
-                time.sleep(0.005)
+                time.sleep(0.005)  # not a wait: a program of its own, with its deadline
         """,
         shmq_shared_broker,
     )
@@ -244,7 +244,7 @@ def test_the_death_of_the_parent_is_seen_although_a_child_lives_on(shmq_shared_b
             subscription = mq.subscribe(topic, group=group)
             os.write(observer_write, b"x")
             if not os.fork():
-                time.sleep(30)     # a child that never uses the connection, and holds nothing of it
+                signal.pause()     # a child that never uses the connection, and holds nothing of it
                 os._exit(0)
             os._exit(0)            # as a crash: nothing is closed
         os.read(observer_read, 1)
@@ -253,7 +253,7 @@ def test_the_death_of_the_parent_is_seen_although_a_child_lives_on(shmq_shared_b
             deadline = time.monotonic() + 10
             while group in mq.admin.groups and mq.admin.groups[group].members:
                 assert time.monotonic() < deadline
-                time.sleep(0.005)
+                time.sleep(0.005)  # not a wait: a program of its own, with its deadline
         """,
         shmq_shared_broker,
     )

@@ -135,7 +135,7 @@ def test_a_queue_has_one_reader_at_a_time_whoever_comes_leaves_or_is_killed(
             eventually(storm.events)
             until = time.monotonic() + SECONDS
             while time.monotonic() < until:
-                time.sleep(storm.dice.uniform(0.2, 0.7))
+                time.sleep(storm.dice.uniform(0.2, 0.7))  # not a wait: the moment of the kill
                 storm.step(eventually)
             eventually(
                 lambda: sum(map(len, storm.first_times().values())) == QUEUES * count, timeout=PATIENCE + SECONDS

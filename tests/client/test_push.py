@@ -4,7 +4,6 @@ import logging
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -241,18 +240,19 @@ def test_keyboard_interrupt_in_a_listener_gives_the_message_back_and_ends_run(
 def test_a_signal_drains_and_ends_run(
     mq: shmq.Connection, topic: str, group: str, number: signal.Signals, eventually: Eventually
 ) -> None:
-    entered = threading.Event()
+    entered, interrupted = threading.Event(), threading.Event()
     finished: list[bytes] = []
 
     @mq.listener(topic, group=group)
     def on_order(message: shmq.Message) -> None:
         entered.set()
-        time.sleep(0.05)  # long enough that the signal comes while the call runs
+        interrupted.wait(20)
         finished.append(message.body)
 
     def interrupt() -> None:
         entered.wait(20)
         os.kill(os.getpid(), number)
+        interrupted.set()
 
     # A shell starts background jobs with SIGINT ignored, and Python leaves that as it is.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -75,7 +75,7 @@ def test_i12_whoever_is_killed_a_message_that_always_fails_is_a_dead_letter_exac
             kills = Counter[str]()
             until = time.monotonic() + SECONDS
             while time.monotonic() < until:
-                time.sleep(dice.uniform(0.2, 0.7))
+                time.sleep(dice.uniform(0.2, 0.7))  # not a wait: the moment of the kill
                 victim = dice.choice(("member", "member", "bridge", "keeper"))
                 kills[victim] += 1
                 if victim == "member":

@@ -24,6 +24,7 @@ import shmq.otel
 from shmq.client.observers import span_attributes
 from shmq.message import TRACE_TOPIC
 from shmq.testing import Broker
+from tests.deadline import eventually_async
 
 Eventually = Callable[..., Any]
 
@@ -318,8 +319,7 @@ def test_asyncio_sends_requests_and_listeners_belong_to_the_spans_around_them(
             assert reply.body == b"yes"
             with shmq.otel.processing(mq, reply):
                 pass
-            while len(inside) < 2:
-                await asyncio.sleep(0.005)
+            await eventually_async(lambda: len(inside) == 2)
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
         assert set(inside) == {ids_of(recorded.one("around"))[0]}

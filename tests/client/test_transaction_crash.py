@@ -125,7 +125,7 @@ def test_i10_a_committed_transaction_is_visible_once_whoever_is_killed(
             begin = time.monotonic()
             kills = 0
             while time.monotonic() - begin < SECONDS or kills < KILLS_MIN:
-                time.sleep(scene.random.uniform(0.1, 0.6))
+                time.sleep(scene.random.uniform(0.1, 0.6))  # not a wait: the moment of the kill
                 scene.kill(victim)
                 kills += 1
             scene.end()

@@ -31,8 +31,8 @@ def run(url: str, group: str, topic: str, decisions: str) -> None:
                 os.write(file, f"{body} {choice}\n".encode())
                 getattr(tx, choice)()
             except shmq.ShmqError:
-                time.sleep(0.01)  # the broker was killed, or asked before us: the decision holds
-            time.sleep(0.005)
+                time.sleep(0.01)  # not a wait: the broker was killed, or asked before us; the decision holds
+            time.sleep(0.005)  # not a wait: the load
 
 
 if __name__ == "__main__":

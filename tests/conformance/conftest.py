@@ -4,7 +4,6 @@ A rule that holds on one way only does not belong here.
 """
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,11 @@ import pytest
 
 import shmq
 from shmq.testing import Broker
+from tests.deadline import DEADLINE_SECONDS, eventually
 
 TRANSPORTS = ("shm", "tcp")
 QUEUES = 4
-PATIENCE = 45.0  # a member that misses a notice shares the queues anew after 20 s
+PATIENCE = DEADLINE_SECONDS
 
 Named = Callable[[str], str]
 _serial = itertools.count(1)
@@ -87,15 +87,7 @@ def topic(mq: shmq.Connection, named: Named) -> str:
     return name
 
 
-@pytest.fixture
-def eventually() -> Callable[..., Any]:
+@pytest.fixture(name="eventually")
+def eventually_fixture() -> Callable[..., Any]:
     """Wait until a condition is true, and return its value; fail when it is not in time."""
-
-    def wait(condition: Callable[[], Any], timeout: float = PATIENCE) -> Any:
-        deadline = time.monotonic() + timeout
-        while not (value := condition()):
-            assert time.monotonic() < deadline, f"not true within {timeout:g} s; the last value was {value!r}"
-            time.sleep(0.01)
-        return value
-
-    return wait
+    return eventually

@@ -3,8 +3,8 @@
 python holder.py URL TOPIC GROUP COUNT INVISIBLE          prints one line for each message it has: its body
 """
 
+import signal
 import sys
-import time
 
 import shmq
 
@@ -20,8 +20,7 @@ def run(url: str, topic: str, group: str, count: str, invisible: str) -> None:
             for message in consumer.receive(max=int(count) - len(held), wait=1.0):
                 held.append(message)
                 print(message.body.decode(), flush=True)
-        while True:
-            time.sleep(60)
+        signal.pause()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 
 import shmq
 from tests.conformance.conftest import QUEUES, Named
+from tests.deadline import eventually
 
 Eventually = Callable[..., Any]
 
@@ -29,8 +30,7 @@ def filled(mq: shmq.Connection, topic: str) -> str:
     for queue_id in range(QUEUES):
         mq.send(topic, b"old", queue_id=queue_id)
     before_ms = max(message.store_ms for message in mq.browse(topic))
-    while time.time_ns() // 1_000_000 <= before_ms + 1:
-        time.sleep(0.001)  # the clock of the messages has to go on, nothing else
+    eventually(lambda: time.time_ns() // 1_000_000 > before_ms + 1, "the clock of the messages goes on")
     for queue_id in range(QUEUES):
         mq.send(topic, b"new", queue_id=queue_id)
     return topic

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from shmq.protocol.codes import Request
+from tests.deadline import eventually
 from tests.golden import frames
 from tests.golden.tap import Seen, Tap
 from tests.interop.peers.java import ClientError, JavaClient
-from tests.interop.peers.process import eventually
 from tests.interop.peers.registry import python_of_cpp_client
 from tests.interop.peers.stock import StockBroker
 

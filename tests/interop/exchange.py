@@ -15,17 +15,16 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.deadline import attempts
 from tests.interop.peers.wire import Frame, Wire, encode
 from tests.interop.target import Target
 
 SILENCE_TIMEOUT = 1.0
 TIMEOUT = 12.0
-POLL_INTERVAL = 0.02
 MESSAGE_ID = re.compile(r"\b[0-9A-F]{32}\b")
 MILLISECONDS = re.compile(r"\b1[6-9]\d{11}\b|(?<=\"timestamp\":)\d+")
 CLIENT_ADDRESS = re.compile(r"/?127\.0\.0\.1:\d+")
@@ -111,12 +110,11 @@ def play(target: Target, script: Sequence[Step]) -> dict[str, Outcome]:
 
 
 def _ask_until(wire: Wire, step: Step, known: dict[str, str]) -> Outcome:
-    deadline = time.monotonic() + TIMEOUT
-    while True:
+    for _ in attempts(TIMEOUT):
         outcome = _ask(wire, step, known)
-        if step.until is None or step.until in outcome.fields or time.monotonic() > deadline:
-            return outcome
-        time.sleep(POLL_INTERVAL)
+        if step.until is None or step.until in outcome.fields:
+            break
+    return outcome
 
 
 def _ask(wire: Wire, step: Step, known: dict[str, str]) -> Outcome:

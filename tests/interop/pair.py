@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.deadline import eventually
 from tests.interop.peers.java import LineClient
-from tests.interop.peers.process import eventually
 from tests.interop.peers.wire import Wire, has_route
 from tests.interop.target import Target
 

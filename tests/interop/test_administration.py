@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shmq.testing import Broker
+from tests.deadline import eventually
 from tests.interop.peers.java import LineClient
-from tests.interop.peers.process import eventually
 from tests.interop.target import Target
 
 Named = Callable[[str], str]

@@ -13,9 +13,9 @@ import pytest
 
 import shmq
 from shmq.testing import Broker
+from tests.deadline import eventually
 from tests.interop.conftest import LONG
 from tests.interop.peers.java import JavaClient
-from tests.interop.peers.process import eventually
 
 Named = Callable[[str], str]
 LEVEL_1_MS, CLOCK_MS = 1000, 2  # the log's clock is a little behind the one that stamps births

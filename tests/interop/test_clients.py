@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.deadline import eventually
 from tests.interop.coverage import covers, on_pairs
 from tests.interop.pair import Pair
-from tests.interop.peers.process import eventually
 from tests.interop.target import Target, start_ours
 
 Produce = Callable[..., Any]
@@ -157,7 +157,7 @@ def _probe(pair: Pair, produce: Produce, topic: str, names: list[str]) -> None:
         produce("send", topic=topic, bodies=["probe"] * 8)
         return [name for name in names if not pair.bodies(name)]
 
-    eventually(lambda: not idle(), f"every one of {names} receives", timeout=60.0, interval=0.5)
+    eventually(lambda: not idle(), f"every one of {names} receives", timeout=60.0, pause=0.5)
 
 
 @on_pairs(*ALL, stock=())  # test_retry.py has the stock brokers

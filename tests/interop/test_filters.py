@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import shmq
+from tests.deadline import eventually
 from tests.interop.coverage import covers, on_pairs
 from tests.interop.pair import Pair
 from tests.interop.peers.java import ClientError
-from tests.interop.peers.process import eventually
 from tests.interop.peers.wire import Wire
 from tests.interop.target import STOCK_5, Target
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.deadline import eventually
 from tests.interop.coverage import covers, on_pairs
 from tests.interop.pair import Pair
 from tests.interop.peers.java import ClientError
-from tests.interop.peers.process import eventually
 
 Produce = Callable[..., Any]
 JAVA = ("java-4", "java-5")

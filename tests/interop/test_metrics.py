@@ -14,8 +14,9 @@ from shmq.metrics.family import COUNTER
 from shmq.metrics.report import MetricsReport
 from shmq.metrics.rocketmq_families import ROCKETMQ
 from shmq.testing import Broker
+from tests.deadline import eventually
 from tests.interop.peers.cache import PeerMissing
-from tests.interop.peers.process import eventually, free_ports
+from tests.interop.peers.process import free_ports
 from tests.interop.peers.stock import StockBroker
 from tests.interop.target import missing
 
@@ -206,6 +207,6 @@ def test_the_metrics_are_what_mqadmin_says(mqadmin: Mqadmin, version: str) -> No
             rows = [row for row in table(asked("statsAll", "-t", "orders")) if row[:2] == ["orders", GROUP]]
             return rows[0] if rows and rows[0][-2:] == ["12", "5"] else None
 
-        assert int(eventually(traffic, "statsAll says what was stored and read", interval=0.5)[2]) == lag
+        assert int(eventually(traffic, "statsAll says what was stored and read", pause=0.5)[2]) == lag
         assert now.value("rocketmq_messages_out_total", topic="orders", consumer_group=GROUP) == 5
         report.close()

@@ -9,8 +9,8 @@ import pytest
 
 import shmq
 from shmq.testing import Broker
+from tests.deadline import eventually
 from tests.interop.peers.java import LineClient
-from tests.interop.peers.process import eventually
 
 QUEUES = 4
 GROUP = "mixed"
@@ -78,7 +78,7 @@ def test_a_group_is_shared_by_local_and_remote_members(
             probes.update(send_rounds(mq, f"probe{len(probes)}", 1))
             return bool(received()) and len(local.subscription.queues) == QUEUES // 2
 
-        eventually(has_joined, "the queues are divided", timeout=60.0, interval=0.5)
+        eventually(has_joined, "the queues are divided", timeout=60.0, pause=0.5)
         eventually(lambda: probes <= set(local.bodies) | received(), "all probes are read", timeout=60.0)
         wanted = send_rounds(mq, "shared", 5)
         eventually(lambda: wanted <= set(local.bodies) | received(), "the group has all", timeout=60.0)

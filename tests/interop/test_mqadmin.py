@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.deadline import eventually
 from tests.interop.mqadmin_commands import (
     DIFFERENT,
     FIELDS,
@@ -24,7 +25,6 @@ from tests.interop.mqadmin_commands import (
 )
 from tests.interop.pair import Pair
 from tests.interop.peers.java import JavaClient
-from tests.interop.peers.process import eventually
 from tests.interop.peers.wire import Wire
 from tests.interop.target import Target, fresh_stock, start_ours
 

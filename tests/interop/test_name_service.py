@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.deadline import eventually
 from tests.interop.peers.cache import PeerMissing
 from tests.interop.peers.java import JavaClient
-from tests.interop.peers.process import eventually
 from tests.interop.peers.stock import StockBroker
 from tests.interop.peers.wire import Frame, Wire, has_route
 from tests.interop.target import Target, missing, start_ours

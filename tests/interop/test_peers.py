@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadline import eventually
 from tests.interop.peers.cache import DIRECTORY_VARIABLE, REQUIRE_VARIABLE, PeerMissing, entry, program, run
-from tests.interop.peers.process import Child, eventually
+from tests.interop.peers.process import Child
 from tests.interop.peers.wire import Wire
 from tests.interop.target import Target
 
@@ -56,7 +57,7 @@ def test_a_missing_peer_skips_unless_interop_is_required(tmp_path: Path, require
 def test_a_child_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from tests.interop.peers.process import Child\n"
-        "child = Child([sys.executable, '-c', 'import time; time.sleep(600)'], Path(sys.argv[1]) / 'log')\n"
+        "child = Child([sys.executable, '-c', 'import signal; signal.pause()'], Path(sys.argv[1]) / 'log')\n"
         "print(child.process.pid, flush=True); import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     )
     root = Path(__file__).resolve().parents[2]
@@ -69,7 +70,7 @@ def test_a_child_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
 
 
 def test_a_stopped_child_is_gone(tmp_path: Path) -> None:
-    with Child([sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "log") as child:
+    with Child([sys.executable, "-c", "import signal; signal.pause()"], tmp_path / "log") as child:
         pid = child.process.pid
         assert _is_running(pid)
     assert not _is_running(pid)

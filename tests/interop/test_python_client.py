@@ -19,8 +19,9 @@ import pytest
 import shmq
 import shmq.aio
 from shmq.testing import Broker
+from tests.deadline import eventually
 from tests.interop.peers.java import LineClient
-from tests.interop.peers.process import eventually, free_ports
+from tests.interop.peers.process import free_ports
 from tests.interop.target import STOCK_4, Target
 
 Named = Callable[[str], str]
@@ -429,7 +430,7 @@ def test_the_asyncio_twin_does_the_same_without_holding_the_loop_up(url: str, to
             async def beat() -> None:
                 nonlocal beats
                 while True:
-                    await asyncio.sleep(0.01)
+                    await asyncio.sleep(0.01)  # not a wait: the loop's heartbeat
                     beats += 1
 
             beating = asyncio.create_task(beat())

@@ -9,8 +9,8 @@ import pytest
 
 import shmq
 from shmq.testing import Broker
+from tests.deadline import eventually
 from tests.interop.peers.java import ClientError, JavaClient
-from tests.interop.peers.process import eventually
 from tests.interop.target import STOCK_4, STOCK_5, Target
 
 Named = Callable[[str], str]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.deadline import eventually
 from tests.interop.peers.cache import program
 from tests.interop.peers.java import ClientError, LineClient
-from tests.interop.peers.process import eventually
 from tests.interop.peers.registry import DEFAULT_JDK, java_program
 from tests.interop.peers.stock import SMALL_HEAP, make_home, opened
 from tests.interop.target import Target

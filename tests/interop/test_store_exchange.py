@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from shmq.testing import Broker
+from tests.deadline import eventually
 from tests.interop.peers.cache import PeerMissing
 from tests.interop.peers.java import ClientError, LineClient
-from tests.interop.peers.process import eventually
 from tests.interop.peers.stock import StockBroker
 
 FILE_BYTES = 16 << 20

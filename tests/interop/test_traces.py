@@ -10,8 +10,8 @@ import shmq
 from shmq.message import TRACE_TOPIC
 from shmq.protocol.trace import PUB, SUB_AFTER, SUB_BEFORE, Trace, decode_traces
 from shmq.testing import Broker
+from tests.deadline import eventually
 from tests.interop.peers.java import JavaClient
-from tests.interop.peers.process import eventually
 
 Named = Callable[[str], str]
 PATIENCE = 60.0

@@ -13,10 +13,10 @@ import pytest
 import shmq
 from shmq.protocol.codes import Request
 from shmq.testing import Broker
+from tests.deadline import eventually
 from tests.interop.coverage import covers, on_pairs
 from tests.interop.pair import Pair
 from tests.interop.peers.java import LineClient
-from tests.interop.peers.process import eventually
 from tests.interop.target import Target
 
 JAVA = ("java-4", "java-5")

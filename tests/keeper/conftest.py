@@ -2,7 +2,6 @@
 
 import secrets
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +15,8 @@ from shmq.daemon.options import Options
 from shmq.shm.core import Producer, Receipt, Store
 from shmq.shm.place import prepare_runtime
 from shmq.shm.segment import unlink_segments, write_instance
+from tests.deadline import eventually
 
-DEADLINE_SECONDS = 30.0
 SMALL = {
     "file_bytes": 256 << 10,
     "topic_max": 256,
@@ -28,15 +27,6 @@ SMALL = {
     "offset_max": 1024,
     "populate_bytes": 64 << 10,
 }
-
-
-def eventually(condition: Callable[[], Any], what: str = "") -> Any:
-    """Wait for a condition and return what it was; fail after a generous deadline."""
-    until = time.monotonic() + DEADLINE_SECONDS
-    while not (value := condition()):
-        assert time.monotonic() < until, what or "it did not happen"
-        time.sleep(0.005)
-    return value
 
 
 @dataclass

@@ -37,7 +37,7 @@ BROKEN_DISK = """
         try:
             producer.send("orders", b"%d" % acknowledged)
             acknowledged += 1
-            time.sleep(0.001)
+            time.sleep(0.001)  # not a wait: the load
         except CoreError as error:
             errors.append(type(error).__name__)
     print(acknowledged > 0, sorted(set(errors)), store.read_only)

@@ -141,7 +141,7 @@ FULL_DISK = """
     print(len(first.body))
     os.system(f"mount -o remount,size=8m {root}")
     while append() and time.monotonic() < until:
-        time.sleep(0.01)
+        time.sleep(0.01)  # not a wait: a program of its own, with its deadline
     print("goes on", store.read_only)
     stopping.set(); keeper.wake(); thread.join()
     print(keeper.stop())

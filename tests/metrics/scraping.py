@@ -1,22 +1,8 @@
-"""What the tests of live metrics share: one reading of them, and waiting for a condition."""
+"""What the tests of live metrics share: one reading of them."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Any
-
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-
-DEADLINE_SECONDS = 30.0
-
-
-def eventually(condition: Callable[[], Any], what: str) -> Any:
-    until = time.monotonic() + DEADLINE_SECONDS
-    while not (value := condition()):
-        assert time.monotonic() < until, what
-        time.sleep(0.05)
-    return value
 
 
 class Scrape:

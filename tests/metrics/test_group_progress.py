@@ -12,7 +12,8 @@ import pytest
 import shmq
 from shmq.metrics.report import MetricsReport
 from shmq.testing import Broker
-from tests.metrics.scraping import Scrape, eventually
+from tests.deadline import eventually
+from tests.metrics.scraping import Scrape
 
 LAG, INFLIGHT, READY = (f"rocketmq_consumer_{name}_messages" for name in ("lag", "inflight", "ready"))
 AGE, READY_AGE = (f"rocketmq_consumer_{name}_latency_milliseconds" for name in ("lag", "queueing"))

@@ -15,7 +15,8 @@ from shmq.metrics.catalogue import FAMILIES
 from shmq.metrics.report import MetricsReport
 from shmq.shm.instance import read_instance
 from shmq.testing import Broker
-from tests.metrics.scraping import DEADLINE_SECONDS, Scrape, eventually
+from tests.deadline import DEADLINE_SECONDS, eventually
+from tests.metrics.scraping import Scrape
 from tests.tools.shell import Shell
 
 

@@ -4,7 +4,6 @@ import mmap
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from shmq.shm.holders import StillHeld, identity, mapping_processes, nobody_holds
 from shmq.shm.liveness import mark_of, status_of
 from shmq.shm.segment import SHM_DIRECTORY
+from tests.deadline import eventually
 
 HOLDER = """
 import mmap, os, sys
@@ -104,10 +104,7 @@ def test_whoever_opens_it_while_it_is_removed_waits_and_finds_a_file_without_a_n
     with nobody_holds([path], uid=os.geteuid()):
         opener = subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE)
         assert opener.stdout and opener.stdout.readline() == b"open\n"
-        deadline = time.monotonic() + 10.0
-        while not _waits_in_the_kernel(opener.pid):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        eventually(lambda: _waits_in_the_kernel(opener.pid), "the opener waits")
         path.unlink()
     assert opener.communicate()[0] == b"0\n"
 

@@ -32,7 +32,7 @@ def written(spark: Any, rows: int, parts: int, options: dict[str, str]) -> list[
 
         from shmq.spark.sink.connection import connection
 
-        time.sleep(0.5)  # so that no executor takes the tasks of the others
+        time.sleep(0.5)  # not a wait: work, so that no executor takes the tasks of the others
         return "tcp" if connection(way).is_remote else "shm"
 
     return sorted(set(spark.sparkContext.parallelize(range(6), 6).map(taken).collect()))
@@ -63,7 +63,7 @@ def ways(spark: Any, options: dict[str, str]) -> list[str]:
 
         from shmq.spark.access.way import reopen
 
-        time.sleep(0.5)  # so that no executor takes the tasks of the others
+        time.sleep(0.5)  # not a wait: work, so that no executor takes the tasks of the others
         return type(reopen(where)).__name__
 
     return sorted(set(spark.sparkContext.parallelize(range(6), 6).map(way).collect()))
@@ -134,6 +134,6 @@ def stopping(signals: str, how: str) -> Any:
             (folder / f"held-{psutil.Process(os.getppid()).ppid()}").touch()
             deadline = time.monotonic() + 120
             while not awaited.exists() and time.monotonic() < deadline:
-                time.sleep(0.02)
+                time.sleep(0.02)  # not a wait: an executor imports nothing of the tests
 
     return run

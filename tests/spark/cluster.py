@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import json
 import os
 import re
@@ -21,13 +22,14 @@ import select
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import psutil
+
+from tests.deadline import eventually
 
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -35,19 +37,11 @@ ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 90.0
 CALL_SECONDS = 300.0
 WORKERS = 3
+until = functools.partial(eventually, timeout=START_SECONDS)
 
 
 class DriverError(Exception):
     """What a function on the driver raised, with its text."""
-
-
-def until(look: Callable[[], Any], what: str, seconds: float = START_SECONDS) -> Any:
-    """Return what `look` finds as soon as it finds something."""
-    deadline = time.monotonic() + seconds
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
-        time.sleep(0.02)
-    return found
 
 
 def discovery_path(directory: Path) -> Path:

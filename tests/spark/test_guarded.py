@@ -167,7 +167,7 @@ def test_killed_bridges_cost_no_row_and_double_none(guarded: Broker) -> None:
     def kill() -> None:
         for role in ("bridge-1", "bridge", "bridge-2"):
             mark = until(lambda role=role: guarded.processes.get(role), role)
-            time.sleep(0.2)  # somewhere in a batch
+            time.sleep(0.2)  # not a wait: somewhere in a batch
             os.kill(mark.pid, signal.SIGKILL)
             until(lambda role=role, mark=mark: guarded.processes.get(role) not in (None, mark), f"{role} anew")
             killed.append(role)

@@ -7,7 +7,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import ProcessMark, is_alive
 from shmq.shm.presence import attach_presence, detach_presence
 from shmq.shm.segment import SHM_DIRECTORY, open_store
+from tests.deadline import eventually
 
 DEADLINE_SECONDS = 40.0
 SMALL = {
@@ -31,15 +31,6 @@ SMALL = {
     "--offset-max": 1024,
     "--populate-bytes": 65536,
 }
-
-
-def eventually(condition: Callable[[], Any], what: str = "") -> Any:
-    """Wait for a condition and return what it was; fail after a generous deadline."""
-    until = time.monotonic() + DEADLINE_SECONDS
-    while not (value := condition()):
-        assert time.monotonic() < until, what or "it did not happen"
-        time.sleep(0.01)
-    return value
 
 
 class Served:

@@ -9,20 +9,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 import shmq
 from shmq.daemon.event_log import EventLog
 from shmq.testing import Broker
-
-
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    until = time.monotonic() + 60.0
-    while not condition():
-        assert time.monotonic() < until, what
-        time.sleep(0.05)
+from tests.deadline import eventually
 
 
 class Collected:

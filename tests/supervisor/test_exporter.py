@@ -8,10 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -23,17 +21,10 @@ from shmq.metrics.exposition import CONTENT_TYPE
 from shmq.shm.addresses import read_addresses
 from shmq.shm.instance import Instance, read_instance
 from shmq.testing import Broker
+from tests.deadline import eventually
 
 DEADLINE_SECONDS = 30.0
 Address = tuple[str, int]
-
-
-def eventually(condition: Callable[[], Any], what: str) -> Any:
-    until = time.monotonic() + DEADLINE_SECONDS
-    while not (value := condition()):
-        assert time.monotonic() < until, what
-        time.sleep(0.05)
-    return value
 
 
 @pytest.fixture(scope="module")

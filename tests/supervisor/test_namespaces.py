@@ -8,12 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.deadline import eventually
 
 DEADLINE_SECONDS = 60.0
 ROOT = Path(__file__).parents[2]
@@ -46,11 +47,13 @@ class Box:
 
     def wait(self) -> dict[str, Any]:
         """What the broker said at its start."""
-        until = time.monotonic() + DEADLINE_SECONDS
-        while not (self.ready.exists() and self.ready.read_text().strip()):
-            assert time.monotonic() < until and self.process.poll() is None, (self.directory / "log").read_text()
-            time.sleep(0.05)
-        document: dict[str, Any] = json.loads(self.ready.read_text())
+
+        def said() -> str:
+            assert self.process.poll() is None, log.read_text()
+            return self.ready.read_text().strip() if self.ready.exists() else ""
+
+        log = self.directory / "log"
+        document: dict[str, Any] = json.loads(eventually(said, log.read_text))
         return document
 
     @property

@@ -5,17 +5,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import pytest
 
 from shmq.tools import start
+from tests.deadline import eventually
 from tests.tools.json_schema import check
 
 TIMEOUT = 60.0
 COMMAND = [sys.executable, "-m", "shmq"]
+until = eventually
 
 
 class Result(NamedTuple):
@@ -95,15 +96,6 @@ class Inside(Shell):
         status = start.main([*words, *(() if "-u" in words else ("-u", self.environment["SHMQ_URL"]))])
         said = self._capture.readouterr()
         return Result(status, said.out, said.err.decode())
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """Wait for a condition and return its value."""
-    deadline = time.monotonic() + TIMEOUT
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"waited {TIMEOUT:g} s for {what}"
-        time.sleep(0.01)
-    return value
 
 
 def interrupt(process: subprocess.Popen[bytes]) -> Result:

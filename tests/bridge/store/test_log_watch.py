@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,8 @@ from shmq.shm.access import Access
 from shmq.shm.core import Producer, Store, process_start
 from shmq.shm.instance import Instance
 from shmq.shm.segment import create_segments, unlink_segments
-from tests.bridge.live_bridge import DEADLINE, SIZES
+from tests.bridge.live_bridge import SIZES
+from tests.deadline import eventually_async
 
 
 class Scene:
@@ -53,12 +54,6 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     unlink_segments(instance)
 
 
-async def eventually(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 def test_news_come_once_for_each_publication(scene: Scene) -> None:
     async def run() -> None:
         scene.take_slot()
@@ -66,10 +61,10 @@ def test_news_come_once_for_each_publication(scene: Scene) -> None:
         try:
             watch.publish(Wanted({scene.queue: 0}))
             scene.put(b"a")
-            await eventually(lambda: scene.news)
+            await eventually_async(lambda: scene.news)
             scene.put(b"b")
             watch.publish(Wanted({scene.queue: 1}))
-            await eventually(lambda: len(scene.news) == 2)
+            await eventually_async(lambda: len(scene.news) == 2)
         finally:
             watch.close()
 
@@ -82,11 +77,11 @@ def test_a_store_that_cannot_be_waited_on_is_tried_again_and_complained_of_once(
         watch = scene.start()
         try:
             watch.publish(Wanted({scene.queue: 0}))  # without a slot nobody could be woken
-            await eventually(lambda: scene.failures)
+            await eventually_async(lambda: scene.failures)
             watch.publish(Wanted({scene.queue: 0}))
             scene.take_slot()
             scene.put(b"a")
-            await eventually(lambda: scene.news)
+            await eventually_async(lambda: scene.news)
         finally:
             watch.close()
 

@@ -4,7 +4,6 @@ import socket
 import ssl
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,7 +93,11 @@ def test_answers_find_their_requests_over_one_connection(serve: Serve, network: 
 
 
 def test_a_silent_peer_costs_the_timeout_and_not_more(serve: Serve, network: Callable[..., Network]) -> None:
-    address = serve(lambda connected: time.sleep(30))
+    def silent(connected: socket.socket) -> None:
+        while connected.recv(1 << 16):
+            pass
+
+    address = serve(silent)
     with pytest.raises(RequestTimeout, match=str(address)) as caught:
         ask(network(), address, 0.2)
     assert caught.value.hint

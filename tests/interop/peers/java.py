@@ -15,8 +15,9 @@ import threading
 from pathlib import Path
 from typing import Any, Self
 
+from tests.deadline import eventually
 from tests.interop.peers.cache import program
-from tests.interop.peers.process import Child, eventually
+from tests.interop.peers.process import Child
 from tests.interop.peers.registry import DEFAULT_JDK, java_program
 from tests.interop.peers.stock import SMALL_HEAP, make_home, opened
 

@@ -14,28 +14,16 @@ import os
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
+
+from tests.deadline import eventually
 
 STOP_TIMEOUT = 30.0  # a stock broker that stops in order waits for its own threads for seconds
 PR_SET_PDEATHSIG = 1
 LOG_TAIL = 4000
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-def eventually(condition: Callable[[], Any], what: str, timeout: float = 30.0, interval: float = 0.02) -> Any:
-    """Return the first true value of a condition.
-
-    Raises:
-        AssertionError: it was not true in time.
-    """
-    deadline = time.monotonic() + timeout
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}; the last value was {value!r}"
-        time.sleep(interval)
-    return value
 
 
 def free_ports(*distances: int) -> int:

@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import subprocess
 import sys
 import threading
-import time
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from shmq.errors import ShmqError
+from tests import deadline
 
 LONG = os.environ.get("SHMQ_CRASH_LONG", "") not in ("", "0")
 SEED = int(os.environ.get("SHMQ_CRASH_SEED", random.randrange(1 << 30)))
 WAIT_SECONDS = 300.0
 SMALL = ("--master", "local[2]", "--conf", "spark.driver.memory=512m")
-
-
-def eventually(look: Callable[[], Any], what: Callable[[], str]) -> Any:
-    """Return what `look` finds as soon as it finds something."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not (found := look()):
-        assert time.monotonic() < deadline, f"not within {WAIT_SECONDS:g} s: {what()}"
-        time.sleep(0.02)
-    return found
+eventually = functools.partial(deadline.eventually, timeout=WAIT_SECONDS)
 
 
 class Producing:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
 import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.deadline import eventually
 
 pytest.importorskip("pyarrow")
 
@@ -177,9 +178,7 @@ def test_dead_letters_are_sorted_and_driven_again_once(spark: Any, broker: Any, 
             raise Reject(f"order {message.body.decode()} is no order")
 
         traced.start()
-        until = time.monotonic() + 60
-        while letters() < 4 and time.monotonic() < until:
-            time.sleep(0.05)
+        eventually(lambda: letters() == 4, "four dead letters")
     steps = stored_to_consumed(spark, LagSettings({"store": broker.url, "topics": "orders-dead"}, "grump"))
     assert [(row["step"], row["messages"]) for row in steps] == [("consumed", 4), ("taken", 4)]
     assert all(row["max_ms"] < 60_000 for row in steps)

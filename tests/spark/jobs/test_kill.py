@@ -85,7 +85,7 @@ def test_whatever_is_killed_the_archive_holds_each_message_of_the_log_once(
             for number in range(KILLS):
                 before, producing.allowed = archive.rows(), producing.allowed + STAGE
                 eventually(lambda: job.revive() or archive.rows() > before, job.text)  # noqa: B023
-                time.sleep(choose.uniform(0, 0.3))  # where it dies is the point, not when
+                time.sleep(choose.uniform(0, 0.3))  # not a wait: the moment of the kill
                 victim = VICTIMS[number % len(VICTIMS)]
                 if victim == "broker":
                     kill_broker.kill_daemon()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -48,9 +47,7 @@ def killed_until_done(job: Job, broker: Any, sent: Any, kills: int, step: int, c
     hits = 0
     for number in range(kills):
         goal = sent() + choose.randrange(1, step)
-        while sent() < goal and job.process.poll() != 0:
-            job.revive()
-            time.sleep(0.005)
+        eventually(lambda: sent() >= goal or job.process.poll() == 0 or job.revive(), job.text)  # noqa: B023
         if job.process.poll() == 0:
             break
         victim = VICTIMS[number % len(VICTIMS)]

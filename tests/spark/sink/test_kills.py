@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from tests.deadline import eventually
 from tests.spark.sink.writing_job import GUARANTEES
 from tests.spark.stored_rows import stored
 
@@ -33,6 +34,11 @@ class Driver:
         self.log = (folder / "driver.log").open("ab")
         command = [sys.executable, "-P", str(JOB), broker.url, source, str(folder)]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it did its work, or gave up."""
+        return self.process.poll() is not None
 
     def workers(self) -> list[psutil.Process]:
         """Python workers that run or wait for tasks: children of Spark's daemon."""
@@ -68,22 +74,22 @@ def written(broker: Any, source: str) -> int:
         return mq.admin.topics[topic].messages if topic in mq.admin.topics else 0
 
 
-def disturb(driver: Driver, rng: random.Random, until: float) -> int:
+def disturb(driver: Driver, rng: random.Random) -> int:
     """Kill a few of its workers, then the driver, at random moments; return how many workers died before it, 0 when
     the driver had ended by itself."""
     killed = 0
     for _ in range(2):
-        while not (workers := driver.workers()) and driver.process.poll() is None and time.monotonic() < until:
-            time.sleep(0.01)
-        time.sleep(rng.uniform(0.0, 0.3))
+        eventually(lambda: driver.workers() or driver.has_ended, "a worker", DEADLINE_SECONDS)
+        workers = driver.workers()
+        time.sleep(rng.uniform(0.0, 0.3))  # not a wait: the moment of the kill
         for worker in rng.sample(workers, len(workers)):
             if worker.is_running():
                 with contextlib.suppress(psutil.Error):
                     worker.kill()
                     killed += 1
                 break
-    time.sleep(rng.uniform(0.0, 0.5))
-    alive = driver.process.poll() is None
+    time.sleep(rng.uniform(0.0, 0.5))  # not a wait: the moment of the kill
+    alive = not driver.has_ended
     driver.kill()
     return killed if alive else 0
 
@@ -98,21 +104,23 @@ def test_kills_lose_nothing_and_double_nothing_that_is_written_once(
     mq.admin.create_topic(source, queues=2)
     for number in range(ROWS):
         mq.send(source, b"%d" % number, queue_id=number % 2)
+
+    def said() -> str:
+        return (tmp_path / "driver.log").read_text()[-4000:]
+
     until = time.monotonic() + DEADLINE_SECONDS
     drivers = workers = 0
     while True:
-        assert time.monotonic() < until, (tmp_path / "driver.log").read_text()[-4000:]
+        assert time.monotonic() < until, said()
         driver = Driver(broker, source, tmp_path)
         try:
             if drivers < DRIVERS_KILLED:
                 before = written(broker, source)
-                while written(broker, source) <= before and driver.process.poll() is None and time.monotonic() < until:
-                    time.sleep(0.05)
-                killed = disturb(driver, rng, until)
+                eventually(lambda: written(broker, source) > before or driver.has_ended, said, DEADLINE_SECONDS)  # noqa: B023
+                killed = disturb(driver, rng)
                 drivers, workers = drivers + bool(killed), workers + killed
             else:
-                while driver.process.poll() is None and time.monotonic() < until:
-                    time.sleep(0.05)
+                eventually(lambda: driver.has_ended, said, DEADLINE_SECONDS)  # noqa: B023
                 if driver.process.returncode == 0:
                     break
         finally:

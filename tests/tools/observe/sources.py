@@ -7,7 +7,6 @@ import os
 import shutil
 import struct
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ import pytest
 
 from shmq.shm.core import CoreError, record_decode, record_verify
 from shmq.shm.liveness import ProcessMark, status_of
-from tests.tools.shell import TIMEOUT
+from tests.deadline import attempts
 
 TICKS = os.sysconf("SC_CLK_TCK")
 UNIT = struct.Struct(">QIq")
@@ -137,10 +136,8 @@ def stopped(marks: dict[str, ProcessMark]) -> bool:
 
 def agreed(look: Callable[[], Any], source: Callable[[], Any], what: str) -> Any:
     """Look until the source says before and after the look what the look shows; return that."""
-    deadline = time.monotonic() + TIMEOUT
-    while True:
+    for _ in attempts():
         before, shown, after = source(), look(), source()
         if before == shown == after:
             return shown
-        assert time.monotonic() < deadline, f"{what}: {shown} is shown between {before} and {after}"
-        time.sleep(0.01)
+    raise AssertionError(f"{what}: {shown} is shown between {before} and {after}")

@@ -28,7 +28,8 @@ def test_the_tasks_of_a_stage_are_counted_while_it_works(spark: Any, capsys: Any
     context = spark.sparkContext
     context.parallelize(range(2), 2).count()
     eventually(lambda: standing(context) is None, lambda: "nothing at work")
-    slow = threading.Thread(target=lambda: context.parallelize(range(4), 4).foreach(lambda _: time.sleep(1)))
+    stage = context.parallelize(range(4), 4)
+    slow = threading.Thread(target=lambda: stage.foreach(lambda _: time.sleep(1)))  # not a wait: the work
     with Stages(context, Terminal(Style())) as stages:
         slow.start()
         found = eventually(lambda: standing(context), lambda: "a stage")
