@@ -186,6 +186,9 @@ class LogSpace:
             # The file in use and the spare behind it stay, whatever their age.
             if first + self._files.file_bytes > self._store.log_end - self._store.log_end % self._files.file_bytes:
                 break
+            # A flush of bytes whose file is gone fails, and a failed flush makes the store read-only.
+            if first + self._files.file_bytes > self._store.durable_end:
+                break
             age_seconds = wall_seconds - self._files.modified_seconds(first)
             expired = age_seconds > self._options.retention_hours * 3600
             if percent < self._options.disk_force_percent and (not expired or self._is_leased(first, wall_seconds)):

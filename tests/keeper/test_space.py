@@ -28,7 +28,13 @@ def filled(running: Any, eventually: Eventually, files: int) -> list[Any]:
         receipts.append(running.send("orders", bytes(20_000)))
     index = running.queue_index("orders")
     eventually(lambda: running.store.queue(index)[2] == len(receipts))
+    durable(running, eventually)
     return receipts
+
+
+def durable(running: Any, eventually: Eventually) -> None:
+    """Wait for the flusher, which goes on when the keeper's thread is halted: only durable files are removed."""
+    eventually(lambda: running.store.durable_end == running.store.log_end, "everything is durable")
 
 
 def age(running: Any, count: int, hours: float) -> None:
@@ -93,9 +99,23 @@ def test_a_disk_that_is_too_full_costs_the_oldest_files_even_before_they_expire(
             running.store.set_allocated_end(running.attached.files.commitlog.create_next())
         for _ in range(14):
             running.send("orders", bytes(20_000))
+    durable(running, eventually)
     running.keeper.clean(time.time())
     assert running.store.log_begin > 0
     assert running.events.named("log.file_removed")[0]["expired"] is False
+
+
+def test_a_file_that_is_not_durable_yet_stays(start_keeper: StartKeeper, eventually: Eventually) -> None:
+    running = start_keeper(disk_warn_percent=1, disk_force_percent=1, flush_interval_ms=60_000)
+    running.halt()
+    for _ in range(2 * running.options.file_bytes // 20_000):
+        running.send("orders", bytes(20_000))
+    before = running.store.durable_end
+    running.keeper.clean(time.time())
+    assert running.store.log_begin == 0 and running.store.durable_end == before < running.options.file_bytes
+    running.store.flush()
+    running.keeper.clean(time.time())
+    assert running.store.log_begin == running.options.file_bytes
 
 
 FULL_DISK = """
