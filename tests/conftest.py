@@ -1,17 +1,27 @@
-"""How the tests run: on an installed package, side by side, bounded in time.
+"""How the tests run: on an installed package, side by side, in two speeds, bounded in time.
 
-`pytest -n 3` spreads the tests over processes, because most of the time they wait for a JVM, a disk or a due time. A
-file stays together for what its tests share, and so does everything that uses Spark, which is one session and one
-cluster. What takes longest begins first. A test that hangs fails with every thread's stack after `timeout` (setup.cfg),
-and a run that could not end in time stops at `session_timeout` and says what it saw so far.
+    pytest -n 3              quick form: everything that is neither marked `slow` nor needs a peer, and one smoke test
+                             of each peer that is installed
+    pytest -n 3 --all        long form, which CI runs: everything
+    pytest tests/client      everything there: who names a path means all of it
 
-A test that fails is run once more (`--reruns`), and the summary says so: three processes of brokers, JVMs and kill
-loops on two cores starve each other for seconds now and then. `--reruns 0` takes every failure as it comes.
+A peer is a program that is not ours: a client or broker of RocketMQ, mqadmin, Spark. Its tests carry the marker
+`peer`, by their folder's conftest.py, and those that the quick form runs `smoke` too. Seeded loops have a longer form
+still, by environment variables of their own: tests/crash/README.md.
+
+A test of ours that fails has failed. A test of a peer is repeated once, because its JVM, timers and reconnections are
+not ours to repair; the summary names each repetition, and more than REPEATED_MAX of them fail the run. `--reruns 0`
+repeats none.
+
+`-n 3` spreads the tests over processes, because most of the time they wait for a JVM, a disk or a due time. A file
+stays together for what its tests share, and so does everything that uses Spark, which is one session and one cluster.
+What takes longest begins first. A test that hangs fails with every thread's stack after `timeout` (setup.cfg), and a
+run that could not end in time stops at `session_timeout` and says what it saw so far.
 """
 
 import importlib.util
 import signal
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,6 +35,11 @@ settings.load_profile("shmq")
 TOGETHER: Final = ("tests/spark/",)
 """Folders whose files share what takes long to start."""
 LONGEST_FIRST: Final = ("tests/spark/", "tests/interop/", "tests/crash/", "tests/conformance/", "tests/keeper/")
+REPEATED_MAX: Final = 3
+"""Tests of peers that may pass at their second try only before the run fails."""
+
+_left = pytest.StashKey[int]()
+_repeated = pytest.StashKey[list[str]]()
 
 
 class _Spread(LoadScopeScheduling):
@@ -39,13 +54,72 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _Spread:
     return _Spread(config, log)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def rank(item: pytest.Item) -> int:
-        found = (number for number, folder in enumerate(LONGEST_FIRST) if item.nodeid.startswith(folder))
-        return next(found, len(LONGEST_FIRST))
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run the long form: slow tests and every test of a peer too")
 
-    items.sort(key=rank)
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--all"):
+        left = [item for item in items if not _is_quick(item)]
+        config.hook.pytest_deselected(items=left)
+        config.stash[_left] = len(left)
+        items[:] = [item for item in items if _is_quick(item)]
+    if config.getoption("--reruns") is None:
+        for item in items:
+            if item.get_closest_marker("peer") is not None:
+                item.add_marker(pytest.mark.flaky(reruns=1))
+    items.sort(key=_rank)
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    is_peer, is_smoke, is_slow = (item.get_closest_marker(name) is not None for name in ("peer", "smoke", "slow"))
+    return is_smoke or not (is_peer or is_slow)
+
+
+def _rank(item: pytest.Item) -> int:
+    found = (number for number, folder in enumerate(LONGEST_FIRST) if item.nodeid.startswith(folder))
+    return next(found, len(LONGEST_FIRST))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return (
+        "long form: every test" if config.getoption("--all") else "quick form: `pytest --all` runs the other tests too"
+    )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that prints how many tests were left out, and fail a run that repeated too many."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left"] = session.config.stash.get(_left, 0)
+    elif len(session.config.stash[_repeated]) > REPEATED_MAX and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[_left] = getattr(node, "workeroutput", {}).get("left", 0)
+
+
+class _Repetitions:
+    """Remembers which tests were run again."""
+
+    def __init__(self, nodeids: list[str]) -> None:
+        self._nodeids = nodeids
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.outcome == "rerun":
+            self._nodeids.append(report.nodeid)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if left := config.stash.get(_left, 0):
+        terminalreporter.write_line(f"{left} tests were left for --all")
+    repeated = config.stash[_repeated]
+    for nodeid in repeated:
+        terminalreporter.write_line(f"repeated: {nodeid}", yellow=True)
+    if len(repeated) > REPEATED_MAX:
+        terminalreporter.write_line(f"{len(repeated)} tests were repeated, {REPEATED_MAX} may be", red=True)
 
 
 def _hear_signals() -> None:
@@ -61,3 +135,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if importlib.util.find_spec("shmq.daemon") is None or importlib.util.find_spec("shmq.bindings._core") is None:
         pytest.exit("shmq is not installed with its extension: pip install -e '.[test]'", returncode=3)
     _hear_signals()
+    if config.args_source is pytest.Config.ArgsSource.ARGS:
+        config.option.all = True  # the processes of xdist get it with the other options
+    config.stash[_repeated] = []
+    config.pluginmanager.register(_Repetitions(config.stash[_repeated]))

@@ -3,8 +3,10 @@
 A peer that cannot be had skips its tests with the reason; SHMQ_REQUIRE_INTEROP=1 makes that a failure.
 
 A test that runs a stock client against a stock broker says nothing about shmq: it proves that the test itself expects
-the right thing. The peers' versions are fixed, so these proofs belong to the long form, SHMQ_INTEROP_LONG=1; run them
-whenever such a test is written or changed.
+the right thing. The peers' versions are fixed, so `--all` leaves these proofs out too, and SHMQ_INTEROP_LONG=1 adds
+them; run them whenever such a test is written or changed.
+
+Every test here is one of a peer (tests/conftest.py): the quick form runs those that are marked `smoke`.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -32,7 +35,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Try each client on the stock broker of its own line only, and on that in the long form only."""
+    """Try each client on the stock broker of its own line only, and that only where it is asked for."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.peer)
     chosen = [item for item in items if not _is_left_out(getattr(item, "callspec", None))]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = sorted(chosen, key=_comes_last)

@@ -33,11 +33,19 @@ def _missing() -> str | None:
     return None
 
 
+STARTING_SPARK = {"spark", "cluster", "driver", "kill_broker"}
+"""Fixtures whose tests start a Spark, in this process or in others: tests of a peer (tests/conftest.py)."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     reason = _missing()
     for item in items:
-        if here in item.path.parents and reason is not None and not is_required():
+        if here not in item.path.parents:
+            continue
+        if STARTING_SPARK & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.peer)
+        if reason is not None and not is_required():
             item.add_marker(pytest.mark.skip(reason=reason))
 
 

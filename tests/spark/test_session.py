@@ -30,6 +30,7 @@ def frame(spark: Any, broker: Any, topic: str, **options: Any) -> Any:
     return spark.read.format("shmq").option("store", broker.url).option("topic", topic).options(**options)
 
 
+@pytest.mark.smoke
 def test_spark_finds_the_source_and_reads_every_message_once(spark: Any, broker: Any, topic: str) -> None:
     loaded = frame(spark, broker, topic).load()
     assert loaded.schema.names[:5] == ["topic", "broker", "queue_id", "queue_offset", "commitlog_offset"]

@@ -1,0 +1,131 @@
+"""The rules of tests/conftest.py, each in a run of pytest of its own over a few tests made for it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.interop.peers.programs import CLIENTS
+from tests.interop.target import STOCK_4, STOCK_5
+
+ROOT = Path(__file__).resolve().parent.parent
+SETTINGS = """
+[pytest]
+testpaths = tests
+addopts = -p no:cacheprovider
+markers =
+    peer: x
+    smoke: x
+    slow: x
+"""
+SPEEDS = """
+import pytest
+
+def test_quick(): pass
+
+@pytest.mark.slow
+def test_slow(): pass
+
+@pytest.mark.peer
+def test_peer(): pass
+
+@pytest.mark.peer
+@pytest.mark.smoke
+def test_smoke(): pass
+"""
+FLAKY = """
+import pytest
+
+tried = set()
+
+def fail_once(name):
+    if name not in tried:
+        tried.add(name)
+        raise AssertionError(name)
+
+@pytest.mark.peer
+@pytest.mark.parametrize("number", range({peers}))
+def test_peer(number):
+    fail_once(number)
+
+@pytest.mark.parametrize("number", range({ours}))
+def test_of_ours(number):
+    fail_once(-1 - number)
+"""
+
+
+class Project:
+    """A few tests below a copy of our conftest.py."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        (root / "tests").mkdir()
+        (root / "pytest.ini").write_text(SETTINGS)
+        (root / "tests/conftest.py").write_text((ROOT / "tests/conftest.py").read_text())
+
+    def run(self, program: str, *words: str) -> tuple[int, str]:
+        """Return the exit status and what was said."""
+        (self.root / "tests/test_it.py").write_text(program)
+        command = [sys.executable, "-P", "-m", "pytest", "-v", *words]
+        done = subprocess.run(command, cwd=self.root, capture_output=True, text=True, check=False, timeout=240)
+        return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+@pytest.mark.parametrize("spread", [(), ("-n", "2")], ids=["alone", "spread"])
+def test_the_quick_form_leaves_slow_tests_and_peers_but_for_their_smoke_tests(
+    project: Project, spread: tuple[str, ...]
+) -> None:
+    status, said = project.run(SPEEDS, *spread)
+    assert status == 0 and "2 passed" in said and "::test_quick" in said and "::test_smoke" in said
+    assert "quick form" in said and "2 tests were left for --all" in said
+
+
+@pytest.mark.parametrize("words", [("--all",), ("-n", "2", "tests")])
+def test_the_long_form_and_a_path_that_is_named_leave_nothing(project: Project, words: tuple[str, ...]) -> None:
+    status, said = project.run(SPEEDS, *words)
+    assert status == 0 and "4 passed" in said and "long form" in said and "left for --all" not in said
+
+
+def test_a_test_of_a_peer_is_repeated_once_and_named_and_three_may_be(project: Project) -> None:
+    status, said = project.run(FLAKY.format(peers=3, ours=0), "--all")
+    assert status == 0 and "3 passed" in said and "3 rerun" in said
+    assert said.count("repeated: tests/test_it.py::test_peer[") == 3
+
+
+@pytest.mark.parametrize("spread", [(), ("-n", "2")], ids=["alone", "spread"])
+def test_a_fourth_repetition_fails_a_run_in_which_everything_passed(project: Project, spread: tuple[str, ...]) -> None:
+    status, said = project.run(FLAKY.format(peers=4, ours=0), "--all", *spread)
+    assert status == 1 and "4 passed" in said and "4 tests were repeated, 3 may be" in said
+
+
+def test_a_test_of_ours_is_never_repeated(project: Project) -> None:
+    status, said = project.run(FLAKY.format(peers=0, ours=1), "--all")
+    assert status == 1 and "1 failed" in said and "RERUN" not in said
+
+
+def test_a_peer_that_fails_twice_has_failed(project: Project) -> None:
+    always = "import pytest\n@pytest.mark.peer\ndef test_peer(): raise AssertionError\n"
+    status, said = project.run(always, "--all")
+    assert status == 1 and "1 failed, 1 rerun" in said
+    status, said = project.run(always, "--all", "--reruns", "0")
+    assert status == 1 and "RERUN" not in said
+
+
+def test_each_peer_has_a_smoke_test() -> None:
+    words = ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-m", "smoke"]
+    folders = ["tests/interop", "tests/spark/test_session.py"]
+    done = subprocess.run(
+        [sys.executable, "-P", *words, *folders], cwd=ROOT, capture_output=True, text=True, check=False, timeout=240
+    )
+    found = [line for line in done.stdout.splitlines() if "::" in line]
+    for client in CLIENTS:
+        assert any(f"[{client}@ours]" in each for each in found), (client, done.stdout + done.stderr)
+    for broker in (STOCK_4, STOCK_5):
+        assert any(f"[{broker}]" in each for each in found), broker
+    assert any(each.startswith("tests/spark/") for each in found)
