@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from shmq.shm.liveness import ProcessMark
     from shmq.shm.place import Place
 
-START_TIMEOUT = 20.0
+START_TIMEOUT = 60.0  # a busy machine takes half a minute for what takes half a second
 STOP_TIMEOUT = 15.0
 SMALL: dict[str, Any] = {
     "file_bytes": 4 << 20,

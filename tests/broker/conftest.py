@@ -178,9 +178,11 @@ class MemoryTables:
         return min((times[0] for times in self.times.values() if times), default=-1)
 
     def queue_counts(self) -> bytes:
-        counts = array("Q")
-        for queue in range(self.queue_count):
-            counts.extend((self.queue_bounds(queue).offset_max, self.queue_bytes.get(queue, 0)))
+        counts = array("Q", bytes(16 * self.queue_count))
+        for queue in self.bounds.keys() | self.queue_bytes.keys():
+            counts[2 * queue : 2 * queue + 2] = array(
+                "Q", (self.queue_bounds(queue).offset_max, self.queue_bytes.get(queue, 0))
+            )
         return counts.tobytes()
 
     def offset_counts(self) -> bytes:
