@@ -11,6 +11,8 @@ import sys
 import threading
 import time
 
+import pytest
+
 import shmq
 from shmq.testing import Broker
 from tests.deadline import eventually
@@ -59,6 +61,7 @@ def left(broker: Broker) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.slow
 def test_killed_clients_leave_nothing_behind() -> None:
     print(f"SHMQ_SOAK_SEED={SEED}")
     # Log files large enough for all of it: each one more costs the keeper a descriptor, up to sixteen.

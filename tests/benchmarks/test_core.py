@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.workloads import core
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_core_builds_without_python() -> None:

@@ -14,6 +14,8 @@ from benchmarks.workloads.beside import OverTcp, beside
 from tests.interop.peers.cache import PeerMissing
 from tests.interop.peers.registry import jars
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Contestant]:

@@ -1,6 +1,10 @@
 """The filter workloads select what they say, and promise what the issue asks for."""
 
+import pytest
+
 from benchmarks.workloads import filters
+
+pytestmark = pytest.mark.slow
 
 
 def test_both_scans_read_a_topic_to_its_end() -> None:

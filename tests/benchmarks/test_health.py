@@ -2,7 +2,11 @@
 
 import os
 
+import pytest
+
 from benchmarks import health
+
+pytestmark = pytest.mark.slow
 
 
 def test_each_command_has_its_bound() -> None:

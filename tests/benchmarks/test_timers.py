@@ -1,8 +1,12 @@
 """The timer workload delivers what it inserts, and promises what the issue asks for."""
 
+import pytest
+
 from benchmarks import features
 from benchmarks.brokers.contestants import Contestants
 from benchmarks.workloads import timers
+
+pytestmark = pytest.mark.slow
 
 
 def test_timers_are_inserted_kept_and_delivered() -> None:

@@ -1,6 +1,10 @@
 """The transactional workload commits what it counts."""
 
+import pytest
+
 from benchmarks.workloads import transactions
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_workload_commits_as_many_as_it_says() -> None:

@@ -419,6 +419,7 @@ for _ in range(4000):
 """
 
 
+@pytest.mark.slow
 def test_damaged_bytes_never_reach_outside_a_buffer() -> None:
     values = [b"", b"TAGS\1a\2KEYS\1k\2", b"a\1\xff\xfe\2a\1b\2" * 20, b"UNIQ_KEY\1\xe4\xbd\xa0\2x\1" + b"y" * 300]
     records = [

@@ -453,6 +453,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_hostile_bytes_are_never_read_out_of_bounds_under_sanitizers() -> None:
     v6 = python_encode(Stored(sys_flag=48, properties=b"TAGS\x01a"), hosts=(bytes(20), bytes(20)), magic=0xDAA320AB)
     records = [
@@ -493,6 +494,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_encoding_stays_inside_its_buffer_under_sanitizers() -> None:
     done = run_sanitized(ENCODE_SANITIZED, *SOURCES, arguments=[__file__])
     assert done.returncode == 0 and done.stdout == "done\n", done.stdout + done.stderr

@@ -60,6 +60,7 @@ def kill_everything(broker: Broker) -> None:
     broker.restart()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kill", "twice_max"), [(kill_bridge, KILLS), (kill_everything, KILLS)])
 def test_killed_at_any_time_every_delayed_message_is_delivered_when_due(
     kill: Callable[[Broker], Any], twice_max: int
@@ -83,6 +84,7 @@ def test_killed_at_any_time_every_delayed_message_is_delivered_when_due(
         assert not early
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill", [kill_bridge, kill_everything])
 def test_killed_at_any_time_every_timed_message_is_delivered_when_due(kill: Callable[[Broker], Any]) -> None:
     with Broker(tcp=True) as broker:

@@ -208,6 +208,7 @@ def bombs() -> dict[str, bytes]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", bombs())
 def test_a_hostile_frame_is_answered_or_ends_its_connection_and_costs_no_memory(name: str) -> None:
     with scene() as (bridge, good, bad):

@@ -66,6 +66,7 @@ def make_group(broker: Broker, group: str) -> None:
         consumer.commit(group=group)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", ROLES)
 def test_a_lock_outlives_every_bridge(broker: Broker, cluster: Cluster, killed: str) -> None:
     group = f"ordered-{killed}"

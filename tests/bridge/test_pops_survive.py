@@ -44,6 +44,7 @@ def stored(broker: Broker, topic: str) -> Counter[bytes]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_killed_between_pop_and_ack_the_receipt_still_counts(transport: str) -> None:
     with Broker(tcp=True) as broker, shmq.connect(url_of(broker, transport), timeout=10.0) as mq:
@@ -80,6 +81,7 @@ def test_killed_after_the_ack_a_message_never_comes_again(kill: Kill, transport:
             assert consumer.receive(wait=3.0) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("kill", [kill_bridge, kill_everything])
 def test_killed_while_messages_come_again_every_one_comes_once(kill: Kill, transport: str) -> None:

@@ -106,6 +106,7 @@ class Scene:
             process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("victim", "bridges"), [("producer", 1), ("bridge", 1), ("bridge", 2), ("keeper", 1)])
 def test_i10_a_committed_transaction_is_visible_once_whoever_is_killed(
     victim: str, bridges: int, tmp_path: Path, eventually: Eventually

@@ -55,6 +55,7 @@ def test_a_kill_in_any_state_of_any_operation_is_repaired(crash_plan: Any) -> No
     assert_clean(figures)
 
 
+@pytest.mark.slow
 def test_a_kill_inside_the_repair_is_repaired_too(crash_plan: Any) -> None:
     executable = program("step", ("crash/step.c", *BED))
     strides = (1, 1) if crash_plan.long else (64, 5)
@@ -278,6 +279,7 @@ MUTANTS: dict[str, Mutant] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_enumeration_notices(name: str) -> None:
     mutant = MUTANTS[name]

@@ -11,6 +11,7 @@ from core_build import ADDRESS, LONG, POINTS, program, run
 WORLD = ("crash/shapes.c", "crash/scenes.c", "crash/check.c", "crash/arena.c")
 
 
+@pytest.mark.slow
 def test_every_operation_and_its_repair_is_clean_under_sanitizers() -> None:
     executable = program("points-sanitized", ("crash/points.c", *WORLD), (*ADDRESS, POINTS))
     depth = ("--depth2",) if LONG else ()

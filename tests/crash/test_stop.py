@@ -71,6 +71,7 @@ def test_a_living_owner_that_looks_dead_keeps_its_memory() -> None:
         pytest.skip("this host lets us hide no processes; the other cases passed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "edit",
     [

@@ -326,6 +326,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_damage_notices_a_missing_check(name: str, tmp_path: Path) -> None:
     old, new = MUTANTS[name]

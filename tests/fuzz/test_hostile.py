@@ -32,6 +32,7 @@ def test_scribbled_memory_is_answered(mode: str) -> None:
     assert figures["answers"][CORRUPT] > 0  # how many depends on how the two threads are scheduled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "edit"),
     [

@@ -35,6 +35,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_fuzzing_notices_a_missing_check(name: str) -> None:
     edit = Edit(*MUTANTS[name])

@@ -33,6 +33,7 @@ def test_no_wake_up_is_lost() -> None:
         assert scenarios[name]["wakes"] > rounds / 20, scenarios[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "edit",
     [
@@ -108,6 +109,7 @@ def sanitizer_works(tmp_path_factory: pytest.TempPathFactory) -> None:
         pytest.skip("ThreadSanitizer does not run on this kernel")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sanitizer_works")
 def test_thread_sanitizer_finds_no_race() -> None:
     done = attempt(program("threads-sanitized", THREADS, SANITIZED), 60_000 if LONG else 5_000)
@@ -116,6 +118,7 @@ def test_thread_sanitizer_finds_no_race() -> None:
     print(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("sanitizer_works")
 def test_thread_sanitizer_notices_an_extent_that_is_read_in_halves() -> None:
     halves = Edit("table.c", "extent_load(&store->topics[topic].extents[i]);\n", "store->topics[topic].extents[i];\n")

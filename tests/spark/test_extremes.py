@@ -40,6 +40,7 @@ def test_a_log_file_that_became_shorter_is_an_error_with_its_place_and_no_death(
             [batch for part in planned for batch in reader.read(part)]
 
 
+@pytest.mark.slow
 def test_one_task_reads_more_than_an_int32_counts() -> None:
     with Broker(small=False) as broker, broker.connect() as mq:
         mq.admin.create_topic("large", queues=1)
@@ -59,6 +60,7 @@ def test_one_task_reads_more_than_an_int32_counts() -> None:
         assert rows == count and size == count * LARGE_BODY > INT32_MAX
 
 
+@pytest.mark.slow
 def test_very_many_tiny_queues_are_few_tasks_that_read_each_once() -> None:
     tiny = [Sized(Range("t", queue, 0, 0, 3), 900) for queue in range(100_000)]
     parts = plan(tiny, bytes_max=1 << 30, slots=2)

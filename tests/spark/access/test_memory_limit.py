@@ -102,6 +102,7 @@ def test_a_log_file_that_does_not_fit_is_read_over_tcp_where_that_may_be() -> No
         assert in_child(LARGE_FILE - (16 << 20), reads(large, "limited", "auto")) == str(ROWS)
 
 
+@pytest.mark.peer
 def test_a_session_with_the_setting_reads_over_tcp_or_says_so(tmp_path: Path) -> None:
     """Spark sets the limit itself; the rows are those of a session without it."""
     with Broker(file_bytes=LARGER_FILE, tcp=True) as large, large.connect() as connection:

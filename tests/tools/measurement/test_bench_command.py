@@ -36,6 +36,7 @@ def test_bench_measures_on_a_broker_of_its_own(shell: Shell, directory: Path) ->
     assert list(directory.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_bench_on_a_running_broker_takes_its_topics_with_it(shmq_broker: Broker, shell: Shell) -> None:
     shell.ok("produce", "bench-mine", "x", "-u", shmq_broker.url)
     result = shell.run("bench", *QUICK, "-u", shmq_broker.url)
@@ -53,6 +54,7 @@ def test_demo_sends_and_receives_the_same_number(shell: Shell, directory: Path) 
     assert list(directory.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_an_ended_demo_cleans_up(shell: Shell, directory: Path, number: signal.Signals) -> None:
     with shell.start("demo", "--seconds", "1h") as process:
