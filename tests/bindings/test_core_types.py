@@ -70,9 +70,20 @@ def test_results_cannot_be_made_by_hand(name: str) -> None:
 
 
 def test_status_numbers_are_those_of_the_header() -> None:
-    header = (STUB.parent / "shmq.h").read_text()
-    for name in ("BROKER_BUSY", "LOG_FULL", "TIMED_OUT", "CORRUPT", "BAD_ARGUMENT", "RETIRED"):
-        assert f"SHMQ_{name} = {getattr(_core, name)}," in header
+    names = ("BROKER_BUSY", "LOG_FULL", "TIMED_OUT", "CORRUPT", "BAD_ARGUMENT", "RETIRED")
+    checks = [f'_Static_assert(SHMQ_{name} == {getattr(_core, name)}, "{name}");' for name in names]
+    compiler = [
+        os.environ.get("CC", "cc"),
+        "-std=c11",
+        "-D_GNU_SOURCE",
+        f"-I{STUB.parent}",
+        "-fsyntax-only",
+        "-xc",
+        "-",
+    ]
+    program = "\n".join(['#include "shmq.h"', *checks])
+    done = subprocess.run(compiler, input=program, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 # ---- functions ---------------------------------------------------------------------------------------------------
