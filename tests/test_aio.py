@@ -91,7 +91,7 @@ def test_objects_open_with_await_and_on_first_use_too(shmq_shared_broker: Shared
         producer = mq.producer()
         await producer.send(topic, b"x")
         consumer = mq.pull_consumer(topic)
-        assert [message.body for message in await consumer.poll(wait=10)] == [b"x"]
+        assert [message.body for message in await consumer.poll(wait=60)] == [b"x"]
         await consumer.close()
         await mq.close()
         await mq.close()
@@ -127,7 +127,7 @@ def test_every_way_to_send(shmq_shared_broker: SharedBroker) -> None:
                 assert slot.receipt is not None
             assert (await producer.send_nowait(topic, b"f", queue_id=0)).queue_id == 0
             async with mq.pull_consumer(topic) as consumer:
-                bodies = b"".join(message.body for message in await consumer.poll(100, wait=10))
+                bodies = b"".join(message.body for message in await consumer.poll(100, wait=60))
             assert bodies == b"abcdabcde" * 2 + b"f"
 
     run(main())
@@ -155,7 +155,7 @@ def test_a_send_that_cannot_go_at_once_goes_through_a_thread(shmq_shared_broker:
                 slot.size = 0
             assert calls and calls != [threading.current_thread()]
             async with mq.pull_consumer(topic) as consumer:
-                bodies = [message.body for message in await consumer.poll(10, wait=10)]
+                bodies = [message.body for message in await consumer.poll(10, wait=60)]
             assert bodies == [b"known", b"at once", b"waited", b""]
 
     run(main())
@@ -223,14 +223,14 @@ def test_a_cancelled_wait_loses_no_message(shmq_shared_broker: SharedBroker) -> 
         async with shmq.aio.connect(shmq_shared_broker.url) as mq, mq.subscribe(topic, group=group) as subscription:
             got: list[int] = []
             for number in range(50):
-                task = asyncio.create_task(subscription.receive(wait=20))
+                task = asyncio.create_task(subscription.receive(wait=60))
                 await asyncio.sleep(0)
                 await mq.send(topic, b"%d" % number)
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     got += [int(message.body) for message in await task]
             while len(got) < 50:
-                messages = await subscription.receive(wait=20)
+                messages = await subscription.receive(wait=60)
                 assert messages
                 got += [int(message.body) for message in messages]
             assert sorted(got) == list(range(50))
@@ -245,7 +245,7 @@ def test_a_cancelled_poll_moves_no_position(shmq_shared_broker: SharedBroker) ->
         async with shmq.aio.connect(shmq_shared_broker.url) as mq, mq.pull_consumer(topic) as consumer:
             got: list[int] = []
             for number in range(50):
-                task = asyncio.create_task(consumer.poll(wait=20))
+                task = asyncio.create_task(consumer.poll(wait=60))
                 await asyncio.sleep(0)
                 await mq.send(topic, b"%d" % number, queue_id=0)
                 task.cancel()
@@ -253,7 +253,7 @@ def test_a_cancelled_poll_moves_no_position(shmq_shared_broker: SharedBroker) ->
                     got += [int(message.body) for message in await task]
                 assert (await consumer.positions())[0] == len(got)
             while len(got) < 50:
-                got += [int(message.body) for message in await consumer.poll(wait=20)]
+                got += [int(message.body) for message in await consumer.poll(wait=60)]
             assert got == list(range(50))
 
     run(main())
@@ -266,13 +266,13 @@ def test_giving_back_extending_and_rejecting(shmq_broker: Broker) -> None:
         async with shmq.aio.connect(shmq_broker.url) as mq:
             await mq.send(topic, b"x")
             async with mq.simple_consumer(topic, group=group, invisible=30) as consumer:
-                (message,) = await consumer.receive(wait=20)
+                (message,) = await consumer.receive(wait=60)
                 await message.extend(60)
                 await message.nack(after=0)
-                (message,) = await consumer.receive(wait=20)
+                (message,) = await consumer.receive(wait=60)
                 assert message.attempt == 2
                 shmq_broker.advance(30)
-                (message,) = await consumer.receive(wait=20)
+                (message,) = await consumer.receive(wait=60)
                 assert message.attempt == 3
                 await consumer.reject(message, "enough")
                 assert await consumer.lag() == 0
@@ -280,7 +280,7 @@ def test_giving_back_extending_and_rejecting(shmq_broker: Broker) -> None:
             assert letter.reason == "enough"
             await letter.resend()
             async with mq.subscribe(topic, group=group) as subscription:
-                (message,) = await subscription.receive(wait=20)
+                (message,) = await subscription.receive(wait=60)
                 async with message:
                     assert message.body == b"x"
                 assert message.settled
@@ -416,7 +416,7 @@ def test_administration(shmq_shared_broker: SharedBroker) -> None:
             assert (await mq.admin.create_topic(topic, queues=2)).read_queues == 2
             await mq.send(topic, b"x", queue_id=0)
             async with mq.subscribe(topic, group=group) as subscription:
-                for message in await subscription.receive(wait=20):
+                for message in await subscription.receive(wait=60):
                     await message.ack()
                 assert await mq.admin.groups[group].members() == [mq.client_id]
             steps = await mq.admin.groups[group].reset(topic, to="begin")
@@ -459,7 +459,7 @@ def test_every_way_of_reading_takes_an_expression(shmq_shared_broker: SharedBrok
             for qty in (1, 7):
                 await mq.send(topic, b"%d" % qty, properties={"qty": str(qty)})
             async with await mq.subscribe(topic, group=group, where="qty > 5") as subscription:
-                assert [message.body for message in await subscription.receive(wait=20)] == [b"7"]
+                assert [message.body for message in await subscription.receive(wait=60)] == [b"7"]
             assert [message.body for message in await mq.browse(topic, where="qty < 5")] == [b"1"]
             with pytest.raises(shmq.FilterSyntaxError):
                 await mq.pull_consumer(topic, where="qty >")

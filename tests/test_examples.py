@@ -30,7 +30,7 @@ def start(shmq_broker: Broker) -> Iterator[Start]:
     yield begin
     for process in started:
         process.kill()
-        process.wait(20)
+        process.wait(60)
         if process.stdout is not None:
             process.stdout.close()
 
@@ -66,7 +66,7 @@ def test_a_filter_selects_and_a_wrong_one_is_explained(start: Start) -> None:
     assert line_of(process) == "eu b'3 apples'"
     assert line_of(process).startswith('"LIKE" stands where')
     assert [line_of(process), line_of(process)] == ["region LIKE 'e%'", "^^^^"]
-    assert "STARTSWITH" in line_of(process) and process.wait(20) == 0
+    assert "STARTSWITH" in line_of(process) and process.wait(60) == 0
 
 
 def test_workers_of_a_group_share_the_messages_and_end_in_order(start: Start, shmq_broker: Broker) -> None:
@@ -84,7 +84,7 @@ def test_workers_of_a_group_share_the_messages_and_end_in_order(start: Start, sh
             assert all(worker.poll() is None for worker in workers)
     for worker in workers:
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(20) == 0
+        assert worker.wait(60) == 0
     lines = [line for worker in workers if worker.stdout is not None for line in worker.stdout]
     assert len(lines) == 101
     assert sum("attempt 2" in line for line in lines) == 1
@@ -95,7 +95,7 @@ def test_a_frame_is_seen_where_it_was_written(start: Start) -> None:
     pytest.importorskip("numpy")
     process = start("zero_copy.py")
     assert line_of(process) == "left (480, 640, 3) bright pixels: 10000"
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
 
 
 def test_the_asyncio_worker_ends_on_ctrl_c(start: Start) -> None:
@@ -105,9 +105,9 @@ def test_the_asyncio_worker_ends_on_ctrl_c(start: Start) -> None:
     # A shell that runs the tests in the background has SIGINT ignored, and Python leaves it so.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         process.terminate()
-        assert process.wait(20) == -signal.SIGTERM
+        assert process.wait(60) == -signal.SIGTERM
     else:
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_the_grind_loses_no_line_when_a_producer_and_a_consumer_are_killed(tmp_path: Path) -> None:

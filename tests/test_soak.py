@@ -123,7 +123,7 @@ def test_the_broker_killed_every_second_under_load_loses_no_acknowledged_message
                 broker.kill_daemon()
                 broker.restart()
         stopping.set()
-        producer.join(20)
+        producer.join(60)
         assert not producer.is_alive()
         stored: dict[tuple[int, int], bytes] = {}
         with mq.pull_consumer("load") as pull:

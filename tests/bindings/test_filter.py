@@ -167,7 +167,7 @@ def test_other_threads_run_while_much_is_filtered_out(large: LiveStore) -> None:
         thread.start()
         assert reader.poll(32, 0.0) == [] and reader.assigned()[0][3] == 200_000
         ended.set()
-        thread.join(20)
+        thread.join(60)
         return bool(met - {0, 200_000})  # it looked while the one call was under way
 
     until(one_scan)
@@ -179,7 +179,7 @@ def test_a_reader_may_be_closed_while_it_filters(large: LiveStore) -> None:
         reader, begun = large.reader(where=sql_filter("a = 1")), threading.Event()
 
         def close(reader: _core.Reader = reader, begun: threading.Event = begun) -> None:
-            begun.wait(20)
+            begun.wait(60)
             reader.close()
 
         thread = threading.Thread(target=close)
@@ -187,6 +187,6 @@ def test_a_reader_may_be_closed_while_it_filters(large: LiveStore) -> None:
         begun.set()
         with contextlib.suppress(_core.CoreError):
             assert reader.poll(32, 60.0) == []  # comes back at once, however long it would have waited
-        thread.join(20)
+        thread.join(60)
         with raises_status(_core.BAD_ARGUMENT, "the reader is closed"):
             reader.poll()

@@ -575,7 +575,7 @@ def test_a_wait_can_be_ended_from_another_thread(action: str) -> None:
         thread.start()
         until(lambda: live.store.clients()[0][1] == 2)
         getattr(reader, action)()
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
         if action == "close":
             assert isinstance(finished[0], _core.CoreError)
@@ -595,7 +595,7 @@ def test_a_queue_assigned_during_a_wait_is_waited_for() -> None:
         until(lambda: live.store.clients()[0][1] == 2)
         reader.assign("orders", second, 1, 0)
         live.producer().send("orders", b"x", queue_id=1)
-        thread.join(20)
+        thread.join(60)
         assert [m.body for m in found] == [b"x"]
 
 

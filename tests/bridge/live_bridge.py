@@ -29,7 +29,7 @@ from shmq.shm.place import Place
 from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
 from tests.deadline import eventually as wait_until
 
-DEADLINE = 20.0  # far more than anything here takes; only a hung test sees it
+DEADLINE = 60.0  # far more than anything here takes; only a hung test sees it
 SIZES = SegmentSizes(
     file_bytes=1 << 20, topic_max=64, queue_max=4096, frame_max=2048, client_max=64, group_max=64, offset_max=4096
 )

@@ -304,7 +304,7 @@ def test_retired_segments_end_the_bridge_with_a_status_to_start_it_again() -> No
         process = bridge.process
         assert process is not None
         bridge.store.set_retired()
-        assert process.wait(20) == TEMPORARY
+        assert process.wait(60) == TEMPORARY
         bridge.process = None
         assert process.stderr is not None and "bridge.retired" in process.stderr.read()
         process.stderr.close()

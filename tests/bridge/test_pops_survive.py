@@ -47,7 +47,7 @@ def stored(broker: Broker, topic: str) -> Counter[bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_killed_between_pop_and_ack_the_receipt_still_counts(transport: str) -> None:
-    with Broker(tcp=True) as broker, shmq.connect(url_of(broker, transport), timeout=10.0) as mq:
+    with Broker(tcp=True) as broker, shmq.connect(url_of(broker, transport), timeout=60.0) as mq:
         mq.send_batch("orders", [b"%d" % number for number in range(10)])
         with mq.simple_consumer("orders", group="g", invisible=HELD) as consumer:
             messages = take(consumer, 10)
@@ -90,7 +90,7 @@ def test_killed_while_messages_come_again_every_one_comes_once(kill: Kill, trans
             mq.admin.create_topic("orders", queues=4)
             for start in range(0, COUNT, 50):
                 mq.send_batch("orders", [b"%d" % number for number in range(start, start + 50)])
-        with shmq.connect(url_of(broker, transport), timeout=10.0) as mq:
+        with shmq.connect(url_of(broker, transport), timeout=60.0) as mq:
             consumer = mq.simple_consumer("orders", group="g", invisible=3)
             due = time.monotonic() + 3.0
             take(consumer, COUNT)

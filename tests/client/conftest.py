@@ -72,14 +72,14 @@ class Member:
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
-        self.process.wait(20)
-        self._thread.join(20)
+        self.process.wait(60)
+        self._thread.join(60)
 
     def kill(self) -> None:
         """End it as a crash does."""
         self.process.kill()
-        self.process.wait(20)
-        self._thread.join(20)
+        self.process.wait(60)
+        self._thread.join(60)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ def say(*words: object) -> None:
 
 
 def main(url: str, topic: str, group: str, *words: str) -> None:
-    with shmq.connect(url, timeout=20) as mq, mq.subscribe(topic, group=group) as subscription:
+    with shmq.connect(url, timeout=60) as mq, mq.subscribe(topic, group=group) as subscription:
 
         def wait_for_the_end() -> None:
             sys.stdin.read()

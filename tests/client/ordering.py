@@ -21,7 +21,7 @@ def main() -> None:
         text = f"{what} {message.queue_id} {message.offset} {os.getpid()} {time.monotonic_ns()}\n"
         os.write(out, text.encode())
 
-    with shmq.connect(url, timeout=10.0) as mq:
+    with shmq.connect(url, timeout=60.0) as mq:
 
         @mq.listener(topic, group=group, ordered=True, threads=2)
         def handle(message: shmq.Message) -> None:

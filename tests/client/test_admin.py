@@ -30,7 +30,7 @@ def group(shmq_shared_broker: SharedBroker) -> str:
 def consume(mq: shmq.Connection, topic: str, group: str, count: int) -> None:
     with mq.subscribe(topic, group=group) as subscription:
         while count:
-            for message in subscription.receive(count, wait=10):
+            for message in subscription.receive(count, wait=60):
                 message.ack()
                 count -= 1
 
@@ -70,7 +70,7 @@ def test_a_deleted_topic_is_gone_and_may_be_made_anew(mq: shmq.Connection, topic
         mq.admin.delete_topic(topic)
     mq.send(topic, b"new")
     with mq.pull_consumer(topic) as consumer:
-        assert [message.body for message in consumer.poll(10, wait=5)] == [b"new"]
+        assert [message.body for message in consumer.poll(10, wait=60)] == [b"new"]
 
 
 def test_a_group_shows_its_lag_queue_by_queue_and_its_oldest_message(
@@ -162,7 +162,7 @@ def test_dead_letters_come_oldest_first_up_to_the_limit(mq: shmq.Connection, top
     with mq.subscribe(topic, group=group) as subscription:
         for number in range(4):
             mq.send(topic, b"%d" % number, queue_id=0)
-            subscription.reject(subscription.receive(1, wait=10)[0], f"reason {number}")
+            subscription.reject(subscription.receive(1, wait=60)[0], f"reason {number}")
     assert [letter.body for letter in mq.admin.dlq(group)] == [b"0", b"1", b"2", b"3"]
     assert [letter.reason for letter in mq.admin.dlq(group, limit=2)] == ["reason 0", "reason 1"]
 

@@ -271,13 +271,13 @@ def test_a_request_waits_for_the_broker_to_come_back(bridge: LiveBridge) -> None
     answers: list[int] = []
 
     def ask() -> None:
-        answers.append(len(client.request(Request.GET_ALL_TOPIC_CONFIG, timeout=20).body))
+        answers.append(len(client.request(Request.GET_ALL_TOPIC_CONFIG, timeout=60).body))
 
     asking = threading.Thread(target=ask)
     asking.start()
     assert answers == []
     bridge.start()
-    asking.join(20)
+    asking.join(60)
     assert len(answers) == 1
 
 
@@ -329,7 +329,7 @@ def test_a_registration_refused_after_a_reconnection_is_reported(bridge: LiveBri
         assert [(type(error), str(error)) for error in heard.errors] == [(SubscriptionConflict, "it differs now")]
         assert client.alive, "the connection itself is good"
         client.close()
-        broker.join(20)
+        broker.join(60)
     sent = [(command.code, command.ext.get("clientSlot")) for command in broker.received]
     beat = (Request.HEART_BEAT, None)
     assert sent == [(Request.ATTACH, None), beat, (Request.ATTACH, "0"), beat]
@@ -417,7 +417,7 @@ def test_a_client_in_another_pid_namespace_is_refused_with_both_numbers(bridge: 
         "print(client.attachment.client_slot)\n"
     )
     command = ["unshare", "--pid", "--fork", sys.executable, "-P", "-c", code, str(bridge.directory)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     if "unshare failed" in done.stderr:
         pytest.skip(done.stderr)
     theirs, refusal, slot = done.stdout.splitlines()
@@ -458,7 +458,7 @@ class ScriptedBroker(threading.Thread):
                 with connection:
                     self._play(connection, script)
                     if number + 1 < len(self._scripts):
-                        self.hang_up.wait(20)
+                        self.hang_up.wait(60)
                     else:
                         while connection.recv(65536):
                             pass
@@ -494,7 +494,7 @@ def test_whatever_the_other_side_answers_the_error_has_a_type(answer: Answer, er
         broker = ScriptedBroker(directory, [[answer]])
         with pytest.raises(error):
             connect(place_in(directory), timeout=0.2)
-        broker.join(20)
+        broker.join(60)
         assert broker.received[0].ext["clientId"] == "c"
 
 
@@ -586,7 +586,7 @@ def test_a_link_that_is_closed_wakes_its_reader(bridge: LiveBridge) -> None:
     reader = threading.Thread(target=read)
     reader.start()
     link.close()
-    reader.join(20)
+    reader.join(60)
     assert len(woken) == 1
     link.finish()
     with pytest.raises(ConnectError):

@@ -60,7 +60,7 @@ def test_the_child_sends_with_a_client_id_of_its_own(shmq_shared_broker: SharedB
             def child():
                 assert mq.send(topic, b"child", queue_id=0).offset == 1
                 assert producer.send(topic, b"child producer", queue_id=0).offset == 2
-                assert producer.send_nowait(topic, b"child nowait", queue_id=0).result(20).offset == 3
+                assert producer.send_nowait(topic, b"child nowait", queue_id=0).result(60).offset == 3
                 assert mq.client_id != before
                 mq.close()
 
@@ -96,7 +96,7 @@ def test_leases_stay_with_the_parent(shmq_shared_broker: SharedBroker) -> None:
             for number in range(3):
                 mq.send(topic, b"%d" % number, queue_id=0)
             subscription = mq.subscribe(topic, group=group)
-            messages = subscription.receive(wait=10)
+            messages = subscription.receive(wait=60)
             assert len(messages) == 3
 
             def child():
@@ -111,7 +111,7 @@ def test_leases_stay_with_the_parent(shmq_shared_broker: SharedBroker) -> None:
                 message.ack()
             assert mq.admin.groups[group].lag.total == 0
             mq.send(topic, b"3", queue_id=0)
-            assert [message.body for message in subscription.receive(wait=10)] == [b"3"]
+            assert [message.body for message in subscription.receive(wait=60)] == [b"3"]
         """,
         shmq_shared_broker,
     )
@@ -141,7 +141,7 @@ def test_a_child_that_subscribes_becomes_a_second_member(shmq_shared_broker: Sha
                 assert time.monotonic() < deadline, (subscription.queues, queues)
                 time.sleep(0.005)  # not a wait: a program of its own, with its deadline
             os.write(finish, b"x")
-            thread.join(20)
+            thread.join(60)
             while len(subscription.queues) != 8:
                 assert time.monotonic() < deadline
                 time.sleep(0.005)  # not a wait: a program of its own, with its deadline
@@ -208,7 +208,7 @@ def test_a_fork_while_other_threads_send_and_receive_does_not_hang_the_child(shm
         stop.set()
         mq.close()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
             assert not thread.is_alive()
         """,
         shmq_shared_broker,
@@ -222,13 +222,13 @@ def test_a_pull_consumer_goes_on_at_its_positions(shmq_shared_broker: SharedBrok
             for number in range(4):
                 mq.send(topic, b"%d" % number, queue_id=0)
             consumer = mq.pull_consumer(topic)
-            assert len(consumer.poll(2, wait=5)) == 2
+            assert len(consumer.poll(2, wait=60)) == 2
 
             def child():
-                assert [message.body for message in consumer.poll(10, wait=5)] == [b"2", b"3"]
+                assert [message.body for message in consumer.poll(10, wait=60)] == [b"2", b"3"]
 
             in_child(child)
-            assert [message.body for message in consumer.poll(10, wait=5)] == [b"2", b"3"]
+            assert [message.body for message in consumer.poll(10, wait=60)] == [b"2", b"3"]
         """,
         shmq_shared_broker,
     )

@@ -126,7 +126,7 @@ def test_while_members_come_and_go_every_message_is_read_and_none_twice(
         eventually(lambda: shares_are_complete(*members[2:]))
     finally:
         stop.set()
-        thread.join(20)
+        thread.join(60)
     eventually(lambda: mq.admin.groups[group].lag.total == 0)
     eventually(lambda: {int(body) for each in members for _, _, body, _ in each.seen} == set(range(sent)))
     counts = sorted(int(body) for each in members for _, _, body, _ in each.seen)
@@ -140,11 +140,11 @@ def test_offsets_survive_an_orderly_restart_of_the_broker() -> None:
             for number in range(10):
                 mq.send("orders", b"%d" % number, queue_id=0)
             with mq.subscribe("orders", group="billing") as subscription:
-                for message in subscription.receive(4, wait=10):
+                for message in subscription.receive(4, wait=60):
                     message.ack()
         broker.restart()
         with broker.connect() as mq, mq.subscribe("orders", group="billing") as subscription:
-            assert [message.body for message in subscription.receive(wait=10)] == [b"4", b"5", b"6", b"7", b"8", b"9"]
+            assert [message.body for message in subscription.receive(wait=60)] == [b"4", b"5", b"6", b"7", b"8", b"9"]
 
 
 def test_offsets_survive_the_death_of_the_daemon() -> None:
@@ -152,11 +152,11 @@ def test_offsets_survive_the_death_of_the_daemon() -> None:
         for number in range(3):
             mq.send("orders", b"%d" % number, queue_id=0)
         with mq.subscribe("orders", group="billing") as subscription:
-            subscription.receive(1, wait=10)[0].ack()
+            subscription.receive(1, wait=60)[0].ack()
         broker.kill_daemon()
         broker.restart()
         with broker.connect() as other, other.subscribe("orders", group="billing") as subscription:
-            assert [message.body for message in subscription.receive(wait=10)] == [b"1", b"2"]
+            assert [message.body for message in subscription.receive(wait=60)] == [b"1", b"2"]
 
 
 def test_queues_added_later_are_read_from_their_first_message(
@@ -173,7 +173,7 @@ def test_queues_added_later_are_read_from_their_first_message(
             mq._coordinator.clock_moved()
             eventually(lambda: len(subscription._share.missing) == 2 or subscription.queues == [0, 1, 2, 3])
         eventually(lambda: subscription.queues == [0, 1, 2, 3])
-        assert sorted(message.body for message in subscription.receive(10, wait=10)) == [b"0", b"1", b"2", b"3"]
+        assert sorted(message.body for message in subscription.receive(10, wait=60)) == [b"0", b"1", b"2", b"3"]
 
 
 def test_two_topics_of_one_group_on_one_connection_are_both_read(mq: shmq.Connection, topic: str, group: str) -> None:
@@ -181,8 +181,8 @@ def test_two_topics_of_one_group_on_one_connection_are_both_read(mq: shmq.Connec
     mq.send(topic, b"one")
     mq.send(other, b"two")
     with mq.subscribe(topic, group=group) as first, mq.subscribe(other, group=group) as second:
-        assert [message.body for message in first.receive(wait=10)] == [b"one"]
-        assert [message.body for message in second.receive(wait=10)] == [b"two"]
+        assert [message.body for message in first.receive(wait=60)] == [b"one"]
+        assert [message.body for message in second.receive(wait=60)] == [b"two"]
 
 
 def test_members_that_take_up_two_topics_one_after_the_other_read_all_of_both(
@@ -259,7 +259,7 @@ def test_broadcast_members_all_read_everything_and_begin_at_the_end(
         for subscription in (one, two):
             bodies: list[bytes] = []
             while len(bodies) < 20:
-                messages = subscription.receive(wait=10)
+                messages = subscription.receive(wait=60)
                 assert messages
                 bodies += [message.body for message in messages]
                 for message in messages:
@@ -273,9 +273,9 @@ def test_a_broadcast_member_without_a_group_commits_nothing_and_gets_back_what_i
     groups = set(mq.admin.groups)
     with mq.subscribe(topic, model="broadcasting") as subscription:
         mq.send(topic, b"x")
-        (message,) = subscription.receive(wait=10)
+        (message,) = subscription.receive(wait=60)
         message.nack(after=0)
-        (again,) = subscription.receive(wait=10)
+        (again,) = subscription.receive(wait=60)
         assert again.attempt == 2
         with pytest.raises(shmq.UsageError):
             subscription.reject(again)

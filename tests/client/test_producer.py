@@ -35,7 +35,7 @@ def test_a_receipt_says_where_the_message_is(mq: shmq.Connection, topic: str) ->
     receipt = mq.send(topic, b"42 apples", tag="fruit", key="o-42", properties={"region": "eu"}, queue_id=3)
     assert (receipt.topic, receipt.queue_id, receipt.offset) == (topic, 3, 0)
     with mq.pull_consumer(topic) as consumer:
-        (message,) = consumer.poll(wait=5)
+        (message,) = consumer.poll(wait=60)
     assert message.message_id == receipt.message_id
     assert (message.body, message.tag, message.key, message.offset) == (b"42 apples", "fruit", "o-42", 0)
     assert message.properties["region"] == "eu"
@@ -55,7 +55,7 @@ def test_a_batch_is_stored_in_order_in_one_queue(mq: shmq.Connection, topic: str
     receipts = mq.send_batch(topic, [b"a", b"b", b"c"], keys=["1", "2", "3"])
     assert len({receipt.queue_id for receipt in receipts}) == 1
     with mq.pull_consumer(topic) as consumer:
-        assert [(message.body, message.key) for message in consumer.poll(10, wait=5)] == [
+        assert [(message.body, message.key) for message in consumer.poll(10, wait=60)] == [
             (b"a", "1"),
             (b"b", "2"),
             (b"c", "3"),
@@ -65,14 +65,14 @@ def test_a_batch_is_stored_in_order_in_one_queue(mq: shmq.Connection, topic: str
 def test_oneway_says_nothing_and_stores(mq: shmq.Connection, topic: str) -> None:
     assert mq.send_oneway(topic, b"tick") is None  # type: ignore[func-returns-value]
     with mq.pull_consumer(topic) as consumer:
-        assert [message.body for message in consumer.poll(wait=5)] == [b"tick"]
+        assert [message.body for message in consumer.poll(wait=60)] == [b"tick"]
 
 
 @pytest.mark.parametrize("body", [b"bytes", bytearray(b"bytearray"), memoryview(b"view")])
 def test_anything_with_a_buffer_is_a_body(mq: shmq.Connection, topic: str, body: Any) -> None:
     mq.send(topic, body)
     with mq.pull_consumer(topic) as consumer:
-        assert consumer.poll(wait=5)[0].body == bytes(body)
+        assert consumer.poll(wait=60)[0].body == bytes(body)
 
 
 def test_text_is_refused_with_what_was_meant(mq: shmq.Connection, topic: str) -> None:
@@ -95,7 +95,7 @@ def test_a_reserved_slot_is_published_at_the_end_of_its_block(mq: shmq.Connectio
         slot.properties["camera"] = "left"
     assert slot.receipt is not None
     with mq.pull_consumer(topic) as consumer:
-        (message,) = consumer.poll(wait=5)
+        (message,) = consumer.poll(wait=60)
     assert (message.body, message.tag, message.properties["camera"]) == (b"hello", "frame", "left")
 
 
@@ -105,13 +105,13 @@ def test_a_slot_whose_block_failed_is_not_published(mq: shmq.Connection, topic: 
         raise ZeroDivisionError
     mq.send(topic, b"after")
     with mq.pull_consumer(topic) as consumer:
-        assert sorted(message.body for message in consumer.poll(10, wait=5)) == [b"after", b"before"]
+        assert sorted(message.body for message in consumer.poll(10, wait=60)) == [b"after", b"before"]
 
 
 def test_futures_of_one_producer_are_stored_in_order(mq: shmq.Connection, topic: str) -> None:
     with mq.producer() as producer:
         futures = [producer.send_nowait(topic, b"%d" % number, queue_id=0) for number in range(300)]
-        assert [future.result(20).offset for future in futures] == list(range(300))
+        assert [future.result(60).offset for future in futures] == list(range(300))
 
 
 def test_closing_a_producer_stores_what_nobody_waited_for(mq: shmq.Connection, topic: str) -> None:
@@ -125,14 +125,14 @@ def test_a_body_that_changes_after_send_nowait_is_stored_as_it_was(mq: shmq.Conn
     with mq.producer() as producer:
         future = producer.send_nowait(topic, body)
         body[:] = b"after!"
-        future.result(20)
+        future.result(60)
     with mq.pull_consumer(topic) as consumer:
-        assert consumer.poll(wait=5)[0].body == b"before"
+        assert consumer.poll(wait=60)[0].body == b"before"
 
 
 def test_an_error_of_send_nowait_is_in_its_future(mq: shmq.Connection, topic: str) -> None:
     with mq.producer() as producer, pytest.raises(TypeError):
-        producer.send_nowait(topic, "text").result(20)
+        producer.send_nowait(topic, "text").result(60)
 
 
 def test_a_closed_producer_says_so_and_leaves_the_connection_open(mq: shmq.Connection, topic: str) -> None:
@@ -176,4 +176,4 @@ def test_a_broker_with_synchronous_flush_answers_when_it_is_on_disk(shmq_broker_
         receipt = mq.send("orders", b"x")
         store = mq._live().store
         assert store.durable_end > receipt.log_position
-        assert [message.body for message in broker.expect("orders", timeout=10)] == [b"x"]
+        assert [message.body for message in broker.expect("orders", timeout=60)] == [b"x"]

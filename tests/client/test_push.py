@@ -141,7 +141,7 @@ def test_threads_handle_as_many_messages_at_once(
 
     @mq.listener(topic, group=group, threads=4)
     def on_order(message: shmq.Message) -> None:
-        passed.append(barrier.wait(20))
+        passed.append(barrier.wait(60))
 
     mq.start()
     for _ in range(4):
@@ -233,7 +233,7 @@ def test_keyboard_interrupt_in_a_listener_gives_the_message_back_and_ends_run(
     mq.run()
     assert mq.admin.groups[group].lag.total == 1
     with mq.subscribe(topic, group=group) as subscription:
-        assert [message.body for message in subscription.receive(wait=10)] == [b"x"]
+        assert [message.body for message in subscription.receive(wait=60)] == [b"x"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -246,11 +246,11 @@ def test_a_signal_drains_and_ends_run(
     @mq.listener(topic, group=group)
     def on_order(message: shmq.Message) -> None:
         entered.set()
-        interrupted.wait(20)
+        interrupted.wait(60)
         finished.append(message.body)
 
     def interrupt() -> None:
-        entered.wait(20)
+        entered.wait(60)
         os.kill(os.getpid(), number)
         interrupted.set()
 
@@ -279,7 +279,7 @@ def test_stop_ends_run_from_another_thread_and_run_may_follow_again(
         mq.send(topic, body)
         eventually(lambda body=body: body in seen)
         mq.stop()
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
     assert seen == [b"one", b"two"]
 
@@ -292,20 +292,20 @@ def test_messages_taken_ahead_are_given_back_on_stop(
     @mq.listener(topic, group=group, threads=2)
     def on_order(message: shmq.Message) -> None:
         entered.set()
-        leave.wait(20)
+        leave.wait(60)
 
     for _ in range(20):
         mq.send(topic, b"x")
     mq.start()
-    assert entered.wait(20)
+    assert entered.wait(60)
     stopper = threading.Thread(target=mq.stop)
     stopper.start()
     leave.set()
-    stopper.join(20)
+    stopper.join(60)
     lag = mq.admin.groups[group].lag.total
     assert 18 <= lag <= 20
     with mq.subscribe(topic, group=group) as subscription:
-        assert len(subscription.receive(100, wait=10)) >= 18
+        assert len(subscription.receive(100, wait=60)) >= 18
 
 
 def test_run_raises_why_a_listener_could_not_start(

@@ -63,11 +63,11 @@ def test_a_request_gets_the_reply_to_it_whoever_sits_where(
 ) -> None:
     replier(replier_way)
     with connection(broker, requester_way) as mq:
-        first = mq.request(topic, b"apple", tag="fruit", key="k-1", properties={"region": "eu"}, timeout=20)
+        first = mq.request(topic, b"apple", tag="fruit", key="k-1", properties={"region": "eu"}, timeout=60)
         assert first.body == b"re:apple" and first.topic == reply_topic("DefaultCluster")
         assert first.properties["MSG_TYPE"] == "reply"
         bodies = [b"%d" % number for number in range(20)]
-        assert [mq.request(topic, body, timeout=20).body for body in bodies] == [b"re:" + body for body in bodies]
+        assert [mq.request(topic, body, timeout=60).body for body in bodies] == [b"re:" + body for body in bodies]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -81,7 +81,7 @@ def test_threads_that_share_a_connection_get_their_own_replies(
         def ask(name: int) -> None:
             for number in range(25):
                 body = b"%d-%d" % (name, number)
-                answers[body] = mq.request(topic, body, timeout=20).body
+                answers[body] = mq.request(topic, body, timeout=60).body
 
         threads = [threading.Thread(target=ask, args=(name,)) for name in range(4)]
         for thread in threads:
@@ -106,18 +106,18 @@ def test_a_reply_that_comes_too_late_is_nobodys(
 
     def slowly(message: shmq.Message) -> bytes:
         if message.body == b"slow":
-            go.wait(20)
+            go.wait(60)
             done.set()
         return message.body
 
     replier(way, slowly)
     with connection(broker, way) as mq:
-        assert mq.request(topic, b"warm", timeout=20).body == b"warm"
+        assert mq.request(topic, b"warm", timeout=60).body == b"warm"
         with pytest.raises(RequestTimeout):
             mq.request(topic, b"slow", timeout=0.2)
         go.set()
         eventually(done.is_set)
-        assert mq.request(topic, b"next", timeout=20).body == b"next"
+        assert mq.request(topic, b"next", timeout=60).body == b"next"
 
 
 def test_a_replier_may_return_nothing_and_sees_plain_messages_too(
@@ -140,23 +140,23 @@ def test_a_request_whose_requester_gave_up_is_not_handled(
         with pytest.raises(RequestTimeout):
             mq.request(topic, b"old", timeout=0.05, queue_id=0)
         replier("local", lambda message: seen.append(message.body) or b"")
-        mq.request(topic, b"new", timeout=20, queue_id=0)
+        mq.request(topic, b"new", timeout=60, queue_id=0)
     assert seen == [b"new"]
 
 
 def test_a_forked_child_asks_for_itself(broker: Broker, topic: str, replier: Callable[..., Any]) -> None:
     replier("local")
     with broker.connect() as mq:
-        assert mq.request(topic, b"parent", timeout=20).body == b"re:parent"
+        assert mq.request(topic, b"parent", timeout=60).body == b"re:parent"
         child = os.fork()
         if child == 0:
             code = 1
             try:
-                code = 0 if mq.request(topic, b"child", timeout=20).body == b"re:child" else 2
+                code = 0 if mq.request(topic, b"child", timeout=60).body == b"re:child" else 2
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert mq.request(topic, b"again", timeout=20).body == b"re:again"
+        assert mq.request(topic, b"again", timeout=60).body == b"re:again"
 
 
 def test_closing_ends_a_request_of_another_thread(broker: Broker, topic: str, eventually: Eventually) -> None:
@@ -174,7 +174,7 @@ def test_closing_ends_a_request_of_another_thread(broker: Broker, topic: str, ev
     eventually(lambda: mq._session is not None and getattr(mq._session, "_requests", None) is not None)
     eventually(lambda: not mq._live().requests._waiting.is_empty)  # type: ignore[attr-defined]
     mq.close()
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive() and isinstance(raised[0], UsageError)
 
 
@@ -182,7 +182,7 @@ def test_a_broker_that_restarts_serves_requests_again(eventually: Eventually) ->
     with Broker() as broker, broker.connect() as mq, broker.connect() as other:
         other.replier("prices", group="pricing")(lambda message: message.body)
         other.start()
-        assert mq.request("prices", b"1", timeout=20).body == b"1"
+        assert mq.request("prices", b"1", timeout=60).body == b"1"
         broker.restart()
 
         def asked() -> bool:
@@ -206,7 +206,7 @@ def test_asyncio_twins_ask_and_answer_many_at_once(broker: Broker, topic: str, w
                 return b"re:" + message.body
 
             await other.start()
-            replies = await asyncio.gather(*(mq.request(topic, b"%d" % number, timeout=20) for number in range(30)))
+            replies = await asyncio.gather(*(mq.request(topic, b"%d" % number, timeout=60) for number in range(30)))
             assert [reply.body for reply in replies] == [b"re:%d" % number for number in range(30)]
             await other.stop()
             with pytest.raises(RequestTimeout):

@@ -46,7 +46,7 @@ def test_an_acknowledged_message_never_comes_again(
 ) -> None:
     mq.send(topic, b"x")
     with mq.simple_consumer(topic, group=group, invisible=30) as consumer:
-        (message,) = consumer.receive(wait=10)
+        (message,) = consumer.receive(wait=60)
         message.ack()
         advance(31)
         assert consumer.receive(wait=0.1) == []
@@ -57,11 +57,11 @@ def test_a_message_comes_again_when_its_invisible_time_is_over(
 ) -> None:
     mq.send(topic, b"x")
     with mq.simple_consumer(topic, group=group, invisible=30) as consumer:
-        assert len(consumer.receive(wait=10)) == 1
+        assert len(consumer.receive(wait=60)) == 1
         advance(29)
         assert consumer.receive(wait=0.05) == []
         advance(1)
-        (second,) = consumer.receive(wait=10)
+        (second,) = consumer.receive(wait=60)
         assert (second.body, second.attempt) == (b"x", 2)
         second.ack()
 
@@ -69,31 +69,31 @@ def test_a_message_comes_again_when_its_invisible_time_is_over(
 def test_an_extension_keeps_it_hidden_for_longer(mq: shmq.Connection, topic: str, group: str, advance: Advance) -> None:
     mq.send(topic, b"x")
     with mq.simple_consumer(topic, group=group, invisible=30) as consumer:
-        (message,) = consumer.receive(wait=10)
+        (message,) = consumer.receive(wait=60)
         advance(20)
         message.extend(30)
         advance(29)
         assert consumer.receive(wait=0.05) == []
         advance(1)
-        assert len(consumer.receive(wait=10)) == 1
+        assert len(consumer.receive(wait=60)) == 1
 
 
 def test_giving_back_decides_when_it_comes_again(mq: shmq.Connection, topic: str, group: str, advance: Advance) -> None:
     mq.send(topic, b"x")
     with mq.simple_consumer(topic, group=group, invisible=30) as consumer:
-        (message,) = consumer.receive(wait=10)
+        (message,) = consumer.receive(wait=60)
         message.nack(after=0.9)
         assert consumer.receive(wait=0.05) == []
         advance(1)
-        assert [again.attempt for again in consumer.receive(wait=10)] == [2]
+        assert [again.attempt for again in consumer.receive(wait=60)] == [2]
 
 
 def test_one_receive_may_hide_for_another_time(mq: shmq.Connection, topic: str, group: str, advance: Advance) -> None:
     mq.send(topic, b"x")
     with mq.simple_consumer(topic, group=group, invisible=300) as consumer:
-        consumer.receive(wait=10, invisible=5)
+        consumer.receive(wait=60, invisible=5)
         advance(5)
-        assert len(consumer.receive(wait=10)) == 1
+        assert len(consumer.receive(wait=60)) == 1
 
 
 def test_a_message_nobody_settles_is_dead_after_its_last_attempt(
@@ -102,7 +102,7 @@ def test_a_message_nobody_settles_is_dead_after_its_last_attempt(
     mq.send(topic, b"poison")
     with mq.simple_consumer(topic, group=group, invisible=30, attempts_max=3) as consumer:
         for attempt in (1, 2, 3):
-            (message,) = consumer.receive(wait=10)
+            (message,) = consumer.receive(wait=60)
             assert message.attempt == attempt
             advance(30)
         (letter,) = eventually(lambda: consumer.receive(wait=0.1) or mq.admin.dlq(group))
@@ -143,7 +143,7 @@ def test_acknowledged_messages_are_not_held_for_the_invisible_time(
             mq.send(topic, b"x")
         received = 0
         while received < 5:
-            for message in consumer.receive(wait=10):
+            for message in consumer.receive(wait=60):
                 message.ack()
                 received += 1
         assert isinstance(consumer._reader, PoppedReader)
@@ -155,7 +155,7 @@ def test_without_the_broker_acknowledged_messages_are_not_held_for_the_invisible
 ) -> None:
     with mq.simple_consumer(topic, group=group, invisible=3600, hidden_by="process") as consumer:
         mq.send(topic, b"x")
-        (message,) = consumer.receive(wait=10)
+        (message,) = consumer.receive(wait=60)
         message.ack()
         eventually(lambda: advance(1) or len(consumer._returns._redelivery) == 0)
 
@@ -165,12 +165,12 @@ def test_without_the_broker_a_message_comes_again_when_its_time_is_over(
 ) -> None:
     mq.send(topic, b"x")
     with mq.simple_consumer(topic, group=group, invisible=30, hidden_by="process") as consumer:
-        (first,) = consumer.receive(wait=10)
+        (first,) = consumer.receive(wait=60)
         first.extend(60)
         advance(31)
         assert consumer.receive(wait=0.05) == []
         advance(30)
-        (second,) = consumer.receive(wait=10)
+        (second,) = consumer.receive(wait=60)
         assert (second.body, second.attempt) == (b"x", 2)
         second.ack()
 

@@ -264,9 +264,9 @@ def test_a_transaction_a_request_and_a_send_nobody_waits_for_belong_to_the_span_
         with mq.producer(group="shop") as producer:
             with producer.transaction(topic, b"half", keys=(word for word in ("k",))) as transaction:
                 pass
-            receipt = producer.send_nowait(topic, b"later").result(20)
+            receipt = producer.send_nowait(topic, b"later").result(60)
         mq.start()
-        assert mq.request(topic, b"asked", timeout=20).body == b"yes"
+        assert mq.request(topic, b"asked", timeout=60).body == b"yes"
     inside = around.get_span_context()
     sends = recorded.named(f"send {topic}")
     by_type = {attributes_of(span)[names.MESSAGING_ROCKETMQ_MESSAGE_TYPE]: span for span in sends}
@@ -293,7 +293,7 @@ def test_pull_and_simple_consumers_link_to_what_they_were_given(
     assert pulled and pulled == sent[: len(pulled)]
     recorded.exporter.clear()
     with mq.simple_consumer(topic, group="simple") as simple:
-        for message in recorded.eventually(lambda: simple.receive(1, wait=5.0)):
+        for message in recorded.eventually(lambda: simple.receive(1, wait=60)):
             message.ack()
     [receive] = recorded.named(f"receive {topic}")
     assert links_of(receive) == sent[:1] and attributes_of(receive)[names.MESSAGING_CONSUMER_GROUP_NAME] == "simple"
@@ -315,7 +315,7 @@ def test_asyncio_sends_requests_and_listeners_belong_to_the_spans_around_them(
             with recorded.provider.get_tracer("test").start_as_current_span("around"):
                 await mq.send(topic, b"x")
                 running = asyncio.create_task(mq.run())
-                reply = await mq.request(topic, b"asked", timeout=20)
+                reply = await mq.request(topic, b"asked", timeout=60)
             assert reply.body == b"yes"
             with shmq.otel.processing(mq, reply):
                 pass
@@ -334,7 +334,7 @@ def test_many_threads_of_a_listener_keep_their_contexts_apart(
     broker: Broker, recorded: Recorded, topic: str, eventually: Eventually
 ) -> None:
     seen: dict[bytes, int] = {}
-    together = threading.Barrier(4, timeout=20)
+    together = threading.Barrier(4, timeout=60)
     with broker.connect(spans=recorded.provider) as mq:
 
         @mq.listener(topic, group="threads", threads=4)
@@ -362,7 +362,7 @@ def test_spans_and_the_broker_s_own_trace_go_together_and_into_a_spawned_process
 
         mq.start()
         receipt = mq.send(topic, b"x")
-        assert done.wait(20)
+        assert done.wait(60)
         assert parent_of(recorded.one(f"process {topic}")) == ids_of(recorded.one(f"send {topic}"))
         with pickle.loads(pickle.dumps(mq)) as copy:
             assert copy._tracer is not None and copy._spans is not None

@@ -43,7 +43,7 @@ def stored(broker: Broker) -> Iterator[Callable[[int], list[shmq.Message]]]:
             with mq.pull_consumer(SCHEDULE_TOPIC) as consumer:
                 return [
                     message
-                    for message in consumer.poll(10_000, wait=5)
+                    for message in consumer.poll(10_000, wait=60)
                     if message.queue_id == queue and message.offset >= ends[queue]
                 ]
 
@@ -91,7 +91,7 @@ def test_level_0_and_none_are_no_delay(broker: Broker, send: Send, stored: Any) 
         receipt = send("orders", b"now", delay_level=level)
         assert receipt.topic == "orders"
         with broker.connect() as mq, mq.pull_consumer("orders") as consumer:
-            assert b"now" in [message.body for message in consumer.poll(10_000, wait=5)]
+            assert b"now" in [message.body for message in consumer.poll(10_000, wait=60)]
     assert stored(0) == []
 
 
@@ -135,9 +135,9 @@ def test_reserved_properties_stay_reserved(broker: Broker, properties: dict[str,
 def test_a_local_message_is_delivered_when_due_with_oneway_and_nowait(broker: Broker) -> None:
     with broker.connect() as mq, mq.producer() as producer:
         mq.send_oneway("due", b"oneway", delay_level=1)
-        producer.send_nowait("due", b"nowait", delay_level=1).result(10)
+        producer.send_nowait("due", b"nowait", delay_level=1).result(60)
         receipt = mq.send("due", b"send", delay_level=1)
-        found = broker.expect("due", n=3, timeout=20)
+        found = broker.expect("due", n=3, timeout=60)
     assert {message.body for message in found} == {b"oneway", b"nowait", b"send"}
     (message,) = [message for message in found if message.body == b"send"]
     assert message.store_ms >= receipt.store_ms + 1000
@@ -165,7 +165,7 @@ def test_a_broker_without_the_schedule_topic_makes_it_for_a_local_producer() -> 
         assert session.store.topic_find(SCHEDULE_TOPIC) < 0
         mq.send("orders", b"x", delay_level=1)
         assert session.store.topic(session.store.topic_find(SCHEDULE_TOPIC))["write_queues"] == 18
-        assert broker.expect("orders", timeout=20)[0].body == b"x"
+        assert broker.expect("orders", timeout=60)[0].body == b"x"
 
 
 # ---- the hook itself ---------------------------------------------------------------------------------------------
@@ -227,12 +227,12 @@ def test_the_levels_are_the_brokers_over_both_transports_and_may_grow() -> None:
             with shmq.connect(url) as mq:
                 mq.send("orders", b"x", delay_level=9)
                 mq.send("orders", b"soon", delay_level=1)
-        assert [message.body for message in broker.expect("orders", n=2, timeout=20)] == [b"soon", b"soon"]
+        assert [message.body for message in broker.expect("orders", n=2, timeout=60)] == [b"soon", b"soon"]
         with broker.connect() as mq, mq.pull_consumer(SCHEDULE_TOPIC) as consumer:
-            waiting = [message for message in consumer.poll(100, wait=5) if message.body == b"x"]
+            waiting = [message for message in consumer.poll(100, wait=60) if message.body == b"x"]
         assert [(message.queue_id, message.properties["DELAY"]) for message in waiting] == [(1, "2"), (1, "2")]
         broker._settings["delay_levels"] = "1s 1h 1s"
         broker.restart()
         with broker.connect() as mq:
             assert mq.send("orders", b"third", delay_level=3).topic == "orders"
-        assert broker.expect("orders", timeout=20)[0].body in (b"soon", b"third")
+        assert broker.expect("orders", timeout=60)[0].body in (b"soon", b"third")

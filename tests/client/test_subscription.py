@@ -49,14 +49,14 @@ def test_the_readme_example_works_unchanged(mq: shmq.Connection, topic: str, gro
 def test_a_new_group_begins_with_the_first_message(mq: shmq.Connection, topic: str, group: str) -> None:
     mq.send(topic, b"earlier")
     with mq.subscribe(topic, group=group) as subscription:
-        assert [message.body for message in subscription.receive(wait=10)] == [b"earlier"]
+        assert [message.body for message in subscription.receive(wait=60)] == [b"earlier"]
 
 
 def test_a_new_group_may_begin_with_the_next_message(mq: shmq.Connection, topic: str, group: str) -> None:
     mq.send(topic, b"earlier")
     with mq.subscribe(topic, group=group, start="last") as subscription:
         mq.send(topic, b"later")
-        assert [message.body for message in subscription.receive(wait=10)] == [b"later"]
+        assert [message.body for message in subscription.receive(wait=60)] == [b"later"]
 
 
 def test_start_is_for_new_groups_only(mq: shmq.Connection, topic: str, group: str) -> None:
@@ -64,7 +64,7 @@ def test_start_is_for_new_groups_only(mq: shmq.Connection, topic: str, group: st
         pass
     mq.send(topic, b"while nobody was there")
     with mq.subscribe(topic, group=group, start="last") as subscription:
-        assert len(subscription.receive(wait=10)) == 1
+        assert len(subscription.receive(wait=60)) == 1
 
 
 def test_a_group_an_administrator_resets_reads_again_while_it_runs(mq: shmq.Connection, topic: str, group: str) -> None:
@@ -75,7 +75,7 @@ def test_a_group_an_administrator_resets_reads_again_while_it_runs(mq: shmq.Conn
         def read(count: int) -> list[bytes]:
             bodies: list[bytes] = []
             while len(bodies) < count:
-                messages = subscription.receive(wait=10)
+                messages = subscription.receive(wait=60)
                 assert messages, f"{len(bodies)} of {count} messages came"
                 for message in messages:
                     bodies.append(message.body)
@@ -105,7 +105,7 @@ def test_a_waiting_receive_returns_as_soon_as_something_comes(mq: shmq.Connectio
         thread = threading.Thread(target=lambda: got.extend(message.body for message in subscription.receive(wait=600)))
         thread.start()
         mq.send(topic, b"x")
-        thread.join(20)
+        thread.join(60)
         assert got == [b"x"]
 
 
@@ -115,12 +115,12 @@ def test_what_was_not_acknowledged_is_delivered_again_to_whoever_reads_next(
     for number in range(4):
         mq.send(topic, b"%d" % number, queue_id=0)
     with mq.subscribe(topic, group=group) as subscription:
-        zero, one, two, _ = subscription.receive(wait=10)
+        zero, one, two, _ = subscription.receive(wait=60)
         zero.ack()
         two.ack()
         assert one.settled is False
     with mq.subscribe(topic, group=group) as subscription:
-        assert [message.body for message in subscription.receive(wait=10)] == [b"1", b"2", b"3"]
+        assert [message.body for message in subscription.receive(wait=60)] == [b"1", b"2", b"3"]
 
 
 def test_leaving_a_message_block_acknowledges_and_an_exception_gives_back(
@@ -128,14 +128,14 @@ def test_leaving_a_message_block_acknowledges_and_an_exception_gives_back(
 ) -> None:
     mq.send(topic, b"x")
     with mq.subscribe(topic, group=group) as subscription:
-        (message,) = subscription.receive(wait=10)
+        (message,) = subscription.receive(wait=60)
         with pytest.raises(ZeroDivisionError), message:
             raise ZeroDivisionError
         assert message.settled
         (waits,) = mq.browse("SCHEDULE_TOPIC_XXXX", queue_id=2, limit=10_000)[-1:]
         assert waits.properties["REAL_TOPIC"] == f"%RETRY%{group}"
         mq.send(topic, b"y")
-        (again,) = subscription.receive(wait=10)
+        (again,) = subscription.receive(wait=60)
         with again:
             pass
         assert again.settled
@@ -147,12 +147,12 @@ def test_a_message_given_back_comes_again_after_its_time_and_counts(
 ) -> None:
     mq.send(topic, b"x")
     with mq.subscribe(topic, group=group) as subscription:
-        (first,) = subscription.receive(wait=10)
+        (first,) = subscription.receive(wait=60)
         assert first.attempt == 1
         first.nack(after=0.9)
         assert subscription.receive(wait=0.05) == []
         advance(mq, 1)
-        (second,) = subscription.receive(wait=10)
+        (second,) = subscription.receive(wait=60)
         assert (second.body, second.attempt) == (b"x", 2)
         assert mq.admin.groups[group].lag.total == 1
         second.ack()
@@ -175,12 +175,12 @@ def test_a_message_given_back_does_not_hold_up_the_others(mq: shmq.Connection, t
     for number in range(3):
         mq.send(topic, b"%d" % number, queue_id=0)
     with mq.subscribe(topic, group=group) as subscription:
-        zero, *others = subscription.receive(wait=10)
+        zero, *others = subscription.receive(wait=60)
         zero.nack(after=3600)
         for message in others:
             message.ack()
         mq.send(topic, b"3", queue_id=0)
-        assert [message.body for message in subscription.receive(wait=10)] == [b"3"]
+        assert [message.body for message in subscription.receive(wait=60)] == [b"3"]
         assert mq.admin.groups[group].lag.total == 1  # nor the group's offset
 
 
@@ -190,18 +190,18 @@ def test_a_message_given_back_while_the_broker_is_away_is_not_lost(
     with shmq_broker.connect(timeout=0.5) as mq:
         mq.send("orders", b"x")
         with mq.subscribe("orders", group="billing") as subscription:
-            (message,) = subscription.receive(wait=10)
+            (message,) = subscription.receive(wait=60)
             shmq_broker.kill_daemon()
             message.nack()
             advance(mq, options.RETRY_DELAYS[0])
-            (again,) = subscription.receive(wait=10)
+            (again,) = subscription.receive(wait=60)
             assert again.attempt == 2
 
 
 def test_a_negative_delay_is_refused(mq: shmq.Connection, topic: str, group: str) -> None:
     mq.send(topic, b"x")
     with mq.subscribe(topic, group=group) as subscription:
-        (message,) = subscription.receive(wait=10)
+        (message,) = subscription.receive(wait=60)
         with pytest.raises(shmq.UsageError):
             message.nack(after=-1)
 
@@ -212,7 +212,7 @@ def test_after_the_last_attempt_the_message_is_dead_and_acknowledged(
     receipt = mq.send(topic, b"poison", tag="fruit", key="o-1", properties={"region": "eu"})
     with mq.subscribe(topic, group=group, attempts_max=3) as subscription:
         for attempt in (1, 2, 3):
-            (message,) = subscription.receive(wait=10)
+            (message,) = subscription.receive(wait=60)
             assert message.attempt == attempt
             message.nack(after=0)
         assert subscription.receive(wait=0.05) == []
@@ -229,7 +229,7 @@ def test_after_the_last_attempt_the_message_is_dead_and_acknowledged(
 def test_a_rejected_message_is_dead_at_once(mq: shmq.Connection, topic: str, group: str) -> None:
     mq.send(topic, b"unknown")
     with mq.subscribe(topic, group=group) as subscription:
-        (message,) = subscription.receive(wait=10)
+        (message,) = subscription.receive(wait=60)
         subscription.reject(message, "unknown article")
         assert message.settled
         assert subscription.lag() == 0
@@ -240,11 +240,11 @@ def test_a_rejected_message_is_dead_at_once(mq: shmq.Connection, topic: str, gro
 def test_a_dead_letter_can_be_sent_again(mq: shmq.Connection, topic: str, group: str) -> None:
     mq.send(topic, b"x", tag="fruit", keys=["a", "b"], properties={"region": "eu"}, message_group="m")
     with mq.subscribe(topic, group=group) as subscription:
-        (message,) = subscription.receive(wait=10)
+        (message,) = subscription.receive(wait=60)
         subscription.reject(message)
         (letter,) = mq.admin.dlq(group)
         letter.resend()
-        (again,) = subscription.receive(wait=10)
+        (again,) = subscription.receive(wait=60)
         assert (again.body, again.tag, again.keys, again.message_group) == (b"x", "fruit", ["a", "b"], "m")
         assert again.properties["region"] == "eu"
         assert "ORIGIN_MESSAGE_ID" not in again.properties
@@ -256,7 +256,7 @@ def test_a_message_that_cannot_be_buried_is_not_lost(
 ) -> None:
     mq.send(topic, b"x")
     with mq.subscribe(topic, group=group) as subscription:
-        (message,) = subscription.receive(wait=10)
+        (message,) = subscription.receive(wait=60)
         mq._live().store.set_read_only(5)
         try:
             with caplog.at_level(logging.WARNING, "shmq"):
@@ -266,7 +266,7 @@ def test_a_message_that_cannot_be_buried_is_not_lost(
         assert "delivered again" in caplog.text
         assert mq.admin.groups[group].lag.total == 1
         advance(mq, 10)
-        (again,) = subscription.receive(wait=10)
+        (again,) = subscription.receive(wait=60)
         subscription.reject(again, "why")
     assert [letter.reason for letter in mq.admin.dlq(group)] == ["why"]
 
@@ -276,7 +276,7 @@ def test_only_the_tags_asked_for_come_and_the_others_count_as_read(mq: shmq.Conn
         mq.send(topic, tag.encode(), tag=tag, queue_id=0)
     mq.send(topic, b"none", queue_id=0)
     with mq.subscribe(topic, group=group, tags="fruit || veg") as subscription:
-        messages = subscription.receive(wait=10)
+        messages = subscription.receive(wait=60)
         assert [message.body for message in messages] == [b"fruit", b"veg"]
         for message in messages:
             message.ack()
@@ -300,7 +300,7 @@ def test_stop_ends_an_iteration_from_another_thread(mq: shmq.Connection, topic: 
     thread = threading.Thread(target=lambda: list(subscription))
     thread.start()
     subscription.stop()
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
     subscription.close()
 
@@ -311,7 +311,7 @@ def test_closing_the_connection_ends_an_iteration(shmq_shared_broker: SharedBrok
     thread = threading.Thread(target=lambda: list(subscription))
     thread.start()
     mq.close()
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -327,7 +327,7 @@ def test_a_closed_subscription_says_so(mq: shmq.Connection, topic: str, group: s
 def test_settling_after_the_end_is_harmless(mq: shmq.Connection, topic: str, group: str) -> None:
     mq.send(topic, b"x")
     with mq.subscribe(topic, group=group) as subscription:
-        (message,) = subscription.receive(wait=10)
+        (message,) = subscription.receive(wait=60)
     message.ack()
     assert mq.admin.groups[group].lag.total == 1
 
@@ -360,7 +360,7 @@ def test_views_of_a_message_live_longer_than_its_subscription(shmq_broker: Broke
     mq = shmq_broker.connect()
     mq.send("orders", b"42 apples")
     with mq.subscribe("orders", group="billing") as subscription:
-        (message,) = subscription.receive(wait=10)
+        (message,) = subscription.receive(wait=60)
         view = message.view
     del message
     mq.close()
@@ -373,7 +373,7 @@ def test_numpy_sees_the_body_without_a_copy(mq: shmq.Connection, topic: str, gro
     with mq.reserve(topic, 8 * 1000) as slot:
         numpy.frombuffer(slot.view, numpy.int64)[:] = numpy.arange(1000)
     with mq.subscribe(topic, group=group) as subscription:
-        (message,) = subscription.receive(wait=10)
+        (message,) = subscription.receive(wait=60)
         with message:
             array = numpy.frombuffer(message.view, numpy.int64)
             assert not array.flags.owndata
@@ -413,5 +413,5 @@ def test_a_thread_that_waits_in_receive_is_let_go_when_the_subscription_is_close
     store = mq._live().store
     eventually(lambda: any(slot == store.client_slot and state == 2 for slot, state, *_ in store.clients()))  # asleep
     subscription.close()
-    thread.join(20)
+    thread.join(60)
     assert answers == [[]]

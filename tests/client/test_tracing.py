@@ -157,7 +157,7 @@ class Stored:
         self.gate.set()
 
     def __call__(self, body: bytes, keys: list[str]) -> None:
-        self.gate.wait(20)
+        self.gate.wait(60)
         if self.error is not None:
             raise self.error
         self.batches.append(decode_traces(body.decode()))

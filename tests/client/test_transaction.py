@@ -257,7 +257,7 @@ def test_a_commit_after_the_broker_asked_is_the_same_transaction(
 
     with member.producer(group=group) as producer:
         tx = producer.transaction(topic, b"slow")
-        assert asked.wait(20)
+        assert asked.wait(60)
         tx.commit()
         assert visible(mq, topic) == [b"slow"]
         eventually(lambda: open_count(mq) == 0)

@@ -63,10 +63,10 @@ class Scene:
         """The times live in the bridge's memory: a new one has RocketMQ's."""
         # Long enough that nobody is asked before the producer could write its decision down.
         text = b"transactionTimeOut=1500\ntransactionCheckInterval=1500\n"
-        self.mq._local().control.request(Request.UPDATE_BROKER_CONFIG, body=text, timeout=20.0)
+        self.mq._local().control.request(Request.UPDATE_BROKER_CONFIG, body=text, timeout=60.0)
 
     def open_count(self) -> int:
-        body = self.mq._local().control.request(Request.TRANSACTIONS, timeout=20.0).body
+        body = self.mq._local().control.request(Request.TRANSACTIONS, timeout=60.0).body
         return int(body.split(b":")[1].split(b",")[0])
 
     def spawn(self) -> None:

@@ -60,7 +60,7 @@ def test_whoever_reads_hands_the_others_their_replies_and_the_reading_on(replies
     for name in reversed(names):
         replies.coming.put((name, f"re:{name}"))
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert got == {name: f"re:{name}" for name in names}
     assert replies.readers_most == 1 and replies.requests.is_empty
 
@@ -87,10 +87,10 @@ def test_futures_are_read_for_beside_threads_that_read(replies: Replies) -> None
         replies.coming.put((name, name))
     assert replies.requests.wait(own) == "own"
     replies.requests.drop(own)
-    assert (futures["a"].result(20), futures["c"].result(20)) == ("a", "c")
+    assert (futures["a"].result(60), futures["c"].result(60)) == ("a", "c")
     replies.requests.close()
     with pytest.raises(UsageError):
-        futures["b"].result(20)
+        futures["b"].result(60)
 
 
 def test_a_future_ends_at_its_deadline_and_one_that_was_cancelled_harms_nobody(replies: Replies) -> None:
@@ -101,7 +101,7 @@ def test_a_future_ends_at_its_deadline_and_one_that_was_cancelled_harms_nobody(r
     replies.ask("late", timeout=0.02, future=late)
     replies.coming.put(("cancelled", 1))
     with pytest.raises(RequestTimeout):
-        late.result(20)
+        late.result(60)
     replies.requests.close()
 
 
@@ -110,7 +110,7 @@ def test_what_ends_reading_ends_every_wait(replies: Replies, eventually: Eventua
     future: Future[Any] = Future()
     replies.ask("future", future=future)
     with pytest.raises(StoreError):
-        future.result(20)
+        future.result(60)
     waiting = replies.ask("thread")
     with pytest.raises(StoreError):
         replies.requests.wait(waiting)

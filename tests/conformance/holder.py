@@ -12,7 +12,7 @@ import shmq
 def run(url: str, topic: str, group: str, count: str, invisible: str) -> None:
     """Take so many messages, and hold them until killed."""
     with (
-        shmq.connect(url, timeout=10.0) as mq,
+        shmq.connect(url, timeout=60.0) as mq,
         mq.simple_consumer(topic, group=group, invisible=float(invisible)) as consumer,
     ):
         held: list[shmq.Message] = []

@@ -18,8 +18,8 @@ def shares(url: str, topic: str, named: Named, eventually: Eventually) -> Callab
         place = f"{url}?allocation={rule}"
         group = named("group")
         with (
-            shmq.connect(place, timeout=10.0) as one,
-            shmq.connect(place, timeout=10.0) as two,
+            shmq.connect(place, timeout=60.0) as one,
+            shmq.connect(place, timeout=60.0) as two,
             one.subscribe(topic, group=group) as first,
             two.subscribe(topic, group=group) as second,
         ):
@@ -40,10 +40,10 @@ def test_queues_are_shared_by_the_rule_that_is_named(
 
 def test_a_configured_share_is_exactly_that(url: str, topic: str, named: Named, eventually: Eventually) -> None:
     place = f"{url}?allocation=config:1,3"
-    with shmq.connect(place, timeout=10.0) as mq, mq.subscribe(topic, group=named("group")) as consumer:
+    with shmq.connect(place, timeout=60.0) as mq, mq.subscribe(topic, group=named("group")) as consumer:
         eventually(lambda: consumer.queues == [1, 3])
 
 
 def test_a_rule_that_does_not_exist_is_refused(url: str) -> None:
     with pytest.raises(shmq.UsageError, match="allocation"):
-        shmq.connect(f"{url}?allocation=lottery", timeout=10.0)
+        shmq.connect(f"{url}?allocation=lottery", timeout=60.0)

@@ -78,14 +78,14 @@ def test_messages_for_any_time_outlive_a_killed_broker_and_are_not_early(
 ) -> None:
     hours = 71
     with Broker(tcp=True, timeout=90.0) as own:  # a killed broker forgets how far its clock was moved
-        with shmq.connect(url_of(own, transport), timeout=10.0) as mq:
+        with shmq.connect(url_of(own, transport), timeout=60.0) as mq:
             mq.admin.create_topic("orders", queues=QUEUES)
             moment = datetime.now(UTC) + timedelta(hours=hours)
             mq.send("orders", b"at", queue_id=2, deliver_at=moment)
             mq.send("orders", b"after", queue_id=1, delay=timedelta(hours=hours))
         own.kill_daemon()
         own.start()
-        with shmq.connect(url_of(own, transport), timeout=10.0) as mq:
+        with shmq.connect(url_of(own, transport), timeout=60.0) as mq:
             assert bodies(mq, "orders") == []
             own.advance(hours * 3600)
             found = eventually(lambda: len(found := mq.browse("orders")) == 2 and found)

@@ -26,7 +26,7 @@ def drained(consumer: Any, count: int) -> set[bytes]:
     """The bodies of so many messages, acknowledged, and of none after them."""
     found: list[bytes] = []
     while len(found) < count:
-        messages = consumer.receive(wait=20)
+        messages = consumer.receive(wait=60)
         assert messages, f"only {found} came"
         for message in messages:
             found.append(message.body)
@@ -72,7 +72,7 @@ def test_a_pull_consumer_and_a_look_at_the_topic_filter(mq: shmq.Connection, fil
     with mq.pull_consumer(filled, where=WHERE) as consumer:
         found: set[bytes] = set()
         while len(found) < len(SELECTED):
-            messages = consumer.poll(max=100, wait=20)
+            messages = consumer.poll(max=100, wait=60)
             assert messages
             found |= {message.body for message in messages}
     assert found == SELECTED

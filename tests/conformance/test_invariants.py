@@ -60,12 +60,12 @@ def test_i4_each_queue_counts_from_0_without_a_gap_and_a_send_that_began_later_l
     broker: Broker, named: Named
 ) -> None:
     topic = named("order")
-    with shmq.connect(ways(broker)[0], timeout=10.0) as mq:
+    with shmq.connect(ways(broker)[0], timeout=60.0) as mq:
         mq.admin.create_topic(topic, queues=QUEUES)
     receipts: dict[str, list[shmq.Receipt]] = {}
 
     def produce(name: str, url: str) -> None:
-        with shmq.connect(url, timeout=10.0) as mq:
+        with shmq.connect(url, timeout=60.0) as mq:
             receipts[name] = [mq.send(topic, f"{name} {number}".encode(), queue_id=0) for number in range(EACH)]
 
     threads = [
@@ -81,7 +81,7 @@ def test_i4_each_queue_counts_from_0_without_a_gap_and_a_send_that_began_later_l
         offsets = [receipt.offset for receipt in sent]
         assert offsets == sorted(set(offsets)), "one producer's sends follow each other"
     assert sorted(receipt.offset for sent in receipts.values() for receipt in sent) == list(range(4 * EACH))
-    with shmq.connect(ways(broker)[0], timeout=10.0) as one, shmq.connect(ways(broker)[1], timeout=10.0) as other:
+    with shmq.connect(ways(broker)[0], timeout=60.0) as one, shmq.connect(ways(broker)[1], timeout=60.0) as other:
         turns = [mq.send(topic, b"in turn", queue_id=1).offset for _ in range(20) for mq in (one, other)]
     assert turns == list(range(40)), "who was acknowledged first lies in front, whichever way it came"
     before = {queue: [(m.offset, m.body) for m in messages] for queue, messages in stored(broker, topic).items()}
@@ -95,19 +95,19 @@ def test_i5_every_acknowledged_message_is_delivered_to_every_group_and_only_a_ki
 ) -> None:
     topic, url = named("once"), url_of(broker, transport)
     sent = {b"%d" % number for number in range(EACH)}
-    with shmq.connect(url, timeout=10.0) as mq:
+    with shmq.connect(url, timeout=60.0) as mq:
         mq.admin.create_topic(topic, queues=QUEUES)
         for body in sent:
             mq.send(topic, body)
-    with shmq.connect(url, timeout=10.0) as mq, mq.subscribe(topic, group=named("calm"), start="first") as calm:
+    with shmq.connect(url, timeout=60.0) as mq, mq.subscribe(topic, group=named("calm"), start="first") as calm:
         seen = drain(calm, len(sent), eventually)
     assert seen == Counter(sent), "nobody was killed"
     group = named("killed")
-    victim = shmq.connect(url, timeout=10.0)
+    victim = shmq.connect(url, timeout=60.0)
     first = drain(victim.subscribe(topic, group=group, start="first"), EACH // 2, eventually)
     victim._vanish()
     harm(broker)
-    heir = shmq.connect(url_of(broker, transport), timeout=10.0)  # the ports may be others now
+    heir = shmq.connect(url_of(broker, transport), timeout=60.0)  # the ports may be others now
     with heir, heir.subscribe(topic, group=group, start="first") as subscription:
         rest = drain_until(subscription, lambda found: first.keys() | found.keys() >= sent, eventually)
     assert first.keys() | rest.keys() == sent
@@ -139,7 +139,7 @@ def test_i6_a_groups_offset_only_grows_is_never_above_what_is_durable_and_a_kill
 ) -> None:
     topic, group, url = named("progress"), named("g"), url_of(broker, transport)
     history: list[dict[int, int]] = []
-    with shmq.connect(url, timeout=10.0) as mq:
+    with shmq.connect(url, timeout=60.0) as mq:
         mq.admin.create_topic(topic, queues=QUEUES)
         for number in range(EACH):
             mq.send(topic, b"%d" % number)

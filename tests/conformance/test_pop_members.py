@@ -24,8 +24,8 @@ def members(request: pytest.FixtureRequest, broker: Broker) -> Iterator[tuple[sh
     """Two connections, of one transport or of both."""
     one, two = request.param
     with (
-        shmq.connect(url_of(broker, one), timeout=10.0) as first,
-        shmq.connect(url_of(broker, two), timeout=10.0) as second,
+        shmq.connect(url_of(broker, one), timeout=60.0) as first,
+        shmq.connect(url_of(broker, two), timeout=60.0) as second,
     ):
         yield first, second
 
@@ -125,14 +125,14 @@ def test_what_a_killed_member_held_comes_to_another_when_its_time_is_over(
     broker: Broker, holder: Callable[..., subprocess.Popen[str]], named: Named, victim: str, survivor: str
 ) -> None:
     topic, group, invisible = named("orders"), named("group"), 2.0
-    with shmq.connect(url_of(broker, survivor), timeout=10.0) as mq:
+    with shmq.connect(url_of(broker, survivor), timeout=60.0) as mq:
         bodies = fill(mq, topic, 6)
         began = time.monotonic()
         process = holder(victim, topic, group, 4, invisible)
         assert process.stdout is not None
         held = [process.stdout.readline().strip().encode() for _ in range(4)]
         process.kill()
-        process.wait(20)
+        process.wait(60)
         with mq.simple_consumer(topic, group=group, invisible=60) as consumer:
             rest = take(consumer, 2)
             assert sorted([*held, *(message.body for message in rest)]) == bodies

@@ -61,7 +61,7 @@ def test_a_packed_body_is_whole_for_readers_of_both_ways(
 
 def test_sends_in_the_background_give_receipts(mq: shmq.Connection, topic: str) -> None:
     with mq.producer() as producer:
-        receipts = [pending.result(20) for pending in [producer.send_nowait(topic, b"%d" % n) for n in range(20)]]
+        receipts = [pending.result(60) for pending in [producer.send_nowait(topic, b"%d" % n) for n in range(20)]]
     assert {receipt.message_id for receipt in receipts} == {message.message_id for message in mq.browse(topic)}
 
 

@@ -13,7 +13,7 @@ from tests.conformance.conftest import TRANSPORTS, Named, url_of
 def test_each_request_gets_its_own_reply_over_either_way(
     broker: Broker, mq: shmq.Connection, topic: str, named: Named, answering: str
 ) -> None:
-    with shmq.connect(url_of(broker, answering), timeout=10.0) as other:
+    with shmq.connect(url_of(broker, answering), timeout=60.0) as other:
         other.replier(topic, group=named("prices"), threads=2)(
             lambda message: b"re:" + message.body + (message.tag or "").encode()
         )

@@ -24,7 +24,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def mq(broker: Broker, transport: str) -> Iterator[shmq.Connection]:
-    with shmq.connect(url_of(broker, transport), timeout=10.0) as connection:
+    with shmq.connect(url_of(broker, transport), timeout=60.0) as connection:
         connection.admin.create_topic("orders", queues=1)
         yield connection
 
@@ -184,7 +184,7 @@ def test_members_of_both_transports_see_one_count_of_attempts(
     mq.send("orders", b"x")
     seen: list[int] = []
     for way in (transport, other, transport):
-        with shmq.connect(url_of(broker, way), timeout=10.0) as member:
+        with shmq.connect(url_of(broker, way), timeout=60.0) as member:
             with member.subscribe("orders", group="billing") as subscription:
                 message = take(subscription, eventually)
                 seen.append(message.attempt)
@@ -233,7 +233,7 @@ def test_a_member_killed_between_dead_letter_and_acknowledgement_leaves_one_dead
     from shmq.protocol.codes import Request
 
     mq.send("orders", b"x")
-    with shmq.connect(url_of(broker, transport), timeout=10.0) as victim:
+    with shmq.connect(url_of(broker, transport), timeout=60.0) as victim:
         subscription = victim.subscribe("orders", group="billing")
         message = take(subscription, eventually)
         with broker.connect() as local:  # its step up to the answer, without what follows
@@ -243,7 +243,7 @@ def test_a_member_killed_between_dead_letter_and_acknowledgement_leaves_one_dead
         victim._vanish()
     broker.kill_daemon()
     broker.start()
-    heir = shmq.connect(url_of(broker, transport), timeout=10.0)
+    heir = shmq.connect(url_of(broker, transport), timeout=60.0)
     with heir, heir.subscribe("orders", group="billing") as subscription:
         again = take(subscription, eventually)
         assert again.body == b"x"

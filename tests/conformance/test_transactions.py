@@ -91,7 +91,7 @@ def test_a_lost_end_is_asked_for_at_another_member_of_the_group(
 ) -> None:
     broker = impatient
     asked: list[str] = []
-    with shmq.connect(url_of(broker, transport), timeout=10.0) as victim:
+    with shmq.connect(url_of(broker, transport), timeout=60.0) as victim:
         lost = victim.producer(group=group).transaction(topic, b"lost", key="o-1")
         victim._vanish()
 
@@ -143,12 +143,12 @@ def test_an_open_transaction_outlives_a_killed_broker(
     broker: Broker, transport: str, topic: str, group: str, eventually: Eventually
 ) -> None:
     asked: list[str] = []
-    with shmq.connect(url_of(broker, transport), timeout=10.0) as victim:
+    with shmq.connect(url_of(broker, transport), timeout=60.0) as victim:
         lost = victim.producer(group=group).transaction(topic, b"lost")
         victim._vanish()
     broker.kill_daemon()
     broker.start()
-    with shmq.connect(url_of(broker, transport), timeout=10.0) as mq:
+    with shmq.connect(url_of(broker, transport), timeout=60.0) as mq:
 
         @mq.transaction_checker(group)
         def outcome(message: shmq.Message) -> shmq.TxState:

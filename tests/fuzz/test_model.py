@@ -53,7 +53,7 @@ class Driver:
         assert self.process.stdin and self.process.stdout
         self.process.stdin.close()
         self.process.stdout.close()
-        assert self.process.wait(timeout=20) == 0
+        assert self.process.wait(timeout=60) == 0
         self.folder.cleanup()
 
 

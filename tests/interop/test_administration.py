@@ -210,7 +210,7 @@ def test_the_figures_have_what_java_and_local_members_of_new_groups_read(
             mq.send("Figures", b"m%d" % number)
         read = 0
         while read < MESSAGES:
-            messages = local.receive(wait=20.0)
+            messages = local.receive(wait=60)
             assert messages, f"only {read} messages came"
             for message in messages:
                 message.ack()

@@ -37,7 +37,7 @@ def broker() -> Iterator[Broker]:
 def mq(broker: Broker, way: str) -> Iterator[shmq.Connection]:
     """Python's connection."""
     url = broker.url if way == "local" else f"rocketmq://{broker.name_server}"
-    with shmq.connect(url, timeout=10.0) as connection:
+    with shmq.connect(url, timeout=60.0) as connection:
         yield connection
 
 

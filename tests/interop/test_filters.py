@@ -27,7 +27,7 @@ def properties(qty: int) -> dict[str, str]:
 
 
 def local(target: Target) -> shmq.Connection:
-    return shmq.connect(f"rocketmq://{target.name_server}", timeout=10.0)
+    return shmq.connect(f"rocketmq://{target.name_server}", timeout=60.0)
 
 
 @on_pairs("java-4", "java-5")

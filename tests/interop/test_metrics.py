@@ -64,7 +64,7 @@ class Metrics(list[Sample]):
 
 def work(name_server: str) -> tuple[shmq.Connection, Iterator[shmq.Message]]:
     """Store twenty messages, take all, acknowledge seven, and end two transactions; the member stays."""
-    mq = shmq.connect(f"rocketmq://{name_server}", timeout=20)
+    mq = shmq.connect(f"rocketmq://{name_server}", timeout=60)
     mq.admin.create_topic("orders", queues=1)
     mq.admin.create_topic("paid", queues=1)
     for number in range(SENT):

@@ -35,7 +35,7 @@ class LocalMember:
 
     def close(self) -> None:
         self._is_stopping.set()
-        self._thread.join(10)
+        self._thread.join(60)
         self.connection.close()
 
 

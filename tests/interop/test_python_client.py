@@ -46,7 +46,7 @@ def url(target: Target) -> str:
 @pytest.fixture
 def mq(url: str) -> Iterator[shmq.Connection]:
     before = {thread.name for thread in threading.enumerate()}
-    with shmq.connect(url, timeout=10.0) as connection:
+    with shmq.connect(url, timeout=60.0) as connection:
         yield connection
     left = {thread.name for thread in threading.enumerate() if thread.name.startswith("shmq")} - before
     assert not left, f"threads are left after close(): {left}"
@@ -177,7 +177,7 @@ def test_three_members_share_the_queues_and_a_killed_one_is_replaced(
     finally:
         for process in others:
             process.kill()
-            process.wait(10)
+            process.wait(60)
             assert process.stdout is not None
             process.stdout.close()
 
@@ -538,7 +538,7 @@ def test_the_command_line_reads_and_writes_a_cluster(url: str, topic: str, tmp_p
 
 def test_a_bridge_killed_under_load_loses_nothing_and_clients_come_back(named: Named) -> None:
     ports = {"listen": f"127.0.0.1:{free_ports(-2)}", "nameserver_listen": f"127.0.0.1:{free_ports()}"}
-    with Broker(tcp=True, **ports) as broker, shmq.connect(f"rocketmq://{broker.name_server}", timeout=10.0) as mq:
+    with Broker(tcp=True, **ports) as broker, shmq.connect(f"rocketmq://{broker.name_server}", timeout=60.0) as mq:
         topic, group = named("topic"), named("group")
         mq.admin.create_topic(topic, queues=4)
         acknowledged: list[bytes] = []
@@ -549,7 +549,7 @@ def test_a_bridge_killed_under_load_loses_nothing_and_clients_come_back(named: N
             while not stop.is_set():
                 body = b"%d" % (number := number + 1)
                 try:
-                    mq.send(topic, body, timeout=10.0)
+                    mq.send(topic, body, timeout=60.0)
                 except shmq.ShmqError:
                     continue  # not acknowledged: it may be stored or not
                 acknowledged.append(body)

@@ -19,7 +19,7 @@ JAVA = pytest.mark.parametrize("java_version", ["4", "5"])
 
 
 def connect(target: Target) -> shmq.Connection:
-    return shmq.connect(f"rocketmq://{target.name_server}", timeout=10.0)
+    return shmq.connect(f"rocketmq://{target.name_server}", timeout=60.0)
 
 
 def ask(client: JavaClient, name: str, topic: str, body: str) -> Any:

@@ -138,7 +138,7 @@ def test_members_of_one_group_answer_for_each_other(
 
 def test_our_tcp_client_commits_and_rolls_back_at_any_broker(target: Target, named: Named) -> None:
     topic, group = named("topic"), named("shop")
-    with shmq.connect(f"rocketmq://{target.name_server}", timeout=10.0) as mq:
+    with shmq.connect(f"rocketmq://{target.name_server}", timeout=60.0) as mq:
         mq.admin.create_topic(topic, queues=4)
         with mq.producer(group=group) as producer:
             with producer.transaction(topic, b"paid", key="o-1") as paid:
@@ -156,7 +156,7 @@ def test_our_tcp_client_answers_the_questions_of_any_broker(target: Target, name
         pytest.skip("tests/client/test_transaction.py, with short times")
     topic, group = named("topic"), named("shop")
     asked: list[str] = []
-    with shmq.connect(f"rocketmq://{target.name_server}", timeout=10.0) as mq:
+    with shmq.connect(f"rocketmq://{target.name_server}", timeout=60.0) as mq:
         mq.admin.create_topic(topic, queues=4)
 
         @mq.transaction_checker(group)

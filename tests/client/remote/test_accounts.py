@@ -65,7 +65,7 @@ def connect(broker: Broker, certificate: Path) -> Iterator[Connect]:
 
     def call(**options: Any) -> shmq.Connection:
         options = {"tls": "true", "tls_ca": str(certificate), **options}
-        opened.append(shmq.connect(f"rocketmq://{broker.name_server}?{urlencode(options)}", timeout=10.0))
+        opened.append(shmq.connect(f"rocketmq://{broker.name_server}?{urlencode(options)}", timeout=60.0))
         return opened[-1]
 
     yield call

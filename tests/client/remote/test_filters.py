@@ -15,7 +15,7 @@ def mq() -> Iterator[shmq.Connection]:
     with Broker(tcp=True) as broker, broker.connect() as local:
         local.admin.create_topic("orders", queues=2)
         local._live().control.request(Request.UPDATE_BROKER_CONFIG, body=b"enablePropertyFilter=false\n")
-        with shmq.connect(f"rocketmq://{broker.name_server}", timeout=10.0) as connection:
+        with shmq.connect(f"rocketmq://{broker.name_server}", timeout=60.0) as connection:
             yield connection
 
 
@@ -25,7 +25,7 @@ def test_a_subscription_is_refused_with_what_the_broker_lacks(mq: shmq.Connectio
     assert "enablePropertyFilter=true" in caught.value.hint
     mq.send("orders", b"42 apples", tag="fruit")
     with mq.subscribe("orders", group="eu", tags="fruit") as subscription:
-        assert [message.body for message in subscription.receive(wait=20)] == [b"42 apples"]
+        assert [message.body for message in subscription.receive(wait=60)] == [b"42 apples"]
 
 
 def test_a_pull_says_so_too(mq: shmq.Connection) -> None:

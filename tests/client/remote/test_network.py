@@ -88,7 +88,7 @@ def ask(network: Network, address: Address, timeout: float = 5.0) -> Command:
 def test_answers_find_their_requests_over_one_connection(serve: Serve, network: Callable[..., Network]) -> None:
     net, address = network(), serve(echo)
     futures = [net.submit(net.request(address, Command(code=1, body=b"%d" % number), 10.0)) for number in range(100)]
-    assert [future.result(10).body for future in futures] == [b"%d" % number for number in range(100)]
+    assert [future.result(60).body for future in futures] == [b"%d" % number for number in range(100)]
     assert net.connected() == [address]
 
 

@@ -127,7 +127,7 @@ def test_what_simple_consumers_have_in_hand_is_lag_and_in_flight_and_not_ready(
 ) -> None:
     with shmq_shared_broker.connect() as mq, mq.simple_consumer(topic, group=group, invisible=300) as consumer:
         mq.send_batch(topic, [b"x"] * 5)
-        messages = consumer.receive(max=3, wait=10)
+        messages = consumer.receive(max=3, wait=60)
         assert len(messages) == 3
 
         def numbers() -> tuple[int, int]:

@@ -16,7 +16,7 @@ def broker() -> Iterator[Broker]:
         for body in (b"first", b"second"):
             mq.send("orders", body, key=body.decode(), queue_id=0)
         with mq.subscribe("orders", group="billing") as subscription:
-            for message in subscription.receive(10, wait=10):
+            for message in subscription.receive(10, wait=60):
                 subscription.reject(message, f"no {message.key}")
         yield broker
 
@@ -62,6 +62,6 @@ def test_what_dies_after_a_purge_is_kept(shell: Shell, broker: Broker) -> None:
     with broker.connect() as mq:
         mq.send("orders", b"third")
         with mq.subscribe("orders", group="billing") as subscription:
-            (message,) = subscription.receive(1, wait=10)
+            (message,) = subscription.receive(1, wait=60)
             subscription.reject(message, "no")
     assert [letter.body for letter in broker.dlq("billing")] == [b"third"]
