@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.interop.admin.mqadmin_commands import DIFFERENT, FIELDS, SAME
 from tests.interop.coverage import CLIENTS, results
 from tests.interop.differences import DELIBERATE, PENDING
-from tests.interop.mqadmin_commands import DIFFERENT, FIELDS, SAME
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 TESTS = [
-    str(Path(__file__).with_name(name))
+    str(Path(__file__).parent / "messages" / name)
     for name in ("test_clients.py", "test_java.py", "test_filters.py", "test_transactions.py")
 ]
 NOT_TRIED = "–"

@@ -47,7 +47,7 @@ def test_a_missing_program_is_named_with_its_package() -> None:
 
 @pytest.mark.parametrize(("required", "outcome"), [("", "1 skipped"), ("1", "1 error")])
 def test_a_missing_peer_skips_unless_interop_is_required(tmp_path: Path, required: str, outcome: str) -> None:
-    test = f"{Path(__file__).with_name('test_java.py')}::test_a_send_to_an_unknown_topic_creates_it"
+    test = f"{Path(__file__).parent / 'messages/test_java.py'}::test_a_send_to_an_unknown_topic_creates_it"
     environment = {**os.environ, "PATH": str(tmp_path), REQUIRE_VARIABLE: required}
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"{test}[java-4@ours]"]
     result = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=False)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.deadline import eventually
-from tests.interop.mqadmin_commands import (
+from tests.interop.admin.mqadmin_commands import (
     DIFFERENT,
     FIELDS,
     GROUP,

@@ -22,7 +22,7 @@ from tests.interop.peers.registry import (
 )
 from tests.interop.target import Target, missing, start_ours
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "clients.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "clients.md"
 ADDRESS = "127.0.0.1:9876"
 TIMEOUT = 180.0
 Command = list[str]
