@@ -19,6 +19,7 @@ def test_every_operation_and_its_repair_is_clean_under_sanitizers() -> None:
     assert not [line for line in lines if line.get("violations")]
 
 
+@pytest.mark.slow
 def test_evictions_are_clean_under_sanitizers() -> None:
     run(program("evict-sanitized", ("crash/evict.c", "crash/check.c", "crash/arena.c"), ADDRESS))
 

@@ -117,6 +117,7 @@ def test_attaching_survives_any_head(crash_plan: Any) -> None:
 
 
 # ---- random kills --------------------------------------------------------------------------------
+@pytest.mark.slow
 def test_random_kills_lose_nothing_that_was_acknowledged(crash_plan: Any) -> None:
     kills = 30_000 if crash_plan.long else 2_000
     (figures,) = lines_of(run(program("soak", SOAK), "--kills", kills, "--seed", crash_plan.seed, statuses=(0, 1)))
