@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from shmq.testing import Broker
+from tests.deadline import eventually
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 Start = Callable[[str], "subprocess.Popen[str]"]
@@ -73,15 +74,13 @@ def test_workers_of_a_group_share_the_messages_and_end_in_order(start: Start, sh
     workers = [start("group_worker.py") for _ in range(2)]
     with shmq_broker.connect() as mq:
         mq.admin.create_topic("orders")
-        while not ("billing" in mq.admin.groups and len(mq.admin.groups["billing"].members) == 2):
-            assert all(worker.poll() is None for worker in workers)
+        eventually(lambda: "billing" in mq.admin.groups and len(mq.admin.groups["billing"].members) == 2, "two members")
         for body in (b"", b"too early", *(b"%d" % number for number in range(100))):
             mq.send("orders", body)
         retried = "%RETRY%billing"
-        while not (retried in mq.admin.topics and mq.admin.topics[retried].messages):
-            assert all(worker.poll() is None for worker in workers)
-        while mq.admin.groups["billing"].lag.total:
-            assert all(worker.poll() is None for worker in workers)
+        eventually(lambda: retried in mq.admin.topics and mq.admin.topics[retried].messages, "one comes again")
+        eventually(lambda: mq.admin.groups["billing"].lag.total == 0, "all are handled")
+        assert all(worker.poll() is None for worker in workers)
     for worker in workers:
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(60) == 0
