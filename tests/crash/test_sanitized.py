@@ -27,7 +27,12 @@ def test_evictions_are_clean_under_sanitizers() -> None:
 @pytest.mark.parametrize(
     ("name", "sources", "arguments"),
     [
-        ("soak", ("crash/soak.c", "crash/soak_actors.c", "crash/soak_check.c", "crash/arena.c"), ("--kills", 100)),
+        pytest.param(
+            "soak",
+            ("crash/soak.c", "crash/soak_actors.c", "crash/soak_check.c", "crash/arena.c"),
+            ("--kills", 100),
+            marks=pytest.mark.slow,
+        ),
         ("threads", ("race/threads.c", "crash/check.c", "crash/arena.c"), (1000,)),
         ("wake", ("race/wake.c", "crash/check.c", "crash/arena.c"), (500,)),
     ],

@@ -129,6 +129,7 @@ def test_random_kills_lose_nothing_that_was_acknowledged(crash_plan: Any) -> Non
     assert figures["evictions"] > 0 and figures["rolled"] > 0 and figures["frames_released"] > 0
 
 
+@pytest.mark.slow
 def test_the_soak_notices_a_core_that_publishes_before_it_commits() -> None:
     broken = Edit("append.c", '#include "internal.h"', '#define SHMQ_MUTANT_END_FIRST\n#include "internal.h"')
     executable = program("soak-mutant", SOAK, edits=(broken,))

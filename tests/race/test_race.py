@@ -69,6 +69,7 @@ def test_a_message_between_two_steps_of_falling_asleep_is_noticed() -> None:
     assert not [case for case in cases if not case["noticed"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "edit",
     [
