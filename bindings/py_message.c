@@ -267,7 +267,7 @@ static PyObject *message_ack(PyMessage *self, PyObject *unused)
     return message_acknowledge(self) ? Py_NewRef(Py_None) : NULL;
 }
 
-static bool give_back(PyMessage *self, PyObject *after)
+static bool nack(PyMessage *self, PyObject *after)
 {
     if (self->settled) {
         return true;
@@ -293,7 +293,7 @@ static PyObject *message_nack(PyMessage *self, PyObject *const *args, Py_ssize_t
     if (nargs + named) {
         after = args[0];
     }
-    return give_back(self, after) ? Py_NewRef(Py_None) : NULL;
+    return nack(self, after) ? Py_NewRef(Py_None) : NULL;
 }
 
 static PyObject *message_extend(PyMessage *self, PyObject *seconds)
@@ -318,7 +318,7 @@ static PyObject *message_enter(PyMessage *self, PyObject *unused)
 static PyObject *message_exit(PyMessage *self, PyObject *const *args, Py_ssize_t nargs)
 {
     bool failed = nargs && args[0] != Py_None;
-    return (failed ? give_back(self, Py_None) : message_acknowledge(self)) ? Py_NewRef(Py_None) : NULL;
+    return (failed ? nack(self, Py_None) : message_acknowledge(self)) ? Py_NewRef(Py_None) : NULL;
 }
 
 static PyObject *message_repr(PyMessage *self)

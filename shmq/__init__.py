@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     from shmq.client.administration.admin import Admin, DeadLetter, QueueInfo, TopicInfo
     from shmq.client.administration.group import Group, GroupLag, QueueLag, ResetStep
     from shmq.client.administration.health import Check, Health
-    from shmq.client.codec import Codec
     from shmq.client.connection import Connection, connect
     from shmq.client.consumers.pull import PullConsumer
     from shmq.client.consumers.simple import SimpleConsumer
     from shmq.client.consumers.subscription import Subscription
     from shmq.client.producers.producer import Producer
     from shmq.client.redelivery.outcome import Action
-    from shmq.client.topic import Topic, TypedMessage, TypedSubscription
+    from shmq.client.topic import Codec, Topic, TypedMessage, TypedSubscription
     from shmq.client.transactions.transaction import COMMIT, ROLLBACK, UNKNOWN, Transaction, TxState
     from shmq.errors import (
         BrokerBusy,
@@ -66,7 +65,6 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "shmq.client.administration.admin": ("Admin", "DeadLetter", "QueueInfo", "TopicInfo"),
-    "shmq.client.codec": ("Codec",),
     "shmq.client.connection": ("Connection", "connect"),
     "shmq.client.administration.group": ("Group", "GroupLag", "QueueLag", "ResetStep"),
     "shmq.client.administration.health": ("Check", "Health"),
@@ -76,7 +74,7 @@ _HOMES = {
     "shmq.client.consumers.simple": ("SimpleConsumer",),
     "shmq.client.consumers.subscription": ("Subscription",),
     "shmq.client.transactions.transaction": ("COMMIT", "ROLLBACK", "UNKNOWN", "Transaction", "TxState"),
-    "shmq.client.topic": ("Topic", "TypedMessage", "TypedSubscription"),
+    "shmq.client.topic": ("Codec", "Topic", "TypedMessage", "TypedSubscription"),
     "shmq.shm.core": ("Message", "Receipt", "Slot"),
     "shmq.errors": (
         "BrokerBusy",

@@ -33,10 +33,10 @@ def processing(connection: Any, message: Any, *, group: str | None = None) -> It
     Raises:
         UsageError: the connection makes no spans.
     """
-    made = getattr(getattr(connection, "_made", connection), "_spans", None)
-    if made is None:
+    observer = getattr(getattr(connection, "_made", connection), "_observer", None)
+    if observer is None or observer.spans is None:
         raise UsageError("this connection makes no spans", hint="shmq.connect(spans=True)")
-    with made.processing(group, getattr(message, "_sync", message)) as span:
+    with observer.spans.processing(group, getattr(message, "_sync", message)) as span:
         yield span
 
 

@@ -227,7 +227,7 @@ class Broker:
         """
         for connection in self._local():
             connection._local().poppers.settle()  # what was acknowledged before counts
-        self._watch()._local().control.advance_clock(seconds)
+        self._watch()._local().wire.control.advance_clock(seconds)
         for connection in self._local():
             connection._clock.advance(seconds)
             connection._coordinator.clock_moved()

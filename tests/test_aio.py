@@ -169,7 +169,7 @@ def test_synchronous_flush_is_awaited(shmq_broker_factory: Callable[..., Broker]
             for _ in range(3):
                 receipt = await mq.send("orders", b"x")
                 assert mq._made is not None
-                assert mq._made._live().store.durable_end > receipt.log_position
+                assert mq._made._live().wire.store.durable_end > receipt.log_position
 
     run(main())
 
@@ -490,7 +490,7 @@ def test_a_transaction_is_committed_rolled_back_and_asked_about(shmq_shared_brok
             await (await producer.transaction(topic, b"by hand")).commit()
             await producer.transaction(topic, b"lost")
             assert mq._made is not None
-            control = mq._made._local().control
+            control = mq._made._local().wire.control
             offset = control.request(Request.TRANSACTIONS).body.split(b'"offset":')[1].split(b",")[0].decode()
             control.request(Request.CHECK_TRANSACTION, {"tranStateTableOffset": offset})
             await eventually_async(lambda: asked == [b"lost"])

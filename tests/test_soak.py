@@ -76,8 +76,8 @@ def test_killed_clients_leave_nothing_behind() -> None:
         )
         assert finished.stdout == f"killed {KILLS}\n"
         with broker.connect() as mq:
-            status = mq._live().control.status()
-            assert len([client for client in mq._live().store.clients() if client[1] != 0]) == 1, status
+            status = mq._live().wire.control.status()
+            assert len([client for client in mq._live().wire.store.clients() if client[1] != 0]) == 1, status
             mq.send("soak", b"alive")
             eventually(lambda: left(broker)["bridge"] <= before["bridge"] + 1)
             after = left(broker)

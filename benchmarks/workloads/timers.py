@@ -50,7 +50,7 @@ def _own_bytes(pid: int) -> int:
 
 def _known(mq: Connection) -> int:
     """How many timed messages the daemon has taken note of."""
-    store = mq._local().store
+    store = mq._local().wire.store
     topic, group = store.topic_find(TIMER_TOPIC), store.group_find(TIMER_GROUP)
     if topic < 0:
         return 0  # nothing was ever delayed

@@ -1,6 +1,5 @@
-"""Owns the asyncio twins of administration.
+"""The asyncio twins of administration. What asks the broker is awaited; figures come from shared memory and are plain.
 
-It does not know how anything is done. What asks the broker is awaited; figures come from shared memory and are plain.
 Over TCP figures have to be asked for, too: `await …fetch_…()` works everywhere, the plain properties refuse there.
 """
 
@@ -16,25 +15,25 @@ from shmq.client.administration.admin import Kind, TopicInfo
 from shmq.client.administration.group import Group as SyncGroup
 from shmq.client.administration.group import GroupLag, QueueLag, ResetStep
 from shmq.client.administration.health import Health
-from shmq.client.link import Link
 from shmq.client.position import PositionLike
 from shmq.errors import UsageError
 from shmq.shm.core import Message as SyncMessage
 from shmq.shm.core import Receipt
 
 
-def _refuse_remote(link: Link, instead: str) -> None:
-    if link.is_remote:
+def _refuse_remote(is_remote: bool, instead: str) -> None:
+    if is_remote:
         raise UsageError("over TCP this has to be asked for, which may not hold the event loop up", hint=instead)
 
 
 class Group:
     """One consumer group; see `shmq.Group`."""
 
-    __slots__ = ("_sync",)
+    __slots__ = ("_is_remote", "_sync")
 
-    def __init__(self, sync: SyncGroup) -> None:
+    def __init__(self, sync: SyncGroup, *, is_remote: bool) -> None:
         self._sync = sync
+        self._is_remote = is_remote
 
     @property
     def name(self) -> str:
@@ -44,7 +43,7 @@ class Group:
     @property
     def offsets(self) -> list[QueueLag]:
         """Every queue the group has an offset for."""
-        _refuse_remote(self._sync._link, "await group.fetch_offsets()")
+        _refuse_remote(self._is_remote, "await group.fetch_offsets()")
         return self._sync.offsets
 
     async def fetch_offsets(self) -> list[QueueLag]:
@@ -54,7 +53,7 @@ class Group:
     @property
     def lag(self) -> GroupLag:
         """How far the group is behind."""
-        _refuse_remote(self._sync._link, "await group.fetch_lag()")
+        _refuse_remote(self._is_remote, "await group.fetch_lag()")
         return self._sync.lag
 
     async def fetch_lag(self) -> GroupLag:
@@ -86,7 +85,7 @@ class Group:
 
 
 class Groups(Mapping[str, Group]):
-    """All groups of the broker by name."""
+    """All groups of this host's broker by name."""
 
     __slots__ = ("_sync",)
 
@@ -94,7 +93,7 @@ class Groups(Mapping[str, Group]):
         self._sync = sync
 
     def __getitem__(self, name: str) -> Group:
-        return Group(self._sync[name])
+        return Group(self._sync[name], is_remote=False)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._sync)
@@ -149,10 +148,11 @@ class DeadLetter:
 class Admin:
     """What `mq.admin` offers, awaited."""
 
-    __slots__ = ("_sync",)
+    __slots__ = ("_is_remote", "_sync")
 
-    def __init__(self, sync: SyncAdmin) -> None:
+    def __init__(self, sync: SyncAdmin, *, is_remote: bool) -> None:
         self._sync = sync
+        self._is_remote = is_remote
 
     async def create_topic(self, name: str, *, queues: int | None = None, kind: Kind = "normal") -> TopicInfo:
         """Create a topic, or change the number of its queues, and return it."""
@@ -165,7 +165,7 @@ class Admin:
     @property
     def topics(self) -> dict[str, TopicInfo]:
         """All topics by name."""
-        _refuse_remote(self._sync._connection, "await mq.admin.fetch_topics()")
+        _refuse_remote(self._is_remote, "await mq.admin.fetch_topics()")
         return self._sync.topics
 
     async def fetch_topics(self) -> dict[str, TopicInfo]:
@@ -175,13 +175,13 @@ class Admin:
     @property
     def groups(self) -> Groups:
         """All consumer groups by name."""
-        _refuse_remote(self._sync._connection, "await mq.admin.fetch_groups()")
+        _refuse_remote(self._is_remote, "await mq.admin.fetch_groups()")
         return Groups(self._sync.groups)
 
     async def fetch_groups(self) -> dict[str, Group]:
         """Ask for all consumer groups."""
         found = await offload(lambda: dict(self._sync.groups.items()))
-        return {name: Group(group) for name, group in found.items()}
+        return {name: Group(group, is_remote=self._is_remote) for name, group in found.items()}
 
     async def dlq(self, group: str, *, limit: int = 1000) -> list[DeadLetter]:
         """Return what a group gave up on, oldest first."""

@@ -20,18 +20,19 @@ from shmq.aio.message import Message, Slot
 from shmq.aio.offload import Face, offload
 from shmq.aio.producer import Producer
 from shmq.aio.replier import replying
-from shmq.aio.sending import BatchArguments, RequestArguments, ReserveArguments, SendArguments, Sending
+from shmq.aio.sending import Sending
 from shmq.aio.topic import Topic
 from shmq.aio.transaction import checker_for
 from shmq.client import options
-from shmq.client.codec import Codec
 from shmq.client.connection import Connection as SyncConnection
 from shmq.client.connection import Decode
 from shmq.client.consumers import simple
 from shmq.client.place import RemotePlace, locate
 from shmq.client.position import PositionLike
+from shmq.client.producers.keywords import BatchArguments, RequestArguments, ReserveArguments, SendArguments
 from shmq.client.producers.queue_selector import QueueSelector
 from shmq.client.spec import Model, consumer_spec
+from shmq.client.topic import Codec
 from shmq.errors import UsageError
 from shmq.message import check_group
 from shmq.shm.core import Message as SyncMessage
@@ -156,9 +157,9 @@ class Connection(Face[SyncConnection]):
         """Send a message that somebody is to answer, and return the answer; see `shmq.Connection.request`."""
         made = await self._open()
         seconds = self._timeout if timeout is None else timeout
-        if made._spans is None:
+        if made._observer is None:
             return await self._ask(made, topic, body, seconds, arguments)
-        with made._spans.requesting(topic, body, {**arguments}) as carrying:
+        with made._observer.asking(topic, body, {**arguments}) as carrying:
             return await self._ask(made, topic, body, seconds, carrying)
 
     async def _ask(
@@ -367,7 +368,8 @@ class Connection(Face[SyncConnection]):
     @property
     def admin(self) -> Admin:
         """Topics, groups, offsets, dead letters; the connection must be open."""
-        return Admin(self._link().admin)
+        made = self._link()
+        return Admin(made.admin, is_remote=made.is_remote)
 
     # -- life
     async def run(self, timeout: float = options.CLOSE_TIMEOUT) -> None:

@@ -22,6 +22,7 @@ from shmq.client.consumers.pull import PullConsumer as SyncPullConsumer
 from shmq.client.consumers.simple import SimpleConsumer as SyncSimpleConsumer
 from shmq.client.consumers.simple import check_invisible
 from shmq.client.consumers.subscription import Subscription as SyncSubscription
+from shmq.client.place import is_remote
 from shmq.client.position import PositionLike
 from shmq.errors import ShmqError
 from shmq.shm.core import Message as SyncMessage
@@ -154,7 +155,7 @@ class PullConsumer(Face[SyncPullConsumer]):
         """Return at most `max` messages and move the positions behind them; [] when none came in `wait` seconds."""
         consumer = await self._open()
         deadline = time.monotonic() + wait
-        if consumer._connection.is_remote:
+        if is_remote(consumer._context.url):
             messages = await self._wait(consumer, max, wait)
         else:
             messages = consumer.poll(max, 0.0)

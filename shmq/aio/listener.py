@@ -19,7 +19,7 @@ from shmq.aio.receiving import Receiving
 from shmq.client import options
 from shmq.client.consumers.lanes import Lanes
 from shmq.client.consumers.listener import PushConsumer
-from shmq.client.observers.observer import Call, called, is_watched
+from shmq.client.observers.observer import Call
 from shmq.client.redelivery.outcome import settle, settle_failed
 from shmq.client.spec import ConsumerSpec
 from shmq.errors import UsageError
@@ -48,7 +48,7 @@ class Listener:
 
     async def run(self, connection: SyncConnection) -> None:
         """Receive and call until stopped; the caller drains."""
-        consumer = PushConsumer(connection, self.spec, self._lanes.forget)
+        consumer = PushConsumer(connection._consumer_context(), self.spec, self._lanes.forget)
         self._receiving = Receiving(await offload(connection._add_consumer, consumer))
         fetching: asyncio.Task[list[SyncMessage]] | None = None
         try:
@@ -100,11 +100,11 @@ class Listener:
             task.result()  # raises what the function must not raise: KeyboardInterrupt and the like
 
     async def _call(self, consumer: PushConsumer, message: SyncMessage) -> None:
-        link = consumer._connection
-        if not is_watched(link):
+        observer = consumer._context.observer
+        if observer is None:
             consumed = await self._consume(consumer, message)
         else:
-            with called(link, self.spec.group, message) as call:
+            with observer.calling(self.spec.group, message) as call:
                 consumed = call.consumed = await self._consume(consumer, message, call)
         self._lanes.finish(message, consumed=consumed)
 
@@ -114,8 +114,8 @@ class Listener:
         except BaseException as error:
             if call is not None:
                 call.error = error
-            return settle_failed(consumer, message, error)
-        return settle(consumer, message, outcome)
+            return settle_failed(consumer._redelivery, self.spec.group, message, error)
+        return settle(consumer._redelivery, message, outcome)
 
 
 class Listeners:

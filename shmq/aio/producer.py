@@ -11,10 +11,11 @@ from typing import Any, Unpack
 
 from shmq.aio.message import Slot
 from shmq.aio.offload import Face, offload
-from shmq.aio.sending import BatchArguments, ReserveArguments, SendArguments, Sending
+from shmq.aio.sending import Sending
 from shmq.aio.transaction import Transaction
 from shmq.client import options
 from shmq.client.link import Link
+from shmq.client.producers.keywords import BatchArguments, ReserveArguments, SendArguments
 from shmq.client.producers.producer import Producer as SyncProducer
 from shmq.client.transactions.transaction import Transaction as SyncTransaction
 from shmq.errors import UsageError

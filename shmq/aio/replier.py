@@ -1,7 +1,4 @@
-"""Owns what a replier that is a coroutine function does with each message; the rules are those of client.replier.
-
-It does not know tasks or queues (aio.listener does), nor how a reply travels.
-"""
+"""What a replier that is a coroutine function does with each message; with the sync replier's rules."""
 
 from __future__ import annotations
 
@@ -10,8 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from shmq.aio.offload import offload
-from shmq.client.requests.local import is_expired, is_request
-from shmq.client.requests.replier import report
+from shmq.client.requests.replier import is_expired, is_request, report
 from shmq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +31,7 @@ def replying(
         if body is None or not is_request(message._sync):
             return
         # A thread, because a reply may wait: for the append lock here, for a broker over TCP.
-        if not await offload(link._live().reply, message._sync, body):
+        if not await offload(link._live().requests.reply, message._sync, body):
             report(message, "was answered, but its requester is gone")
 
     return run

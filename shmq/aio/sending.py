@@ -1,29 +1,27 @@
-"""Owns sending from an event loop: at once when nothing is in the way, else in a thread.
+"""Sending from an event loop: at once when nothing is in the way, else in a thread.
 
-It does not know connections' lives. An append takes microseconds, so it is tried on the loop without ever waiting; only
+An append takes microseconds, so it is tried on the loop without ever waiting; only
 when the lock is taken, space runs out, or the disk has to be waited for, a thread does the waiting. A remote send runs
 on its connection's I/O thread anyway; the loop only waits for it.
 
-Rule: a message is stored once. The try on the loop either stores it or leaves nothing behind; a batch that would be
-stored in several parts is not tried.
+Invariant: a message is stored once. The try on the loop either stores it or leaves nothing behind; a batch that would
+be stored in several parts is not tried.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
 from shmq.aio.message import Slot
 from shmq.aio.offload import offload
-from shmq.client.observers.observer import is_watched
-from shmq.client.wire_shm.session import Session
+from shmq.client.local_session import LocalSession as Session
+from shmq.client.producers.keywords import BatchArguments, ReserveArguments, SendArguments
 from shmq.errors import BrokerBusy, SegmentFull
 from shmq.shm.core import BATCH_MAX
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
-
     from shmq.client.link import Link
     from shmq.client.producers.producer import Sender
     from shmq.shm.core import Producer as CoreProducer
@@ -31,55 +29,6 @@ if TYPE_CHECKING:
 
 BATCH_BYTES_INLINE_MAX = 128 << 10
 """Bodies of a batch that is tried at once: half of what the core stores under one lock, so headers fit beside them."""
-
-
-class SendArguments(TypedDict, total=False):
-    """Keyword arguments of `send` and `send_oneway`."""
-
-    tag: str | None
-    key: str | None
-    keys: Iterable[str] | None
-    properties: Mapping[str, str] | None
-    message_group: str | None
-    queue_id: int | None
-    flag: int
-    timeout: float | None
-    delay_level: int | None
-    delay: timedelta | float | None
-    deliver_at: datetime | str | float | None
-
-
-class RequestArguments(TypedDict, total=False):
-    """Keyword arguments of `request` beside the timeout."""
-
-    tag: str | None
-    key: str | None
-    keys: Iterable[str] | None
-    properties: Mapping[str, str] | None
-    message_group: str | None
-    queue_id: int | None
-
-
-class BatchArguments(TypedDict, total=False):
-    """Keyword arguments of `send_batch`."""
-
-    tag: str | None
-    keys: Sequence[str] | None
-    properties: Mapping[str, str] | None
-    message_group: str | None
-    queue_id: int | None
-    timeout: float | None
-
-
-class ReserveArguments(TypedDict, total=False):
-    """Keyword arguments of `reserve`."""
-
-    tag: str | None
-    key: str | None
-    properties: Mapping[str, str] | None
-    message_group: str | None
-    queue_id: int | None
-    timeout: float | None
 
 
 class Sending:
@@ -91,7 +40,7 @@ class Sending:
         self._timeout = timeout
         # Traced, packed or sent to a chosen queue: another one than the core decides.
         shapes = (getattr(sender, name, None) for name in ("_selector", "_compression"))
-        self._is_shaped = is_watched(link) or any(shape is not None for shape in shapes)
+        self._is_shaped = link._observer is not None or any(shape is not None for shape in shapes)
         self._session: Session | None = None
         self._fast: CoreProducer | None = None
         self._known: set[str] = set()
@@ -169,21 +118,21 @@ class Sending:
             return None
         if session is not self._session:
             self._session = session
-            self._fast = session.core_producer(0.0, wait_durable=False)
+            self._fast = session.sends.core_producer(0.0, wait_durable=False)
         return self._fast
 
     async def _durable(self, timeout: float | None) -> None:
         session = self._session
-        if session is None or not session.wait_durable:
+        if session is None or not session.wire.wait_durable:
             return
-        store = session.store
+        store = session.wire.store
         position = store.log_end  # at or behind the end of what was just stored
         if store.durable_end < position:
             await offload(_wait_durable, session, position, self._timeout if timeout is None else timeout)
 
 
 def _wait_durable(session: Session, position: int, timeout: float) -> None:
-    session.store.wait_durable(position, timeout)
+    session.wire.store.wait_durable(position, timeout)
 
 
 def _is_one_part(bodies: Sequence[Any]) -> bool:

@@ -1,20 +1,16 @@
-"""Owns the asyncio twin of typed topics.
-
-It does not know codecs; the sync topic does.
-"""
+"""The asyncio twin of typed topics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack
 
-from shmq.aio.sending import BatchArguments, SendArguments
 from shmq.client import options
-from shmq.client.codec import Codec, codec_of
 from shmq.client.position import PositionLike
+from shmq.client.producers.keywords import BatchArguments, SendArguments
+from shmq.client.topic import Codec, codec_of
 
 if TYPE_CHECKING:
-    from shmq.aio.connection import Connection
     from shmq.aio.consumer import PullConsumer, SimpleConsumer, Subscription
     from shmq.client.spec import Model
     from shmq.shm.core import Receipt
@@ -23,10 +19,27 @@ ValueT = TypeVar("ValueT")
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
+class Makes(Protocol):
+    """What a typed topic asks of its connection; see `shmq.aio.Connection`."""
+
+    @property
+    def send(self) -> Callable[..., Awaitable[Receipt]]: ...
+    @property
+    def send_batch(self) -> Callable[..., Awaitable[list[Receipt]]]: ...
+    @property
+    def subscribe(self) -> Callable[..., Subscription]: ...
+    @property
+    def simple_consumer(self) -> Callable[..., SimpleConsumer]: ...
+    @property
+    def pull_consumer(self) -> Callable[..., PullConsumer]: ...
+    @property
+    def listener(self) -> Callable[..., Callable[[FunctionT], FunctionT]]: ...
+
+
 class Topic(Generic[ValueT]):
     """A topic whose bodies are values of one type; see `shmq.Topic`."""
 
-    def __init__(self, connection: Connection, name: str, kind: Any, codec: str | Codec[ValueT]) -> None:
+    def __init__(self, connection: Makes, name: str, kind: Any, codec: str | Codec[ValueT]) -> None:
         self.name = name
         self.type = kind
         self.codec: Codec[ValueT] = codec_of(codec, kind)

@@ -1,12 +1,13 @@
-"""Owns what users make of a connection: producers, consumers, listeners, typed topics, administration.
+"""What users make of a connection: producers, consumers, listeners, typed topics, administration.
 
-It does not know how a connection lives (link does), nor what happens inside the things it makes.
+`link.py` has the life under it; each thing that is made gets the parts of the session that it needs.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,24 +15,25 @@ from shmq.client import options
 from shmq.client.consumers.pull import PullConsumer
 from shmq.client.consumers.simple import HiddenBy, SimpleConsumer, check_hidden_by, check_invisible
 from shmq.client.consumers.subscription import Subscription
+from shmq.client.link import Link
 from shmq.client.place import COMPRESSIONS, locate
 from shmq.client.position import PositionLike, parse_position
 from shmq.client.producers.producer import Producer
 from shmq.client.producers.queue_selector import QueueSelector, check_selector
 from shmq.client.requests.replier import replying
-from shmq.client.requests.requester import Requester
 from shmq.client.spec import Model, consumer_spec
 from shmq.client.wanted import wanted_of
 from shmq.errors import ConnectError, UsageError
 from shmq.message import check_group, check_topic
 
 if TYPE_CHECKING:
-    from shmq.client.administration.admin import Admin
-    from shmq.client.codec import Codec
+    from shmq.client.administration.admin import Admin, Figures
     from shmq.client.consumers.listener import Listeners
     from shmq.client.observers.observer import SpansWanted
-    from shmq.client.topic import Topic
-    from shmq.shm.core import Message
+    from shmq.client.session import Session
+    from shmq.client.topic import Codec, Topic
+    from shmq.client.transactions.transaction import Checkers
+    from shmq.shm.core import Message, Receipt
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 ValueT = TypeVar("ValueT")
@@ -63,7 +65,7 @@ def connect(
     return Connection(locate(url), timeout=timeout, trace=trace, spans=spans)
 
 
-class Connection(Requester):
+class Connection(Link):
     """Everything a process does with one broker. Made by `shmq.connect()`; any thread may use it."""
 
     __slots__ = ()
@@ -94,18 +96,22 @@ class Connection(Requester):
         if group is not None:
             check_group(group)
         producer = Producer(
-            self,
+            self._wire,
+            self._transactions,
+            self._observer,
+            self._forget_producer,
+            self.url,
             group=group,
             timeout=self._timeout if timeout is None else timeout,
             compression=compression,
             queue_selector=queue_selector,
         )
-        producer._attach(session)
+        producer._attach(session.sends, session.queues)
         with self._lock:
             self._producers.add(producer)
         if group is not None:
             with contextlib.suppress(ConnectError):  # sending needs no control plane
-                self._register()
+                self._membership.register()
         return producer
 
     def subscribe(
@@ -144,7 +150,7 @@ class Connection(Requester):
         spec = consumer_spec(
             topic, group, tags, model, start, where=where, auto_ack=auto_ack, attempts_max=attempts_max, codec=codec
         )
-        return self._add_consumer(Subscription(self, spec))
+        return self._add_consumer(Subscription(self._consumer_context(), spec))
 
     def simple_consumer(
         self,
@@ -176,7 +182,7 @@ class Connection(Requester):
             codec=codec,
             invisible=invisible if check_hidden_by(hidden_by) == "broker" else None,
         )
-        return self._add_consumer(SimpleConsumer(self, spec, invisible=invisible))
+        return self._add_consumer(SimpleConsumer(self._consumer_context(), spec, invisible=invisible))
 
     def pull_consumer(
         self,
@@ -193,10 +199,10 @@ class Connection(Requester):
         if group is not None:
             check_group(group)
         position = parse_position(start)
-        pull = PullConsumer(self, topic, group=group, start=position, wanted=wanted_of(tags, where), codec=codec)
+        context, wanted = self._consumer_context(), wanted_of(tags, where)
+        pull = PullConsumer(context, topic, group=group, start=position, wanted=wanted, codec=codec)
         pull._live_reader()
-        with self._lock:
-            self._consumers.append(pull)
+        self._membership.add(pull)
         return pull
 
     def browse(
@@ -230,11 +236,11 @@ class Connection(Requester):
             TopicNotFound: there is no such topic.
             OffsetOutOfRange: the offset is not stored any more, or not yet.
         """
-        from shmq.client.search.browse import browse, wish_of
+        from shmq.client.search import wish_of
 
         wanted = wanted_of(tags, where)
         wish = wish_of(topic, wanted=wanted, since=since, until=until, queue_id=queue_id, offset=offset, limit=limit)
-        return browse(self._live(), wish, key=key, message_id=id)
+        return self._live().search.browse(wish, key=key, message_id=id)
 
     def topic(self, name: str, type: type[ValueT], *, codec: str | Codec[ValueT] = "json") -> Topic[ValueT]:
         """Return a typed topic: values in, values out.
@@ -278,12 +284,50 @@ class Connection(Requester):
             with self._lock:
                 if self._listeners is None:
                     self._listeners = Listeners()
-                self._listeners.add(Listener(self, spec, function, threads=threads, ordered=ordered))
+                context = self._consumer_context()
+                made = Listener(context, self._add_consumer, spec, function, threads=threads, ordered=ordered)
+                self._listeners.add(made)
             return function
 
         return decorate
 
     # -- requests and replies
+    def request(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        timeout: float | None = None,
+        tag: str | None = None,
+        key: str | None = None,
+        keys: Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        message_group: str | None = None,
+        queue_id: int | None = None,
+    ) -> Message:
+        """Send a message that somebody is to answer, and return the answer.
+
+        Args:
+            timeout: seconds for both ways; None takes the connection's.
+
+        Raises:
+            RequestTimeout: no reply in time; the request may have been handled all the same.
+            TopicNotFound and the other errors of `send`: nothing was sent.
+        """
+        arguments = {
+            "tag": tag,
+            "key": key,
+            "keys": keys,
+            "properties": properties,
+            "message_group": message_group,
+            "queue_id": queue_id,
+        }
+        ask, seconds = self._live().requests.request, self._timeout if timeout is None else timeout
+        if self._observer is None:
+            return ask(topic, body, seconds, **arguments)
+        with self._observer.asking(topic, body, arguments) as carried:
+            return ask(topic, body, seconds, **carried)
+
     def replier(
         self,
         topic: str,
@@ -305,7 +349,8 @@ class Connection(Requester):
         )
 
         def decorate(function: FunctionT) -> FunctionT:
-            listen(replying(self, function))
+            reply = functools.partial(_reply, self._live)
+            listen(replying(function, reply, same_clock=not self.is_remote))
             return function
 
         return decorate
@@ -316,9 +361,23 @@ class Connection(Requester):
         It gets the message and returns shmq.COMMIT, shmq.ROLLBACK, or shmq.UNKNOWN to be asked again. It is called on
         a thread of its own, at any time from here on, also for transactions of other members of the group.
         """
-        from shmq.client.transactions.transaction import answering
+        check_group(group)
 
-        return answering(self, check_group(group))
+        def decorate(function: FunctionT) -> FunctionT:
+            with self._lock:
+                if self._checkers is None:
+                    self._checkers = self._new_checkers()
+                self._checkers.add(group, function)
+            with contextlib.suppress(ConnectError):  # said again when the broker is back
+                self._membership.register()
+            return function
+
+        return decorate
+
+    def _new_checkers(self) -> Checkers:
+        from shmq.client.transactions.transaction import Checkers
+
+        return Checkers(None if self._observer is None else self._observer.checked)
 
     # -- listeners
     def run(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
@@ -339,13 +398,22 @@ class Connection(Requester):
     @property
     def admin(self) -> Admin:
         """Topics, groups, offsets, dead letters."""
-        if self.is_remote:
-            from shmq.client.administration.remote import RemoteAdmin
-
-            return RemoteAdmin(self)
         from shmq.client.administration.admin import Admin
 
-        return Admin(self)
+        def send(*arguments: Any, **named: Any) -> Receipt:
+            return self.send(*arguments, **named)  # bound anew after a fork
+
+        return Admin(self._figures(), self.pull_consumer, send, self.url)
+
+    def _figures(self) -> Figures:
+        """What administration knows of the broker or cluster."""
+        if self.is_remote:
+            from shmq.client.administration.remote_figures import RemoteFigures
+
+            return RemoteFigures(lambda: self._remote().wire, self._queues, self.broker_name)
+        from shmq.client.administration.local_figures import LocalFigures
+
+        return LocalFigures(lambda: self._local().wire, lambda: self._local().queues)
 
     def _need_listeners(self) -> Listeners:
         if self._listeners is None:
@@ -357,7 +425,13 @@ class Connection(Requester):
     def __reduce__(self) -> tuple[object, ...]:
         # Handed to a spawned process it opens anew there, as a forked child does.
         # A provider of its own cannot go with it; the global one of that process gets its spans.
-        return _reconnect, (self.place.secret_url, self._timeout, self._tracer is not None, self._spans is not None)
+        observer = self._observer
+        watched = observer is not None and observer.traces, observer is not None and observer.spans is not None
+        return _reconnect, (self.place.secret_url, self._timeout, *watched)
+
+
+def _reply(live: Callable[[], Session], message: Message, body: Any) -> bool:
+    return live().requests.reply(message, body)
 
 
 def _reconnect(url: str, timeout: float, trace: bool, spans: bool) -> Connection:

@@ -1,9 +1,10 @@
-"""Owns the one background thread of a connection: jobs at a time, one after the other.
+"""The one background thread of a connection, which runs jobs when they are due, and the clock by which they are due.
 
-It does not know what the jobs do. Rebalancing, redelivery and re-attaching are jobs; sending and receiving are not, so
-an idle consumer and a producer without groups never start the thread.
+Rebalancing, redelivery and re-attaching are jobs. Sending and receiving are not, so an idle consumer and a producer
+without groups never start the thread. The clock runs like `time.monotonic()` and can be moved ahead, never back: tests
+move it instead of sleeping. Waits inside the core, the store's timestamps and the broker's own clock stay as they are.
 
-Rules:
+Invariants:
     (1) jobs run one at a time, in the order of their due time, jobs of the same time in the order they came;
     (2) a job that raises is reported and forgotten, the thread goes on;
     (3) after `stop()` no job starts, and jobs that come later are dropped;
@@ -14,11 +15,37 @@ from __future__ import annotations
 
 import heapq
 import threading
+import time
 from collections.abc import Callable
 
-from shmq.client.clock import Clock
+from shmq.errors import UsageError
 
 Job = Callable[[], None]
+
+
+class Clock:
+    """Monotonic seconds plus an amount that tests add."""
+
+    __slots__ = ("_ahead",)
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def now(self) -> float:
+        """Return seconds since an arbitrary start."""
+        return time.monotonic() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock ahead; whoever waits on it must be woken by the caller.
+
+        Raises:
+            UsageError: `seconds` is negative.
+        """
+        if seconds < 0:
+            raise UsageError(
+                f"a clock cannot be moved back by {-seconds} s", hint="advance(seconds=…) takes seconds >= 0"
+            )
+        self._ahead += seconds
 
 
 class Coordinator:
@@ -27,6 +54,10 @@ class Coordinator:
     def __init__(self, clock: Clock, *, name: str = "shmq-coordinator") -> None:
         self.clock = clock
         self._name = name
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Begin with no job and no thread; in a forked child both are the parent's."""
         self._changed = threading.Condition()
         self._timetable: list[tuple[float, int, Job]] = []
         self._sequence = 0

@@ -1,8 +1,8 @@
-"""Owns what happens to live connections at fork and at the end of the process.
+"""What happens to live connections at a fork and at the end of the process.
 
-It does not know what a connection holds; it calls `_after_fork()` in the child and `_at_exit()` at the end.
+This module calls `_after_fork()` of each connection in the child, and `_at_exit()` at the end.
 
-Rules:
+Invariants:
     (1) in the child nothing of the parent's is used, told or closed for good: handles open anew on first use;
     (2) at the end of the process connections say goodbye, quickly, so that others need not find out.
 """

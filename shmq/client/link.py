@@ -1,6 +1,4 @@
-"""Owns the life under a connection: its session, client id, background thread, and who has to be told what when.
-
-It does not know what users can make of a connection (connection does), nor sockets or segments (session does).
+"""The life under a connection: its session, client id and background thread, through forks and restarts of the broker.
 
     open ◀──first use── forked          mq.send is the C function itself; after a fork it is, until the first use,
       │                    ▲            something that opens a session first
@@ -8,7 +6,7 @@ It does not know what users can make of a connection (connection does), nor sock
       ├──generation given up──▶ the same connection on the next generation, in the background
       └──close──▶ closed
 
-Rules:
+Invariants:
     (1) a connection may be used from any thread;
     (2) after a fork the child has a client id, a client slot and a thread of its own; the parent notices nothing;
     (3) `close()` returns within its timeout, whatever hangs;
@@ -18,31 +16,33 @@ Rules:
 from __future__ import annotations
 
 import _thread
-import contextlib
 import threading
 import time
 import warnings
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from shmq.client import fork, options
-from shmq.client.client_id import new_client_id
-from shmq.client.clock import Clock
 from shmq.client.consumers.consumer import Consumer
-from shmq.client.consumers.pull import PullConsumer
-from shmq.client.coordinator import Coordinator
-from shmq.client.observers.observer import watched_sender, watchers_of
+from shmq.client.consumers.context import ConsumerContext
+from shmq.client.consumers.membership import Membership
+from shmq.client.coordinator import Clock, Coordinator
+from shmq.client.observers.observer import observer_of
 from shmq.client.place import RemotePlace
-from shmq.client.producers.producer import Producer, Sender
-from shmq.client.wire_shm.session import Session as LocalSession
-from shmq.errors import ConnectError, RequestTimeout, ShmqError, UsageError
+from shmq.client.producers.producer import Producer, Sender, watched_sender
+from shmq.client.session import Session, open_session
+from shmq.client.wire import new_client_id
+from shmq.errors import ShmqError, UsageError
 from shmq.shm.place import Place
 
 if TYPE_CHECKING:
     from shmq.client.consumers.listener import Listeners
+    from shmq.client.local_session import LocalSession
     from shmq.client.observers.observer import SpansWanted
-    from shmq.client.transactions.transaction import Checkers
-    from shmq.client.wire import MessageSender, Session
+    from shmq.client.remote_session import RemoteSession
+    from shmq.client.transactions.transaction import Checkers, Transactions
+    from shmq.client.wire import Queues, Wire
 
 ConsumerT = TypeVar("ConsumerT", bound=Consumer)
 
@@ -55,17 +55,15 @@ class Link(Sender):
         "_checkers",
         "_clock",
         "_closed",
-        "_consumers",
         "_coordinator",
         "_held",
         "_listeners",
         "_lock",
-        "_periodic_scheduled",
+        "_membership",
+        "_observer",
         "_producers",
         "_session",
-        "_spans",
         "_timeout",
-        "_tracer",
         "client_id",
         "place",
     )
@@ -86,20 +84,24 @@ class Link(Sender):
         self._closed = False
         self._listeners: Listeners | None = None
         self._checkers: Checkers | None = None
-        self._consumers: list[Consumer | PullConsumer] = []
+        self._lock = threading.RLock()
+        self._coordinator = Coordinator(self._clock)
+        # Weak: a connection that nobody holds any more is let go at once, and not by the collector of cycles.
+        link = weakref.ref(self)
+        self._membership = Membership(
+            self._coordinator,
+            live=lambda: _alive(link)._live(),
+            current=lambda: _alive(link)._session,
+            producer_groups=lambda: _alive(link)._producer_groups(),
+            registered=lambda session: _alive(link)._registered(session),
+        )
         self._producers: weakref.WeakSet[Producer] = weakref.WeakSet()
         self._held: list[Session] = []
         self._session: Session | None = None
-        self._start_over()
-        self._tracer, self._spans = watchers_of(self, trace=trace, spans=spans)
+        self._observer = observer_of(lambda body, keys: _store_trace(link, body, keys), trace=trace, spans=spans)
         self._live()
         fork.watch(self)
         weakref.finalize(self, _dropped, self._held, self.url).atexit = False
-
-    def _start_over(self) -> None:
-        self._lock = threading.RLock()
-        self._coordinator = Coordinator(self._clock)
-        self._periodic_scheduled = False
 
     @property
     def url(self) -> str:
@@ -138,14 +140,10 @@ class Link(Sender):
             self._checkers.stop()
         for producer in list(self._producers):
             producer.close(max(0.0, deadline - time.monotonic()))
-        with self._lock:
-            consumers, self._consumers = self._consumers, []
-        for consumer in consumers:
-            with contextlib.suppress(ShmqError):
-                consumer.close()
+        self._membership.close()
         self._coordinator.stop(deadline - time.monotonic())
-        if self._tracer is not None:
-            self._tracer.close(max(0.0, deadline - time.monotonic()))
+        if self._observer is not None:
+            self._observer.close(max(0.0, deadline - time.monotonic()))
         self._bind_to(self._refuse)
         session, self._session = self._session, None
         self._held.clear()
@@ -180,17 +178,37 @@ class Link(Sender):
         Raises:
             UsageError: the broker is reached over TCP.
         """
+        from shmq.client.local_session import LocalSession
+
         session = self._live()
         if not isinstance(session, LocalSession):
             raise UsageError(f"{self.url} is not in this host's memory", hint="connect with shmq://NAME on its host")
         return session
+
+    def _remote(self) -> RemoteSession:
+        """Return the session of a connection to a cluster."""
+        from shmq.client.remote_session import RemoteSession
+
+        session = self._live()
+        assert isinstance(session, RemoteSession), "a cluster is reached by a remote connection"
+        return session
+
+    # -- what features get in place of the connection; another one after a fork
+    def _wire(self) -> Wire:
+        return self._live().wire
+
+    def _queues(self) -> Queues:
+        return self._live().queues
+
+    def _transactions(self) -> Transactions:
+        return self._live().transactions
 
     def _open_session(self) -> None:
         self.client_id = new_client_id()
         session = open_session(self.place, client_id=self.client_id, timeout=self._timeout)
         # Weak: a connection that nobody holds any more must not be kept by its own control thread.
         link = weakref.ref(self)
-        session.watch(
+        session.members.watch(
             on_members_changed=lambda group: _call(link, "_members_changed", group),
             on_reconnect=lambda: _call(link, "_reconnected"),
             on_error=lambda error: _warn("the broker refuses this client's groups after a reconnection: %s", error),
@@ -198,32 +216,25 @@ class Link(Sender):
         self._session = session
         self._held[:] = [session]
         self._attach(session)
-        if self._consumers or self._checkers:
-            # In a forked child: the other consumers follow when they are used, but the broker is told of all of them.
-            self._register()
-            self._schedule_periodic()
+        self._membership.revive()
+        if self._checkers:
+            self._membership.register()
 
     def _attach(self, session: Session) -> None:
-        self._bind(self._sender_of(session, self._timeout))
+        self._bind(watched_sender(session.sends, self._observer, self._timeout))
         for producer in list(self._producers):
-            producer._attach(session)
-
-    def _sender_of(
-        self, session: Session, timeout: float, group: str | None = None, compression: str | None = None
-    ) -> MessageSender:
-        """Return what sends for this connection or a producer of it."""
-        inner = session.sender(timeout, group=group, compression=compression)
-        return watched_sender(self, inner, group, session)
+            producer._attach(session.sends, session.queues)
 
     def _refuse(self) -> None:
         raise UsageError("the connection is closed", hint="connect again with shmq.connect()")
 
     def _after_fork(self) -> None:
         session, self._session = self._session, None
-        self._start_over()
+        self._lock = threading.RLock()
+        self._coordinator.start_over()
         self._held.clear()
-        if self._tracer is not None:
-            self._tracer.start_over()
+        if self._observer is not None:
+            self._observer.start_over()
         if self._closed:
             return
         if session is not None:
@@ -234,20 +245,17 @@ class Link(Sender):
         for threaded in (self._listeners, self._checkers):
             if threaded is not None:
                 threaded.forget_threads()
-        for consumer in self._consumers:
-            consumer._after_fork()
+        self._membership.start_over()
 
     def _vanish(self) -> None:
         """Leave as a killed process does: nothing is drained, given back or said; tests need that."""
         with self._lock:
             self._closed = True
             session, self._session = self._session, None
-            consumers, self._consumers = self._consumers, []
         self._held.clear()
         self._bind_to(self._refuse)
         self._coordinator.stop(0.0)
-        for consumer in consumers:
-            consumer._vanish()
+        self._membership.vanish()
         if session is not None:
             session.close()
 
@@ -258,97 +266,31 @@ class Link(Sender):
         if self._session is not None:
             self.close(options.EXIT_TIMEOUT)
 
+    def _consumer_context(self) -> ConsumerContext:
+        """Return what a consumer of this connection needs; it keeps the connection."""
+        requeue, left = self._membership.requeue, self._membership.left
+        return ConsumerContext(self.url, self._coordinator, self._live, requeue, left, self._observer)
+
     def _add_consumer(self, consumer: ConsumerT) -> ConsumerT:
-        """Register with the broker and begin to read.
-
-        Raises:
-            UsageError: this connection reads the topic for this group already.
-        """
-        session = self._live()
-        with self._lock:
-            for other in self._consumers:
-                if consumer.group and isinstance(other, Consumer) and other._spec[:2] == consumer._spec[:2]:
-                    raise UsageError(
-                        f'this connection reads topic "{consumer.topic}" for group "{consumer.group}" already',
-                        hint="use a second connection for a second member of the group, or listener(threads=…)",
-                    )
-            self._consumers.append(consumer)
-        try:
-            session.resolve(consumer.topic)
-            self._register()
-            consumer._live_reader()
-        except BaseException:
-            self._forget_consumer(consumer)
-            raise
-        self._schedule_periodic()
-        return consumer
-
-    def _forget_consumer(self, consumer: Consumer | PullConsumer) -> None:
-        with self._lock:
-            if consumer not in self._consumers:
-                return
-            self._consumers.remove(consumer)
-            group = consumer.group if isinstance(consumer, Consumer) else None
-            still_there = any(isinstance(other, Consumer) and other.group == group for other in self._consumers)
-        session = self._session
-        if self._closed or group is None or session is None:
-            return
-        with contextlib.suppress(ShmqError):  # the broker finds out when the socket closes, at the latest
-            if still_there:
-                self._register()
-            else:
-                session.unregister(group)
+        """Register with the broker and begin to read."""
+        return self._membership.join(consumer)
 
     def _forget_producer(self, producer: Producer) -> None:
         with self._lock:
             self._producers.discard(producer)
 
-    def _register(self) -> None:
-        """Tell the broker which groups this connection is a member of."""
-        session = self._session
-        if session is None:
-            return
+    def _producer_groups(self) -> set[str]:
         with self._lock:
-            producers = {producer.group for producer in self._producers if producer.group}
-            checkers = self._checkers
-            producers.update(checkers.groups if checkers is not None else ())
-            specs = [consumer._spec for consumer in self._consumers if isinstance(consumer, Consumer)]
-        session.register(sorted(producers), specs)
-        if checkers is not None:
-            session.transactions.answer(checkers.groups, checkers.asked)
+            groups = {producer.group for producer in self._producers if producer.group}
+            return groups.union(self._checkers.groups if self._checkers is not None else ())
 
-    def _schedule_periodic(self) -> None:
-        with self._lock:
-            if self._periodic_scheduled or self._closed:
-                return
-            self._periodic_scheduled = True
-        self._coordinator.call_after(options.REBALANCE_INTERVAL, self._run_periodic)
-
-    def _run_periodic(self) -> None:
-        with self._lock:
-            self._periodic_scheduled = False
-            if not self._consumers or self._session is None:
-                return
-            alive = self._session.alive
-        self._schedule_periodic()
-        if alive:
-            self._rebalance(None, register=True)
-
-    def _rebalance(self, group: str | None, *, register: bool = False) -> None:
-        """Let the consumers of a group (None: of all) share their queues anew."""
-        with self._lock:
-            concerned = [c for c in self._consumers if isinstance(c, Consumer) and group in (None, c.group)]
-        try:
-            if register:
-                self._register()
-            for consumer in concerned:
-                consumer._rebalance()
-        except (ConnectError, RequestTimeout):
-            return  # the broker is away: what we read stays ours, and its return starts this again
+    def _registered(self, session: Session) -> None:
+        if self._checkers is not None:
+            session.transactions.answer(self._checkers.groups, self._checkers.asked)
 
     # -- what the control plane reports, on its own thread: only hand over
     def _members_changed(self, group: str) -> None:
-        self._coordinator.call_soon(lambda: self._rebalance(group))
+        self._coordinator.call_soon(lambda: self._membership.rebalance(group))
 
     def _reconnected(self) -> None:
         self._coordinator.call_soon(self._reattach)
@@ -357,8 +299,6 @@ class Link(Sender):
         session = self._session
         if session is None or self._closed:
             return
-        with self._lock:
-            consumers = list(self._consumers)
         try:
             is_new = session.renew()
         except ShmqError as error:
@@ -367,29 +307,7 @@ class Link(Sender):
             return
         if is_new:
             self._attach(session)
-            self._register()
-            for consumer in consumers:
-                consumer._renew()
-        else:
-            for consumer in consumers:
-                consumer._retake()
-            self._rebalance(None, register=True)
-
-
-def open_session(place: Place | RemotePlace, *, client_id: str, timeout: float) -> Session:
-    """Attach to a broker of this host, or connect to a cluster.
-
-    Raises:
-        ConnectError: neither is there, or not for us.
-    """
-    # Each imported when it is needed: a local connection pays nothing for TCP, a remote one maps nothing.
-    if isinstance(place, RemotePlace):
-        from shmq.client.wire_tcp.session import RemoteSession
-
-        return RemoteSession(place, client_id=client_id, timeout=timeout)
-    from shmq.client.wire_shm.session import Session as LocalSession
-
-    return LocalSession(place, client_id=client_id, timeout=timeout)
+        self._membership.reattach(is_new=is_new)
 
 
 def _warn(text: str, error: ShmqError) -> None:
@@ -398,10 +316,24 @@ def _warn(text: str, error: ShmqError) -> None:
     logging.getLogger("shmq").warning(text, error)
 
 
+def _alive(link: weakref.ref[Link]) -> Link:
+    target = link()
+    if target is None:
+        raise UsageError("the connection is gone", hint="keep it as long as what it has made")
+    return target
+
+
 def _call(link: weakref.ref[Link], method: str, *arguments: str) -> None:
     target = link()
     if target is not None and not target._closed:
         getattr(target, method)(*arguments)
+
+
+def _store_trace(link: weakref.ref[Link], body: bytes, keys: Sequence[str]) -> None:
+    target = link()
+    session = target._session if target is not None else None
+    if session is not None:
+        session.sends.store_trace(body, keys)
 
 
 def _dropped(held: list[Session], url: str) -> None:

@@ -1,7 +1,4 @@
-"""Owns every default and limit of the Python client; receives nothing, decides nothing at run time.
-
-It does not know what the numbers are used for beyond their names. Times are seconds unless the name says otherwise.
-"""
+"""Every default and limit of the Python client; times are seconds unless the name says otherwise."""
 
 from __future__ import annotations
 
@@ -75,7 +72,7 @@ RETRY_DELAYS: Final = (
 DEAD_LETTER_RETRY: Final = 1.0
 """Pause before another try when the dead-letter topic could not be written."""
 
-HAND_BACK_RETRY: Final = 5.0
+SEND_BACK_RETRY: Final = 5.0
 """Pause before a message is delivered again that a remote broker would not take back (RocketMQ's 5 s)."""
 
 PRUNE_INTERVAL: Final = 1.0

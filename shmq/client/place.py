@@ -1,6 +1,4 @@
-"""Owns the URL of a broker on another host, and the options in it.
-
-It does not know sockets; what it says is checked, not tried.
+"""The URL of a broker on another host, and the options in it. The URL is checked here, not tried.
 
     rocketmq://HOST[:PORT][,HOST[:PORT]...][?option=value&...]        name servers; port 9876 when none is given
 
@@ -15,7 +13,7 @@ It does not know sockets; what it says is checked, not tried.
     allocation=average|circle|consistent_hash|machine_room:IDC,...|config:0,3,...
     avoid_slow=false                do not keep away from brokers that were slow or failed
 
-Rule: `url` never shows a secret; `secret_url` leads to the same place from another process.
+Invariant: `url` never shows a secret; `secret_url` leads to the same place from another process.
 """
 
 from __future__ import annotations

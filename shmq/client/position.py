@@ -1,6 +1,6 @@
-"""Owns the words for a place in a queue: "begin", "end", an offset, a point in time, a time ago.
+"""The words for a place in a queue: "begin", "end", an offset, a point in time, a time ago.
 
-It does not know queues; it turns what a user wrote into one `Position`, which whoever has the store resolves.
+What a user wrote becomes one `Position`, which the wire resolves to an offset.
 
     "begin" "first" "earliest"      the oldest stored message
     "end" "last" "latest"           behind the newest message

@@ -1,11 +1,8 @@
-"""Owns the checks of what a consumer is asked to do, for every way of asking.
-
-It does not know connections; words in, a `ConsumerSpec` out.
-"""
+"""What a consumer is asked to do: `ConsumerSpec`, and the checks of every way of asking."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from shmq.client.position import BEGIN, END, Position, PositionLike, parse_position
@@ -68,3 +65,11 @@ def consumer_spec(
     position = begin if start is None else parse_position(start)
     wanted = wanted_of(tags, where)
     return ConsumerSpec(topic, group, wanted.tags, model, position, where=wanted.where, **rest)
+
+
+def reads_retries(spec: ConsumerSpec, specs: Iterable[ConsumerSpec]) -> bool:
+    """Whether this is the consumer of its connection, out of `specs`, that reads the group's retry topic: its first."""
+    if spec.group is None or spec.model != "clustering" or spec.invisible is not None:
+        return False
+    first = next((known for known in specs if known.group == spec.group and known.invisible is None), spec)
+    return first.topic == spec.topic

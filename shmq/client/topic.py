@@ -1,23 +1,23 @@
-"""Owns typed topics: values instead of bytes on both ends.
+"""Typed topics: values instead of bytes on both ends.
 
-It does not know how values are coded (codec) nor how messages travel (producer, consumer).
+A codec turns values into bodies and back: "json" and "msgpack" are msgspec's, checked against the type given; any other
+is an object with `encode(value) -> bytes` and `decode(bytes) -> value`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack, cast, runtime_checkable
 
 from shmq.client import options
-from shmq.client.codec import Codec, codec_of
 from shmq.client.consumers.subscription import Subscription
+from shmq.errors import UsageError
 
 if TYPE_CHECKING:
-    from shmq.client.connection import Connection
     from shmq.client.consumers.pull import PullConsumer
     from shmq.client.consumers.simple import SimpleConsumer
     from shmq.client.position import PositionLike
-    from shmq.client.producers.keywords import SpecialArguments
+    from shmq.client.producers.keywords import BatchArguments, SendArguments
     from shmq.client.spec import Model
     from shmq.shm.core import Receipt
 
@@ -74,6 +74,63 @@ class TypedSubscription(Subscription, Generic[ValueT]):
             """Return at most `max` messages; [] when none came within `wait` seconds."""
 
 
+@runtime_checkable
+class Codec(Protocol[ValueT]):
+    """Values to bodies and back."""
+
+    def encode(self, value: ValueT, /) -> bytes:
+        """Return the body of a value."""
+        ...
+
+    def decode(self, body: bytes, /) -> ValueT:
+        """Return the value of a body; may raise whatever fits the format."""
+        ...
+
+
+class _MsgspecCodec:
+    __slots__ = ("decode", "encode")
+
+    def __init__(self, name: str, kind: Any) -> None:
+        # Imported on first use: most programs send bytes.
+        import msgspec
+
+        module: Any = msgspec.json if name == "json" else msgspec.msgpack
+        self.encode = module.Encoder().encode
+        self.decode = module.Decoder(kind).decode
+
+
+def codec_of(codec: str | Codec[Any], kind: Any) -> Codec[Any]:
+    """Return the codec of that name for a type, or the codec given.
+
+    Raises:
+        UsageError: neither a known name nor an object with encode and decode.
+    """
+    if codec in ("json", "msgpack"):
+        return _MsgspecCodec(str(codec), kind)
+    if isinstance(codec, Codec):
+        return codec
+    raise UsageError(
+        f"{codec!r} is no codec", hint='codec="json", codec="msgpack", or an object with encode(value) and decode(body)'
+    )
+
+
+class Makes(Protocol):
+    """What a typed topic asks of its connection; see `shmq.Connection`."""
+
+    @property
+    def send(self) -> Callable[..., Receipt]: ...
+    @property
+    def send_batch(self) -> Callable[..., list[Receipt]]: ...
+    @property
+    def subscribe(self) -> Callable[..., Subscription]: ...
+    @property
+    def simple_consumer(self) -> Callable[..., SimpleConsumer]: ...
+    @property
+    def pull_consumer(self) -> Callable[..., PullConsumer]: ...
+    @property
+    def listener(self) -> Callable[..., Any]: ...
+
+
 class Topic(Generic[ValueT]):
     """A topic whose bodies are values of one type. Made by `Connection.topic()`.
 
@@ -84,53 +141,19 @@ class Topic(Generic[ValueT]):
         ...     order = message.value
     """
 
-    def __init__(self, connection: Connection, name: str, kind: Any, codec: str | Codec[ValueT]) -> None:
+    def __init__(self, connection: Makes, name: str, kind: Any, codec: str | Codec[ValueT]) -> None:
         self.name = name
         self.type = kind
         self.codec: Codec[ValueT] = codec_of(codec, kind)
         self._connection = connection
 
-    def send(
-        self,
-        value: ValueT,
-        *,
-        tag: str | None = None,
-        key: str | None = None,
-        keys: Iterable[str] | None = None,
-        properties: Mapping[str, str] | None = None,
-        message_group: str | None = None,
-        queue_id: int | None = None,
-        timeout: float | None = None,
-        **special: Unpack[SpecialArguments],
-    ) -> Receipt:
+    def send(self, value: ValueT, **arguments: Unpack[SendArguments]) -> Receipt:
         """Encode and store one value; arguments and errors as for `Connection.send`."""
-        return self._connection.send(
-            self.name,
-            self.codec.encode(value),
-            tag=tag,
-            key=key,
-            keys=keys,
-            properties=properties,
-            message_group=message_group,
-            queue_id=queue_id,
-            timeout=timeout,
-            **special,
-        )
+        return self._connection.send(self.name, self.codec.encode(value), **arguments)
 
-    def send_batch(
-        self,
-        values: Iterable[ValueT],
-        *,
-        tag: str | None = None,
-        keys: Sequence[str] | None = None,
-        properties: Mapping[str, str] | None = None,
-        message_group: str | None = None,
-    ) -> list[Receipt]:
-        """Encode and store values into one queue, in order."""
-        bodies = [self.codec.encode(value) for value in values]
-        return self._connection.send_batch(
-            self.name, bodies, tag=tag, keys=keys, properties=properties, message_group=message_group
-        )
+    def send_batch(self, values: Iterable[ValueT], **arguments: Unpack[BatchArguments]) -> list[Receipt]:
+        """Encode and store values into one queue, in order; arguments as for `Connection.send_batch`."""
+        return self._connection.send_batch(self.name, [self.codec.encode(value) for value in values], **arguments)
 
     def subscribe(
         self,
@@ -143,14 +166,17 @@ class Topic(Generic[ValueT]):
         start: PositionLike | None = None,
     ) -> TypedSubscription[ValueT]:
         """Subscribe; messages have a typed `value`. Arguments as for `Connection.subscribe`."""
-        # Imported here: connection makes topics, so it comes first.
-        from shmq.client.spec import consumer_spec
-
-        connection = self._connection
-        spec = consumer_spec(
-            self.name, group, tags, model, start, where=where, auto_ack=auto_ack, codec=self.codec.decode
+        made = self._connection.subscribe(
+            self.name,
+            group=group,
+            tags=tags,
+            where=where,
+            auto_ack=auto_ack,
+            model=model,
+            start=start,
+            codec=self.codec.decode,
         )
-        return connection._add_consumer(TypedSubscription[ValueT](connection, spec))
+        return cast("TypedSubscription[ValueT]", made)
 
     def simple_consumer(
         self,

@@ -1,6 +1,6 @@
 """What a consumer wants of a topic: some tags, what an SQL92 expression selects, or both at once.
 
-Owns the checks of both and the words a broker is told. It does not know who reads, nor how messages are looked at.
+This module checks both and makes the words a broker is told.
 
     tags        where        told a broker as               looked at
     ()          None         TAG *                          –

@@ -1,32 +1,39 @@
-"""Owns what connections, producers and consumers need of whatever carries their messages.
+"""What features need of whatever carries their messages: shared memory (`wire_shm`) or TCP (`wire_tcp`).
 
-It does not know shared memory or TCP. `shmq.client.wire_shm.session.Session` is the one over the segments of this host,
-`shmq.client.wire_tcp.session.RemoteSession` the one to RocketMQ brokers anywhere; both are made by `open_session`.
+    Wire           requests to brokers and their answers          MessageReader   what one consumer receives
+    Queues         where messages are, and offsets of groups      QueueShare      which queues it reads
+    MessageSender  the four ways to send
 
-    Session ── sender ──▶ MessageSender     send · send_oneway · send_batch · reserve
-            ── reader ──▶ MessageReader     what one consumer receives; the iterator behind `for message in …`
-            ── share  ──▶ QueueShare        which queues it reads, taking and leaving them
-
-Queues are named twice: by `queue_id`, which users see, and by `queue_index`, which only the transport understands.
+Queues are named twice: by `queue_id`, which users see, and by `queue_index`, which only the wire understands.
 """
 
 from __future__ import annotations
 
+import itertools
+import logging
+import os
+import socket
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
-from shmq.errors import ShmqError
+from shmq.errors import RequestTimeout, ShmqError
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
+from shmq.protocol.failure import error_of
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from shmq.client.position import Position
-    from shmq.client.search.browse import KeyQuery
-    from shmq.client.spec import ConsumerSpec
-    from shmq.client.transactions.transaction import Transactions
     from shmq.shm.core import Message, Receipt
+
+
+_serial = itertools.count(1)
+
+
+def new_client_id() -> str:
+    """Return RocketMQ's form of a client id, host@pid#serial-clock; no two connections of a host have the same."""
+    return f"{socket.gethostname()}@{os.getpid()}#{next(_serial)}-{time.monotonic_ns():x}"
 
 
 class QueueSlot(NamedTuple):
@@ -35,6 +42,16 @@ class QueueSlot(NamedTuple):
     queue_id: int
     queue_index: int
     offset_slot: int = -1
+
+
+class Handed(NamedTuple):
+    """A message that a broker is taking over."""
+
+    broker: str
+    settle: Callable[[], None]
+    """The broker has it."""
+    keep: Callable[[], None]
+    """The broker did not take it: it is still to be delivered here."""
 
 
 Answer = Command | ShmqError
@@ -46,13 +63,24 @@ class Wire(Protocol):
 
     client_id: str
     timeout: float  # seconds, of a request that names none
+    is_local: bool  # the broker answers from memory on this host, so a caller may wait for it
 
     @property
     def alive(self) -> bool:
         """Whether somebody answers requests right now."""
 
-    def brokers(self, topic: str) -> list[str]:
-        """Return the names of the brokers that have a topic, sorted; [] when it does not exist."""
+    def brokers(self, topic: str | None = None) -> list[str]:
+        """Return the names of the brokers that have a topic, sorted; [] when it does not exist.
+
+        Args:
+            topic: None takes every broker that has a master.
+
+        Raises:
+            BrokerNotRunning: no broker at all is registered, where all are asked for.
+        """
+
+    def address(self, broker: str) -> str:
+        """Return where the master of a broker name listens, as "host:port"; "" when it is not known. Never waits."""
 
     def request(
         self,
@@ -79,8 +107,76 @@ class Wire(Protocol):
         *,
         then: Callable[[Answer], None],
         timeout: float | None = None,
+        slave_may_answer: bool = False,
     ) -> None:
-        """Ask without waiting or raising; `then` is called once, on a thread of the wire that must not wait."""
+        """Ask without waiting or raising; `then` is called once, on a thread of the wire that must not wait.
+
+        Args:
+            slave_may_answer: ask a slave while there is no master.
+        """
+
+
+def guarded(call: Callable[..., None], *arguments: object) -> None:
+    """Call something, such as `then`, whose failure must not end the thread that all others depend on."""
+    try:
+        call(*arguments)
+    except Exception:
+        logging.getLogger("shmq").exception("a callback of the control connection failed")
+
+
+CONCURRENT_MAX: Final = 16
+"""Requests of one question that are on their way at once."""
+_ANSWER_MARGIN: Final = 1.0  # seconds after the deadline of a request, whose own error says more
+
+
+class Question(NamedTuple):
+    """A request to one broker."""
+
+    broker: str
+    code: int
+    ext: Mapping[str, str] | None = None
+    body: bytes = b""
+
+
+def ask_each(wire: Wire, questions: Sequence[Question], *, slave_may_answer: bool = False) -> list[Answer]:
+    """Ask several brokers at once, and return their answers in the order of the questions.
+
+    Raises:
+        RequestTimeout: an answer neither came nor failed in time.
+    """
+    answers: list[Answer | None] = [None] * len(questions)
+    room = threading.Semaphore(CONCURRENT_MAX)
+
+    def enter() -> None:
+        if not room.acquire(timeout=wire.timeout + _ANSWER_MARGIN):
+            raise RequestTimeout(f"no answer within {wire.timeout:g} s", hint="see where the process is stuck")
+
+    def taking(number: int) -> Callable[[Answer], None]:
+        def take(answer: Answer) -> None:
+            answers[number] = answer
+            room.release()
+
+        return take
+
+    for number, (broker, code, ext, body) in enumerate(questions):
+        enter()
+        wire.begin(broker, code, ext, body, then=taking(number), slave_may_answer=slave_may_answer)
+    for _ in range(CONCURRENT_MAX):
+        enter()
+    return [answer for answer in answers if answer is not None]
+
+
+def reply_of(answer: Answer) -> Command:
+    """Return an answer that is no refusal.
+
+    Raises:
+        ShmqError: there is none, or the broker refused; the type says why.
+    """
+    if isinstance(answer, ShmqError):
+        raise answer
+    if (error := error_of(answer)) is not None:
+        raise error
+    return answer
 
 
 class Queues(Protocol):
@@ -103,6 +199,12 @@ class Queues(Protocol):
 
     def message_queue(self, topic: str, queue_id: int) -> MessageQueue:
         """Return the broker's name of a queue that users know by its id."""
+
+    def queue_id(self, queue: MessageQueue) -> int:
+        """Return the id by which users know a queue of a broker."""
+
+    def messages_at(self, places: Sequence[tuple[str, int, int]]) -> list[Message]:
+        """Return the messages at (topic, queue id, offset), without those that are gone."""
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Return {queue id: committed offset}, without queues the group never committed."""
@@ -129,6 +231,22 @@ class MessageSender(Protocol):
     @property
     def reserve(self) -> Callable[..., Any]:
         """Return memory for a body to be written in place."""
+
+
+class Sends(Protocol):
+    """Senders, and what belongs to sending."""
+
+    def sender(self, timeout: float, *, group: str | None = None, compression: str | None = None) -> MessageSender:
+        """Return something that sends; `timeout` in seconds, `compression` as the transport has it when None."""
+
+    def fastest_queue(self, topic: str) -> int | None:
+        """Return a queue of the broker that answered fastest lately; None when all are as good."""
+
+    def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
+        """Store a message in the trace topic, which is made if need be."""
+
+    def host_of(self, receipt: Receipt) -> str:
+        """Say where a broker stored a message, as "host:port"; "" when that is not known."""
 
 
 class MessageReader(Protocol):
@@ -169,11 +287,31 @@ class MessageReader(Protocol):
     def __next__(self) -> Message: ...
 
 
+class ReaderOwner(Protocol):
+    """The consumer behind a reader, as the reader and its messages know it."""
+
+    def _nack(self, message: Message, after: float | None) -> object: ...
+    def _extend(self, message: Message, seconds: float) -> object: ...
+    def _idle(self) -> bool: ...
+    def _now(self) -> float: ...
+    def _later(self, seconds: float, job: Callable[[], None]) -> None: ...
+
+
 @runtime_checkable
 class HidingReader(Protocol):
     """A reader whose messages are hidden, and delivered again in time, by whoever sent them."""
 
     hides: bool
+
+    def dead_letter(self, message: Message, reason: str) -> object:
+        """Let the broker store the dead letter of a message in hand, and settle it."""
+
+
+@runtime_checkable
+class PacingReader(Protocol):
+    """A reader that stops to take messages of a queue by itself while too many of it are not settled."""
+
+    paces: bool
 
 
 class QueueShare(Protocol):
@@ -206,110 +344,3 @@ class QueueShare(Protocol):
 
     def leave_all(self) -> None:
         """Give every queue up at once."""
-
-
-class Requests(Protocol):
-    """Requests of one session, and their replies."""
-
-    def request(self, topic: str, body: Any, timeout: float, **arguments: Any) -> Message:
-        """Send a request and return its reply."""
-
-    def begin(self, topic: str, body: Any, timeout: float, **arguments: Any) -> Future[Message]:
-        """Send a request and return a future of its reply."""
-
-
-class Session(Wire, Queues, Protocol):
-    """One attachment to a broker or a cluster."""
-
-    def watch(
-        self,
-        *,
-        on_members_changed: Callable[[str], None],
-        on_reconnect: Callable[[], None],
-        on_error: Callable[[ShmqError], None],
-    ) -> None:
-        """Say whom to tell, on a thread of the session's, who must not wait."""
-
-    def renew(self) -> bool:
-        """After a reconnection: True when everything has to be opened anew."""
-
-    def close(self) -> None:
-        """Say goodbye and let go of everything; never raises."""
-
-    def abandon(self) -> None:
-        """Forget everything in a forked child, without telling anybody."""
-
-    def register(self, producer_groups: Sequence[str], specs: Sequence[ConsumerSpec]) -> None:
-        """Say which groups this client is a member of."""
-
-    def unregister(self, group: str) -> None:
-        """Leave a group."""
-
-    def sender(self, timeout: float, *, group: str | None = None, compression: str | None = None) -> MessageSender:
-        """Return something that sends; `timeout` in seconds, `compression` as the transport has it when None."""
-
-    def fastest_queue(self, topic: str) -> int | None:
-        """Return a queue of the broker that answered fastest lately; None when all are as good."""
-
-    def recall(self, topic: str, handle: str, group: str) -> None:
-        """Take a timed message back."""
-
-    def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
-        """Store a message in the trace topic, which is made if need be."""
-
-    def host_of(self, receipt: Receipt) -> str:
-        """Say where a broker stored a message, as "host:port"; "" when that is not known."""
-
-    @property
-    def requests(self) -> Requests:
-        """What sends requests; made when it is first asked for."""
-
-    @property
-    def transactions(self) -> Transactions:
-        """What begins and ends transactions; made when it is first asked for."""
-
-    def reply(self, message: Message, body: Any) -> bool:
-        """Bring a reply to whoever asked; False when the requester is not there any more."""
-
-    def reader(self, owner: Any, spec: ConsumerSpec) -> MessageReader:
-        """Return the reader of a consumer; `owner` has `_nack`, `_extend` and `_idle`."""
-
-    def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> QueueShare:
-        """Return the share that decides what such a reader reads."""
-
-    def assignment(self, spec: ConsumerSpec, client_id: str) -> tuple[list[QueueSlot], list[QueueSlot]]:
-        """Return the queues a consumer is to read, and all of them."""
-
-    def why_unassigned(self, spec: ConsumerSpec, share: Any, client_id: str) -> str:
-        """Say why a consumer has no queue."""
-
-    def hand_back(
-        self,
-        spec: ConsumerSpec,
-        message: Message,
-        after: float | None,
-        *,
-        failed: Callable[[Message], None],
-    ) -> bool:
-        """Let the broker deliver a message again, and settle it; False when that is the client's own work.
-
-        Where this does not wait for the broker, `failed` is told when it did not take the message after all.
-        """
-
-    def bury(self, spec: ConsumerSpec, message: Message, reason: str, *, failed: Callable[[Message], None]) -> bool:
-        """Let the broker store the dead-letter copy of a message; True when it is also settled then.
-
-        Raises:
-            ShmqError: the copy cannot be stored now.
-        """
-
-    def pull_reader(
-        self, tags: Sequence[str], codec: Callable[[bytes], Any] | None, where: str | None = None
-    ) -> MessageReader:
-        """Return a reader for a consumer that decides itself where it reads."""
-
-    def find_by_key(self, query: KeyQuery) -> list[Message]:
-        """Return the messages of a topic that have a key, in any order."""
-
-    def find_by_place(self, topic: str, message_id: str) -> Message | None:
-        """Return the message an offset message id leads to, None when it leads to none of this topic."""

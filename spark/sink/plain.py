@@ -67,7 +67,7 @@ def send_all(reached: Connection, options: SinkOptions, columns: tuple[str, ...]
 
 def _waits(reached: Connection) -> bool:
     """Whether a send waits for somebody else: then several at a time are faster."""
-    return reached.is_remote or reached._local().wait_durable
+    return reached.is_remote or reached._local().wire.wait_durable
 
 
 def _send(producer: Producer, rows: Iterable[Outgoing]) -> Sent:

@@ -1,6 +1,6 @@
 """Rows written once: a task stages them, and they count when its partition, or the whole batch, is committed.
 
-`shmq.client.administration.staging` stages the rows at the broker.
+`shmq.client.producers.staging` stages the rows at the broker.
 
     idempotent      a unit is a partition: the task commits it. Tried again, its rows are compared and not stored again
     transactional   a unit is the batch: the driver commits it, with one marker; nobody sees a part of it before
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from shmq.client.administration.staging import Committed, Stager, StagingBroker, Unit
+from shmq.client.producers.staging import Committed, Stager, StagingBroker, Unit
 from shmq.errors import PermissionDenied, ShmqError
 from shmq.protocol.route import DEFAULT_TOPIC
 from shmq.protocol.staged_rows import CHECKSUM_MASK, WHOLE, StagedPart
@@ -134,7 +134,8 @@ def drop_batch(reached: Connection, options: SinkOptions, writer: str, batch: in
 
 
 def _broker(reached: Connection, options: SinkOptions, topic: str | None = None) -> StagingBroker:
-    return StagingBroker(reached, options.timeout_ms / 1000, topic=topic or options.topic or DEFAULT_TOPIC)
+    place = topic or options.topic or DEFAULT_TOPIC
+    return StagingBroker(reached._wire, reached._queues, options.timeout_ms / 1000, topic=place)
 
 
 def _check_same(task: Task, committed: Committed, stager: Stager) -> None:

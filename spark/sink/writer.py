@@ -68,7 +68,7 @@ def checked_writing(options: SinkOptions, schema: StructType, *, overwrite: bool
     columns = column_names(schema, has_topic=options.topic is not None, named=named)
     reached, way = find_broker(options)
     if options.topic is not None:
-        reached._live().write_queues(options.topic)
+        reached._queues().write_queues(options.topic)
     if options.guarantee != AT_LEAST_ONCE:
         check_staging(reached, options)
     return Writing(options, columns, way)

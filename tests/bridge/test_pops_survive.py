@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import shmq
-from shmq.client.pop.leases import PoppedReader
+from shmq.client.pop.reader import PopReader
 from shmq.message import pop_retry_topic
 from shmq.testing import Broker
 from tests.bridge.live_bridge import DEADLINE, wait_until
@@ -94,7 +94,7 @@ def test_killed_while_messages_come_again_every_one_comes_once(kill: Kill, trans
             consumer = mq.simple_consumer("orders", group="g", invisible=3)
             due = time.monotonic() + 3.0
             take(consumer, COUNT)
-            assert isinstance(consumer._reader, PoppedReader)
+            assert isinstance(consumer._reader, PopReader)
             consumer._reader._leases.clear()  # this process has forgotten them, as one that was killed
         for turn in range(3):
             wait_until(lambda turn=turn: time.monotonic() > due + 0.3 * turn)  # type: ignore[misc]

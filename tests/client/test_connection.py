@@ -172,9 +172,9 @@ def test_after_an_orderly_restart_a_running_iteration_goes_on_in_the_next_genera
         thread.start()
         mq.send("orders", b"one")
         eventually(lambda: bodies == [b"one"])
-        generation = mq._live().instance.generation
+        generation = mq._live().wire.instance.generation
         broker.restart()
-        eventually(lambda: mq._live().instance.generation != generation)
+        eventually(lambda: mq._live().wire.instance.generation != generation)
         eventually(lambda: sent(mq, b"two"))  # the old generation answers with an error to try again, until it is left
         producer.send("orders", b"three")
         eventually(lambda: sorted(bodies[1:]) == [b"three", b"two"])
@@ -188,9 +188,9 @@ def test_sending_into_a_generation_that_was_given_up_is_an_error_to_try_again(ev
     with Broker() as broker, broker.connect() as mq:
         mq.send("orders", b"x")
         held = mq.send  # a method that the application copied keeps its generation
-        generation = mq._live().instance.generation
+        generation = mq._live().wire.instance.generation
         broker.restart()
-        eventually(lambda: mq._live().instance.generation != generation)
+        eventually(lambda: mq._live().wire.instance.generation != generation)
         with pytest.raises(shmq.BrokerNotRunning) as caught:
             held("orders", b"x")
         assert caught.value.retryable

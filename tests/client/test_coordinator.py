@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shmq.client.clock import Clock
-from shmq.client.coordinator import Coordinator
+from shmq.client.coordinator import Clock, Coordinator
 from shmq.errors import UsageError
 
 

@@ -19,7 +19,7 @@ def test_a_disk_above_its_mark_refuses_sends_and_consumers_go_on(eventually: Eve
         broker.connect() as mq,
         shmq.connect(f"rocketmq://{broker.name_server}") as remote,
     ):
-        eventually(lambda: mq._local().store.read_only == READ_ONLY_DISK_FULL)
+        eventually(lambda: mq._local().wire.store.read_only == READ_ONLY_DISK_FULL)
         mq.admin.create_topic("orders", queues=1)
         with pytest.raises(shmq.FlowControl, match=r"is \d+ % full, above 1 % nothing is stored") as local:
             mq.send("orders", b"x")

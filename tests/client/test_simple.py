@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import shmq
-from shmq.client.pop.leases import PoppedReader
+from shmq.client.pop.reader import PopReader
 from shmq.testing import SharedBroker
 
 Eventually = Callable[..., Any]
@@ -146,7 +146,7 @@ def test_acknowledged_messages_are_not_held_for_the_invisible_time(
             for message in consumer.receive(wait=60):
                 message.ack()
                 received += 1
-        assert isinstance(consumer._reader, PoppedReader)
+        assert isinstance(consumer._reader, PopReader)
         assert not consumer._reader._leases
 
 
@@ -157,7 +157,7 @@ def test_without_the_broker_acknowledged_messages_are_not_held_for_the_invisible
         mq.send(topic, b"x")
         (message,) = consumer.receive(wait=60)
         message.ack()
-        eventually(lambda: advance(1) or len(consumer._returns._redelivery) == 0)
+        eventually(lambda: advance(1) or len(consumer._redelivery._schedule) == 0)
 
 
 def test_without_the_broker_a_message_comes_again_when_its_time_is_over(

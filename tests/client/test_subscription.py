@@ -83,7 +83,7 @@ def test_a_group_an_administrator_resets_reads_again_while_it_runs(mq: shmq.Conn
             return sorted(bodies)
 
         first = read(10)
-        mq._live().control.request(
+        mq._live().wire.control.request(
             Request.INVOKE_BROKER_TO_RESET_OFFSET,
             {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"},
         )
@@ -257,12 +257,12 @@ def test_a_message_that_cannot_be_buried_is_not_lost(
     mq.send(topic, b"x")
     with mq.subscribe(topic, group=group) as subscription:
         (message,) = subscription.receive(wait=60)
-        mq._live().store.set_read_only(5)
+        mq._live().wire.store.set_read_only(5)
         try:
             with caplog.at_level(logging.WARNING, "shmq"):
                 subscription.reject(message, "why")
         finally:
-            mq._live().store.set_read_only(0)
+            mq._live().wire.store.set_read_only(0)
         assert "delivered again" in caplog.text
         assert mq.admin.groups[group].lag.total == 1
         advance(mq, 10)
@@ -410,7 +410,7 @@ def test_a_thread_that_waits_in_receive_is_let_go_when_the_subscription_is_close
     answers: list[Any] = []
     thread = threading.Thread(target=lambda: answers.append(subscription.receive(wait=600)))
     thread.start()
-    store = mq._live().store
+    store = mq._live().wire.store
     eventually(lambda: any(slot == store.client_slot and state == 2 for slot, state, *_ in store.clients()))  # asleep
     subscription.close()
     thread.join(60)

@@ -34,7 +34,7 @@ def ask(broker: Broker, transport: str) -> Iterator[Ask]:
         def over_the_socket(code: int, fields: Mapping[str, Any], body: bytes = b"") -> tuple[int, str]:
             ext = {name: str(value) for name, value in fields.items()}
             try:
-                local._local().control.request(Request(code), ext, body=body)
+                local._local().wire.control.request(Request(code), ext, body=body)
             except shmq.ShmqError as error:
                 return error.code, str(error)
             return 0, ""

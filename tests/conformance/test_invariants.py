@@ -46,7 +46,7 @@ def stored(broker: Broker, topic: str) -> dict[int, list[shmq.Message]]:
 def offsets_of(broker: Broker, group: str) -> dict[int, int]:
     """What a group has committed, by the index of the queue."""
     with broker.connect() as mq:
-        store = mq._local().store
+        store = mq._local().wire.store
         index = store.group_find(group)
         return {row[2]: row[3] for row in store.offsets() if row[1] == index and row[3] >= 0}
 
@@ -155,7 +155,7 @@ def test_i6_a_groups_offset_only_grows_is_never_above_what_is_durable_and_a_kill
         assert all(later.get(queue, -1) >= offset for queue, offset in earlier.items()), "the host lives"
     assert history[-1] == before, "and none goes on"
     with broker.connect() as observer:
-        store = observer._local().store
+        store = observer._local().wire.store
         for queue, offset in before.items():
             assert offset <= store.queue(queue)[1], "every message of it is there, and synchronous flush has it on disk"
 

@@ -108,7 +108,7 @@ def test_a_group_is_told_how_often_it_may_try(broker: Broker, mq: shmq.Connectio
 
     with broker.connect() as admin:
         config = SubscriptionGroupConfig("billing", retryMaxTimes=1)
-        admin._local().control.request(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=encode_body(config))
+        admin._local().wire.control.request(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=encode_body(config))
     mq.send("orders", b"x")
     with mq.subscribe("orders", group="billing") as subscription:
         take(subscription, eventually).nack()
@@ -240,7 +240,7 @@ def test_a_member_killed_between_dead_letter_and_acknowledgement_leaves_one_dead
         message = take(subscription, eventually)
         with broker.connect() as local:  # its step up to the answer, without what follows
             ext = send_back_ext(subscription._spec, message, DEAD_LETTER, "no")
-            local._local().control.request(Request.CONSUMER_SEND_MSG_BACK, ext)
+            local._local().wire.control.request(Request.CONSUMER_SEND_MSG_BACK, ext)
         assert len(letters(broker, "billing")) == 1
         victim._vanish()
     broker.kill_daemon()

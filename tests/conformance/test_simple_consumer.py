@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import shmq
-from shmq.client.pop.leases import PoppedReader
+from shmq.client.pop.reader import PopReader
 from shmq.errors import LeaseExpired
 from tests.conformance.conftest import PATIENCE
 
@@ -32,9 +32,9 @@ def topic(mq: shmq.Connection, named: Named) -> str:
 
 def test_the_broker_hides_messages_unless_the_process_is_to(mq: shmq.Connection, topic: str, named: Named) -> None:
     with mq.simple_consumer(topic, group=named("group")) as consumer:
-        assert isinstance(consumer._reader, PoppedReader)
+        assert isinstance(consumer._reader, PopReader)
     with mq.simple_consumer(topic, group=named("other"), hidden_by="process", invisible=1) as consumer:
-        assert not isinstance(consumer._reader, PoppedReader)
+        assert not isinstance(consumer._reader, PopReader)
         assert {message.attempt for message in take(consumer, 5, PATIENCE)} == {1}
         again = take(consumer, 5, PATIENCE)
         assert {message.attempt for message in again} == {2}

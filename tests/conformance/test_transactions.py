@@ -31,7 +31,7 @@ def broker() -> Iterator[Broker]:
 
 def set_times(broker: Broker, times: str) -> None:
     with broker.connect() as local:
-        local._local().control.request(Request.UPDATE_BROKER_CONFIG, body=times.encode())
+        local._local().wire.control.request(Request.UPDATE_BROKER_CONFIG, body=times.encode())
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def bodies(mq: shmq.Connection, topic: str) -> list[bytes]:
 
 def open_ones(local: shmq.Connection, message_id: str) -> bool:
     """Whether the broker still has a transaction to ask about."""
-    return message_id.encode() in local._local().control.request(Request.TRANSACTIONS).body
+    return message_id.encode() in local._local().wire.control.request(Request.TRANSACTIONS).body
 
 
 def test_a_commit_shows_one_copy_and_nothing_is_seen_before(mq: shmq.Connection, topic: str, group: str) -> None:

@@ -84,7 +84,7 @@ def test_lag_is_what_is_ready_and_what_is_in_flight(broker: Broker, states: Stat
 def test_spark_agrees(broker: Broker, states: States, wanted: dict[str, int]) -> None:
     pytest.importorskip("pyarrow")
     pytest.importorskip("pyspark")
-    from tests.spark.test_access import batches
+    from tests.spark.access.test_access import batches
 
     def lags(**options: str) -> dict[str, int]:
         found = dict.fromkeys(wanted, 0)

@@ -27,7 +27,7 @@ from shmq.tools.terminal.output import Field
 from shmq.tools.terminal.quantity import count_text, plural
 
 if TYPE_CHECKING:
-    from shmq.client.wire_shm.session import Session
+    from shmq.client.local_session import LocalSession as Session
 
 offset = Group("offset", help="Show, reset, skip, clone a group's progress.")
 
@@ -197,11 +197,11 @@ def _carry_out(call: Call, group: str, moves: Sequence[Move], *, dry_run: bool, 
             f"{verb} deliver {plural(again, 'message')} again, and leave {plural(left_out, 'message')} out"
         )
     if confirmed(call, yes=yes, dry_run=dry_run) and call.is_remote:
-        from shmq.tools.broker.cluster import commit_offsets, session_of_cluster
+        from shmq.tools.broker.cluster import commit_offsets, figures_of_cluster
 
         with call.connect() as connection:
             wanted = [(move.topic, move.queue.queue_id, move.new) for move in moves]
-            commit_offsets(session_of_cluster(connection), group, wanted)
+            commit_offsets(figures_of_cluster(connection), group, wanted)
     elif document["changed"]:
         with closing(session_of(call)) as session:
             _commit(session, group, moves)
@@ -210,9 +210,9 @@ def _carry_out(call: Call, group: str, moves: Sequence[Move], *, dry_run: bool, 
 
 def _commit(session: Session, group: str, moves: Sequence[Move]) -> None:
     """Own every queue first, as a member does, so that none can start to read in between; then write."""
-    store, slots, taken = session.store, {}, []
+    store, slots, taken = session.wire.store, {}, []
     for topic in dict.fromkeys(move.topic for move in moves):
-        slots.update({(topic, entry[0]): entry[2] for entry in session.control.offset_slots(group, topic)})
+        slots.update({(topic, entry[0]): entry[2] for entry in session.wire.control.offset_slots(group, topic)})
     wanted = [(slots[move.topic, move.queue.queue_id], move.new) for move in moves]
     try:
         for slot, _ in wanted:

@@ -21,8 +21,8 @@ from shmq.shm.place import place_of
 from shmq.tools.command import Call, confirmed
 
 if TYPE_CHECKING:
+    from shmq.client.local_session import LocalSession
     from shmq.client.wire_shm.control import ControlClient
-    from shmq.client.wire_shm.session import Session
     from shmq.tools.broker.view import BrokerView
 
 CONTROL_TIMEOUT = 3.0
@@ -62,7 +62,7 @@ def control_of(call: Call) -> Iterator[ControlClient]:
         with call.connect() as connection:  # the methods that commands call have the same names
             yield cast("ControlClient", ClusterControl(connection))
         return
-    from shmq.client.client_id import new_client_id
+    from shmq.client.wire import new_client_id
     from shmq.client.wire_shm.control import ControlClient
 
     place, timeout = place_of(call.url), _timeout(call)
@@ -96,17 +96,17 @@ def deleted(call: Call, what: str, delete: Callable[[ControlClient], None], *, d
     return True
 
 
-def session_of(call: Call) -> Session:
+def session_of(call: Call) -> LocalSession:
     """Attach to the broker, with a client slot that may own queues; the caller closes it.
 
     Raises:
         BrokerNotRunning: nobody listens there.
         PermissionDenied: the socket or the segments are not for us.
     """
-    from shmq.client.client_id import new_client_id
-    from shmq.client.wire_shm.session import Session
+    from shmq.client.local_session import LocalSession
+    from shmq.client.wire import new_client_id
 
-    return Session(place_of(call.url), client_id=new_client_id(), timeout=_timeout(call))
+    return LocalSession(place_of(call.url), client_id=new_client_id(), timeout=_timeout(call))
 
 
 def _timeout(call: Call) -> float:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from shmq.client.position import Position
-from shmq.client.wire_shm.share import start_offset
+from shmq.client.wire_shm.queues import start_offset
 from shmq.errors import BrokerNotRunning, PermissionDenied, SegmentError
 from shmq.protocol.roster import popped_messages
 from shmq.shm.core import Reader, Store

@@ -14,12 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shmq.client.search.browse import KeyQuery
 from shmq.errors import RemoteError, TopicNotFound, UsageError
 from shmq.message import is_system_topic
 from shmq.protocol.codes import Response
-from shmq.protocol.message_id import message_place
-from shmq.shm.core import CoreError
 
 if TYPE_CHECKING:
     import shmq
@@ -57,17 +54,18 @@ def names_a_topic(mq: shmq.Connection, text: str) -> bool:
 
 
 def _anywhere(mq: shmq.Connection, message_id: str) -> list[shmq.Message]:
-    at_place = _at_place(mq, message_id)
-    if at_place is not None:
+    search = mq._live().search
+    at_place = search.find_by_place(None, message_id)
+    if at_place is not None and at_place.offset_message_id == message_id.upper():
         return [at_place]
     names = sorted(_topics(mq), key=lambda name: (is_system_topic(name), name.startswith("%"), name))
     for name in names[:TOPICS_MAX]:
         try:
-            found = mq._live().find_by_key(KeyQuery(name, message_id, is_unique=True))
+            found = search.find_by_unique_key(name, message_id)
         except (TopicNotFound, RemoteError):  # deleted meanwhile, or not to be read
             continue
         if found:
-            return sorted(found, key=lambda message: message.store_ms)
+            return found
     if len(names) > TOPICS_MAX:
         raise UsageError(
             f"{message_id} is in none of the first {TOPICS_MAX} of {len(names)} topics",
@@ -76,26 +74,9 @@ def _anywhere(mq: shmq.Connection, message_id: str) -> list[shmq.Message]:
     return []
 
 
-def _at_place(mq: shmq.Connection, message_id: str) -> shmq.Message | None:
-    """Return the message an offset message id leads to; None when it is none, or leads nowhere."""
-    place = message_place(message_id)
-    if place is None:
-        return None
-    if mq.is_remote:
-        from shmq.tools.broker.cluster import message_at
-
-        found = message_at(mq, place)
-    else:
-        try:
-            found = mq._local().store.message_at(place.log_position)
-        except CoreError:
-            return None
-    return found if found is not None and found.offset_message_id == message_id.upper() else None
-
-
 def _topics(mq: shmq.Connection) -> list[str]:
     if mq.is_remote:
         from shmq.tools.broker.cluster import topic_names
 
         return topic_names(mq)
-    return [str(entry["name"]) for entry in mq._local().store.topics()]
+    return [str(entry["name"]) for entry in mq._local().wire.store.topics()]

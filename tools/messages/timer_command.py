@@ -69,7 +69,8 @@ def cancel(call: Call, message: str, dry_run: bool, yes: bool) -> None:
             )
         changed = confirmed(call, yes=yes, dry_run=dry_run)
         if changed:
-            control.recall(entry.topic, entry.handle, "")
+            with call.connect() as mq:
+                mq.recall(entry.handle)
     call.terminal.report({**_document(entry), "changed": changed})
 
 

@@ -1,16 +1,16 @@
-"""Owns administration from Python: topics, groups, dead letters, health.
+"""Administration from Python: topics, groups, dead letters, health.
 
-It does not know how the broker keeps them: topics and offsets are read from shared memory, changes go through the
-control plane.
+`Admin` and `Group` say what can be asked for. Where the figures come from is the wire's matter: `Figures` is read from
+shared memory (local_figures.py) or asked of the brokers of a cluster (remote_figures.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from shmq.client.administration.group import Group, Groups
-from shmq.client.administration.health import Health, examine
+from shmq.client.administration.group import Group, GroupFigures, Groups
 from shmq.errors import UsageError
 from shmq.message import (
     DEAD_LETTER_REASON,
@@ -22,14 +22,16 @@ from shmq.message import (
 )
 
 if TYPE_CHECKING:
-    from shmq.client.connection import Connection
-    from shmq.shm.core import Message, Receipt, Store
+    from shmq.client.administration.health import Health
+    from shmq.shm.core import Message, Receipt
 
 KINDS = ("normal", "fifo", "delay", "transaction")
 """Topic kinds by their number in shared memory."""
 
 Kind = Literal["normal", "fifo", "delay", "transaction"]
 DEAD_LETTERS_MAX = 10_000
+READ_PATIENCE = 1.0
+"""Seconds to wait for dead letters that are there."""
 
 
 class QueueInfo(NamedTuple):
@@ -67,13 +69,53 @@ class TopicInfo(NamedTuple):
         return is_broker_topic(self.name, self.perm) or self.name.startswith("%")
 
 
+class Figures(GroupFigures, Protocol):
+    """What a wire knows of topics and brokers, and how it changes topics."""
+
+    @property
+    def default_queues(self) -> int:
+        """Queues of a new topic."""
+
+    def topics(self, names: Collection[str] | None = None) -> list[TopicInfo]:
+        """Return topics, those of these names if they exist."""
+
+    def has_topic(self, name: str) -> bool:
+        """Whether there is a topic of this name."""
+
+    def put_topic(self, name: str, *, queues: int, kind: str) -> None:
+        """Create or change a topic, and wait until it can be used."""
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic.
+
+        Raises:
+            TopicNotFound: there is none of this name.
+        """
+
+    def status(self) -> dict[str, Any]:
+        """Return what the broker says about itself, or every broker of a cluster by name."""
+
+    def health(self) -> Health:
+        """Look whether the broker or cluster is well."""
+
+
+class LetterReader(Protocol):
+    """A consumer of one topic that begins at its first message, as `PullConsumer` is."""
+
+    def poll(self, max: int, wait: float) -> list[Message]:
+        """Return at most `max` messages."""
+
+    def lag(self) -> dict[int, int]:
+        """Return {queue: messages behind the newest one}."""
+
+
 class DeadLetter:
     """One message a group gave up on. Made by `mq.admin.dlq(group)`."""
 
-    __slots__ = ("_connection", "group", "message")
+    __slots__ = ("_send", "group", "message")
 
-    def __init__(self, connection: Connection, group: str, message: Message) -> None:
-        self._connection = connection
+    def __init__(self, send: Callable[..., Receipt], group: str, message: Message) -> None:
+        self._send = send
         self.group = group
         self.message = message
 
@@ -107,7 +149,7 @@ class DeadLetter:
         """
         if not self.origin_topic:
             raise UsageError(f"dead letter {self.message.message_id} names no topic", hint="send its body yourself")
-        return self._connection.send(
+        return self._send(
             self.origin_topic,
             self.message.body,
             tag=self.message.tag,
@@ -122,88 +164,91 @@ class DeadLetter:
 
 
 class Admin:
-    """What `mq.admin` offers."""
+    """What `mq.admin` offers.
 
-    __slots__ = ("_connection",)
+    Args:
+        figures: of the broker or cluster, as it is reached now.
+        read: returns a reader of a topic.
+        send: sends a message.
+    """
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    __slots__ = ("_figures", "_read", "_send", "_url")
+
+    def __init__(
+        self,
+        figures: Figures,
+        read: Callable[[str], AbstractContextManager[LetterReader]],
+        send: Callable[..., Receipt],
+        url: str,
+    ) -> None:
+        self._figures = figures
+        self._read = read
+        self._send = send
+        self._url = url
 
     def create_topic(self, name: str, *, queues: int | None = None, kind: Kind = "normal") -> TopicInfo:
-        """Create a topic, or change the number of its queues, and return it.
+        """Create a topic, or change the number of its queues, and return it; over TCP on every broker.
 
         Args:
-            queues: None takes the broker's default.
-            kind: "normal", "fifo", "delay" or "transaction".
+            queues: on each broker; None takes the broker's default, over TCP 8.
+            kind: "normal", "fifo", "delay" or "transaction"; brokers before RocketMQ 5 know normal topics only.
         """
         check_topic(name)
         if kind not in KINDS:
             raise UsageError(f"kind={kind!r} does not exist", hint=f"one of {', '.join(KINDS)}")
-        session = self._connection._local()
-        count = session.control.attachment.default_queues if queues is None else queues
+        count = self._figures.default_queues if queues is None else queues
         if count < 1:
             raise UsageError(f"a topic cannot have {count} queues", hint="queues is at least 1")
-        session.put_topic(name, queues=count, kind=kind)
-        return self.topics[name]
+        self._figures.put_topic(name, queues=count, kind=kind)
+        return next(iter(self._figures.topics([name])))
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; its messages are gone for every group at once.
+        """Delete a topic, over TCP on every broker; its messages are gone for every group at once.
 
         Raises:
             TopicNotFound: there is none of this name.
         """
-        session = self._connection._local()
-        if session.store.topic_find(name) < 0:
-            raise session.topic_not_found(name)
-        session.control.delete_topic(name)
+        self._figures.delete_topic(name)
 
     @property
     def topics(self) -> dict[str, TopicInfo]:
         """All topics by name, those of the broker itself included (`is_system`)."""
-        store = self._connection._local().store
-        found = [_topic_info(store, entry) for entry in store.topics()]
-        return {info.name: info for info in sorted(found)}
+        return {info.name: info for info in sorted(self._figures.topics())}
 
     @property
     def groups(self) -> Mapping[str, Group]:
         """All consumer groups by name."""
-        return Groups(self._connection)
+        return Groups(self._figures)
 
     def dlq(self, group: str, *, limit: int = 1000) -> list[DeadLetter]:
         """Return what a group gave up on, oldest first; [] when there is nothing."""
         topic = dead_letter_topic(check_group(group))
         if not 1 <= limit <= DEAD_LETTERS_MAX:
             raise UsageError(f"limit={limit} is not possible", hint=f"1 to {DEAD_LETTERS_MAX}")
-        if self._connection._local().store.topic_find(topic) < 0:
+        if not self._figures.has_topic(topic):
             return []
-        with self._connection.pull_consumer(topic) as consumer:
-            letters: list[DeadLetter] = []
-            while len(letters) < limit and (messages := consumer.poll(limit - len(letters))):
-                letters += (DeadLetter(self._connection, group, message) for message in messages)
-            return letters
+        letters: list[DeadLetter] = []
+        with self._read(topic) as reader:
+            while len(letters) < limit and any(reader.lag().values()):
+                messages = reader.poll(limit - len(letters), READ_PATIENCE)
+                if not messages:
+                    break
+                letters += (DeadLetter(self._send, group, message) for message in messages)
+        return letters
 
     def status(self) -> dict[str, Any]:
-        """Return what the broker says about itself: processes, members, version."""
-        return dict(self._connection._local().control.status())
+        """Return what the broker says about itself: processes, members, version; over TCP every broker, by name."""
+        return self._figures.status()
 
     def health(self) -> Health:
-        """Look at the broker and say whether it is well: OK, WARNING or CRITICAL, with figures."""
-        return examine(self._connection)
+        """Look at the broker or cluster and say whether it is well: OK, WARNING or CRITICAL, with figures."""
+        return self._figures.health()
 
     def __repr__(self) -> str:
-        return f"<shmq.Admin of {self._connection.url}>"
+        return f"<shmq.Admin of {self._url}>"
 
 
 def _application_properties(message: Message) -> dict[str, str]:
     """Return the properties the sender chose, without those of RocketMQ and of the burial."""
     kept = message.properties.items()
     return {name: text for name, text in kept if name not in RESERVED_PROPERTIES and name != DEAD_LETTER_REASON}
-
-
-def _topic_info(store: Store, entry: dict[str, Any]) -> TopicInfo:
-    queues = []
-    for queue_id, index in enumerate(entry["queues"]):
-        offset_min, offset_max, _, _, _, size_bytes = store.queue(index)
-        queues.append(QueueInfo(queue_id, offset_min, offset_max, size_bytes))
-    kind = KINDS[entry["kind"]] if 0 <= entry["kind"] < len(KINDS) else f"kind {entry['kind']}"
-    return TopicInfo(entry["name"], kind, tuple(queues), entry["read_queues"], entry["write_queues"], entry["perm"])

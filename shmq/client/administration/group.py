@@ -1,32 +1,27 @@
-"""Owns what can be seen and changed of consumer groups: offsets, lag, members, resets.
+"""What can be seen and changed of consumer groups: offsets, lag, members, resets.
 
-It does not know who is reading, beyond what shared memory says about the owners of queues.
+Where the figures come from is the wire's matter: `GroupFigures` is read from shared memory (local_figures.py) or asked
+of the brokers of a cluster (remote_figures.py).
 
-Rules:
-    (1) figures are read from shared memory, each exact at its moment, together not one snapshot; what is in flight is
-        what the broker wrote down last, up to a second ago;
-    (2) a reset changes a queue only while it owns the queue, so a member that reads cannot undo it by its next
-        acknowledgement; while members read, a reset is refused and nothing is changed.
+Invariants:
+    1. Figures are each exact at their moment, together not one snapshot; what is in flight is what the broker wrote
+       down last, up to a second ago.
+    2. While members read, a reset is refused and nothing is changed: their next acknowledgement would undo it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import ItemsView, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from shmq.client.position import PositionLike, parse_position
-from shmq.client.wire_shm.share import start_offset
 from shmq.errors import ConsumeError, UsageError
 from shmq.message import check_group
 from shmq.progress import Backlog
-from shmq.protocol.roster import popped_messages
-from shmq.shm.core import Reader
 
 if TYPE_CHECKING:
-    from shmq.client.link import Link
-    from shmq.client.wire_shm.session import Session
-    from shmq.shm.core import Store
+    from shmq.client.wire import Queues
 
 
 class QueueLag(NamedTuple):
@@ -86,33 +81,67 @@ class ResetStep(NamedTuple):
         return max(0, self.new - max(0, self.now))
 
 
+class GroupFigures(Protocol):
+    """What a wire knows of groups, and how it changes them."""
+
+    @property
+    def place(self) -> str:
+        """Return where they are, as in 'on broker "orders"', for the words of errors."""
+
+    @property
+    def queues(self) -> Queues:
+        """Return the topics and queues of the place."""
+
+    def group_names(self) -> list[str]:
+        """Return the names of all groups, sorted."""
+
+    def has_group(self, name: str) -> bool:
+        """Whether there is a group of this name."""
+
+    def lags(self, group: str) -> list[QueueLag]:
+        """Return the progress of a group on every queue it has an offset for, by topic and queue."""
+
+    def members(self, group: str) -> list[str]:
+        """Return the client ids of a group, sorted; [] when nobody is in it."""
+
+    def move(self, group: str, topic: str, wanted: Mapping[int, int], *, dry_run: bool) -> list[ResetStep]:
+        """Let a group go on at {queue id: offset} of a topic, or say what that would do.
+
+        Raises:
+            ConsumeError: a member reads the topic now.
+        """
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group and its offsets."""
+
+
 class Group:
     """One consumer group. Made by `mq.admin.groups[name]`."""
 
-    __slots__ = ("_link", "name")
+    __slots__ = ("_figures", "name")
 
-    def __init__(self, link: Link, name: str) -> None:
-        self._link = link
+    def __init__(self, figures: GroupFigures, name: str) -> None:
+        self._figures = figures
         self.name = name
 
     @property
     def offsets(self) -> list[QueueLag]:
-        """Every queue the group has an offset for, by topic and queue."""
-        return queue_lags(self._link._local(), self.name)
+        """Every queue the group has an offset for, by topic and queue; owners are known in shared memory only."""
+        return self._figures.lags(self.name)
 
     @property
     def lag(self) -> GroupLag:
         """How far the group is behind: in all, queue by queue, and how old the oldest waiting message is."""
-        session = self._link._local()
-        store, offsets = session.store, queue_lags(session, self.name)
-        oldest_ms = _oldest_ms(store, offsets)
-        age = max(0.0, time.time() - oldest_ms / 1000) if oldest_ms else 0.0
-        return GroupLag(sum(entry.behind for entry in offsets), tuple(offsets), age)
+        lags = self._figures.lags(self.name)
+        waiting = [(lag.topic, lag.queue_id, lag.backlog.next_offset) for lag in lags if lag.waiting]
+        stored_ms = [message.store_ms for message in self._figures.queues.messages_at(waiting)] if waiting else []
+        age = max(0.0, time.time() - min(stored_ms) / 1000) if stored_ms else 0.0
+        return GroupLag(sum(lag.behind for lag in lags), tuple(lags), age)
 
     @property
     def members(self) -> list[str]:
-        """Client ids of the members the broker knows, local and remote."""
-        return sorted(self._link._local().control.members(self.name))
+        """Client ids of the members the brokers know, local and remote."""
+        return self._figures.members(self.name)
 
     def reset(self, topic: str, *, to: PositionLike, dry_run: bool = False) -> list[ResetStep]:
         """Move the group's offsets on a topic, and return what that does to each queue.
@@ -122,17 +151,15 @@ class Group:
             dry_run: only say what would happen.
 
         Raises:
-            ConsumeError: a member reads the topic now; stop the members first.
+            ConsumeError: a member reads now, over TCP whatever topic it is; stop the members first.
             TopicNotFound: there is no such topic.
         """
-        session = self._link._local()
-        position = parse_position(to)
-        store = session.store
+        position, queues = parse_position(to), self._figures.queues
         wanted = {
-            queue.queue_id: start_offset(store, queue.queue_index, position)
-            for queue in session.read_queues(topic, must_exist=True)
+            queue.queue_id: queues.place_in(topic, queue, position)
+            for queue in queues.read_queues(topic, must_exist=True)
         }
-        return self._move(topic, wanted, dry_run=dry_run)
+        return self._figures.move(self.name, topic, wanted, dry_run=dry_run)
 
     def skip(self, topic: str, *, dry_run: bool = False) -> list[ResetStep]:
         """Leave out everything the group has not consumed of a topic: `reset(topic, to="end")`. Raises as that does."""
@@ -159,27 +186,8 @@ class Group:
         if not progress:
             where = "any topic" if topic is None else f'topic "{topic}"'
             raise UsageError(f'group "{self.name}" has no offset in {where}', hint="see its `offsets`")
-        target = self._sibling(to)
-        return {name: target._move(name, wanted, dry_run=dry_run) for name, wanted in sorted(progress.items())}
-
-    def _sibling(self, name: str) -> Group:
-        return Group(self._link, name)
-
-    def _move(self, topic: str, wanted: Mapping[int, int], *, dry_run: bool) -> list[ResetStep]:
-        """Let the group go on at these offsets of a topic, or say what that would do."""
-        session = self._link._local()
-        store = session.store
-        if dry_run and store.group_find(self.name) < 0:
-            return [ResetStep(queue_id, -1, offset) for queue_id, offset in sorted(wanted.items())]
-        slots = {queue_id: slot for queue_id, _, slot in session.control.offset_slots(self.name, topic)}
-        steps = [
-            ResetStep(queue_id, store.offset_get(slots[queue_id]), offset)
-            for queue_id, offset in sorted(wanted.items())
-            if queue_id in slots
-        ]
-        if not dry_run:
-            self._apply(store, topic, [slots[step.queue_id] for step in steps], steps)
-        return steps
+        move = self._figures.move
+        return {name: move(to, name, wanted, dry_run=dry_run) for name, wanted in sorted(progress.items())}
 
     def delete(self) -> None:
         """Forget the group and its offsets.
@@ -192,86 +200,31 @@ class Group:
             raise ConsumeError(
                 f'group "{self.name}" has {len(members)} members: {", ".join(members[:5])}', hint="stop them first"
             )
-        self._link._local().control.delete_group(self.name)
-
-    def _apply(self, store: Store, topic: str, slots: list[int], steps: list[ResetStep]) -> None:
-        taken: list[int] = []
-        try:
-            for slot in slots:
-                if not store.offset_take(slot):
-                    raise ConsumeError(
-                        f'group "{self.name}" reads topic "{topic}" now (client slot {store.offset_owner(slot)})',
-                        hint="stop its members, reset, and start them again",
-                    )
-                taken.append(slot)
-            for slot, step in zip(slots, steps, strict=True):
-                store.offset_set(slot, step.new)
-        finally:
-            for slot in taken:
-                store.offset_leave(slot)
+        self._figures.delete_group(self.name)
 
     def __repr__(self) -> str:
         return f"<shmq.Group {self.name!r}>"
 
 
 class Groups(Mapping[str, Group]):
-    """All groups of the broker by name."""
+    """All groups of the broker or cluster by name."""
 
-    __slots__ = ("_link",)
+    __slots__ = ("_figures",)
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, figures: GroupFigures) -> None:
+        self._figures = figures
 
     def __getitem__(self, name: str) -> Group:
-        try:
-            is_known = self._link._local().store.group_find(name) >= 0
-        except UsageError:
-            is_known = False  # no group can have this name
-        if not is_known:
-            raise KeyError(f'group "{name}" does not exist on broker "{self._link.broker_name}"')
-        return Group(self._link, name)
+        if not self._figures.has_group(name):
+            raise KeyError(f'group "{name}" does not exist {self._figures.place}')
+        return Group(self._figures, name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(name for _, name in self._link._local().store.groups()))
+        return iter(self._figures.group_names())
 
     def __len__(self) -> int:
-        return len(self._link._local().store.groups())
+        return len(self._figures.group_names())
 
-
-def queue_lags(session: Session, group: str) -> list[QueueLag]:
-    """Return the progress of a group on every queue it has an offset for."""
-    store = session.store
-    popped = popped_messages(session.place.roster_path, session.instance.generation)
-    index = store.group_find(group)
-    if index < 0:
-        return []
-    found = []
-    for _, entry_group, queue, committed, owner, updated_ms in store.offsets():
-        if entry_group != index:
-            continue
-        offset_min, offset_max, _, topic, queue_id, _ = store.queue(queue)
-        name = str(store.topic(topic)["name"])
-        held = popped.get((group, name, queue_id), 0)
-        found.append(QueueLag(name, queue_id, committed, offset_min, offset_max, owner, updated_ms, held))
-    return sorted(found)
-
-
-def _oldest_ms(store: Store, offsets: list[QueueLag]) -> int:
-    """When the oldest waiting message was stored; 0 when none waits."""
-    waiting = [entry for entry in offsets if entry.waiting]
-    if not waiting:
-        return 0
-    reader = Reader(store)
-    try:
-        oldest = []
-        for entry in waiting:
-            topic = store.topic_find(entry.topic)
-            queue = store.queue_index(topic, entry.queue_id) if topic >= 0 else -1
-            if queue < 0:
-                continue
-            reader.assign(entry.topic, queue, entry.queue_id, entry.backlog.next_offset)
-            oldest += [message.store_ms for message in reader.poll(1)]
-            reader.revoke(queue)
-        return min(oldest, default=0)
-    finally:
-        reader.close()
+    def items(self) -> ItemsView[str, Group]:
+        """All groups, asked for once."""
+        return {name: Group(self._figures, name) for name in self._figures.group_names()}.items()

@@ -1,18 +1,18 @@
-"""Owns the short look at a broker from inside a client: is it alive, may it be written, is there room.
+"""The short look at a broker from inside a client: is it alive, may it be written, is there room.
 
-It does not know thresholds of users, processes or disks; `shmq health` does. Everything is read from shared memory.
+Of this host's broker everything is read from shared memory; brokers of a cluster say it. Thresholds of users, processes
+and disks are for `shmq health`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from shmq.shm.core import READ_ONLY_REASONS
 
 if TYPE_CHECKING:
-    from shmq.client.link import Link
     from shmq.shm.core import Store
 
 Verdict = Literal["OK", "WARNING", "CRITICAL"]
@@ -20,6 +20,8 @@ _ORDER: tuple[Verdict, ...] = ("OK", "WARNING", "CRITICAL")
 
 KEEPER_BEAT_WARNING_MS = 5_000
 """The store keeper beats at least every second; five missed ones are not a busy machine any more."""
+DISK_WARNING = 0.85
+"""RocketMQ refuses writes at 0.9 by default."""
 
 
 class Check(NamedTuple):
@@ -42,24 +44,22 @@ class Health(NamedTuple):
         return {"verdict": self.verdict, "checks": [check._asdict() for check in self.checks]}
 
 
-def examine(link: Link) -> Health:
-    """Look at the broker a connection belongs to."""
-    session = link._local()
-    store = session.store
-    alive = session.control.alive
+def health_of(checks: Sequence[Check]) -> Health:
+    """Return checks with their worst verdict."""
+    return Health(max((check.verdict for check in checks), key=_ORDER.index), tuple(checks))
+
+
+def store_health(store: Store, *, alive: bool) -> Health:
+    """Look at the store of this host's broker, and whether its control plane answers."""
     plane = "the control plane answers" if alive else "the control plane is gone; sending and receiving go on"
-    checks = (
-        Check("control", "OK" if alive else "CRITICAL", plane, {"alive": int(alive)}),
-        _keeper(store),
-        _store(store),
-        _space(store),
-    )
-    return Health(worst(checks), checks)
+    control = Check("control", "OK" if alive else "CRITICAL", plane, {"alive": int(alive)})
+    return health_of([control, _keeper(store), _store(store), _space(store)])
 
 
-def worst(checks: Sequence[Check]) -> Verdict:
-    """Return the worst verdict of checks."""
-    return max((check.verdict for check in checks), key=_ORDER.index)
+def cluster_health(brokers: Mapping[str, Mapping[str, str]]) -> Health:
+    """Look at what the brokers of a cluster say about themselves, by name."""
+    checks = [Check("brokers", "OK", f"{len(brokers)} brokers answer", {"alive": len(brokers)})]
+    return health_of(checks + [_disk(name, table) for name, table in sorted(brokers.items())])
 
 
 def _keeper(store: Store) -> Check:
@@ -86,3 +86,13 @@ def _space(store: Store) -> Check:
     # Less than a tenth of a file left means that the keeper has not made the next one, as it does long before.
     verdict: Verdict = "WARNING" if free * 10 < file_bytes else "OK"
     return Check("space", verdict, f"{free} bytes of the log are allocated ahead", figures)
+
+
+def _disk(name: str, table: Mapping[str, str]) -> Check:
+    try:
+        ratio = float(table.get("commitLogDiskRatio", "0"))
+    except ValueError:
+        ratio = 0.0
+    verdict: Verdict = "WARNING" if ratio >= DISK_WARNING else "OK"
+    text = f"the disk of its log is {100 * ratio:.0f} % full"
+    return Check(f"disk of {name}", verdict, text, {"disk_percent": round(100 * ratio)})

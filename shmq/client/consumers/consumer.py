@@ -1,49 +1,50 @@
-"""Owns one reader of one topic for one group: its life and its part of the queues.
-
-It does not know how messages reach the application (subscription, push and simple do), what is delivered again
-(returns does), nor the heartbeat of the connection. Public consumers derive from `Consumer`.
+"""One reader of one topic for one group: its life and its part of the queues. Public consumers derive from `Consumer`.
 
     open ──▶ reading ──close──▶ closed
      ▲          │ fork: the child forgets everything, and opens anew on first use
      └──────────┘ new generation of segments: the same, in the background
 
-Rules:
+Invariants:
     (1) the core's Reader is the iterator; a new Reader after a fork or a new generation continues the same iteration;
     (2) what a replaced reader delivered can still be settled, which then has no effect;
-    (3) what was given back when a queue is left is delivered again by whoever reads the queue next.
+    (3) what was nacked when a queue is left is delivered again by whoever reads the queue next.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Self
 
 from shmq.client import options
 from shmq.client.consumers.assignment import AssignmentWatch
-from shmq.client.consumers.keeping import Keeping, keeping_of
+from shmq.client.consumers.context import ConsumerContext
+from shmq.client.consumers.kept_offsets import OffsetKeeper, keeper_of
 from shmq.client.consumers.reader_owner import ReaderOwner
 from shmq.client.observers.observer import iterated, polled
-from shmq.client.redelivery.returns import Returns
+from shmq.client.redelivery.redelivery import Redelivery
+from shmq.client.redelivery.send_back import SendBack
 from shmq.client.wire import HidingReader
 from shmq.errors import UsageError
 from shmq.shm.core import RETRY_QUEUE_BASE
 
 if TYPE_CHECKING:
-    from shmq.client.link import Link
+    from shmq.client.session import Session
     from shmq.client.spec import ConsumerSpec
-    from shmq.client.wire import MessageReader, QueueShare, Session
+    from shmq.client.wire import MessageReader, QueueShare
     from shmq.shm.core import Message
+
 
 class Consumer:
     """Reads one topic; see the classes derived from it. Any thread may use it."""
 
     _traces_what_it_hands = True
 
-    def __init__(self, connection: Link, spec: ConsumerSpec) -> None:
-        self._connection = connection
+    def __init__(self, context: ConsumerContext, spec: ConsumerSpec) -> None:
+        self._context = context
         self._spec = spec
         self._closed = False
         self._stopped = False
@@ -56,14 +57,12 @@ class Consumer:
         self._reader: MessageReader | None = None
         self._share: QueueShare | None = None
         self._step_scheduled = False
-        self._watch = AssignmentWatch(self)
-        self._keeping: Keeping | None = None
-        self._returns = Returns(
-            self._connection._coordinator,
+        self._watch = AssignmentWatch(self._context.timetable, self._warn_unassigned)
+        self._keeper: OffsetKeeper | None = None
+        self._redelivery = Redelivery(
+            self._context.timetable,
             attempts_max=self._spec.attempts_max or options.ATTEMPTS_MAX,
             deliver=self._deliver_again,
-            bury=self._bury,
-            hand_back=self._hand_back,
         )
 
     # -- what users see
@@ -98,7 +97,9 @@ class Consumer:
         """
         if self.group is None:
             raise UsageError("a consumer without a group has no dead-letter topic", hint="subscribe with group=…")
-        self._returns.reject(message, reason or "rejected")
+        reader = self._live_reader()
+        letters = reader if isinstance(reader, HidingReader) else self._redelivery
+        letters.dead_letter(message, reason or "rejected")
 
     def stop(self) -> None:
         """End every iteration over this consumer, from any thread; `close()` still has to follow."""
@@ -118,7 +119,7 @@ class Consumer:
         self.stop()
         with self._lock:
             self._leave()
-        self._connection._forget_consumer(self)
+        self._context.left(self)
 
     def __enter__(self) -> Self:
         return self
@@ -133,7 +134,7 @@ class Consumer:
     # -- receiving, for the classes derived
     def _messages(self) -> Iterator[Message]:
         # `chain` is C: between the application and the core's __next__ there is no Python frame.
-        return iterated(self, chain.from_iterable(self._readers()))
+        return iterated(self._context.observer, self, chain.from_iterable(self._readers()))
 
     def _readers(self) -> Iterator[MessageReader]:
         """Every reader this consumer will have; the next one is asked for when the core ended the one before."""
@@ -160,7 +161,7 @@ class Consumer:
         """As `_poll`, but `_wake()` ends the wait."""
         reader = self._live_reader()
         try:
-            return polled(self, reader, count_max, wait)
+            return polled(self._context.observer, self, reader, count_max, wait)
         except UsageError:
             if reader is self._reader:
                 raise
@@ -170,6 +171,15 @@ class Consumer:
         reader = self._reader
         if reader is not None:
             reader.wake()
+
+    def _requeue(self, message: Message) -> bool:
+        """Deliver a message of this consumer's topic again; False when nothing is read now."""
+        reader = self._reader
+        if reader is None:
+            return False
+        reader.requeue(message)
+        reader.wake()
+        return True
 
     def _wait_renewed(self, seconds: float) -> None:
         with self._lock:
@@ -182,7 +192,7 @@ class Consumer:
             return reader
         if self._closed:
             raise UsageError("the consumer is closed", hint="subscribe again")
-        session = self._connection._live()
+        session = self._context.live()
         with self._lock:
             if self._reader is None:
                 self._open(session)
@@ -193,26 +203,42 @@ class Consumer:
     def _open(self, session: Session) -> None:
         """Begin to read; the caller holds the lock, and the connection has registered us with the broker."""
         spec = self._spec
-        session.resolve(spec.topic)
-        self._owner = ReaderOwner(self)
-        self._reader = session.reader(self._owner, spec)
-        self._share = session.share(self._reader, spec, self._queue_left)
-        self._keeping = keeping_of(self)
+        session.queues.resolve(spec.topic)
+        self._redelivery.open(SendBack(session.wire, spec, partial(session.readers.hand_over, spec)))
+        self._owner = ReaderOwner(
+            self._redelivery,
+            self._context.timetable,
+            stray=self._requeue_stray,
+            is_stopped=lambda: self._stopped,
+        )
+        self._reader = session.readers.reader(self._owner, spec)
+        self._share = session.readers.share(self._reader, spec, self._queue_left)
+        if spec.model == "broadcasting" and spec.group is not None:
+            self._keeper = keeper_of(self._context.url, spec, self._context.timetable, self._progress)
         self._rebalance()
+
+    def _progress(self) -> dict[str, int]:
+        """Return by the name of each queue held where a member that starts again is to go on."""
+        with self._lock:
+            share, reader = self._share, self._reader
+            if share is None or reader is None:
+                return {}
+            lowest = {entry[1]: entry[4] for entry in reader.assigned()}
+            return {share.name_of(slot): lowest[index] for index, slot in share.held.items() if index in lowest}
 
     def _leave(self) -> None:
         """Give everything back; the caller holds the lock."""
-        self._returns.close()
-        if self._keeping is not None:
-            self._keeping.close()
+        self._redelivery.close()
+        if self._keeper is not None:
+            self._keeper.close()
         if self._share is not None:
             self._share.leave_all()
         if self._owner is not None:
-            self._owner.consumer = None
+            self._owner.cut_off()
         if self._reader is not None:
             self._reader.stop()
             self._reader.close()
-        self._owner = self._reader = self._share = self._keeping = None
+        self._owner = self._reader = self._share = self._keeper = None
 
     def _renew(self) -> None:
         """Start over on the next generation of segments."""
@@ -223,7 +249,7 @@ class Consumer:
                 return
             self._leave()
             self._start_over_locked()
-            self._open(self._connection._live())
+            self._open(self._context.live())
             self._renewed.notify_all()
 
     def _start_over_locked(self) -> None:
@@ -241,7 +267,7 @@ class Consumer:
     def _vanish(self) -> None:
         """End without leaving the queues."""
         self._closed = self._stopped = True
-        self._returns.close()
+        self._redelivery.close()
         _cut_off(self._owner, self._reader)
 
     # -- queues
@@ -251,14 +277,13 @@ class Consumer:
         if share is None or self._closed:
             return
         # Asked before the lock is taken: `close()` must not have to wait for a broker that does not answer.
-        connection = self._connection
-        wanted, slots = connection._live().assignment(self._spec, connection.client_id)
+        wanted, slots = self._context.live().readers.assignment(self._spec)
         with self._lock:
             if self._share is not share or self._closed:
                 return
-            if self._keeping is not None:
-                self._keeping.place(share, slots)
-            share.want(wanted, slots, self._connection._coordinator.clock.now())
+            if self._keeper is not None:
+                share.go_on(self._keeper.places({slot.queue_index: share.name_of(slot) for slot in slots}))
+            share.want(wanted, slots, self._context.timetable.clock.now())
         self._step()
 
     def _step(self) -> None:
@@ -267,12 +292,12 @@ class Consumer:
             self._step_scheduled = False
             if share is None or self._closed:
                 return
-            pending = share.step(self._connection._coordinator.clock.now())
-            self._watch.look(share)
+            pending = share.step(self._context.timetable.clock.now())
+            self._watch.look(has_queue=bool(share.held))
             if not pending:
                 return
             self._step_scheduled = True
-        self._connection._coordinator.call_after(share.step_interval, self._scheduled_step)
+        self._context.timetable.call_after(share.step_interval, self._scheduled_step)
 
     def _scheduled_step(self) -> None:
         with self._lock:
@@ -286,8 +311,17 @@ class Consumer:
             if self._share is not None and not self._closed:
                 self._share.retake()
 
+    def _warn_unassigned(self, seconds: float) -> None:
+        share = self._share
+        if share is not None:
+            import logging
+
+            reason = self._context.live().readers.why_unassigned(self._spec, share)
+            text = 'consumer of topic "%s", group "%s" has no queue after %g s: %s'
+            logging.getLogger("shmq").warning(text, self.topic, self.group, seconds, reason)
+
     def _queue_left(self, queue_id: int) -> None:
-        self._returns.forget(queue_id)
+        self._redelivery.forget(queue_id)
 
     def _pause(self, queue_id: int, *, paused: bool) -> None:
         """Stop or go on delivering one queue; it stays ours, and messages given back still come."""
@@ -297,6 +331,7 @@ class Consumer:
 
     # -- delivering again
     def _deliver_again(self, message: Message) -> None:
+        """Requeue a message that is due, as long as its queue is ours."""
         with self._lock:
             reader, share = self._reader, self._share
             if reader is None or share is None:
@@ -307,29 +342,15 @@ class Consumer:
                 reader.requeue(message)
                 reader.wake()
                 return
-        self._pass_on(message)
+        self._requeue_stray(message)
 
-    def _pass_on(self, message: Message) -> None:
-        """Give a message of the retry topic to the consumer of this connection that reads the topic it was sent to.
+    def _requeue_stray(self, message: Message) -> None:
+        """Requeue a message of the retry topic for the consumer of this connection that reads the topic it was sent to.
 
         Nobody else reads our part of the retry topic; without such a consumer it waits, unsettled, for one to come.
         """
-        for other in list(self._connection._consumers):
-            if isinstance(other, Consumer) and (other.group, other.topic) == (self.group, message.topic):
-                reader = other._reader
-                if reader is not None:
-                    reader.requeue(message)
-                    reader.wake()
-                    return
-        self._returns.hold(message)
-
-    def _bury(self, message: Message, reason: str) -> bool:
-        """Let the broker bury a message; True when it settles it, too, once that is done."""
-        return self._connection._live().bury(self._spec, message, reason, failed=self._returns.keep)
-
-    def _hand_back(self, message: Message, after: float | None, failed: Callable[[Message], None]) -> bool:
-        """Let the broker deliver a message again, where that is its work."""
-        return self._connection._live().hand_back(self._spec, message, after, failed=failed)
+        if not self._context.requeue(self.group, message):
+            self._redelivery.requeue_stray(message)
 
 
 def _cut_off(owner: ReaderOwner | None, reader: MessageReader | None) -> None:
@@ -339,7 +360,7 @@ def _cut_off(owner: ReaderOwner | None, reader: MessageReader | None) -> None:
     iteration over the reader ends when it asks `_idle()` next.
     """
     if owner is not None:
-        owner.consumer = None
+        owner.cut_off()
     if reader is not None:
         for entry in reader.assigned():
             reader.revoke(entry[1])

@@ -1,6 +1,4 @@
-"""Owns the offsets of broadcasting members over a restart: one file for each member of a group and topic.
-
-It does not know queues or readers; offsets by the name of a queue go in and come out.
+"""The offsets of broadcasting members over a restart: one file for each member of a group and topic.
 
     $SHMQ_OFFSETS_DIR, else $XDG_STATE_HOME/shmq/offsets, else ~/.local/state/shmq/offsets
       <hash of the broker's URL>/<group>/<topic>.<n>.json       {"0": 1234, "1": 1190}    queue: next offset to deliver
@@ -9,7 +7,9 @@ It does not know queues or readers; offsets by the name of a queue go in and com
 RocketMQ keeps one such file for all members of a group on a host, who write over each other. Here every living member
 has a file of its own, the lowest n that is free; one that starts again goes on where the one with this n stopped.
 
-Rules:
+What is written is the oldest message not settled, every 5 s and when the consumer is closed.
+
+Invariants:
     (1) an offset is written down after its messages were settled, so a killed member repeats at most what it settled
         since the last save, and misses nothing;
     (2) a file is replaced as a whole; one that cannot be read counts as none;
@@ -23,9 +23,14 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Final
+
+from shmq.client import options
+from shmq.client.coordinator import Coordinator
+from shmq.client.spec import ConsumerSpec
 
 _MEMBERS_MAX: Final = 1024
 _FILE_BYTES_MAX: Final = 1 << 20
@@ -92,6 +97,51 @@ def open_kept_offsets(url: str, group: str, topic: str) -> KeptOffsets | None:
     except OSError as error:
         _LOG.warning("the offsets of a broadcast consumer cannot be kept in %s: %s", directory, error)
     return None
+
+
+class OffsetKeeper:
+    """Saves the offsets of one consumer until `close()`; `progress` returns them by the names of its queues."""
+
+    def __init__(self, kept: KeptOffsets, timetable: Coordinator, progress: Callable[[], dict[str, int]]) -> None:
+        self._kept = kept
+        self._timetable = timetable
+        self._progress = progress
+        self._lock = threading.Lock()  # never held while `progress` is asked: it takes the consumer's lock
+        self._closed = False
+        self._start()
+
+    def places(self, names: Mapping[int, str]) -> dict[int, int]:
+        """Return where to go on, by the keys of `names`, for queues that are known under their names."""
+        known = {index: self._kept.get(name) for index, name in names.items()}
+        return {index: offset for index, offset in known.items() if offset is not None}
+
+    def close(self) -> None:
+        """Save for the last time; twice is harmless."""
+        offsets = self._progress()
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._kept.save(offsets)
+                self._kept.close()
+
+    def _start(self) -> None:
+        self._timetable.call_after(options.KEEP_OFFSETS_INTERVAL, self._again)
+
+    def _again(self) -> None:
+        offsets = self._progress()
+        with self._lock:
+            if not self._closed:
+                self._kept.save(offsets)
+                self._start()
+
+
+def keeper_of(
+    url: str, spec: ConsumerSpec, timetable: Coordinator, progress: Callable[[], dict[str, int]]
+) -> OffsetKeeper | None:
+    """Return what keeps a broadcast consumer's offsets; None, with a warning, where they cannot be kept."""
+    assert spec.group is not None
+    kept = open_kept_offsets(url, spec.group, spec.topic)
+    return None if kept is None else OffsetKeeper(kept, timetable, progress)
 
 
 def _read(path: Path) -> dict[str, int]:

@@ -1,13 +1,13 @@
-"""Owns which message a listener's worker takes next: in any order, or queue by queue with one in flight each.
+"""Which message a listener's worker takes next: in any order, or queue by queue with one in flight each.
 
-It does not know threads, readers or functions: messages are offered, taken and finished. The caller holds a lock.
+Messages are offered, taken and finished; the caller holds a lock.
 
     concurrent   one line for all messages; whoever is free takes the next one
     ordered      one lane per queue:   offered ──▶ [waiting …] ──take──▶ running ──finish(consumed)──▶ next
                                                       ▲                     └──finish(given back)──▶ blocked until the
                                                       └────────── same message offered again ◀──────  message is back
 
-Rules:
+Invariants:
     (1) ordered: no message of a queue is taken before all earlier ones offered are finished as consumed;
     (2) a lane holds little more than LISTENER_BACKLOG messages: its queue is paused, the others go on;
     (3) without order a queue is paused while too much of it is taken and not settled (`thresholds`);

@@ -1,9 +1,8 @@
-"""Owns listeners: functions that are called for each message, on threads of ours.
+"""Listeners: functions that are called for each message, on threads of ours.
 
-It does not know queues or redelivery times (consumer and returns do), which message may run next (lanes does), nor what
-the end of a call means for its message (outcome does).
+`lanes.py` says which message may run next, `redelivery` what the end of a call means for its message.
 
-Rules:
+Invariants:
     (1) `threads=1` runs the function on the thread that receives: nothing is taken ahead;
     (2) with more threads at most LISTENER_BACKLOG messages per thread are taken ahead; they are given back on stop;
     (3) a queue is paused while too much of it is not settled (`thresholds`); over TCP the reader sees to that;
@@ -21,14 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 from shmq.client import options
 from shmq.client.consumers.consumer import Consumer
+from shmq.client.consumers.context import ConsumerContext
 from shmq.client.consumers.lanes import Lanes
-from shmq.client.observers.observer import Call, called, is_watched
+from shmq.client.observers.observer import Call
 from shmq.client.redelivery.outcome import settle, settle_failed
 from shmq.client.spec import ConsumerSpec
+from shmq.client.wire import PacingReader
 from shmq.errors import UsageError
 
 if TYPE_CHECKING:
-    from shmq.client.link import Link
     from shmq.shm.core import Message
 
 Function = Callable[[Any], Any]
@@ -39,9 +39,9 @@ class PushConsumer(Consumer):
 
     _traces_what_it_hands = False
 
-    def __init__(self, connection: Link, spec: ConsumerSpec, on_queue_left: Callable[[int], None]) -> None:
+    def __init__(self, context: ConsumerContext, spec: ConsumerSpec, on_queue_left: Callable[[int], None]) -> None:
         self._on_queue_left = on_queue_left
-        super().__init__(connection, spec)
+        super().__init__(context, spec)
 
     def _queue_left(self, queue_id: int) -> None:
         super()._queue_left(queue_id)
@@ -50,7 +50,7 @@ class PushConsumer(Consumer):
     def _spans(self) -> dict[int, int]:
         """Return by queue how far the newest message taken is ahead of the oldest one not settled."""
         reader = self._reader
-        if reader is None or self._connection.is_remote:
+        if reader is None or isinstance(reader, PacingReader):
             return {}
         return {entry[2]: max(0, entry[3] - 1 - entry[4]) for entry in reader.assigned()}
 
@@ -59,14 +59,23 @@ class Listener:
     """One function, its consumer and its threads. Made by `Connection.listener()`."""
 
     def __init__(
-        self, connection: Link, spec: ConsumerSpec, function: Function, *, threads: int, ordered: bool
+        self,
+        context: ConsumerContext,
+        join: Callable[[PushConsumer], object],
+        spec: ConsumerSpec,
+        function: Function,
+        *,
+        threads: int,
+        ordered: bool,
     ) -> None:
+        """`join` lets a consumer begin to read, as a member of its group."""
         if not 1 <= threads <= options.LISTENER_THREADS_MAX:
             raise UsageError(f"threads={threads} is not possible", hint=f"1 to {options.LISTENER_THREADS_MAX}")
         self.spec = spec._replace(ordered=ordered, function=function)
         self.function = function
         self.failure: BaseException | None = None
-        self._connection = connection
+        self._context = context
+        self._join = join
         self._thread_count = threads
         self._ordered = ordered
         self._lanes = Lanes(ordered=ordered)
@@ -80,8 +89,8 @@ class Listener:
         """Join the group and begin to call the function; `on_failure` is called when the listener had to give up."""
         self._on_failure = on_failure
         self._stopping = False
-        self._consumer = PushConsumer(self._connection, self.spec, self._forget_queue)
-        self._connection._add_consumer(self._consumer)
+        self._consumer = PushConsumer(self._context, self.spec, self._forget_queue)
+        self._join(self._consumer)
         name = f"shmq-listener-{self.spec.topic}"
         if self._thread_count == 1 and not self._ordered:
             self._spawn(self._receive_and_run, name)
@@ -176,9 +185,10 @@ class Listener:
 
     def _run(self, message: Message) -> bool:
         """Call the function and settle the message; True when it will not come again."""
-        if not is_watched(self._connection):
+        observer = self._context.observer
+        if observer is None:
             return self._call(message)
-        with called(self._connection, self.spec.group, message) as call:
+        with observer.calling(self.spec.group, message) as call:
             call.consumed = self._call(message, call)
         return call.consumed
 
@@ -189,8 +199,8 @@ class Listener:
         except BaseException as error:
             if call is not None:
                 call.error = error
-            return settle_failed(self._consumer, message, error)
-        return settle(self._consumer, message, outcome)
+            return settle_failed(self._consumer._redelivery, self.spec.group, message, error)
+        return settle(self._consumer._redelivery, message, outcome)
 
 
 class Listeners:

@@ -1,11 +1,11 @@
-"""Owns the pull consumer: the application decides where it reads, and says what it has done.
+"""The pull consumer: the application decides where it reads, and says what it has done.
 
-It does not know groups' members: it reads every queue, whoever else does.
+It reads every queue, whoever else does, and is no member of a group.
 
     seek · poll · commit     the position of a queue is the offset of the next message `poll` will return;
                              `commit(group=…)` writes the positions down as that group's offsets
 
-Rules:
+Invariants:
     (1) nothing is acknowledged or committed by reading;
     (2) positions outlive a fork and a new generation of segments.
 """
@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from shmq.client import options
+from shmq.client.consumers.context import ConsumerContext
 from shmq.client.observers.observer import polled
 from shmq.client.position import Position, PositionLike, parse_position, parse_time
 from shmq.client.wanted import Wanted
@@ -26,8 +27,8 @@ from shmq.client.wire import QueueSlot
 from shmq.errors import OffsetOutOfRange, UsageError
 
 if TYPE_CHECKING:
-    from shmq.client.link import Link
-    from shmq.client.wire import MessageReader, Session
+    from shmq.client.session import Session
+    from shmq.client.wire import MessageReader
     from shmq.shm.core import Message
 
 
@@ -46,7 +47,7 @@ class PullConsumer:
 
     def __init__(
         self,
-        connection: Link,
+        context: ConsumerContext,
         topic: str,
         *,
         group: str | None,
@@ -56,7 +57,7 @@ class PullConsumer:
     ) -> None:
         self.topic = topic
         self.group = group
-        self._connection = connection
+        self._context = context
         self._start = start
         self._wanted = wanted
         self._codec = codec
@@ -70,7 +71,7 @@ class PullConsumer:
         """Return the queue ids of the topic; new ones are read from their first message."""
         reader = self._live_reader()
         known = set(self._queues)
-        self._assign(self._connection._live(), reader, new_from_start=False)
+        self._assign(self._context.live(), reader, new_from_start=False)
         if set(self._queues) != known:
             reader.wake()
         return sorted(self._queues)
@@ -100,11 +101,11 @@ class PullConsumer:
             )
         reader = self._live_reader()
         slot = self._slot_of(queue)
-        session = self._connection._live()
+        queues = self._context.live().queues
         wanted = parse_time(time) if time is not None else parse_position(given[0])
-        target = session.place_in(self.topic, slot, wanted)
+        target = queues.place_in(self.topic, slot, wanted)
         if offset is not None and target != offset:
-            raise self._out_of_range(queue, offset, *session.bounds(self.topic, slot))
+            raise self._out_of_range(queue, offset, *queues.bounds(self.topic, slot))
         reader.seek(slot.queue_index, target)
         return target
 
@@ -132,7 +133,7 @@ class PullConsumer:
 
     def committed(self, group: str | None = None) -> dict[int, int]:
         """Return {queue: the group's committed offset}, without queues it never committed."""
-        offsets = self._connection._live().committed(self._group(group), self.topic)
+        offsets = self._context.live().queues.committed(self._group(group), self.topic)
         return dict(sorted(offsets.items()))
 
     def commit(self, group: str | None = None, *, offsets: dict[int, int] | None = None) -> dict[int, int]:
@@ -147,22 +148,22 @@ class PullConsumer:
         """
         wanted = self.positions() if offsets is None else offsets
         self._live_reader()
-        session = self._connection._live()
+        queues = self._context.live().queues
         for queue_id, offset in wanted.items():
             if queue_id not in self._queues or offset < 0:
                 raise UsageError(f"queue {queue_id} of {self.topic} cannot have offset {offset}", hint="see queues()")
-            offset_min, offset_max = session.bounds(self.topic, self._slot_of(queue_id))
+            offset_min, offset_max = queues.bounds(self.topic, self._slot_of(queue_id))
             if offset > offset_max:  # the group would miss what comes next
                 raise self._out_of_range(queue_id, offset, offset_min, offset_max)
-        session.commit(self._group(group), self.topic, wanted)
+        queues.commit(self._group(group), self.topic, wanted)
         return dict(wanted)
 
     def lag(self) -> dict[int, int]:
         """Return {queue: messages behind the newest one}."""
         reader = self._live_reader()
-        session = self._connection._live()
+        queues = self._context.live().queues
         return {
-            queue_id: max(0, session.bounds(self.topic, self._slot_of(queue_id))[1] - position)
+            queue_id: max(0, queues.bounds(self.topic, self._slot_of(queue_id))[1] - position)
             for _, _, queue_id, position, _ in sorted(reader.assigned(), key=lambda entry: entry[2])
         }
 
@@ -176,7 +177,7 @@ class PullConsumer:
         if reader is not None:
             reader.stop()
             reader.close()
-        self._connection._forget_consumer(self)
+        self._context.left(self)
 
     def __enter__(self) -> Self:
         return self
@@ -205,32 +206,32 @@ class PullConsumer:
             return reader
         if self._closed:
             raise UsageError("the consumer is closed", hint="make a new one with mq.pull_consumer(…)")
-        session = self._connection._live()
+        session = self._context.live()
         with self._lock:
             if self._reader is None:
-                reader = session.pull_reader(self._wanted.tags, self._codec, self._wanted.where)
+                reader = session.readers.pull_reader(self._wanted.tags, self._codec, self._wanted.where)
                 self._queues = {}
                 self._assign(session, reader, new_from_start=True)
                 self._reader = reader
             return self._reader
 
     def _assign(self, session: Session, reader: MessageReader, *, new_from_start: bool) -> None:
-        queues = session.read_queues(self.topic)
+        queues = session.queues
         committed = self.committed() if self.group is not None and new_from_start else {}
-        for slot in queues:
+        for slot in queues.read_queues(self.topic):
             if slot.queue_id in self._queues:
                 continue
-            offset_min, offset_max = session.bounds(self.topic, slot)
+            offset_min, offset_max = queues.bounds(self.topic, slot)
             known = self._positions.get(slot.queue_id, committed.get(slot.queue_id))
             if known is None:
-                known = session.place_in(self.topic, slot, self._start) if new_from_start else offset_min
+                known = queues.place_in(self.topic, slot, self._start) if new_from_start else offset_min
             offset = known if offset_min <= known <= offset_max else offset_min
             reader.assign(self.topic, slot.queue_index, slot.queue_id, offset)
             self._queues[slot.queue_id] = slot
 
     def _poll_once(self, count_max: int, wait: float) -> list[Message]:
         """As `poll`, but `_wake()` ends the wait."""
-        return polled(self, self._live_reader(), count_max, wait)
+        return polled(self._context.observer, self, self._live_reader(), count_max, wait)
 
     def _wake(self) -> None:
         reader = self._reader

@@ -1,6 +1,6 @@
-"""Owns what a reader and the messages of it ask of their consumer. It does not know readers.
+"""What a reader and the messages of it ask of their consumer, until it is cut off.
 
-Rule: nothing happens once the consumer is cut off, be it that its reader was replaced, or in a forked child.
+Rule: nothing happens once it is cut off, be it that the consumer has another reader now, or in a forked child.
 """
 
 from __future__ import annotations
@@ -10,36 +10,41 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from shmq.client.consumers.consumer import Consumer
+    from shmq.client.coordinator import Coordinator
+    from shmq.client.redelivery.redelivery import Redelivery
     from shmq.shm.core import Message
 
 
 class ReaderOwner:
-    """What a reader and its messages call; cut off from its consumer when the reader is replaced."""
+    """The methods that readers and messages call; the core knows them by these names."""
 
-    __slots__ = ("consumer",)
+    __slots__ = ("_extend", "_idle", "_later", "_nack", "_now", "_stray")
 
-    def __init__(self, consumer: Consumer) -> None:
-        self.consumer: Consumer | None = consumer
+    def __init__(
+        self,
+        redelivery: Redelivery,
+        coordinator: Coordinator,
+        *,
+        stray: Callable[[Message], None],
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        self._nack: Callable[[Message, float | None], object] = redelivery.nack
+        self._extend: Callable[[Message, float], None] = redelivery.extend
+        self._stray: Callable[[Message], None] = stray  # a message of the retry topic that another consumer reads
+        self._idle: Callable[[], bool] = is_stopped
+        self._now: Callable[[], float] = coordinator.clock.now
+        self._later: Callable[[float, Callable[[], None]], None] = coordinator.call_after
 
-    def _nack(self, message: Message, after: float | None) -> None:
-        if self.consumer is not None:
-            self.consumer._returns.give_back(message, after)
+    def cut_off(self) -> None:
+        """Let nothing happen any more, and an iteration end."""
+        self._nack = self._extend = self._stray = self._later = _nothing
+        self._idle = _yes
+        self._now = time.monotonic
 
-    def _stray(self, message: Message) -> None:
-        if self.consumer is not None:
-            self.consumer._pass_on(message)
 
-    def _extend(self, message: Message, seconds: float) -> None:
-        if self.consumer is not None:
-            self.consumer._returns.extend(message, seconds)
+def _nothing(*_: object) -> None:
+    return
 
-    def _idle(self) -> bool:
-        return self.consumer is None or self.consumer._stopped
 
-    def _now(self) -> float:
-        return time.monotonic() if self.consumer is None else self.consumer._connection._coordinator.clock.now()
-
-    def _later(self, seconds: float, job: Callable[[], None]) -> None:
-        if self.consumer is not None:
-            self.consumer._connection._coordinator.call_after(seconds, job)
+def _yes() -> bool:
+    return True

@@ -1,6 +1,4 @@
-"""Owns the simple consumer: take, work, settle, with an invisible time per message.
-
-It does not know timers (a broker does, or returns) nor queues (consumer does).
+"""The simple consumer: take, work, settle, with an invisible time for each message.
 
     hidden by the broker     messages of all queues are shared one by one; nothing in hand is lost or given out early
     hidden by the process    queues are shared out, and the messages of a queue with it
@@ -12,12 +10,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shmq.client import options
 from shmq.client.consumers.consumer import Consumer
+from shmq.client.consumers.context import ConsumerContext
 from shmq.client.spec import ConsumerSpec
 from shmq.client.wire import HidingReader
 from shmq.errors import UsageError
 
 if TYPE_CHECKING:
-    from shmq.client.link import Link
     from shmq.shm.core import Message
 
 
@@ -60,8 +58,8 @@ class SimpleConsumer(Consumer):
     progress in its queue up; members beyond the number of queues get nothing.
     """
 
-    def __init__(self, connection: Link, spec: ConsumerSpec, *, invisible: float) -> None:
-        super().__init__(connection, spec)
+    def __init__(self, context: ConsumerContext, spec: ConsumerSpec, *, invisible: float) -> None:
+        super().__init__(context, spec)
         self.invisible = check_invisible(invisible)
 
     def receive(
@@ -86,5 +84,5 @@ class SimpleConsumer(Consumer):
             for message in messages if invisible not in (None, self.invisible) else ():
                 message.extend(invisible)
             return messages
-        self._returns.lease(messages, self.invisible if invisible is None else invisible)
+        self._redelivery.lease(messages, self.invisible if invisible is None else invisible)
         return messages

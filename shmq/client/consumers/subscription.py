@@ -1,7 +1,4 @@
-"""Owns the iterating consumer: `for msg in mq.subscribe(…)`.
-
-It does not know queues or groups; `Consumer` does.
-"""
+"""The iterating consumer: `for msg in mq.subscribe(…)`."""
 
 from __future__ import annotations
 

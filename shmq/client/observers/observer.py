@@ -1,32 +1,37 @@
-"""Owns what watches a connection's sends and messages: nothing, RocketMQ's trace, OpenTelemetry's spans, or both.
+"""What watches a connection's sends and messages: RocketMQ's trace, OpenTelemetry's spans, or both.
 
-It does not know what is noted (tracing, spans). A connection that nobody watches has neither: its senders and readers
-are those of the core, without a Python frame around them, and OpenTelemetry is not imported.
+A connection that nobody watches has None instead: its senders and readers are those of the core, without a Python frame
+around them, and OpenTelemetry is not imported. Everything that can be watched is told to an `Observer`, and to nobody
+else:
+
+    sender      sends                          calling      a listener's call, and what came of it
+    handed      messages handed out            asking       a request and its reply
+    begin       a transaction's first half     checked      the answer to a broker's question about one
 """
 
 from __future__ import annotations
 
+import contextvars
+import functools
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-    from shmq.client.link import Link
     from shmq.client.observers.spans import Spans
-    from shmq.client.observers.trace import Tracer
-    from shmq.client.wire import MessageReader, MessageSender, Session
-    from shmq.shm.core import Message
+    from shmq.client.observers.trace import Tracer, TransactionTrace
+    from shmq.client.wire import MessageReader, MessageSender
+    from shmq.shm.core import Message, Receipt
 
     SpansWanted = bool | TracerProvider
 
 
 class Receiver(Protocol):
-    """A consumer, as far as watchers are told of it."""
+    """A consumer, as far as observers are told of it."""
 
-    _connection: Link
     _traces_what_it_hands: bool
 
     @property
@@ -48,70 +53,138 @@ class Call:
         self.error: BaseException | None = None
 
 
-def watchers_of(link: Link, *, trace: bool, spans: SpansWanted) -> tuple[Tracer | None, Spans | None]:
-    """Return what a connection was asked for.
+class Observer:
+    """What watches one connection; any thread may call. Made by `observer_of`."""
+
+    def __init__(self, tracer: Tracer | None, spans: Spans | None) -> None:
+        self._tracer = tracer
+        self.spans = spans
+
+    @property
+    def traces(self) -> bool:
+        """Whether it writes RocketMQ's trace."""
+        return self._tracer is not None
+
+    # -- sending
+    def sender(self, inner: MessageSender, group: str | None, host_of: Callable[[Receipt], str]) -> MessageSender:
+        """Return a sender whose sends are noted; the trace is next to the broker.
+
+        Args:
+            host_of: where a broker stored what a receipt is for, as "host:port".
+        """
+        if self._tracer is not None:
+            inner = self._tracer.sender(inner, group, host_of)
+        if self.spans is not None:
+            inner = self.spans.sender(inner, host_of)
+        return inner
+
+    def bound(self, call: Callable[[], Any]) -> Callable[[], Any]:
+        """Return a call for another thread that belongs to the span which is current here."""
+        return call if self.spans is None else functools.partial(contextvars.copy_context().run, call)
+
+    # -- receiving
+    def handed(self, receiver: Receiver, messages: Sequence[Message], began_ns: int) -> None:
+        """Note that a consumer hands messages out which it has waited for since `began_ns`."""
+        if not messages:
+            return
+        if self._tracer is not None and receiver._traces_what_it_hands:
+            self._tracer.handed(receiver.group, messages)
+        if self.spans is not None:
+            self.spans.received(receiver.topic, receiver.group, messages, began_ns)
+
+    @contextmanager
+    def calling(self, group: str | None, message: Message) -> Iterator[Call]:
+        """Note a listener's call; the block says what came of it."""
+        call = Call()
+        with ExitStack() as watching:
+            outcome = None if self._tracer is None else watching.enter_context(self._tracer.consuming(group, message))
+            if self.spans is not None:
+                watching.enter_context(self.spans.calling(group, message, call))
+            yield call
+            if outcome is not None:
+                outcome.append(call.consumed is True)
+
+    # -- requests
+    def asking(self, topic: str, body: Any, arguments: dict[str, Any]) -> AbstractContextManager[dict[str, Any]]:
+        """Note a request and the wait for its reply, which the block is; it gets the arguments to send with."""
+        return nullcontext(arguments) if self.spans is None else self.spans.requesting(topic, body, arguments)
+
+    # -- transactions
+    def begin(
+        self,
+        begin: Callable[..., Any],
+        group: str,
+        topic: str,
+        body: Any,
+        timeout: float,
+        arguments: dict[str, Any],
+    ) -> tuple[Any, TransactionTrace | None]:
+        """Store the first half of a transaction with `begin`; return it, and what is to be told of its end."""
+        if self.spans is not None:
+            begin = self.spans.beginning(begin)
+        if self._tracer is None:
+            return begin(group, topic, body, timeout, **arguments), None
+        return self._tracer.begin(begin, group, topic, body, timeout, arguments)
+
+    def checked(self, group: str, message: Message, state: int) -> None:
+        """Note what was answered to a broker's question about a transaction."""
+        if self._tracer is not None:
+            self._tracer.checked(group, message, state)
+
+    # -- life
+    def start_over(self) -> None:
+        """In a forked child: what waits to be stored is the parent's."""
+        if self._tracer is not None:
+            self._tracer.start_over()
+
+    def close(self, timeout: float) -> None:
+        """Store what waits, for at most `timeout` seconds."""
+        if self._tracer is not None:
+            self._tracer.close(timeout)
+
+
+def observer_of(store: Callable[[bytes, Sequence[str]], None], *, trace: bool, spans: SpansWanted) -> Observer | None:
+    """Return what a connection was asked for; None when nobody watches.
+
+    Args:
+        store: stores one message of the trace with its keys.
 
     Raises:
         UsageError: spans are wanted, and OpenTelemetry is not installed.
     """
     tracer = made = None
     if trace:
-        from shmq.client.observers.trace import tracer_of
+        from shmq.client.observers.trace import Tracer
 
-        tracer = tracer_of(link)
+        tracer = Tracer(store)
     if spans is not False:
         from shmq.client.observers.spans import Spans
 
         made = Spans(None if spans is True else spans)
-    return tracer, made
+    return None if tracer is None and made is None else Observer(tracer, made)
 
 
-def is_watched(link: Link) -> bool:
-    """Whether anything watches a connection."""
-    return link._tracer is not None or link._spans is not None
+# ---- for consumers ---------------------------------------------------------------------------------------------------
 
 
-def watched_sender(link: Link, inner: MessageSender, group: str | None, session: Session) -> MessageSender:
-    """Return a sender whose sends are noted, or the same one when nobody watches; the trace is next to the broker."""
-    if link._tracer is not None:
-        inner = link._tracer.traced(inner, group, session.host_of)
-    if link._spans is not None:
-        inner = link._spans.sender(inner, session.host_of)
-    return inner
-
-
-def polled(consumer: Receiver, reader: MessageReader, count_max: int, wait: float) -> list[Message]:
+def polled(
+    observer: Observer | None, receiver: Receiver, reader: MessageReader, count_max: int, wait: float
+) -> list[Message]:
     """Poll a reader, and note what came."""
-    if not is_watched(consumer._connection):
+    if observer is None:
         return reader.poll(count_max, wait)
     began_ns = time.time_ns()
-    return _handed(consumer, reader.poll(count_max, wait), began_ns)
-
-
-def iterated(consumer: Receiver, messages: Iterator[Message]) -> Iterator[Message]:
-    """Return an iterator that notes each message as it is handed out, or the same one when nobody watches."""
-    if not is_watched(consumer._connection):
-        return messages
-    return (_handed(consumer, [message], time.time_ns())[0] for message in messages)
-
-
-@contextmanager
-def called(link: Link, group: str | None, message: Message) -> Iterator[Call]:
-    """Note a listener's call; the block says what came of it."""
-    call = Call()
-    with ExitStack() as watching:
-        outcome = None if link._tracer is None else watching.enter_context(link._tracer.consuming(group, message))
-        if link._spans is not None:
-            watching.enter_context(link._spans.calling(group, message, call))
-        yield call
-        if outcome is not None:
-            outcome.append(call.consumed is True)
-
-
-def _handed(consumer: Receiver, messages: list[Message], began_ns: int) -> list[Message]:
-    link = consumer._connection
-    if messages and link._tracer is not None and consumer._traces_what_it_hands:
-        link._tracer.handed(consumer.group, messages)
-    if messages and link._spans is not None:
-        link._spans.received(consumer.topic, consumer.group, messages, began_ns)
+    messages = reader.poll(count_max, wait)
+    observer.handed(receiver, messages, began_ns)
     return messages
+
+
+def iterated(observer: Observer | None, receiver: Receiver, messages: Iterator[Message]) -> Iterator[Message]:
+    """Return an iterator that notes each message as it is handed out, or the same one when nobody watches."""
+    return messages if observer is None else _noted(observer, receiver, messages)
+
+
+def _noted(observer: Observer, receiver: Receiver, messages: Iterator[Message]) -> Iterator[Message]:
+    for message in messages:
+        observer.handed(receiver, [message], time.time_ns())
+        yield message

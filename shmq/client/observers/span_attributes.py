@@ -1,11 +1,9 @@
-"""Owns what a span says of a message: the attributes of OpenTelemetry's messaging conventions for RocketMQ.
-
-It does not know spans, nor whether OpenTelemetry is installed.
+"""What a span says of a message: the attributes of OpenTelemetry's messaging conventions for RocketMQ.
 
 Names are those of the semantic conventions (messaging, status: development). `messaging.rocketmq.namespace` is required
 there and is empty, as everywhere without namespaces.
 
-Rule: an argument that no send takes has no attribute here, and is refused by the send itself.
+Invariant: an argument that no send takes has no attribute here, and is refused by the send itself.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from shmq.client.place import parse_address
-from shmq.client.producers.delay import MEANINGS
+from shmq.client.producers.keywords import MEANINGS
 from shmq.delay_levels import DELAY
 from shmq.errors import UsageError
 from shmq.timing import DELAY_MS, DELIVER_MS

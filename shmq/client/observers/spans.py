@@ -1,7 +1,6 @@
-"""Owns OpenTelemetry's spans of one connection, and the context that travels with its messages.
+"""OpenTelemetry's spans of one connection, and the context that travels with its messages. Needs the extra `otel`.
 
-It needs the extra `otel`. It does not know how messages are stored, what a span says of them (span_attributes), nor
-what becomes of it.
+What a span says of a message: span_attributes.py.
 
     send orders       PRODUCER   around a send, and the first half of a transaction; `traceparent` becomes a property
     request orders    PRODUCER   around a request and the wait for its reply
@@ -10,17 +9,17 @@ what becomes of it.
     process orders    CONSUMER   around a listener's call, or `shmq.otel.processing`; child of the message's context,
                                  and linked to it
 
-Rules:
-    (1) a message that carries a `traceparent` of the application's keeps it;
-    (2) nothing here makes a send or a call fail, or waits;
-    (3) a broken `traceparent` is none.
+Invariants:
+    1. A message that carries a `traceparent` of the application's keeps it.
+    2. Nothing here makes a send or a call fail, or waits.
+    3. A broken `traceparent` is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shmq.client.observers import span_attributes as about
 from shmq.errors import UsageError
@@ -35,8 +34,6 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
-    from shmq.client.observers.observer import Call
-    from shmq.client.transactions.transaction import Half
     from shmq.client.wire import MessageSender
     from shmq.shm.core import Message, Receipt
 
@@ -45,6 +42,21 @@ TRACEPARENT: Final = "traceparent"
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _CARRIED: Final = (TRACEPARENT, "tracestate")
 _NOT_CONSUMED: Final = "not_consumed"
+
+
+class Call(Protocol):
+    """What came of a listener's call."""
+
+    consumed: bool | None
+    error: BaseException | None
+
+
+class Half(Protocol):
+    """The first half of a transaction, as it was stored."""
+
+    @property
+    def message_id(self) -> str:
+        """Its id."""
 
 
 class Spans:
@@ -69,15 +81,6 @@ class Spans:
                 half = begin(group, topic, body, timeout, **carrying(arguments))
                 span.set_attribute(about.MESSAGE_ID, half.message_id)
             return half
-
-        return call
-
-    def asking(self, ask: Callable[..., Message]) -> Callable[..., Message]:
-        """Return what sends a request and waits for its reply, as a span."""
-
-        def call(topic: str, body: Any, timeout: float, **arguments: Any) -> Message:
-            with self.requesting(topic, body, arguments) as carried:
-                return ask(topic, body, timeout, **carried)
 
         return call
 

@@ -1,19 +1,19 @@
-"""Owns the message trace of one connection: what is noted of sends and consumed messages, and its way to the broker.
-
-It does not know the text of a trace (protocol.trace), nor how a message is stored.
+"""The message trace of one connection: what is noted of sends and consumed messages, and its way to the broker.
 
     send, send_batch       Pub, with how long it took and whether it succeeded
     a listener's call      SubBefore, SubAfter
     a message received     SubBefore, SubAfter at once, as of RocketMQ's lite pull consumer: what comes of it is unknown
-    a transaction          transaction_tracing
+    a transaction begins   Pub, of type "half"
+    commit, rollback       EndTransaction, said by whoever ends it
+    check                  EndTransaction, from-check, said by the member that was asked
 
     add() ──▶ queue of at most 2048 ──▶ a thread: up to 100 traces or 100,000 bytes in one message, after 0.5 s at most
 
-Rules:
-    (1) tracing never makes a send fail or wait: what does not fit into the queue, or cannot be stored, is counted in
-        `dropped` and forgotten;
-    (2) `send_oneway` and `reserve` are not traced, as nobody knows how they end or what they store;
-    (3) the thread ends when nothing was traced for a while, and begins again with the next trace.
+Invariants:
+    1. Tracing never makes a send fail or wait: what does not fit into the queue, or cannot be stored, is counted in
+       `dropped` and forgotten.
+    2. `send_oneway` and `reserve` are not traced, as nobody knows how they end or what they store.
+    3. The thread ends when nothing was traced for a while, and begins again with the next trace.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ import contextlib
 import threading
 import time
 import uuid
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP, keys_of
 from shmq.protocol import trace as wire
 from shmq.protocol.message_id import message_place
 from shmq.protocol.trace import ContextCode, MessageType, Trace, encode_trace, trace_keys
+from shmq.protocol.transaction import COMMIT, ROLLBACK
 
 if TYPE_CHECKING:
-    from shmq.client.link import Link
     from shmq.client.wire import MessageSender
     from shmq.shm.core import Message, Receipt
 
@@ -44,6 +44,8 @@ FLUSH_SECONDS: Final = 0.5
 IDLE_SECONDS: Final = 5.0
 
 _DELAYS = ("delay_level", "delay", "deliver_at")
+_STATES: Final = {COMMIT: "COMMIT_MESSAGE", ROLLBACK: "ROLLBACK_MESSAGE"}
+_UNKNOWN: Final = "UNKNOW"
 
 
 class Tracer:
@@ -86,7 +88,7 @@ class Tracer:
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._waiting and not self._busy, timeout)
 
-    def traced(self, inner: MessageSender, group: str | None, host_of: Callable[[Receipt], str]) -> MessageSender:
+    def sender(self, inner: MessageSender, group: str | None, host_of: Callable[[Receipt], str]) -> MessageSender:
         """Return a sender whose sends are traced."""
         return TracedSender(inner, self, group, host_of)
 
@@ -135,6 +137,40 @@ class Tracer:
                 context_code=ContextCode.SUCCESS if succeeded else ContextCode.FAILED,
             )
         )
+
+    # -- transactions
+    def begin(
+        self,
+        begin: Callable[..., Any],
+        group: str,
+        topic: str,
+        body: Any,
+        timeout: float,
+        arguments: dict[str, Any],
+    ) -> tuple[Any, TransactionTrace]:
+        """Store the first half of a transaction, and return it and what notes its end."""
+        words = keys_of(arguments.get("key"), arguments.get("keys"))  # an iterator of keys is read twice
+        began = time.monotonic()
+        half = begin(group, topic, body, timeout, **{**arguments, "key": None, "keys": words or None})
+        about = Trace(
+            wire.PUB,
+            half.message_id,
+            _now_ms() - _since_ms(began),
+            group,
+            topic,
+            arguments.get("tag") or "",
+            " ".join(words),
+            body_bytes=_size(body),
+            cost_ms=_since_ms(began),
+            message_type=MessageType.TRANSACTION_HALF,
+        )
+        self.add(about)
+        return half, TransactionTrace(self, about)
+
+    def checked(self, group: str, message: Message, state: int) -> None:
+        """Note what was answered to a broker's question."""
+        about = Trace(wire.PUB, message.message_id, 0, group, message.topic, message.tag or "", " ".join(message.keys))
+        self.add(_end_of(about, state, is_from_check=True))
 
     # -- the thread
     def _run(self) -> None:
@@ -187,7 +223,7 @@ class TracedSender:
         """
         self._inner = inner
         self._tracer = tracer
-        self._group = group or "shmq_producer"
+        self._group = group or DEFAULT_PRODUCER_GROUP
         self._host_of = host_of
         self.send_oneway = inner.send_oneway
         self.reserve = inner.reserve
@@ -251,23 +287,29 @@ class TracedSender:
                 )
 
 
-def tracer_of(link: Link) -> Tracer:
-    """Return what traces a connection, without keeping it alive."""
-    held = weakref.ref(link)
+class TransactionTrace:
+    """The trace of one transaction."""
 
-    def store(body: bytes, keys: list[str]) -> None:
-        target = held()
-        session = target._session if target is not None else None
-        if session is not None:
-            session.store_trace(body, keys)
+    __slots__ = ("_about", "_tracer")
 
-    return Tracer(store)
+    def __init__(self, tracer: Tracer, about: Trace) -> None:
+        self._tracer = tracer
+        self._about = about
+
+    def ended(self, state: int) -> None:
+        """Note that its producer ended it."""
+        self._tracer.add(_end_of(self._about, state, is_from_check=False))
 
 
-def local_host_of(receipt: Receipt) -> str:
-    """Return what a local receipt's id says about where the message is."""
-    place = message_place(receipt.message_id)
-    return f"{place.host}:{place.port}" if place is not None else ""
+def _end_of(about: Trace, state: int, *, is_from_check: bool) -> Trace:
+    return about._replace(
+        kind=wire.END_TRANSACTION,
+        time_ms=_now_ms(),
+        message_type=MessageType.TRANSACTION_COMMIT,
+        transaction_id=about.message_id,
+        transaction_state=_STATES.get(state, _UNKNOWN),
+        is_from_check=is_from_check,
+    )
 
 
 def _size(body: Any) -> int:

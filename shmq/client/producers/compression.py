@@ -1,11 +1,12 @@
-"""Owns how long bodies are compressed on their way out, and the sysFlag bits that say so.
+"""How long bodies are compressed on their way out, and the sysFlag bits that say so.
 
-It does not know messages. Reading is the core's work (`Message.body` inflates all three kinds).
+Every reader inflates by itself: `Message.body` knows all three kinds.
 
     sysFlag   bit 0 compressed · bits 8 to 10 how: 0 zlib, 1 LZ4 frame, 2 Zstandard
 
-Rules: (1) a body that does not become shorter goes as it is; (2) zlib is written without its type bits, because clients
-older than the types read every compressed body as zlib.
+Invariants:
+    1. A body that does not become shorter goes as it is.
+    2. zlib is written without its type bits: clients older than the types read every compressed body as zlib.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Owns sends that the caller does not wait for: a bounded queue and one worker thread, so their order is kept.
+"""Sends that the caller does not wait for: a bounded queue and one worker thread, so that their order is kept.
 
-It does not know the broker; it calls a `send` and puts what comes out into a `concurrent.futures.Future`.
-
-Rules:
-    (1) messages are stored in the order in which `submit()` was called;
-    (2) every future ends: with a receipt, with the error of its send, or cancelled when `drain()` ran out of time;
-    (3) at most `limit` sends wait; then `submit()` waits too, and gives up with FlowControl at its deadline.
+Invariants:
+    1. Messages are stored in the order in which `submit()` was called.
+    2. Every future ends: with a receipt, with the error of its send, or cancelled when `drain()` ran out of time.
+    3. At most `limit` sends wait; then `submit()` waits too, and gives up with FlowControl at its deadline.
 """
 
 from __future__ import annotations

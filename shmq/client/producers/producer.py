@@ -1,44 +1,43 @@
-"""Owns sending: the objects whose `send` is the core's own method, and the queue of sends nobody waits for.
-
-It does not know how a topic is found or created (client.session), nor what a record looks like.
+"""What users send with: `send` is the core's own method in shared memory.
 
     Sender          send · send_oneway · send_batch · reserve, each the bound method of a core producer
       Producer      + a timeout and group of its own, + send_nowait, + a life as a context manager
-      Connection    (client.connection)
+      Connection    (connection.py)
 
-Rules:
-    (1) between the caller and the C function stands no Python frame: the four names are instance attributes;
-    (2) after fork, close, or a new generation of segments they are bound anew; a bound method that the caller
-        copied before that keeps the old target and reports it as BrokerNotRunning;
-    (3) an error of the core arrives as a type of shmq.errors;
-    (4) keywords the core does not know go to client.special; the others never touch it.
+Invariants:
+    1. Between the caller and the C function stands no Python frame: the four names are instance attributes.
+    2. After fork, close, or a new generation of segments they are bound anew; a bound method that the caller copied
+       before that keeps the old target and reports it as BrokerNotRunning.
+    3. An error of the core arrives as a type of shmq.errors.
+    4. Keywords the core does not know go to keywords.py; the others never touch it.
 """
 
 from __future__ import annotations
 
-import contextvars
 import functools
-import time
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from shmq.client import options
+from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP
 from shmq.client.producers.queue_selector import QueueSelector, selecting
-from shmq.errors import UsageError
+from shmq.errors import RemoteError, UsageError
+from shmq.protocol.codes import Request, Response
 from shmq.timing import RecallHandle
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
-    from datetime import datetime, timedelta
 
-    from shmq.client.link import Link
+    from shmq.client.observers.observer import Observer
+    from shmq.client.producers.keywords import BatchArguments, ReserveArguments, SendArguments
     from shmq.client.producers.nowait import NowaitQueue
-    from shmq.client.transactions.transaction import Transaction
-    from shmq.client.wire import MessageSender, Session
+    from shmq.client.transactions.transaction import Half, Transaction, Transactions, TxState
+    from shmq.client.wire import MessageSender, Queues, Sends, Wire
     from shmq.shm.core import Receipt, Slot
 
 HOT: Final = ("send", "send_oneway", "send_batch", "reserve")
-"""Names that are bound to the core; `tests/client/test_producer.py` asserts that they are."""
+"""Names that are bound to the core; `tests/client/producers/test_producer.py` asserts that they are."""
 
 _DOCUMENTATION: Final = {
     "send": "Store one message and return its Receipt: topic, queue_id, offset, log_position, message_id.",
@@ -53,23 +52,7 @@ class Sender:
 
     if TYPE_CHECKING:
 
-        def send(
-            self,
-            topic: str,
-            body: Any,
-            *,
-            tag: str | None = None,
-            key: str | None = None,
-            keys: Iterable[str] | None = None,
-            properties: Mapping[str, str] | None = None,
-            message_group: str | None = None,
-            queue_id: int | None = None,
-            flag: int = 0,
-            timeout: float | None = None,
-            delay_level: int | None = None,
-            delay: timedelta | float | None = None,
-            deliver_at: datetime | str | float | None = None,
-        ) -> Receipt:
+        def send(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> Receipt:
             """Store one message and return where; it is visible to consumers before this returns.
 
             Args:
@@ -90,51 +73,13 @@ class Sender:
                 MessageTooLarge, SegmentFull, BrokerBusy, ReadOnlyStore, SendTimeout: see shmq.errors.
             """
 
-        def send_oneway(
-            self,
-            topic: str,
-            body: Any,
-            *,
-            tag: str | None = None,
-            key: str | None = None,
-            keys: Iterable[str] | None = None,
-            properties: Mapping[str, str] | None = None,
-            message_group: str | None = None,
-            queue_id: int | None = None,
-            flag: int = 0,
-            timeout: float | None = None,
-            delay_level: int | None = None,
-            delay: timedelta | float | None = None,
-            deliver_at: datetime | str | float | None = None,
-        ) -> None:
+        def send_oneway(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> None:
             """Store one message as `send` does, without a receipt and without waiting for durability."""
 
-        def send_batch(
-            self,
-            topic: str,
-            bodies: Sequence[Any],
-            *,
-            tag: str | None = None,
-            keys: Sequence[str] | None = None,
-            properties: Mapping[str, str] | None = None,
-            message_group: str | None = None,
-            queue_id: int | None = None,
-            timeout: float | None = None,
-        ) -> list[Receipt]:
+        def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Unpack[BatchArguments]) -> list[Receipt]:
             """Store all bodies into one queue, in order; `keys`, when given, holds one key for each body."""
 
-        def reserve(
-            self,
-            topic: str,
-            size: int,
-            *,
-            tag: str | None = None,
-            key: str | None = None,
-            properties: Mapping[str, str] | None = None,
-            message_group: str | None = None,
-            queue_id: int | None = None,
-            timeout: float | None = None,
-        ) -> Slot:
+        def reserve(self, topic: str, size: int, **arguments: Unpack[ReserveArguments]) -> Slot:
             """Return room for a body of up to `size` bytes inside the log: `with mq.reserve(…) as slot:`."""
 
     else:
@@ -154,14 +99,13 @@ class Sender:
             raise UsageError(
                 "this message cannot be taken back", hint="only one sent with delay= or deliver_at= has a recall_handle"
             )
-        self._recall(RecallHandle.decode(handle).topic, handle)
+        self._recall(handle)
 
-    def _recall(self, topic: str, handle: str) -> None:
-        self._live().recall(topic, handle, "")
+    def _recall(self, handle: str) -> None:
+        recall(self._wire(), handle, DEFAULT_PRODUCER_GROUP)
 
-    def _live(self) -> Session:
-        """Return what carries the requests of a connection."""
-        raise NotImplementedError
+    if TYPE_CHECKING:
+        _wire: Callable[[], Wire]  # the wire of the connection, opened if need be
 
     def _bind(self, core: MessageSender) -> None:
         """Let the hot names be the core's bound methods."""
@@ -187,11 +131,29 @@ class Producer(Sender):
         ...     print(future.result().offset)
     """
 
-    __slots__ = ("__weakref__", "_closed", "_compression", "_connection", "_nowait", "_selector", "_timeout", "group")
+    __slots__ = (
+        "__weakref__",
+        "_closed",
+        "_compression",
+        "_nowait",
+        "_observer",
+        "_on_close",
+        "_selector",
+        "_starting",
+        "_timeout",
+        "_transactions",
+        "_url",
+        "_wire",
+        "group",
+    )
 
     def __init__(
         self,
-        connection: Link,
+        wire: Callable[[], Wire],
+        transactions: Callable[[], Transactions],
+        observer: Observer | None,
+        on_close: Callable[[Producer], None],
+        url: str,
         *,
         group: str | None,
         timeout: float,
@@ -200,8 +162,13 @@ class Producer(Sender):
     ) -> None:
         self._compression = compression
         self._selector = queue_selector
-        self._connection = connection
+        self._wire = wire
+        self._transactions = transactions
+        self._observer = observer
+        self._on_close = on_close
+        self._url = url
         self._timeout = timeout
+        self._starting = threading.Lock()
         self._closed = False
         self._nowait: NowaitQueue | None = None
         self.group = group
@@ -221,10 +188,8 @@ class Producer(Sender):
         queue = self._nowait
         if queue is None:
             queue = self._start_nowait()
-        send = functools.partial(self._send_queued, topic, body, arguments)
-        if self._connection._spans is not None:  # the span it belongs to is current here, not on that thread
-            send = functools.partial(contextvars.copy_context().run, send)
-        return queue.submit(send, self._timeout)
+        send: Callable[[], Receipt] = functools.partial(self._send_queued, topic, body, arguments)
+        return queue.submit(send if self._observer is None else self._observer.bound(send), self._timeout)
 
     def transaction(
         self,
@@ -260,32 +225,22 @@ class Producer(Sender):
         if self.group is None:
             raise UsageError("a transaction needs a producer group to ask", hint='mq.producer(group="shop")')
         seconds = self._timeout if timeout is None else timeout
-        tracer, began = self._connection._tracer, 0.0
-        if tracer is not None:
-            from shmq.client.observers.transaction_trace import begun, words_of  # only who traces pays for it
-
-            began, key, keys = time.monotonic(), None, words_of(key, keys)
-        begin = self._connection._live().transactions.begin
-        if (spans := self._connection._spans) is not None:
-            begin = spans.beginning(begin)
-        half = begin(
-            self.group,
-            topic,
-            body,
-            seconds,
-            tag=tag,
-            key=key,
-            keys=keys,
-            properties=properties,
-            message_group=message_group,
-            queue_id=queue_id,
-            flag=flag,
-            check_after=check_after,
-        )
-        if tracer is None:
-            return Transaction(self._connection, half, seconds)
-        trace = begun(tracer, self.group, topic, half.message_id, body, began, tag=tag, keys=keys or ())
-        return Transaction(self._connection, half, seconds, trace)
+        arguments = {
+            "tag": tag,
+            "key": key,
+            "keys": keys,
+            "properties": properties,
+            "message_group": message_group,
+            "queue_id": queue_id,
+            "flag": flag,
+            "check_after": check_after,
+        }
+        begin, trace = self._transactions().begin, None
+        if self._observer is None:
+            half = begin(self.group, topic, body, seconds, **arguments)
+        else:
+            half, trace = self._observer.begin(begin, self.group, topic, body, seconds, arguments)
+        return Transaction(half, seconds, self._end, None if trace is None else trace.ended)
 
     def close(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
         """Store what `send_nowait` still holds, for at most `timeout` seconds; then refuse sends. Twice is harmless."""
@@ -295,7 +250,7 @@ class Producer(Sender):
         if self._nowait is not None:
             self._nowait.drain(timeout)
         self._bind_to(self._refuse)
-        self._connection._forget_producer(self)
+        self._on_close(self)
 
     def __enter__(self) -> Self:
         return self
@@ -304,10 +259,13 @@ class Producer(Sender):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<shmq.Producer of {self._connection.url} group={self.group!r}{' closed' if self._closed else ''}>"
+        return f"<shmq.Producer of {self._url} group={self.group!r}{' closed' if self._closed else ''}>"
 
-    def _recall(self, topic: str, handle: str) -> None:
-        self._connection._live().recall(topic, handle, self.group or "")
+    def _recall(self, handle: str) -> None:
+        recall(self._wire(), handle, self.group or DEFAULT_PRODUCER_GROUP)
+
+    def _end(self, half: Half, state: TxState, timeout: float) -> Receipt | None:
+        return self._transactions().end(half, state, timeout)
 
     def _send_queued(self, topic: str, body: Any, arguments: dict[str, Any]) -> Receipt:
         # Looked up when its turn comes, so that a producer that was bound anew in between is used.
@@ -316,21 +274,51 @@ class Producer(Sender):
     def _start_nowait(self) -> NowaitQueue:
         from shmq.client.producers.nowait import NowaitQueue
 
-        with self._connection._lock:
+        with self._starting:
             if self._nowait is None:
                 self._nowait = NowaitQueue(options.SEND_NOWAIT_MAX)
             return self._nowait
 
-    def _attach(self, session: Session) -> None:
+    def _attach(self, sends: Sends, queues: Queues) -> None:
         if not self._closed:
-            sender = self._connection._sender_of(session, self._timeout, self.group, self._compression)
-            self._bind(selecting(self._selector, session, sender))
+            sender = watched_sender(sends, self._observer, self._timeout, self.group, self._compression)
+            self._bind(selecting(self._selector, queues, sends, sender))
 
     def _detach(self, prepare: Callable[[], None]) -> None:
         """In a forked child: call `prepare` at the first use."""
         self._nowait = None  # its thread and its futures are the parent's
+        self._starting = threading.Lock()
         if not self._closed:
             self._bind_to(prepare)
 
     def _refuse(self) -> None:
         raise UsageError("the producer is closed", hint="send before leaving its `with` block")
+
+
+def watched_sender(
+    sends: Sends, observer: Observer | None, timeout: float, group: str | None = None, compression: str | None = None
+) -> MessageSender:
+    """Return a new sender; what watches the connection, if anything, is told of its sends."""
+    sender = sends.sender(timeout, group=group, compression=compression)
+    return sender if observer is None else observer.sender(sender, group, sends.host_of)
+
+
+def recall(wire: Wire, handle: str, group: str) -> None:
+    """Take a timed message back at the broker that holds it, which its handle names.
+
+    Raises:
+        UsageError: it is due already, or the handle is of another broker or cluster.
+        RemoteError: the broker does not do that; RocketMQ needs recallMessageEnable=true.
+    """
+    meant = RecallHandle.decode(handle)
+    fields = {"producerGroup": group, "topic": meant.topic, "recallHandle": handle, "bname": meant.broker_name}
+    try:
+        wire.request(meant.broker_name, Request.RECALL_MESSAGE, fields)
+    except RemoteError as error:
+        if error.code != Response.ILLEGAL_OPERATION:
+            raise
+        refused = UsageError(
+            error.remark, hint="a message can be taken back until it is due, at the broker that has it"
+        )
+        refused.code = error.code
+        raise refused from error

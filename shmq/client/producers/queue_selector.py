@@ -1,6 +1,4 @@
-"""Owns which queue a producer's messages go to when it was told how to choose.
-
-It does not know queues' brokers, nor how messages are stored: it names a queue id, and the sender below takes that.
+"""Which queue a producer's messages go to when it was told how to choose: a queue id, which the sender below takes.
 
     "round_robin"      as without a selector: queues take turns
     "key"              messages of one key go to one queue, in order; those without a key take turns
@@ -19,7 +17,7 @@ from shmq.errors import UsageError
 from shmq.shm.core import tag_hash
 
 if TYPE_CHECKING:
-    from shmq.client.wire import MessageSender, Session
+    from shmq.client.wire import MessageSender, Queues, Sends
     from shmq.shm.core import Receipt
 
 
@@ -46,19 +44,20 @@ def check_selector(selector: QueueSelector | None) -> None:
         raise UsageError(f"queue_selector={selector!r} does not exist", hint=f"{', '.join(NAMES)}, or a function")
 
 
-def selecting(selector: QueueSelector | None, session: Session, inner: MessageSender) -> MessageSender:
+def selecting(selector: QueueSelector | None, queues: Queues, sends: Sends, inner: MessageSender) -> MessageSender:
     """Return a sender that chooses queues; `inner` itself when there is nothing to choose."""
     if selector is None or selector == "round_robin":
         return inner
-    return SelectingSender(selector, session, inner)
+    return SelectingSender(selector, queues, sends, inner)
 
 
 class SelectingSender:
     """A sender whose messages go to the queues a selector names."""
 
-    def __init__(self, selector: QueueSelector, session: Session, inner: MessageSender) -> None:
+    def __init__(self, selector: QueueSelector, queues: Queues, sends: Sends, inner: MessageSender) -> None:
         self._selector = selector
-        self._session = session
+        self._queues = queues
+        self._sends = sends
         self._inner = inner
 
     def send(self, topic: str, body: Any, **arguments: Any) -> Receipt:
@@ -91,11 +90,11 @@ class SelectingSender:
         if self._selector == "key" and key is None:
             return
         if self._selector == "least_latency":
-            queue_id = self._session.fastest_queue(topic)
+            queue_id = self._sends.fastest_queue(topic)
             if queue_id is not None:
                 arguments["queue_id"] = queue_id
             return
-        queue_ids = self._session.write_queues(topic)
+        queue_ids = self._queues.write_queues(topic)
         if not queue_ids:
             return  # the send says what is wrong with the topic
         if isinstance(self._selector, str):

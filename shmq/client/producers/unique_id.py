@@ -1,13 +1,13 @@
-"""Owns message ids as RocketMQ's clients make them, so that its tools find a message by them.
+"""Message ids as RocketMQ's clients make them, so that its tools find a message by them.
 
-It does not know messages. The time in an id is the one the tools search around, so it is read as they write it.
+Those tools search around the time in an id, so it is read as they write it.
 
     bytes   4 or 16          2     4          4                                    2
             IP of the host   pid   a random   ms since the month began (local)     counter
                                    number
             upper-case hex: 32 characters, 56 for IPv6
 
-Rule: two ids of one process differ, as long as it makes fewer than 65,536 in a millisecond.
+Invariant: two ids of one process differ, as long as it makes fewer than 65,536 in a millisecond.
 """
 
 from __future__ import annotations

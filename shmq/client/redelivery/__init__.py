@@ -1,1 +1,1 @@
-"""What happens to a message that was not consumed: again later, back to the broker, or the dead-letter topic."""
+"""What happens to a message that was not consumed: again later, sent back to the broker, or a dead letter."""

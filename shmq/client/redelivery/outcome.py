@@ -1,12 +1,10 @@
-"""Owns what the end of a listener's call means for its message.
+"""What the end of a listener's call means for its message; threads and the asyncio twin's tasks ask here.
 
-It does not know threads or tasks; push and the asyncio twin call it with what came out.
-
-    returned anything but RECONSUME_LATER   consumed
-    Retry(after=…)                          again after that time        RECONSUME_LATER   again after the next delay
-    Reject("why")                           dead-letter topic
-    any other Exception                     logged once with traceback and message id, again after the next delay
-    KeyboardInterrupt, SystemExit, …        given back at once, and raised again
+returned anything but RECONSUME_LATER   consumed
+Retry(after=…)                          again after that time        RECONSUME_LATER   again after the next delay
+Reject("why")                           dead-letter topic
+any other Exception                     logged once with traceback and message id, again after the next delay
+KeyboardInterrupt, SystemExit, …        again at once, and raised again
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from typing import TYPE_CHECKING
 from shmq.errors import Reject, Retry
 
 if TYPE_CHECKING:
-    from shmq.client.consumers.consumer import Consumer
+    from shmq.client.redelivery.redelivery import Redelivery
     from shmq.shm.core import Message
 
 
@@ -28,33 +26,33 @@ class Action(enum.Enum):
     RECONSUME_LATER = "later"
 
 
-def settle(consumer: Consumer, message: Message, outcome: object) -> bool:
+def settle(redelivery: Redelivery, message: Message, outcome: object) -> bool:
     """Settle a message whose listener returned; True when it will not come again."""
     if outcome is Action.RECONSUME_LATER:
-        return not consumer._returns.give_back(message, None)
+        return not redelivery.nack(message, None)
     message.ack()
     return True
 
 
-def settle_failed(consumer: Consumer, message: Message, error: BaseException) -> bool:
+def settle_failed(redelivery: Redelivery, group: str | None, message: Message, error: BaseException) -> bool:
     """Settle a message whose listener raised; True when it will not come again. Raises what is not an Exception."""
     if isinstance(error, Retry):
-        return not consumer._returns.give_back(message, error.after)
+        return not redelivery.nack(message, error.after)
     if isinstance(error, Reject):
-        return not consumer._returns.reject(message, str(error) or "rejected")
+        return not redelivery.dead_letter(message, str(error) or "rejected")
     if not isinstance(error, Exception):
-        consumer._returns.give_back(message, 0.0)
+        redelivery.nack(message, 0.0)
         raise error
     import logging
 
     logging.getLogger("shmq").error(
         'listener of topic "%s", group "%s" failed for message %s (queue %d, offset %d, attempt %d)',
-        consumer.topic,
-        consumer.group,
+        message.topic,
+        group,
         message.message_id,
         message.queue_id,
         message.offset,
         message.attempt,
         exc_info=error,
     )
-    return not consumer._returns.give_back(message, None)
+    return not redelivery.nack(message, None)

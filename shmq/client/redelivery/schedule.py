@@ -1,10 +1,10 @@
-"""Owns which messages come again, and when: those given back, and those whose invisible time is running.
+"""Which messages come again from local memory, and when: those nacked, and those whose invisible time is running.
 
-It does not know threads, clocks, readers or dead letters: messages and times go in, messages that are due come out.
+No thread, clock or reader: messages and times go in, messages that are due come out.
 
     lease(messages, due)     simple consumer: delivered, hidden until `due`
     extend(message, due)     the same message is hidden until another time
-    give_back(message, due)  nack: to be delivered again at `due`; the core calls such a message settled
+    requeue(message, due)    nack: to be delivered again at `due`; the core calls such a message settled
     take_due(now)            what must be delivered again now
     forget(queue_id)         the queue went to another member
 
@@ -29,13 +29,13 @@ Key = tuple[int, int]  # queue id, queue offset
 
 class _Appointment(NamedTuple):
     due: float
-    is_given_back: bool
+    is_nacked: bool
 
 
 _TAKEN = _Appointment(float("-inf"), False)
 
 
-class Redelivery:
+class Schedule:
     """A timetable of messages of one topic."""
 
     __slots__ = ("_entries", "_sequence", "_single")
@@ -65,7 +65,7 @@ class Redelivery:
         self._single[key_of(message)] = _Appointment(due, False)
         self._push(due, [message])
 
-    def give_back(self, message: Message, due: float) -> None:
+    def requeue(self, message: Message, due: float) -> None:
         """Deliver the message again at `due`."""
         self._single[key_of(message)] = _Appointment(due, True)
         self._push(due, [message])
@@ -94,7 +94,7 @@ class Redelivery:
         said = self._single.get(key_of(message))
         if said is not None and said.due != due:
             return False
-        return not message.settled or (said is not None and said.is_given_back)
+        return not message.settled or (said is not None and said.is_nacked)
 
     def _keep(self, wanted: Callable[[Message, float], bool]) -> None:
         kept = []

@@ -1,42 +1,34 @@
-"""Owns messages of this host on their way back to the broker, and what a member reads of its group's retry topic.
-
-It does not know timers or listeners. The broker stores a copy in %RETRY%group, due after RocketMQ's delays, or in
+"""Sending messages back to their broker, which stores a copy in %RETRY%group, due after RocketMQ's delays, or in
 %DLQ%group; then the original is settled. So a retry outlives the process that failed, blocks no offset, and is the same
-for members over TCP.
+for members of this host and over TCP.
 
     after (seconds)   1  5  10  30  60  120 ... 7200     the next level that is not shorter; longer ones take the last
     level             1  2   3   4   5    6 ...   18     0: the broker takes 3 + reconsume times, -1: dead letter
     delayMs           the time itself, which our brokers keep to; RocketMQ's know levels only
 
 Rules:
-    (1) the original is settled only after the broker has confirmed the copy: nothing is lost, and the broker makes sure
+    (1) the original is settled only after the broker has confirmed the copy: nothing is lost, and our broker makes sure
         that no dead letter is there twice;
-    (2) what would be due within a second, what an ordered or a broadcast consumer gives back, and what the broker does
-        not take, is delivered again by the member itself;
-    (3) one consumer of a connection, the group's first, reads the connection's share of the retry topic.
+    (2) what would be due within a second, what an ordered or a broadcast consumer nacks, and what the broker does not
+        take, is requeued by the member itself.
 """
 
 from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from shmq.client import options
-from shmq.client.wire import QueueSlot
 from shmq.errors import ConsumeError, ShmqError
-from shmq.message import TOPIC_BYTES_MAX, retry_topic
-from shmq.protocol.allocation import Strategy
 from shmq.protocol.codes import Request
-from shmq.protocol.dialect import MessageQueue
-from shmq.shm.core import RETRY_QUEUE_BASE
+from shmq.protocol.failure import error_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from shmq.client.spec import ConsumerSpec
-    from shmq.client.wire_shm.session import Session
+    from shmq.client.wire import Answer, Handed, Wire
     from shmq.shm.core import Message
 
 DELAY_SECONDS: Final = (1.0, 5.0, *options.RETRY_DELAYS)
@@ -51,21 +43,6 @@ def delay_level(after: float | None) -> int:
     if after is None:
         return BROKERS_CHOICE
     return min(bisect.bisect_left(DELAY_SECONDS, after) + 1, len(DELAY_SECONDS))
-
-
-def is_members_own(spec: ConsumerSpec, after: float | None) -> bool:
-    """Whether a message that is to come again stays with the member (rule 2)."""
-    if spec.group is None or spec.model != "clustering" or spec.ordered:
-        return True
-    return after is not None and after < SHORTEST_DELAY
-
-
-def reads_retries(spec: ConsumerSpec, specs: Iterable[ConsumerSpec]) -> bool:
-    """Whether this is the consumer of its connection that reads the group's retry topic."""
-    if spec.group is None or spec.model != "clustering" or spec.invisible is not None:
-        return False
-    first = next((known for known in specs if known.group == spec.group and known.invisible is None), spec)
-    return first.topic == spec.topic
 
 
 def retry_ext(spec: ConsumerSpec, message: Message, after: float | None) -> dict[str, str]:
@@ -93,40 +70,70 @@ def send_back_ext(spec: ConsumerSpec, message: Message, level: int, reason: str)
     return ext
 
 
-def hand_back(session: Session, spec: ConsumerSpec, message: Message, after: float | None) -> bool:
-    """Let the broker deliver a message again; False when the member has to."""
-    if is_members_own(spec, after):
-        return False
-    try:
-        session.control.request(Request.CONSUMER_SEND_MSG_BACK, retry_ext(spec, message, after))
-    except ShmqError:
-        return False  # the broker is away, or does not take it
-    message.ack()
-    return True
+class SendBack:
+    """Sends messages of one consumer back to their brokers.
 
-
-def bury(session: Session, spec: ConsumerSpec, message: Message, reason: str) -> None:
-    """Let the broker store the dead-letter copy of a message.
-
-    Raises:
-        ShmqError: the broker is away, or cannot store it now.
+    On this host it waits for the answer. Over TCP nobody waits: the session keeps the message as handed over until the
+    broker has answered, and a message that was refused is given to `refused`, on a thread of the wire.
     """
-    if spec.group is None:
-        raise ConsumeError(f"a consumer without a group has no dead-letter topic: {reason}")
-    session.control.request(Request.CONSUMER_SEND_MSG_BACK, send_back_ext(spec, message, DEAD_LETTER, reason))
+
+    def __init__(self, wire: Wire, spec: ConsumerSpec, hand_over: Callable[[Message], Handed | None]) -> None:
+        """
+        Args:
+            hand_over: says that a broker is about to take a message over; None: its queue is another member's now.
+        """
+        self._wire = wire
+        self._spec = spec
+        self._hand_over = hand_over
+
+    def retry(self, message: Message, after: float | None, *, refused: Callable[[Message], None]) -> bool:
+        """Let the broker deliver a message again in `after` seconds, and settle it; False when the member has to."""
+        spec = self._spec
+        if spec.group is None or spec.model != "clustering" or spec.ordered:
+            return False
+        if after is not None and after < SHORTEST_DELAY:
+            return False
+        try:
+            self._send(message, retry_ext(spec, message, after), refused)
+        except ShmqError:
+            return False  # the broker is away, or does not take it
+        return True
+
+    def dead_letter(self, message: Message, reason: str, *, refused: Callable[[Message], None]) -> None:
+        """Let the broker store the dead letter of a message, and settle it.
+
+        Raises:
+            ShmqError: the broker is away, or cannot store it now.
+        """
+        if self._spec.group is None:
+            raise ConsumeError(f"a consumer without a group has no dead-letter topic: {reason}")
+        self._send(message, send_back_ext(self._spec, message, DEAD_LETTER, reason), refused)
+
+    def _send(self, message: Message, ext: dict[str, str], refused: Callable[[Message], None]) -> None:
+        handed = self._hand_over(message)
+        if handed is None:
+            return  # whoever reads its queue now gets it from there
+        ext["bname"] = handed.broker
+        if self._wire.is_local:
+            self._wire.request(handed.broker, Request.CONSUMER_SEND_MSG_BACK, ext)
+            handed.settle()
+        else:
+            answered = partial(_answered, message, handed, refused)
+            self._wire.begin(handed.broker, Request.CONSUMER_SEND_MSG_BACK, ext, then=answered)
 
 
-def retry_share(
-    session: Session, group: str, members: Sequence[str], client_id: str, allocate: Strategy
-) -> list[QueueSlot]:
-    """Return the queues of the group's retry topic that a member is to read; [] while there is no such topic."""
-    topic = retry_topic(group)
-    if len(topic.encode()) > TOPIC_BYTES_MAX or session.store.topic_find(topic) < 0:
-        return []
-    named = {
-        MessageQueue(session.instance.broker_name, queue_id, topic): QueueSlot(
-            RETRY_QUEUE_BASE + queue_id, queue_index, slot
-        )
-        for queue_id, queue_index, slot in sorted(session.control.offset_slots(group, topic))
-    }
-    return [named[queue] for queue in allocate(members, client_id, list(named))]
+def _answered(message: Message, handed: Handed, refused: Callable[[Message], None], answer: Answer) -> None:
+    error = answer if isinstance(answer, ShmqError) else error_of(answer)
+    if error is None:
+        handed.settle()
+        return
+    handed.keep()
+    import logging
+
+    logging.getLogger("shmq").warning(
+        "message %s could not be handed back to broker %s, and is delivered again here: %s",
+        message.message_id,
+        handed.broker,
+        error,
+    )
+    refused(message)

@@ -1,57 +1,312 @@
-"""Owns the asking side of a connection: `request()`.
+"""Asking: the requests of one session, and the two ways they leave and their replies come.
 
-It does not know how a request travels or a reply comes back; the session's requests do.
+                this host                                              TCP
+    request     a message on its topic with CORRELATION_ID, TTL and
+                REPLY_TO_CLIENT=shm:<queue>:<client id>, CLUSTER       REPLY_TO_CLIENT=<client id>
+    reply       a message in that queue of <cluster>_REPLY_TOPIC,      326: a broker pushes it over the connection
+                which is read from its end on                          our heartbeats come by
+
+A private topic for every requesting process of this host would make the tables grow with processes that come and go.
+The reply topic of the cluster exists anyway and keeps replies for administrators as in RocketMQ; processes divide its
+queues by their client ids, and read over replies that are for others.
+
+Rules:
+    (1) on this host a request is sent only after the reader stands at the end of its queue, so no reply is missed and
+        no old one read;
+    (2) over TCP the brokers of a topic have heard of us as a producer before a request is sent to them: they look for
+        it when the reply comes, at whichever broker of the cluster that is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+import asyncio
+import contextlib
+import itertools
+import os
+import threading
+import time
+import zlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
-from shmq.client.link import Link
+from shmq.client.producers.compression import SYS_FLAG_COMPRESSED
+from shmq.client.requests.waiting import Waiting, WaitingRequests
+from shmq.errors import CorruptionError, ProtocolError, UsageError
+from shmq.message import check_properties, encode_properties, parse_properties
+from shmq.protocol import request_reply as wire
+from shmq.protocol.codes import Response
+from shmq.shm.core import Message, Producer, Reader, Store, record_encode, records_read
 
 if TYPE_CHECKING:
-    from shmq.shm.core import Message
+    from concurrent.futures import Future
+
+    from shmq.protocol.command import Command
+
+POLL_MAX = 64
+_TYPE_BITS = 0x700
+_INT32_MAX = (1 << 31) - 1
 
 
-class Requester(Link):
-    """A connection that can ask; see `Connection`."""
+class Way(Protocol):
+    """How requests leave and replies come."""
 
-    __slots__ = ()
+    @property
+    def poll(self) -> Callable[[float], Iterable[tuple[str, Message]]] | None:
+        """What waits so many seconds for replies, and returns them by correlation id; None: they are pushed."""
 
-    def request(
-        self,
-        topic: str,
-        body: Any,
-        *,
-        timeout: float | None = None,
-        tag: str | None = None,
-        key: str | None = None,
-        keys: Iterable[str] | None = None,
-        properties: Mapping[str, str] | None = None,
-        message_group: str | None = None,
-        queue_id: int | None = None,
-    ) -> Message:
-        """Send a message that somebody is to answer, and return the answer.
+    def skip(self) -> None:
+        """Read over the replies there are: nobody waits, so they are for others."""
 
+    def send(
+        self, waiting: Waiting, body: Any, arguments: dict[str, Any], *, failed: Callable[[Exception], None]
+    ) -> None:
+        """Send a request; where that does not wait, `failed` is called later if it could not be sent."""
+
+    def close(self) -> None:
+        """Read no replies any more."""
+
+
+class Requests:
+    """The requests of one session, and its replies to those of others; any thread may use it."""
+
+    def __init__(self, open_way: Callable[[], Way], reply: Callable[[Message, Any], bool]) -> None:
+        """
         Args:
-            timeout: seconds for both ways; None takes the connection's.
+            open_way: called when the first request is sent.
+            reply: brings a reply to whoever asked; False when the requester is not there any more.
+        """
+        self.reply = reply
+        self._open_way = open_way
+        self._way: Way | None = None
+        self._waiting: WaitingRequests | None = None
+        self._making = threading.Lock()
+        self._closed = False
+        self._ids = itertools.count(1)
+        self._prefix = os.urandom(8).hex()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody waits for a reply."""
+        return self._waiting is None or self._waiting.is_empty
+
+    def request(self, topic: str, body: Any, timeout: float, **arguments: Any) -> Message:
+        """Send a request and return its reply.
 
         Raises:
-            RequestTimeout: no reply in time; the request may have been handled all the same.
-            TopicNotFound and the other errors of `send`: nothing was sent.
+            RequestTimeout: none came in time.
         """
-        ask = self._live().requests.request
-        if self._spans is not None:
-            ask = self._spans.asking(ask)
-        return ask(
-            topic,
-            body,
-            self._timeout if timeout is None else timeout,
-            tag=tag,
-            key=key,
-            keys=keys,
-            properties=properties,
-            message_group=message_group,
-            queue_id=queue_id,
-        )
+        requests, waiting = self._send(topic, body, timeout, None, arguments)
+        try:
+            reply: Message | None = requests.wait(waiting)
+        finally:
+            requests.drop(waiting)
+        if reply is None:
+            raise waiting.timed_out()
+        return reply
+
+    def begin(self, topic: str, body: Any, timeout: float, **arguments: Any) -> Future[Message]:
+        """Send a request and return a future of its reply."""
+        from concurrent.futures import Future  # imported only by those who do not wait here
+
+        future: Future[Message] = Future()
+        self._send(topic, body, timeout, future, arguments)
+        return future
+
+    def arrived(self, reply: Message) -> None:
+        """Take a reply that was pushed."""
+        if self._waiting is not None:
+            self._waiting.arrived(reply.properties.get(wire.CORRELATION_ID, ""), reply)
+
+    def close(self) -> None:
+        """End every wait."""
+        with self._making:
+            self._closed = True
+            way, requests = self._way, self._waiting
+        if requests is not None:
+            requests.close()
+        if way is not None:
+            way.close()
+
+    def _opened(self) -> tuple[Way, WaitingRequests]:
+        way, requests = self._way, self._waiting
+        if way is None or requests is None:
+            with self._making:
+                if self._closed:
+                    raise UsageError("the connection is closed", hint="connect again with shmq.connect()")
+                if self._way is None:
+                    way = self._open_way()
+                    self._waiting = WaitingRequests(way.poll)
+                    self._way = way
+                way, requests = self._way, self._waiting
+            assert requests is not None
+        return way, requests
+
+    def _send(
+        self, topic: str, body: Any, timeout: float, future: Future[Message] | None, arguments: dict[str, Any]
+    ) -> tuple[WaitingRequests, Waiting]:
+        way, requests = self._opened()
+        waiting = Waiting(f"{self._prefix}{next(self._ids):x}", topic, timeout, future)
+        with self._making:  # nobody else may send, and be answered, between these two
+            if requests.is_empty:
+                way.skip()
+            requests.add(waiting)
+        try:
+            way.send(waiting, body, arguments, failed=lambda error: requests.fail(waiting, error))
+        except BaseException:
+            requests.drop(waiting)
+            raise
+        return requests, waiting
+
+
+class SharedReplies:
+    """The way through this host's memory: the process stores its requests, and reads its queue of the reply topic."""
+
+    def __init__(
+        self, store: Store, reader: Reader, producer: Producer, topic_index: int, *, cluster: str, client_id: str
+    ) -> None:
+        """
+        Args:
+            topic_index: of the reply topic, in the store.
+        """
+        self._store = store
+        self._reader = reader
+        self._producer = producer
+        entry = store.topic(topic_index)
+        queue_id = zlib.crc32(client_id.encode()) % entry["read_queues"]
+        self._queue = entry["queues"][queue_id]
+        reader.assign(wire.reply_topic(cluster), self._queue, queue_id, self._end())
+        address = wire.SharedAddress(queue_id, client_id)
+        self._suffix = encode_properties({wire.REPLY_TO: str(address), wire.CLUSTER: cluster})
+
+    def send(
+        self, waiting: Waiting, body: Any, arguments: dict[str, Any], *, failed: Callable[[Exception], None]
+    ) -> None:
+        """Store a request."""
+        text = request_text(arguments.pop("properties", None), waiting.correlation_id, waiting.timeout) + self._suffix
+        raw: Any = text.encode()
+        self._producer.send(waiting.topic, body, properties=raw, timeout=waiting.timeout, **arguments)
+
+    def skip(self) -> None:
+        """Read over the replies there are."""
+        self._reader.seek(self._queue, self._end())
+
+    def poll(self, seconds: float) -> Iterable[tuple[str, Message]]:
+        """Wait so many seconds for messages in the queue, and return them by correlation id."""
+        with contextlib.suppress(CorruptionError):  # it is stepped over; whose it was gets no reply
+            for message in self._reader.poll(POLL_MAX, seconds):
+                yield message.properties.get(wire.CORRELATION_ID, ""), message
+
+    def close(self) -> None:
+        """Read no replies any more."""
+        self._reader.close()
+
+    def _end(self) -> int:
+        return self._store.queue(self._queue)[1]
+
+
+class PushedReplies:
+    """The way over TCP: a request is a send that nobody waits for, its reply is pushed to us by a broker."""
+
+    poll = None
+
+    def __init__(
+        self,
+        client_id: str,
+        *,
+        prepare: Callable[..., Callable[[], Awaitable[Any]]],
+        introduce: Callable[[str, float], Awaitable[None]],
+        submit: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        """
+        Args:
+            prepare: returns a send of a message with properties that only clients of brokers may set.
+            introduce: lets the brokers of a topic know that we ask.
+            submit: runs a coroutine on the I/O thread.
+        """
+        self._client_id = client_id
+        self._prepare = prepare
+        self._introduce = introduce
+        self._submit = submit
+
+    def send(
+        self, waiting: Waiting, body: Any, arguments: dict[str, Any], *, failed: Callable[[Exception], None]
+    ) -> None:
+        """Begin to send a request."""
+        timeout = waiting.timeout
+        extra = {**request_properties(waiting.correlation_id, timeout), wire.REPLY_TO: self._client_id}
+        sending = self._prepare(waiting.topic, body, extra, timeout=timeout, **arguments)
+
+        async def send() -> None:
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._introduce(waiting.topic, timeout)
+                    await sending()
+            except Exception as error:
+                if type(error) is not TimeoutError:  # that time is over, whoever waits sees by itself
+                    failed(error)
+
+        self._submit(send())
+
+    def skip(self) -> None:
+        """Nothing: only what somebody waits for is kept."""
+
+    def close(self) -> None:
+        """Nothing: pushed replies are answered as long as the connection lives."""
+
+
+def request_properties(correlation_id: str, timeout: float) -> dict[str, str]:
+    """Return the properties of a request, without the address of its reply."""
+    return {wire.CORRELATION_ID: correlation_id, wire.TTL: str(max(1, round(timeout * 1000)))}
+
+
+def request_text(properties: Mapping[str, str] | None, correlation_id: str, timeout: float) -> str:
+    """Return the property text of a request, without the address of its reply.
+
+    Raises:
+        UsageError: a property that may not be set.
+    """
+    found = request_properties(correlation_id, timeout)
+    if properties:
+        check_properties(properties)
+        found.update(properties)
+    return encode_properties(found)
+
+
+def take_pushed(requests: Requests, request: Command) -> Command:
+    """Take a reply that a broker pushes, and answer the broker; on the I/O thread.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    requests.arrived(pushed_message(request, round(time.time() * 1000)))
+    return request.reply(Response.SUCCESS)
+
+
+def pushed_message(request: Command, now_ms: int) -> Message:
+    """Return the message in a PUSH_REPLY_MESSAGE_TO_CLIENT.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    ext = request.ext
+    properties = {**parse_properties(ext.get("properties", "")), wire.ARRIVE_TIME: str(now_ms)}
+    sys_flag = _number(ext, "sysFlag")
+    record = record_encode(
+        body=request.body,
+        topic=ext.get("topic", "").encode()[:127],
+        properties=encode_properties(properties).encode(),
+        queue_id=max(0, _number(ext, "queueId")),
+        flag=_number(ext, "flag"),
+        sys_flag=sys_flag & (SYS_FLAG_COMPRESSED | _TYPE_BITS),
+        born_ms=_number(ext, "bornTimestamp", 1 << 62),
+        store_ms=_number(ext, "storeTimestamp", 1 << 62),
+    )
+    (message,) = records_read(record)
+    return message
+
+
+def _number(ext: Mapping[str, str], name: str, most: int = _INT32_MAX) -> int:
+    text = ext.get(name, "0")
+    if not text.removeprefix("-").isascii() or not text.removeprefix("-").isdecimal() or len(text) > 19:
+        raise ProtocolError(f"a pushed reply has {name}={text[:32]!a}; a number is needed")
+    return max(-1, min(int(text), most))

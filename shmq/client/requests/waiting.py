@@ -1,10 +1,11 @@
-"""Owns the requests of one connection that wait for their replies: who reads, who is woken, who gave up.
+"""The requests of one connection that wait for their replies: who reads, who is woken, who gave up.
 
-It does not know where replies come from: `poll(seconds)` brings some, `reply_of` says which request each answers.
+Where replies have to be read, `poll(seconds)` brings some. Where they are pushed, `arrived` is called.
 
     a thread in `wait`     reads itself as long as nobody else does: its reply needs no other thread to get here
     the others             sleep; who stops reading wakes one of them, which reads on
-    futures of `begin`     a thread of ours reads for them, and ends when none has been asked for in a while
+    futures of `begin`     a thread of ours reads for them, looks at their deadlines, and ends when none has been asked
+                           for in a while
 
 Rules:
     (1) at most one thread polls at a time;
@@ -50,7 +51,7 @@ class _Bell:
 class Waiting:
     """One request without its reply."""
 
-    __slots__ = ("correlation_id", "deadline", "future", "reply", "timeout", "topic", "woken")
+    __slots__ = ("correlation_id", "deadline", "error", "future", "reply", "timeout", "topic", "woken")
 
     def __init__(self, correlation_id: str, topic: str, timeout: float, future: Future[Any] | None = None) -> None:
         self.correlation_id = correlation_id
@@ -59,7 +60,13 @@ class Waiting:
         self.deadline = time.monotonic() + timeout
         self.future = future
         self.reply: Any = None
+        self.error: Exception | None = None
         self.woken = _Bell()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its reply is there, or there will be none."""
+        return self.reply is not None or self.error is not None
 
     def timed_out(self) -> RequestTimeout:
         """Return the error of a request that nobody answered."""
@@ -72,10 +79,10 @@ class Waiting:
 class WaitingRequests:
     """All of them; any thread may use it."""
 
-    def __init__(self, poll: Callable[[float], Iterable[tuple[str, Any]]]) -> None:
+    def __init__(self, poll: Callable[[float], Iterable[tuple[str, Any]]] | None) -> None:
         """
         Args:
-            poll: waits so many seconds at most and returns (correlation id, reply) of what came.
+            poll: waits so many seconds at most and returns (correlation id, reply) of what came; None: it is pushed.
         """
         self._poll = poll
         self._lock = threading.Lock()
@@ -114,15 +121,15 @@ class WaitingRequests:
         """Return the reply, None when the deadline has passed.
 
         Raises:
-            ShmqError: replies cannot be read any more.
+            ShmqError: replies cannot be read any more, or the request could not be sent.
         """
-        while waiting.reply is None and not self._closed:
+        while not waiting.is_over and not self._closed:
             remaining = waiting.deadline - time.monotonic()
             if remaining <= 0:
                 break
-            if self._reading.acquire(blocking=False):
+            if self._poll is not None and self._reading.acquire(blocking=False):
                 try:
-                    while waiting.reply is None and not self._closed:
+                    while not waiting.is_over and not self._closed:
                         remaining = waiting.deadline - time.monotonic()
                         if remaining <= 0:
                             break
@@ -131,6 +138,8 @@ class WaitingRequests:
                     self._stop_reading()
             else:
                 waiting.woken.wait(min(remaining, options.ITERATION_SLICE))
+        if waiting.error is not None:
+            raise waiting.error
         if waiting.reply is None and self._closed:
             raise UsageError("the connection was closed before the reply came", hint="wait for replies, then close")
         return waiting.reply
@@ -145,22 +154,36 @@ class WaitingRequests:
             each.woken.ring()
             self._fail(each, UsageError("the connection was closed before the reply came"))
 
+    def arrived(self, correlation_id: str, reply: Any) -> None:
+        """Hand a reply to whoever waits for it; one nobody waits for, and a second one, is dropped."""
+        waiting = self._open.get(correlation_id)
+        if waiting is None or waiting.is_over:
+            return
+        waiting.reply = reply
+        if waiting.future is None:
+            waiting.woken.ring()
+            return
+        self.drop(waiting)
+        _settle(waiting.future, reply, None)
+
+    def fail(self, waiting: Waiting, error: Exception) -> None:
+        """End a request that could not be sent."""
+        if not waiting.is_over:
+            waiting.error = error
+            waiting.woken.ring()
+            self._fail(waiting, error)
+
     def _take(self, seconds: float) -> None:
+        if self._poll is None:
+            time.sleep(seconds)
+            return
         for correlation_id, reply in self._poll(seconds):
-            waiting = self._open.get(correlation_id)
-            if waiting is None or waiting.reply is not None:
-                continue
-            waiting.reply = reply
-            if waiting.future is None:
-                waiting.woken.ring()
-                continue
-            self.drop(waiting)
-            _settle(waiting.future, reply, None)
+            self.arrived(correlation_id, reply)
 
     def _stop_reading(self) -> None:
         self._reading.release()
         with self._lock:
-            successor = next((each for each in self._open.values() if each.future is None and not each.reply), None)
+            successor = next((each for each in self._open.values() if each.future is None and not each.is_over), None)
         if successor is not None:
             successor.woken.ring()
 
@@ -199,13 +222,13 @@ class WaitingRequests:
         with self._lock:
             return [each for each in self._open.values() if each.future is not None]
 
-    def _fail(self, waiting: Waiting, error: ShmqError | None) -> None:
+    def _fail(self, waiting: Waiting, error: Exception | None) -> None:
         self.drop(waiting)
         if waiting.future is not None:
             _settle(waiting.future, None, error or waiting.timed_out())
 
 
-def _settle(future: Future[Any], reply: Any, error: ShmqError | None) -> None:
+def _settle(future: Future[Any], reply: Any, error: Exception | None) -> None:
     from concurrent.futures import InvalidStateError
 
     with contextlib.suppress(InvalidStateError):  # cancelled in this moment

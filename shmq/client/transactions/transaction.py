@@ -1,6 +1,4 @@
-"""Owns what users make of a transaction: one message that becomes visible when its work is done, or never.
-
-It does not know where halves are stored, nor how they are settled (local_transactions, remote.transactions).
+"""What users make of a transaction: one message that becomes visible when its work is done, or never.
 
     p.transaction(...) ──▶ open ──commit()──▶ committed        the message is there, once
                              └────rollback()──▶ rolled back      it never was
@@ -16,23 +14,19 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import queue
 import threading
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
-from shmq.errors import ConnectError, SendTimeout, ShmqError, TransactionError, UsageError
+from shmq.errors import SendTimeout, ShmqError, TransactionError, UsageError
 from shmq.protocol import transaction as wire
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from shmq.client.link import Link
-    from shmq.client.observers.trace import Tracer
-    from shmq.client.observers.transaction_trace import TransactionTrace
     from shmq.shm.core import Message, Receipt
 
 
@@ -53,11 +47,14 @@ _STOP_TIMEOUT: Final = 1.0
 _QUESTIONS_MAX: Final = 10_000  # the broker asks again
 _LOG = logging.getLogger("shmq")
 Checker = Callable[["Message"], TxState]
-FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 
 class Half(Protocol):
-    """What a transport remembers of an open transaction."""
+    """What is remembered of an open transaction."""
+
+    @property
+    def group(self) -> str:
+        """The producer group that is asked about it."""
 
     @property
     def topic(self) -> str:
@@ -66,6 +63,22 @@ class Half(Protocol):
     @property
     def message_id(self) -> str:
         """Its id, in every copy of it."""
+
+    @property
+    def broker(self) -> str:
+        """The broker that has it."""
+
+    @property
+    def offset(self) -> int:
+        """Its queue offset among the halves of that broker."""
+
+    @property
+    def log_position(self) -> int:
+        """Where it is in the log of that broker."""
+
+
+End = Callable[["Half", "TxState", float], "Receipt | None"]
+"""`Transactions.end` of the session there is at that time."""
 
 
 class Transactions(Protocol):
@@ -102,11 +115,11 @@ class Transaction:
         ...     db.insert_order("o-42", tx_id=tx.id)
     """
 
-    __slots__ = ("_half", "_link", "_timeout", "_trace", "id", "receipt", "state", "topic")
+    __slots__ = ("_end_half", "_half", "_note_end", "_timeout", "id", "receipt", "state", "topic")
 
-    def __init__(self, link: Link, half: Half, timeout: float, trace: TransactionTrace | None = None) -> None:
-        self._link = link
-        self._trace = trace
+    def __init__(self, half: Half, timeout: float, end: End, note_end: Callable[[TxState], None] | None = None) -> None:
+        self._end_half = end
+        self._note_end = note_end
         self._half = [half]  # popped by whoever ends it: one thread gets it
         self._timeout = timeout
         self.id = half.message_id
@@ -139,15 +152,15 @@ class Transaction:
             how = _ENDED.get(self.state, "ended")
             raise TransactionError(f"transaction {self.id} is {how} already", hint="end it once") from None
         try:
-            self.receipt = self._link._live().transactions.end(half, state, self._timeout)
+            self.receipt = self._end_half(half, state, self._timeout)
         except (TransactionError, SendTimeout):  # ended, or stored and only not on the disk in time
             raise
         except BaseException:
             self._half.append(half)
             raise
         self.state = state
-        if self._trace is not None:
-            self._trace.ended(state)
+        if self._note_end is not None:
+            self._note_end(state)
 
     def __enter__(self) -> Self:
         return self
@@ -174,8 +187,12 @@ class Transaction:
 class Checkers:
     """The functions of one connection that say how transactions ended, and the thread that calls them."""
 
-    def __init__(self, tracer: Tracer | None) -> None:
-        self._tracer = tracer
+    def __init__(self, note_answer: Callable[[str, Message, TxState], None] | None) -> None:
+        """
+        Args:
+            note_answer: is told what was answered about a group's message; None when nobody traces.
+        """
+        self._note_answer = note_answer
         self._functions: dict[str, Checker] = {}
         self._start_over()
 
@@ -238,64 +255,7 @@ class Checkers:
             try:
                 if state is not UNKNOWN:
                     check.tell(state)
-                if self._tracer is not None:
-                    from shmq.client.observers.transaction_trace import checked  # only who traces pays for it
-
-                    checked(self._tracer, check.group, check.message, state)
+                if self._note_answer is not None:
+                    self._note_answer(check.group, check.message, state)
             except ShmqError as error:
                 _LOG.warning("the answer about transaction %s was not taken: %s", check.message.message_id, error)
-
-
-def answering(link: Link, group: str) -> Callable[[FunctionT], FunctionT]:
-    """Return the decorator of a connection's checker for a group."""
-
-    def decorate(function: FunctionT) -> FunctionT:
-        with link._lock:
-            if link._checkers is None:
-                link._checkers = Checkers(link._tracer)
-            link._checkers.add(group, function)
-        with contextlib.suppress(ConnectError):  # said again when the broker is back
-            link._register()
-        return function
-
-    return decorate
-
-
-def check_topic_of(topic: str, *, is_system: bool) -> str:
-    """Return a topic that messages of a transaction may go to.
-
-    Raises:
-        UsageError: it is the broker's own.
-    """
-    if is_system:
-        raise UsageError(f"topic {topic} is the broker's own", hint="another topic")
-    return topic
-
-
-def half_properties(group: str, check_after: float | None) -> dict[str, str]:
-    """Return what makes a message the first half of a transaction.
-
-    Raises:
-        UsageError: an impossible time.
-    """
-    found = {wire.IS_TRANSACTION: "true", wire.PRODUCER_GROUP: group}
-    if check_after is not None:
-        if not 0 <= check_after < 1e8:
-            raise UsageError(f"check_after={check_after!r} is no number of seconds", hint="check_after=60")
-        found[wire.IMMUNITY_SECONDS] = str(round(check_after))
-    return found
-
-
-def end_fields(
-    group: str, queue_offset: int, log_position: int, state: TxState, message_id: str, *, is_check: bool = False
-) -> dict[str, str]:
-    """Return the header fields of END_TRANSACTION."""
-    return {
-        "producerGroup": group,
-        "tranStateTableOffset": str(queue_offset),
-        "commitLogOffset": str(log_position),
-        "commitOrRollback": str(int(state)),
-        "fromTransactionCheck": str(is_check).lower(),
-        "msgId": message_id,
-        "transactionId": message_id,
-    }

@@ -1,6 +1,8 @@
-"""Owns what the broker tells a process of its host that attaches: segments, slot, and the settings local sends follow.
+"""Attaching to the broker of this host: what it tells, and the segments it names, mapped into this process.
 
-It does not know how it was asked.
+A broker that answers while its segments or its log are not where this process looks has another /dev/shm, IPC namespace
+or file system. That is said as such, and at once: told to start the broker, a user would look for the fault where it is
+not.
 """
 
 from __future__ import annotations
@@ -11,9 +13,14 @@ from typing import Any
 import msgspec
 
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS
+from shmq.errors import ForeignNamespace, SegmentError
 from shmq.protocol.body import decode_body
 from shmq.protocol.command import Command
+from shmq.shm.core import Store
 from shmq.shm.instance import Instance
+from shmq.shm.log_reach import check_log_is_here
+from shmq.shm.presence import attach_presence
+from shmq.shm.segment import are_here, open_store
 from shmq.timing import MAX_DELAY_SECONDS
 
 
@@ -61,3 +68,25 @@ def attachment_of(reply: Command, broker_uid: int) -> Attachment:
         broker_uid=broker_uid,
         cluster=body.cluster,
     )
+
+
+def map_segments(attachment: Attachment, *, alive: bool) -> Store:
+    """Return the mapped segments of an attachment, counted as attached; `alive` says whether its broker answers now.
+
+    Raises:
+        ForeignNamespace: they, or the log's files, are in a namespace that this process does not share.
+        SegmentError, PermissionDenied, VersionMismatch: as `open_store`.
+    """
+    instance = attachment.instance
+    check_log_is_here(instance)
+    try:
+        store = open_store(instance, writable=True, uid=attachment.broker_uid)
+    except SegmentError as error:
+        if not alive or are_here(instance):
+            raise
+        raise ForeignNamespace(
+            f'broker "{instance.broker_name}" answers, but its segments are not in the shared memory of this process',
+            hint="share its IPC namespace and its /dev/shm (docker: --ipc=container:<broker>), or connect over TCP",
+        ) from error
+    attach_presence(instance)
+    return store

@@ -1,8 +1,5 @@
 """The control plane as a client sees it: groups, topics, offsets and the broker's state.
 
-Owns the client's registration and the words of its requests. It does not know how answers find their way
-(control_channel does), nor what members, topics or offsets are used for.
-
 Invariants:
  1. What was registered last, and accepted, is registered again after every reconnection, before `on_reconnect()`.
  2. Every method raises the error the broker meant, by type.
@@ -15,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from shmq.client.producers.recall import recall_error
 from shmq.client.wire_shm.attachment import Attachment
 from shmq.client.wire_shm.control_channel import REQUEST_TIMEOUT, ControlChannel
 from shmq.errors import RemoteError, ShmqError, UsageError
@@ -136,19 +132,6 @@ class ControlClient(ControlChannel):
             "onlyIfMissing": str(only_if_missing).lower(),
         }
         return self.request(Request.UPDATE_AND_CREATE_TOPIC, ext).ext.get("created") == "true"
-
-    def recall(self, topic: str, handle: str, group: str) -> None:
-        """Take a timed message back.
-
-        Raises:
-            UsageError: it is due already, or the handle is not of this broker.
-        """
-        try:
-            self.request(
-                Request.RECALL_MESSAGE, {"producerGroup": group or "shmq", "topic": topic, "recallHandle": handle}
-            )
-        except RemoteError as error:
-            raise recall_error(error) from error
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic.

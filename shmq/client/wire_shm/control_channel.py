@@ -1,6 +1,4 @@
-"""Requests to the broker over a connection that comes back by itself.
-
-Owns attaching, matching answers to requests, the background thread and its callbacks. It does not know what is asked.
+"""Requests to the broker over a control socket that comes back by itself: attaching, answers, and a background thread.
 
     connected --- socket dies --> away --- 20 ms, 40 ms ... 1 s between tries --> attached again --> on_reconnect()
         |                          |
@@ -25,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Self
 
-from shmq.client.callback import guarded
+from shmq.client.wire import guarded
 from shmq.client.wire_shm.attachment import Attachment, attachment_of
 from shmq.client.wire_shm.control_link import ControlLink
 from shmq.errors import BrokerNotRunning, ConnectError, ProtocolError, RequestTimeout, ShmqError, UsageError

@@ -1,6 +1,6 @@
 """One life of the control socket: dialled, spoken over, dead. A new life is a new object.
 
-Owns the socket and the deadlines of reading and writing. It does not know requests, heartbeats or reconnecting.
+Every read and write has a deadline.
 
 Invariants:
  1. A frame that was sent in part ends the link: the stream has no place to go on from.

@@ -1,12 +1,12 @@
-"""Owns the queues one consumer reads of one topic: taking them, reading them from the right place, leaving them.
+"""The queues one consumer of this host reads of one topic: taking them, reading from the right place, leaving them.
 
-It does not know threads, sockets or who is in the group; it is told which queues are wanted and then stepped.
+The share is told which queues are wanted and is then stepped; nothing here waits.
 
     free ──take──▶ held ──no longer wanted──▶ leaving ──nothing in flight, or time is up──▶ free
       ▲ retried while another member          │ paused: delivers nothing new, acknowledgements still count
       └ that lives still owns it              └──wanted again──▶ held
 
-Rules:
+Invariants:
     (1) a queue of a group is read only between `offset_take` and `offset_leave` of its offset slot, so never by two;
     (2) reading starts at the group's committed offset; a group that never committed anything on the topic starts where
         `start` says, and writes that down before it reads, for all queues at once;
@@ -24,19 +24,14 @@ from typing import TYPE_CHECKING
 from shmq.client import options
 from shmq.client.position import BEGIN, Position
 from shmq.client.wire import QueueSlot
+from shmq.client.wire_shm.queues import start_offset
 from shmq.shm.core import RETRY_QUEUE_BASE
 
 if TYPE_CHECKING:
     from shmq.shm.core import Reader, Store
 
 
-def start_offset(store: Store, queue_index: int, position: Position) -> int:
-    """Return the queue offset a position means in a queue now."""
-    offset_min, offset_max = store.queue(queue_index)[:2]
-    return position.resolve(offset_min, offset_max, lambda time_ms: store.search_time(queue_index, time_ms))
-
-
-class Share:
+class ShmShare:
     """The part of a topic that this consumer reads."""
 
     step_interval = options.TAKE_INTERVAL

@@ -1,8 +1,6 @@
-"""Owns one TCP connection to a name server or broker: frames in both directions, answers to requests.
+"""One TCP connection to a name server or broker: frames in both directions, answers to requests. I/O thread only.
 
-It does not know routes, groups or what is asked. Runs on the I/O thread only.
-
-Rules:
+Invariants:
     (1) every request ends: with its answer, at its deadline, or when the connection ends;
     (2) a peer that breaks the format is disconnected, and nothing of it is believed any more;
     (3) while the peer does not read, requests wait for it, until their deadline.

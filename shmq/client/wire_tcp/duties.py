@@ -1,13 +1,9 @@
-"""Owns what brokers ask of this client: who left a group, offsets to be reset, what it reads, one message to be tried.
-
-It does not know how a broker came to ask. Requests come on the I/O thread; what may take long is done elsewhere.
+"""What brokers ask of the consumers of this client; requests come on the I/O thread, where nothing may take long.
 
     40    members of a group changed        share the queues anew
     220   offsets of a topic                read on from there
     221   offsets                           answer with those of our queues
     307   running info                      answer with everything an operator may want to see
-    39    how did a transaction end     ask the checker of its group
-    326   a reply to a request of ours      give it to who waits
     309   consume this message now          call the listener, answer how it ended
     else                                    "not supported"
 """
@@ -16,20 +12,21 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from shmq.errors import ProtocolError, Reject, Retry, ShmqError
-from shmq.protocol.codes import PROTOCOL_VERSION, Request, Response
+from shmq.errors import ProtocolError, Reject, Retry
+from shmq.protocol.codes import PROTOCOL_VERSION, Request
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue, dumps, loads
-from shmq.protocol.failure import failure_reply
 from shmq.shm.core import Message, records_read
 from shmq.version import __version__
 
 if TYPE_CHECKING:
     from shmq.client.wire_tcp.channel import Channel
     from shmq.client.wire_tcp.group_reader import GroupReader
-    from shmq.client.wire_tcp.session import RemoteSession
+    from shmq.client.wire_tcp.registration import Registration
+    from shmq.client.wire_tcp.wire import TcpWire
 
 _OFFSET_MAX = 1 << 62
 
@@ -37,67 +34,64 @@ _OFFSET_MAX = 1 << 62
 class Duties:
     """Requests of brokers to one client."""
 
-    def __init__(self, session: RemoteSession) -> None:
-        self._session = session
-        self._since_ms = session.now_ms()
+    def __init__(
+        self,
+        wire: TcpWire,
+        registration: Registration,
+        readers: Callable[[], list[GroupReader]],
+        members_changed: Callable[[str], None],
+    ) -> None:
+        self._wire = wire
+        self._registration = registration
+        self._readers = readers
+        self._members_changed = members_changed
+        self._since_ms = wire.now_ms()
+        for code, handler in {
+            Request.NOTIFY_CONSUMER_IDS_CHANGED: self._changed,
+            Request.RESET_CONSUMER_CLIENT_OFFSET: self._reset,
+            Request.GET_CONSUMER_STATUS_FROM_CLIENT: self._offsets,
+            Request.GET_CONSUMER_RUNNING_INFO: self._running_info,
+            Request.CONSUME_MESSAGE_DIRECTLY: self._consume,
+        }.items():
+            wire.serve(code, handler)
 
-    def serve(self, channel: Channel, request: Command) -> None:
-        """Do what is asked, and answer unless nobody waits."""
-        try:
-            reply = self._serve(channel, request)
-        except ShmqError as error:
-            reply = failure_reply(request, error)
-        if reply is not None and not request.is_oneway:
-            channel.answer(reply)
-
-    def _serve(self, channel: Channel, request: Command) -> Command | None:
+    def _readers_of(self, request: Command) -> list[GroupReader]:
         group = request.ext.get("consumerGroup") or request.ext.get("group") or ""
-        if request.code == Request.NOTIFY_CONSUMER_IDS_CHANGED:
-            self._session.members_changed(group)
-            return None
-        if request.code == Request.CHECK_TRANSACTION_STATE:
-            self._session.transactions.checked(channel, request)
-            return None
-        readers = [reader for reader in self._session.readers if reader.spec.group == group]
-        if request.code == Request.RESET_CONSUMER_CLIENT_OFFSET:
-            self._reset(readers, request)
-            return request.reply()
-        if request.code == Request.GET_CONSUMER_STATUS_FROM_CLIENT:
-            topic = request.ext.get("topic", "")
-            progress = (entry for reader in readers for entry in reader.progress())
-            table = {queue.queue: offset for queue, offset in progress if queue.queue.topic == topic}
-            return request.reply(body=dumps({"messageQueueTable": table}))
-        if request.code == Request.GET_CONSUMER_RUNNING_INFO:
-            return request.reply(body=dumps(self._running_info(readers)))
-        if request.code == Request.PUSH_REPLY_MESSAGE_TO_CLIENT:
-            return self._session.requests.pushed(request)
-        if request.code == Request.CONSUME_MESSAGE_DIRECTLY:
-            return self._consume(channel, request, readers)
-        text = f" request type {request.code} not supported"
-        return request.reply(Response.REQUEST_CODE_NOT_SUPPORTED, remark=text)
+        return [reader for reader in self._readers() if reader.spec.group == group]
 
-    def _reset(self, readers: list[GroupReader], request: Command) -> None:
+    def _changed(self, _channel: Channel, request: Command) -> None:
+        self._members_changed(request.ext.get("consumerGroup") or request.ext.get("group") or "")
+
+    def _offsets(self, _channel: Channel, request: Command) -> Command:
+        topic = request.ext.get("topic", "")
+        progress = (entry for reader in self._readers_of(request) for entry in reader.progress())
+        table = {queue.queue: offset for queue, offset in progress if queue.queue.topic == topic}
+        return request.reply(body=dumps({"messageQueueTable": table}))
+
+    def _reset(self, _channel: Channel, request: Command) -> Command:
         offsets = reset_offsets(request.body)
-        for reader in readers:
+        for reader in self._readers_of(request):
             for queue in reader.queues:
                 offset = offsets.get(queue.queue)
                 if offset is not None:
                     reader.seek(queue.number, offset)
-                    self._session.network.spawn(self._commit(reader, queue.queue, offset))
+                    self._wire.network.spawn(self._commit(reader, queue.queue, offset))
+        return request.reply()
 
     async def _commit(self, reader: GroupReader, queue: MessageQueue, offset: int) -> None:
-        session, group = self._session, reader.spec.group
+        wire, group = self._wire, reader.spec.group
         if reader.commits and group is not None:
-            await session.queues.commit(group, queue, offset, session.timeout, oneway=True)
+            await wire.questions.commit(group, queue, offset, wire.timeout, oneway=True)
 
-    def _running_info(self, readers: list[GroupReader]) -> dict[str, Any]:
+    def _running_info(self, _channel: Channel, request: Command) -> Command:
+        readers = self._readers_of(request)
         subscriptions = [
             entry
-            for data in self._session.registration.data().consumerDataSet
+            for data in self._registration.data().consumerDataSet
             if any(reader.spec.group == data.groupName for reader in readers)
             for entry in data.subscriptionDataSet
         ]
-        return {
+        info = {
             "jstack": None,
             "mqTable": {queue: info for reader in readers for queue, info in reader.infos()},
             "properties": {
@@ -105,16 +99,17 @@ class Duties:
                 "PROP_CONSUMEORDERLY": str(any(reader.spec.ordered for reader in readers)).lower(),
                 "PROP_CONSUMER_START_TIMESTAMP": str(self._since_ms),
                 "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-                "PROP_NAMESERVER_ADDR": ";".join(map(str, self._session.names.servers)),
+                "PROP_NAMESERVER_ADDR": ";".join(map(str, self._wire.names.servers)),
                 "PROP_THREADPOOL_CORE_SIZE": "1",
             },
             "statusTable": {},
             "subscriptionSet": subscriptions,
         }
+        return request.reply(body=dumps(info))
 
     # -- one message, now
-    def _consume(self, channel: Channel, request: Command, readers: list[GroupReader]) -> Command | None:
-        messages = records_read(request.body)
+    def _consume(self, channel: Channel, request: Command) -> Command | None:
+        readers, messages = self._readers_of(request), records_read(request.body)
         if not messages:
             raise ProtocolError("the request to consume a message directly holds none")
         reader = next((reader for reader in readers if reader.spec.topic == messages[0].topic), None)
@@ -124,7 +119,7 @@ class Duties:
 
         def run() -> None:
             reply = request.reply(body=dumps(_outcome(function, messages[0])))
-            self._session.network.soon(lambda: channel.answer(reply))
+            self._wire.network.soon(lambda: channel.answer(reply))
 
         threading.Thread(target=run, name="shmq-consume-directly", daemon=True).start()
         return None

@@ -1,12 +1,10 @@
-"""Owns pulling for the members of a group, and for broadcast consumers: each queue all the time, until it is full.
-
-It does not know which queues are ours (share), nor what the application does with messages (reader, consumer).
+"""Pulling for members of a group, and for broadcast consumers: each queue all the time, until it is full.
 
     pull ──answer──▶ messages wait here ──▶ pull again, held by the broker when there is nothing
       ▲                    │ full: 1,000 messages, 100 MiB, or a span of 2,000
       └── 50 ms … 0.5 s ◀──┘
 
-Rules:
+Invariants:
     (1) one pull of each queue is on its way at most;
     (2) a message of the retry topic goes to the consumer of this connection that reads the topic it was sent to.
 """
@@ -14,28 +12,40 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shmq.client.wanted import TAG
 from shmq.client.wire_tcp import pull_request as pulling
 from shmq.client.wire_tcp.process_queue import ProcessQueue
-from shmq.client.wire_tcp.pull_reader import ANONYMOUS_GROUP
-from shmq.client.wire_tcp.pull_request import Pulled, PullQuestion
-from shmq.client.wire_tcp.reader import Owner, RemoteReader
+from shmq.client.wire_tcp.pull_request import ANONYMOUS_GROUP, Pulled, PullQuestion
+from shmq.client.wire_tcp.reader import TcpReader
 from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
 
 if TYPE_CHECKING:
     from shmq.client.spec import ConsumerSpec
-    from shmq.client.wire_tcp.session import RemoteSession
+    from shmq.client.wire import ReaderOwner
+    from shmq.client.wire_tcp.registration import Registration
+    from shmq.client.wire_tcp.wire import TcpWire
     from shmq.shm.core import Message
 
 
-class GroupReader(RemoteReader):
+class GroupReader(TcpReader):
     """Reads all the time; any thread may take messages."""
 
-    def __init__(self, session: RemoteSession, owner: Owner, spec: ConsumerSpec) -> None:
-        super().__init__(session, owner=owner, tags=spec.tags, codec=spec.codec, auto_ack=spec.auto_ack)
+    def __init__(
+        self,
+        wire: TcpWire,
+        registration: Registration,
+        owner: ReaderOwner,
+        spec: ConsumerSpec,
+        reader_of: Callable[[str | None, str], GroupReader | None],
+    ) -> None:
+        """`reader_of` finds the reader of this connection that reads a topic for a group."""
+        super().__init__(wire, owner=owner, tags=spec.tags, codec=spec.codec, auto_ack=spec.auto_ack)
         self.spec = spec
+        self._registration = registration
+        self._reader_of = reader_of
         self._flying: dict[int, asyncio.Task[float]] = {}  # I/O thread only
 
     @property
@@ -45,15 +55,15 @@ class GroupReader(RemoteReader):
 
     def open(self, queue: ProcessQueue) -> None:
         super().open(queue)
-        self.session.network.soon(lambda: self._start(queue))
+        self._wire.network.soon(lambda: self._start(queue))
 
     def seek(self, number: int, offset: int, /) -> None:
         super().seek(number, offset)
-        self.session.network.soon(lambda: self._give_up_pull(number))
+        self._wire.network.soon(lambda: self._give_up_pull(number))
 
     def revoke(self, number: int, /) -> None:
         super().revoke(number)
-        self.session.network.soon(lambda: self._give_up_pull(number))
+        self._wire.network.soon(lambda: self._give_up_pull(number))
 
     def _give_up_pull(self, number: int) -> None:
         """Do not wait for a request that the broker holds, and whose answer is out of date."""
@@ -62,7 +72,7 @@ class GroupReader(RemoteReader):
             flying.cancel()
 
     def _start(self, queue: ProcessQueue) -> None:
-        self.session.network.spawn(self._pull_forever(queue))
+        self._wire.network.spawn(self._pull_forever(queue))
 
     async def _pull_forever(self, queue: ProcessQueue) -> None:
         pause = 0.0
@@ -79,13 +89,13 @@ class GroupReader(RemoteReader):
             except (BrokerNotRunning, RequestTimeout):
                 pause = pulling.ERROR_PAUSE
                 queue.broker_id = 0
-                self.session.names.routes.forget(queue.queue.topic)
+                self._wire.names.routes.forget(queue.queue.topic)
             except ShmqError as error:
                 pause = pulling.ERROR_PAUSE
                 self._warn(queue, error)
 
     async def _pull_held(self, queue: ProcessQueue) -> float:
-        flying = self._flying[queue.number] = self.session.network.loop.create_task(self._pull_once(queue))
+        flying = self._flying[queue.number] = self._wire.network.loop.create_task(self._pull_once(queue))
         try:
             await asyncio.wait({flying})
         finally:
@@ -108,14 +118,14 @@ class GroupReader(RemoteReader):
             commit_offset=commit,
             expression=None if self.spec.group else self.spec.wanted.expression,
             expression_type=self._kind_of(queue),
-            version=self.session.registration.version_of(self.spec, queue.queue.topic),
+            version=self._registration.version_of(self.spec, queue.queue.topic),
         )
-        pulled = await self.session.pull(question, queue.broker_id, question.hold + pulling.ANSWER_MARGIN)
-        queue.last_pull_ms = self.session.now_ms()
+        pulled = await self._wire.questions.pull(question, queue.broker_id, question.hold + pulling.ANSWER_MARGIN)
+        queue.last_pull_ms = self._wire.now_ms()
         if commit is not None and pulled.error is None:
             queue.stored_offset = commit
         if pulled.register:
-            await self.session.registration.beat()
+            await self._registration.beat()
         if pulled.error is not None:
             if not pulled.register:
                 self._warn(queue, pulled.error)
@@ -138,7 +148,7 @@ class GroupReader(RemoteReader):
                 queue.waiting.remove(message)
             self.changed.notify_all()
         for message in lent:
-            self.session.reader_for(self.spec.group, message.topic, self).lend(queue, [message])
+            (self._reader_of(self.spec.group, message.topic) or self).lend(queue, [message])
 
     def _warn(self, queue: ProcessQueue, error: ShmqError) -> None:
         import logging

@@ -1,11 +1,11 @@
-"""Owns asking name servers: which one, what when it is dead, and how long a route counts as new.
+"""Asking name servers: which one, what when it is dead, and how long a route counts as new.
 
-It does not know queues or groups. Runs on the I/O thread; `Routes` is the table, without sockets.
+Everything runs on the I/O thread; `Routes` is the table, without sockets.
 
     unknown ──ask──▶ known ──30 s──▶ asked again in the background; the old one serves until the new one is there
        └──no route──▶ missing ──1 s──▶ asked again when somebody needs it
 
-Rules:
+Invariants:
     (1) one name server is asked as long as it answers; when it does not, the next one is, within the same deadline;
     (2) a route that was known serves on when no name server answers.
 """
@@ -23,10 +23,12 @@ from shmq.errors import (
     BrokerNotRunning,
     ConnectError,
     PermissionDenied,
+    ProtocolError,
     RemoteError,
     RequestTimeout,
     ShmqError,
     TopicNotFound,
+    UsageError,
 )
 from shmq.message import TRACE_TOPIC, is_system_topic
 from shmq.protocol.body import decode_body
@@ -91,6 +93,8 @@ class NameService:
         self._on_change = on_change
         self._asking: dict[str, asyncio.Task[Route | None]] = {}
         self._born: set[str] = set()
+        self._masters: dict[str, Address] = {}  # all of them, as told at:
+        self._masters_told = float("-inf")
         self.routes = Routes()
 
     @property
@@ -233,22 +237,63 @@ class NameService:
             route = await self.route(DEFAULT_TOPIC, timeout=timeout)
             return list(route.brokers) if route is not None else []
 
-    async def master(self, broker_name: str, *, timeout: float) -> Address:
+    def known_master(self, broker_name: str) -> Address | None:
+        """Return the address of the master of a broker name if it is known; from any thread."""
+        return next((found for each in self.routes.all() if (found := each.master(broker_name)) is not None), None)
+
+    async def master(self, broker_name: str, *, timeout: float, slave_may_answer: bool = False) -> Address:
         """Return the address of the master of a broker name, from a route that is known, else asked for.
+
+        Args:
+            slave_may_answer: return the address of a slave while there is no master.
 
         Raises:
             BrokerNotRunning: no name server knows it.
         """
-        for route in self.routes.all():
-            if (address := route.master(broker_name)) is not None:
-                return address
-        found = (await self.clusters(timeout=timeout)).brokerAddrTable.get(broker_name)
-        text = found.brokerAddrs.get(MASTER_ID) if found is not None else None
-        if text is None:
+        told = self._masters if self._network.loop.time() - self._masters_told < MISSING_FOR else {}
+        found = told.get(broker_name) or await self._routed_master(broker_name, timeout=timeout)
+        if found is None and slave_may_answer:
+            found = next((each for route in self.routes.all() if (each := route.reader(broker_name)) is not None), None)
+        if found is None:
+            found = (await self.masters(timeout=timeout)).get(broker_name)
+        if found is None:
             raise BrokerNotRunning(
                 f"broker {broker_name} has no master now", hint="is it up, and registered at the name servers?"
             )
-        return parse_address(text)
+        return found
+
+    async def _routed_master(self, broker_name: str, *, timeout: float) -> Address | None:
+        for route in self.routes.all():
+            if route.master(broker_name) is not None:
+                latest = await self.route(route.topic, timeout=timeout)  # the same, unless it was forgotten
+                if latest is not None and (address := latest.master(broker_name)) is not None:
+                    return address
+        return None
+
+    async def masters(self, *, timeout: float) -> dict[str, Address]:
+        """Return {broker name: master} of all brokers.
+
+        Raises:
+            BrokerNotRunning: no broker is registered.
+        """
+        found: dict[str, Address] = {}
+        for name, broker in (await self.clusters(timeout=timeout)).brokerAddrTable.items():
+            if (text := broker.brokerAddrs.get(MASTER_ID)) is not None:
+                try:
+                    found[name] = parse_address(text)
+                except UsageError as error:
+                    raise ProtocolError(f"broker {name} has an impossible address: {error}") from error
+        if not found:
+            raise BrokerNotRunning("no broker is registered at the name server", hint="is the broker up?")
+        self._masters, self._masters_told = found, self._network.loop.time()
+        return found
+
+    def forget_master(self, broker_name: str) -> None:
+        """Ask anew at the next use where a broker is, which could not be reached where it was."""
+        self._masters = {name: address for name, address in self._masters.items() if name != broker_name}
+        for route in self.routes.all():
+            if route.master(broker_name) is not None:
+                self.routes.forget(route.topic)
 
     async def clusters(self, *, timeout: float) -> ClusterInfo:
         """Return all brokers."""

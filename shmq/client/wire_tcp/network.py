@@ -1,11 +1,9 @@
-"""Owns the I/O thread of one remote connection: its event loop, its channels by address, TLS and signatures.
-
-It does not know routes or groups; addresses and commands in, answers out.
+"""The I/O thread of one remote connection: its event loop, its channels by address, TLS and signatures.
 
     any thread ──submit(coroutine)──▶ I/O thread (an event loop of its own) ──▶ channels
                 ◀──concurrent future──
 
-Rules:
+Invariants:
     (1) one channel for each address, made when it is first needed, by whoever needs it first;
     (2) after `stop()` no socket, task or thread is left;
     (3) in a forked child nothing of the loop is touched: it is the parent's.

@@ -1,30 +1,29 @@
-"""Owns what a send looks like on the wire: properties, ids, the short header, and which messages make a batch.
+"""What a send looks like on the wire: its id, the short header, and which messages make a batch.
 
-It does not know queues' brokers, sockets or retries; arguments of `send` in, an `Outgoing` out.
+Bodies and properties go in, an `Outgoing` comes out, which may be sent to any queue of its topic.
 
-Rules:
-    (1) what RocketMQ's clients would lose or mistake for their own is refused here, before anything is sent;
-    (2) a message keeps its id over every retry, so consumers can recognise a message that was stored twice;
-    (3) batches are not compressed, as RocketMQ's are not.
+Invariants:
+    1. A message keeps its id over every retry, so consumers can recognise a message that was stored twice.
+    2. Batches are not compressed, as RocketMQ's are not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from shmq.client.producers.compression import compress
+from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP, body_of
 from shmq.client.producers.unique_id import UniqueIds
 from shmq.client.wire_tcp.route import DEFAULT_TOPIC_QUEUES
-from shmq.errors import MessageTooLarge, UsageError
-from shmq.message import check_properties, check_topic, encode_properties
+from shmq.errors import MessageTooLarge
+from shmq.message import check_topic, encode_properties
 from shmq.protocol.batch_body import pack_entry
 from shmq.protocol.codes import Request
 from shmq.protocol.command import FLAG_ONEWAY, Command
 from shmq.protocol.route import DEFAULT_TOPIC
 from shmq.shm.core import BODY_BYTES_MAX
 
-DEFAULT_PRODUCER_GROUP: Final = "shmq_producer"
 BATCH_BYTES_MAX: Final = 1 << 20
 """Bytes of one batch request; RocketMQ advises against more."""
 BATCH_COUNT_MAX: Final = 512
@@ -42,63 +41,6 @@ class Outgoing(NamedTuple):
     message_ids: tuple[str, ...]
     born_ms: int
     is_batch: bool = False
-
-
-def body_of(body: Any) -> Any:
-    """Return a body as bytes or a memoryview of bytes.
-
-    Raises:
-        TypeError: a str, or nothing with the buffer protocol.
-        MessageTooLarge: longer than a body may be.
-    """
-    if isinstance(body, str):
-        raise TypeError("a body is bytes, not str; did you mean body=text.encode()?")
-    data = body if type(body) is bytes else memoryview(body).cast("B")
-    if len(data) > BODY_BYTES_MAX:
-        raise MessageTooLarge(f"a body of {len(data)} bytes is longer than {BODY_BYTES_MAX}", hint="split it")
-    return data
-
-
-def message_properties(
-    tag: str | None,
-    keys: Iterable[str],
-    message_group: str | None,
-    properties: Mapping[str, str] | bytes | None,
-) -> dict[str, str]:
-    """Return the properties of a message without its id.
-
-    Raises:
-        UsageError: a reserved or impossible property, tag or key.
-    """
-    found: dict[str, str] = {}
-    if tag is not None:
-        found["TAGS"] = _word("tag", tag, forbidden="|")
-    words = [_word("key", key) for key in keys]
-    if words:
-        found["KEYS"] = " ".join(words)
-    if message_group is not None:
-        found["__SHARDINGKEY"] = _word("message_group", message_group, blanks=True)
-    if isinstance(properties, Mapping):
-        check_properties(properties)
-        found.update(properties)
-    return found
-
-
-def _word(what: str, text: str, *, forbidden: str = "", blanks: bool = False) -> str:
-    if not isinstance(text, str):
-        raise TypeError(f"{what} must be str, not {type(text).__name__}")
-    if not text or (not blanks and any(letter.isspace() for letter in text)) or any(f in text for f in forbidden):
-        raise UsageError(
-            f"{what}={text!r} is empty, or holds a blank or {forbidden or 'blank'}", hint=f"another {what}"
-        )
-    return text
-
-
-def keys_of(key: str | None, keys: Iterable[str] | None) -> list[str]:
-    """Return all keys of a message."""
-    if isinstance(keys, str):
-        raise TypeError("keys is a sequence of str; did you mean key=?")
-    return [*([key] if key is not None else []), *(keys or ())]
 
 
 def single(

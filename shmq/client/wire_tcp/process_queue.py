@@ -1,12 +1,12 @@
-"""Owns what one reader has of one queue: where to pull next, what was delivered, what is settled, when to slow down.
+"""What one reader has of one queue: where to pull next, what was delivered, what is settled, when to slow down.
 
-It does not know sockets, threads or the application; the reader holds its lock around every call.
+The reader holds its lock around every call.
 
     next_offset ──pull──▶ arrived: waiting ──take──▶ in flight ──settle──▶ gone
                                                        │                    committed = lowest offset not settled,
                                                        └─again (local)──▶ in flight        else next_offset
 
-Rules:
+Invariants:
     (1) `committed` never passes a message that was delivered and not settled;
     (2) what arrives for an older generation (before a seek, a reset, a loss of the queue) is dropped;
     (3) pulling pauses while too much is held (`thresholds`).

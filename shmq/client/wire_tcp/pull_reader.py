@@ -1,11 +1,11 @@
-"""Owns pulling for a consumer that decides itself where it reads: as much as it asks for, and a little ahead.
+"""Pulling for a consumer that decides itself where it reads: as much as it asks for, and a little ahead.
 
-It does not know groups. A poll that finds nothing here asks every queue once without waiting, so that "[]" means that
-nothing was stored; only then it lets the brokers hold its requests.
+A poll that finds nothing here asks every queue once without waiting, so that "[]" means that nothing was stored. Only
+then it lets the brokers hold its requests.
 
     poll ──nothing here──▶ short pull of every queue ──nothing stored──▶ held pulls until the deadline
 
-Rule: two answers for one queue may cross; what is behind the queue's position is taken once.
+Invariant: two answers for one queue may cross; what is behind the queue's position is taken once.
 """
 
 from __future__ import annotations
@@ -18,25 +18,23 @@ from shmq.client import options
 from shmq.client.wanted import Wanted
 from shmq.client.wire_tcp import pull_request as pulling
 from shmq.client.wire_tcp.process_queue import ProcessQueue
-from shmq.client.wire_tcp.pull_request import PullQuestion
-from shmq.client.wire_tcp.reader import RemoteReader
+from shmq.client.wire_tcp.pull_request import ANONYMOUS_GROUP, PullQuestion
+from shmq.client.wire_tcp.reader import TcpReader
 from shmq.errors import ShmqError
 
 if TYPE_CHECKING:
-    from shmq.client.wire_tcp.session import RemoteSession
+    from shmq.client.wire_tcp.wire import TcpWire
     from shmq.shm.core import Message
 
-ANONYMOUS_GROUP: Final = "TOOLS_CONSUMER"
-"""The group RocketMQ keeps for tools that read without being members of anything."""
 AHEAD_COUNT: Final = 256
 SHORT_TIMEOUT: Final = 3.0
 
 
-class PullReader(RemoteReader):
+class PullReader(TcpReader):
     """Reads on demand; one thread at a time."""
 
-    def __init__(self, session: RemoteSession, *, wanted: Wanted, codec: Callable[[bytes], Any] | None) -> None:
-        super().__init__(session, owner=None, tags=wanted.tags, codec=codec, settles=False)
+    def __init__(self, wire: TcpWire, *, wanted: Wanted, codec: Callable[[bytes], Any] | None) -> None:
+        super().__init__(wire, owner=None, tags=wanted.tags, codec=codec, settles=False)
         self._wanted = wanted
         self._short: set[int] = set()
         self._held: set[int] = set()
@@ -84,7 +82,7 @@ class PullReader(RemoteReader):
 
     def _ask(self, queue: ProcessQueue, hold: float) -> None:
         (self._held if hold else self._short).add(queue.number)
-        self.session.network.submit(self._pull(queue, hold))
+        self._wire.network.submit(self._pull(queue, hold))
 
     async def _pull(self, queue: ProcessQueue, hold: float) -> None:
         generation, error, found = queue.generation, None, False
@@ -95,11 +93,11 @@ class PullReader(RemoteReader):
             hold=hold,
             expression=self._wanted.expression,
             expression_type=self._wanted.kind,
-            version=self.session.now_ms(),
+            version=self._wire.now_ms(),
         )
         try:
             timeout = hold + (pulling.ANSWER_MARGIN if hold else SHORT_TIMEOUT)
-            pulled = await self.session.pull(question, queue.broker_id, timeout)
+            pulled = await self._wire.questions.pull(question, queue.broker_id, timeout)
             error = pulled.error
             messages = self.messages_of(queue, pulled.body)
             with self.changed:

@@ -1,6 +1,4 @@
-"""Owns the pull request and what follows from its answer.
-
-It does not know sockets or queues' contents; a `Command` in, a `Pulled` out.
+"""The pull request, and what follows from its answer: a `Command` in, a `Pulled` out.
 
     0  found                                      deliver, go on at once
     19 not found, 20 retry at once                go on at once; after a moment if the broker did not hold the request
@@ -8,7 +6,7 @@ It does not know sockets or queues' contents; a `Command` in, a `Pulled` out.
     24, 25 subscription unknown or old            register again, then go on
     anything else                                 go on after a pause, with the broker's words
 
-Rule: the four numbers of an answer are input: one that is missing or negative makes the answer an error.
+Invariant: the four numbers of an answer are input: one that is missing or negative makes the answer an error.
 """
 
 from __future__ import annotations
@@ -21,6 +19,8 @@ from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.failure import error_of
 
+ANONYMOUS_GROUP: Final = "TOOLS_CONSUMER"
+"""The group RocketMQ keeps for tools that read without being members of anything."""
 COUNT_MAX: Final = 32
 SUSPEND: Final = 15.0
 ANSWER_MARGIN: Final = 15.0

@@ -1,7 +1,6 @@
-"""Owns reading whole ranges of a topic over TCP: what there is, and the records of a planned range, as stored.
+"""Reading whole ranges of a topic over TCP: what there is, and the records of a planned range, as stored.
 
-It does not know groups' members nor what is made of the records. It is a connection of its own without heartbeats, for
-who reads and is a member of nothing.
+Whoever reads this way is a member of no group, so this is a connection of its own, without heartbeats.
 
     our broker      DESCRIBE_QUEUES, READ_RANGE      the log's own bytes, up to 1 MiB an answer; or units alone
     RocketMQ        GET_MIN/MAX_OFFSET, PULL_MESSAGE as its clients get them: 32 messages or 256 KiB an answer, 8 or
@@ -11,10 +10,10 @@ A piece of a RocketMQ broker is therefore made of stripes that are pulled side b
 
     [begin ── stripe 0 ──)[── stripe 1 ──)[── stripe 2 ──) …     each about STRIPE_BYTES by the records that came last
 
-Rules:
-    (1) which of both a broker is, it says itself: whoever does not know DESCRIBE_QUEUES is RocketMQ;
-    (2) numbers of an answer are input: one that leads backwards or behind the range makes it an error;
-    (3) offsets that are gone are told, not skipped: the caller decides what that means.
+Invariants:
+    1. Which of both a broker is, it says itself: one that does not know DESCRIBE_QUEUES is RocketMQ.
+    2. Numbers of an answer are input: one that leads backwards or behind the range makes it an error.
+    3. Offsets that are gone are told, not skipped: the caller decides what that means.
 """
 
 from __future__ import annotations
@@ -30,9 +29,8 @@ from shmq.client.place import RemotePlace
 from shmq.client.position import Kind, Position
 from shmq.client.wire_tcp.name_service import NameService
 from shmq.client.wire_tcp.network import Network
-from shmq.client.wire_tcp.pull_reader import ANONYMOUS_GROUP
-from shmq.client.wire_tcp.pull_request import COUNT_MAX, PullQuestion, pull_command, read_pulled
-from shmq.client.wire_tcp.queue_service import QueueService
+from shmq.client.wire_tcp.pull_request import ANONYMOUS_GROUP, COUNT_MAX, PullQuestion, pull_command, read_pulled
+from shmq.client.wire_tcp.questions import QueueQuestions
 from shmq.client.wire_tcp.route import Route
 from shmq.errors import OffsetOutOfRange, ProtocolError, TopicNotFound, UsageError
 from shmq.protocol.codes import Request, Response
@@ -86,7 +84,7 @@ class RangeClient:
         self._timeout = timeout
         self._network = Network(place.options, connect_timeout=timeout, on_request=_not_asked, on_reconnect=_not_asked)
         self._names = NameService(self._network, place.name_servers, _not_asked)
-        self._queues = QueueService(self._network, self._names)
+        self._queues = QueueQuestions(self._network, self._names)
         self._stock: dict[str, bool] = {}
         self._record_bytes: dict[MessageQueue, int] = {}  # of a RocketMQ broker's queue, on average, lately
 

@@ -1,11 +1,11 @@
-"""Owns what a remote consumer hands out: the messages of its queues, in turn, to whichever thread asks.
+"""What a consumer over TCP hands out: the messages of its queues, in turn, to whichever thread asks.
 
-It does not know sockets: pullers put messages in, under its lock; `GroupReader` and `PullReader` say when to pull.
+Pullers put messages in, under the reader's lock; `GroupReader` and `PullReader` say when to pull.
 
     arrive (I/O thread) ──▶ queues, each with its waiting messages ──take, queue by queue in turn──▶ poll · for … in
     requeue (any thread) ─▶ again, before anything new ──────────────▶
 
-Rules:
+Invariants:
     (1) a message given back is delivered again only while its queue is still ours and the message not settled;
     (2) nothing here waits for the network;
     (3) in a forked child no lock is taken: whoever held one does not exist there.
@@ -19,24 +19,18 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from shmq.client import options
+from shmq.client.wire import Handed, ReaderOwner
 from shmq.client.wire_tcp.process_queue import ProcessQueue
 from shmq.errors import UsageError
 from shmq.shm.core import Message, message_reopen, records_read
 
 if TYPE_CHECKING:
-    from shmq.client.wire_tcp.session import RemoteSession
+    from shmq.client.wire_tcp.wire import TcpWire
     from shmq.protocol.dialect import MessageQueue
-
-
-class Owner(Protocol):
-    """The consumer behind a reader, as its messages see it."""
-
-    def _nack(self, message: Message, after: float | None) -> None: ...
-    def _extend(self, message: Message, seconds: float) -> None: ...
-    def _idle(self) -> bool: ...
 
 
 class _Settler:
@@ -44,7 +38,7 @@ class _Settler:
 
     __slots__ = ("queue", "reader")
 
-    def __init__(self, reader: RemoteReader, queue: ProcessQueue) -> None:
+    def __init__(self, reader: TcpReader, queue: ProcessQueue) -> None:
         self.reader = reader
         self.queue = queue
 
@@ -62,20 +56,22 @@ class _Settler:
             self.reader.owner._extend(message, seconds)
 
 
-class RemoteReader:
+class TcpReader:
     """Messages of the queues one consumer reads; as the core's Reader."""
+
+    paces = True
 
     def __init__(
         self,
-        session: RemoteSession,
+        wire: TcpWire,
         *,
-        owner: Owner | None,
+        owner: ReaderOwner | None,
         tags: Sequence[str],
         codec: Callable[[bytes], Any] | None,
         auto_ack: bool = False,
         settles: bool = True,
     ) -> None:
-        self.session = session
+        self._wire = wire
         self.owner = owner
         self.tags = frozenset(tags)
         self.codec = codec
@@ -157,7 +153,7 @@ class RemoteReader:
     # -- queues
     def assign(self, topic: str, queue: int, queue_id: int, offset: int, slot: int = -1, /) -> None:
         """Read a queue from an offset; `queue` and `queue_id` are its number."""
-        self.open(ProcessQueue(self.session.numbers.queue(topic, queue), queue, offset, settles=self._settles))
+        self.open(ProcessQueue(self._wire.numbers.queue(topic, queue), queue, offset, settles=self._settles))
 
     def open(self, queue: ProcessQueue) -> None:
         """Read a queue."""
@@ -229,7 +225,23 @@ class RemoteReader:
         with self.changed:
             if offset not in queue.handed:
                 queue.settle(offset)
-                queue.last_consumed_ms = self.session.now_ms()
+                queue.last_consumed_ms = self._wire.now_ms()
+
+    def hand_over(self, message: Message) -> Handed | None:
+        """Say that a broker is about to take a message over; None when its queue is not ours any more."""
+        queue = self.find(message.queue_id)
+        if queue is None or not queue.holds(message.offset):
+            return None
+        queue.handed.add(message.offset)
+        message.ack()  # not before the queue knows, so that only the object counts as settled
+        ended = partial(self._handed_over, queue, message.offset)
+        return Handed(queue.queue.brokerName, partial(ended, is_settled=True), partial(ended, is_settled=False))
+
+    def _handed_over(self, queue: ProcessQueue, offset: int, *, is_settled: bool) -> None:
+        with self.changed:
+            queue.handed.discard(offset)
+            if is_settled:
+                queue.settle(offset)
 
     # -- what pullers call
     def messages_of(self, queue: ProcessQueue, body: bytes) -> list[Message]:

@@ -1,8 +1,6 @@
-"""Owns what brokers are told of this client: groups, subscriptions, the heartbeat that keeps them known.
+"""What brokers are told of this client: groups, subscriptions, and the heartbeat that keeps them known.
 
-It does not know who reads what; specifications in, heartbeats out.
-
-Rules:
+Invariants:
     (1) a subscription keeps its version as long as it says the same, so that a heartbeat changes nothing at the broker;
     (2) every broker of a topic that is read or written hears of us within 30 s, those of a new route at once;
     (3) members of a group read its retry topic, too; broadcast consumers do not.
@@ -14,8 +12,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP
 from shmq.client.wanted import EVERYTHING, Wanted
-from shmq.client.wire_tcp.outgoing import DEFAULT_PRODUCER_GROUP
 from shmq.errors import ConnectError, RemoteError, RequestTimeout, ShmqError
 from shmq.message import retry_topic
 from shmq.protocol.body import ClientConfig, ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
@@ -26,7 +24,7 @@ from shmq.protocol.failure import error_of
 if TYPE_CHECKING:
     from shmq.client.place import Address
     from shmq.client.spec import ConsumerSpec
-    from shmq.client.wire_tcp.session import RemoteSession
+    from shmq.client.wire_tcp.wire import TcpWire
 
 HEARTBEAT_INTERVAL: Final = 30.0
 FIRST_OFFSET: Final = "CONSUME_FROM_FIRST_OFFSET"
@@ -35,11 +33,12 @@ FIRST_OFFSET: Final = "CONSUME_FROM_FIRST_OFFSET"
 class Registration:
     """The groups of one client, as all brokers are told."""
 
-    def __init__(self, session: RemoteSession) -> None:
-        self._session = session
+    def __init__(self, wire: TcpWire) -> None:
+        self._wire = wire
         self._versions: dict[tuple[str | None, str, Wanted], int] = {}
         self.producer_groups: tuple[str, ...] = ()
-        self.asks = False  # replies find a client as a producer, whose group does not matter
+        self._asks = False  # replies find a client as a producer, whose group does not matter
+        self._introduced: set[tuple[str, bool]] = set()
         self.specs: tuple[ConsumerSpec, ...] = ()
 
     def set(self, producer_groups: Iterable[str], specs: Iterable[ConsumerSpec]) -> None:
@@ -57,7 +56,7 @@ class Registration:
     def version_of(self, spec: ConsumerSpec, topic: str) -> int:
         """Return the version of a subscription, made when it is first asked for."""
         wanted = spec.wanted if topic == spec.topic else EVERYTHING
-        return self._versions.setdefault((spec.group, topic, wanted), self._session.now_ms())
+        return self._versions.setdefault((spec.group, topic, wanted), self._wire.now_ms())
 
     def topics(self) -> list[str]:
         """Return every topic that is read."""
@@ -86,13 +85,13 @@ class Registration:
                     entry.subscriptionDataSet.append(self._subscription(spec, retry_topic(spec.group)))
             entry.subscriptionDataSet.append(self._subscription(spec, spec.topic))
         return HeartbeatData(
-            clientID=self._session.client_id,
+            clientID=self._wire.client_id,
             consumerDataSet=list(groups.values()),
             producerDataSet=[ProducerData(group) for group in self._producers()],
         )
 
     def _producers(self) -> list[str]:
-        unnamed = [DEFAULT_PRODUCER_GROUP] if self.asks and not self.producer_groups else []
+        unnamed = [DEFAULT_PRODUCER_GROUP] if self._asks and not self.producer_groups else []
         return [*self.producer_groups, *unnamed]
 
     def _subscription(self, spec: ConsumerSpec, topic: str) -> SubscriptionData:
@@ -100,6 +99,25 @@ class Registration:
         return wanted.subscription(topic, self.version_of(spec, topic))
 
     # -- on the I/O thread
+    async def register(self) -> None:
+        """Let every broker of the topics that are read, and of those that were written, know what we are now."""
+        for topic in self.topics():
+            await self._wire.names.route(topic, timeout=self._wire.timeout)
+        await self.check()
+        await self.beat()
+
+    async def introduce(self, topic: str, timeout: float, *, asks: bool = False) -> None:
+        """Let the brokers of a topic know us as a producer now: the next heartbeat would come half a minute later.
+
+        Brokers ask only members they have heard of how a transaction ended, and look for whoever `asks` when a reply
+        comes, at whichever broker of the cluster that is.
+        """
+        if (topic, asks) not in self._introduced:
+            self._asks = self._asks or asks
+            await self._wire.names.writable_route(topic, timeout=timeout)
+            await self.beat()
+            self._introduced.add((topic, asks))
+
     async def check(self) -> None:
         """Ask a broker of each topic that is read with an expression whether it filters by such ones.
 
@@ -119,14 +137,14 @@ class Registration:
                 raise
 
     async def _check(self, spec: ConsumerSpec) -> None:
-        session = self._session
-        route = await session.names.readable_route(spec.topic, timeout=session.timeout)
+        wire = self._wire
+        route = await wire.names.readable_route(spec.topic, timeout=wire.timeout)
         address = route.reader(route.readable[0].brokerName) if route.readable else None
         if address is None:
             return
-        config = ClientConfig(session.client_id, spec.group, self._subscription(spec, spec.topic))
+        config = ClientConfig(wire.client_id, spec.group, self._subscription(spec, spec.topic))
         command = Command(code=Request.CHECK_CLIENT_CONFIG, body=encode_body(config))
-        reply = await session.network.request(address, command, session.timeout)
+        reply = await wire.network.request(address, command, wire.timeout)
         if (error := error_of(reply)) is not None:
             raise error
 
@@ -148,15 +166,15 @@ class Registration:
                 raise failure
 
     async def _beat(self, address: Address, body: bytes) -> None:
-        session = self._session
-        reply = await session.network.request(address, Command(code=Request.HEART_BEAT, body=body), session.timeout)
+        wire = self._wire
+        reply = await wire.network.request(address, Command(code=Request.HEART_BEAT, body=body), wire.timeout)
         if (error := error_of(reply)) is not None:
             raise error
 
     def addresses(self) -> list[Address]:
         """Return the brokers to be told: all of the topics we read, the masters of those we write."""
         found: dict[Address, None] = {}
-        for route in self._session.names.routes.all():
+        for route in self._wire.names.routes.all():
             for broker_name, addresses in route.brokers.items():
                 master = route.master(broker_name)
                 for address in addresses.values():
@@ -174,18 +192,18 @@ class Registration:
             self.without(group)
         commands = []
         for name in sorted(consumers | producers):
-            ext = {"clientID": self._session.client_id}
+            ext = {"clientID": self._wire.client_id}
             if name in consumers:
                 ext["consumerGroup"] = name
             if name in producers:
                 ext["producerGroup"] = name
             commands.append(ext)
-        session = self._session
+        wire = self._wire
         await asyncio.gather(
             *(
-                session.network.request(address, Command(code=Request.UNREGISTER_CLIENT, ext=dict(ext)), 1.0)
-                for address in session.network.connected()
-                if address not in session.names.servers
+                wire.network.request(address, Command(code=Request.UNREGISTER_CLIENT, ext=dict(ext)), 1.0)
+                for address in wire.network.connected()
+                if address not in wire.names.servers
                 for ext in commands
             ),
             return_exceptions=True,

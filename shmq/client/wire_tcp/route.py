@@ -1,6 +1,6 @@
-"""Owns what a name server says about a topic: its queues, the brokers that hold them, their addresses.
+"""What a name server says about a topic: its queues, the brokers that hold them, their addresses.
 
-It does not know who asked or when; bytes in, a `Route` out. A route is immutable: a newer one replaces it whole.
+A route is immutable: a newer one replaces it whole.
 
     queue            (broker name, queue id)          written to when perm has 2 and the broker has a master
     queue number     broker ordinal << 16 | queue id  what users see: one int for a queue of a cluster

@@ -1,6 +1,10 @@
-"""Owns what follows from the answer to a send, or from its absence: done, another broker, or an error.
+"""The decisions of a send over TCP: which queue is next, and what follows from an answer or its absence.
 
-It does not know sockets or queues; codes and `now` in, decisions out.
+Routes, codes and `now` go in, queues and verdicts come out; nothing here waits or sends.
+
+    message_group   the queue of its hash, whatever happened before: order outweighs speed
+    queue_id        exactly that one
+    neither         round robin over the writable queues; not on the broker that just failed; not on a slow one
 
     0, 11                        stored
     10, 12                       stored, but not durable in time       SendTimeout
@@ -8,18 +12,30 @@ It does not know sockets or queues; codes and `now` in, decisions out.
     no connection, no answer     not known to be stored                the same: it may then be stored twice
     anything else                                                      the error
 
-Rules: (1) three tries in all, and none after the deadline; (2) a oneway send is tried once.
+    answered after   550 ms   1 s    2 s     3 s     15 s, or failed (counts as 30 s)
+    kept away for    30 s     60 s   120 s   180 s   600 s             RocketMQ's table
+
+Invariants:
+    1. There are three tries in all, and none after the deadline; a oneway send is tried once.
+    2. The queue of a message group is the one a local producer takes, and Java's SelectMessageQueueByHash.
+    3. When every broker is to be avoided, the one whose time is over first is taken: avoiding never stops a send.
 """
 
 from __future__ import annotations
 
+import itertools
+import threading
+from collections.abc import Iterable
 from typing import Final
 
 from shmq import errors
+from shmq.client.wire_tcp.route import Route
 from shmq.errors import ConnectError, RemoteError, RequestTimeout, ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
+from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.failure import error_of
+from shmq.shm.core import tag_hash
 
 RETRIES: Final = 2
 _SYSTEM_BUSY: Final = Response.SYSTEM_BUSY
@@ -36,6 +52,11 @@ _KINDS: Final[dict[int, tuple[type[ShmqError], str]]] = {
     Response.TOPIC_NOT_EXIST: (errors.TopicNotFound, "create it with: shmq topic create"),
     Response.FLOW_CONTROL: (errors.FlowControl, "send slower"),
 }
+FAILED_COUNTS_AS: Final = 30.0
+_AVOIDED_AFTER: Final = ((15.0, 600.0), (3.0, 180.0), (2.0, 120.0), (1.0, 60.0), (0.55, 30.0))
+
+
+# ---- what an answer means --------------------------------------------------------------------------------------------
 
 
 def send_error(reply: Command) -> ShmqError | None:
@@ -77,3 +98,103 @@ class Attempts:
             return False
         self.left -= 1
         return True
+
+
+# ---- which queue is next ---------------------------------------------------------------------------------------------
+
+
+def avoid_seconds(latency: float) -> float:
+    """Return how long a broker is avoided that took `latency` seconds."""
+    return next((avoided for limit, avoided in _AVOIDED_AFTER if latency >= limit), 0.0)
+
+
+class Latencies:
+    """How fast brokers have answered lately: a mean in which an answer weighs a quarter."""
+
+    def __init__(self) -> None:
+        self._means: dict[str, float] = {}
+
+    def report(self, broker_name: str, latency: float, *, failed: bool = False) -> None:
+        """Note how long a send to a broker took."""
+        seconds = FAILED_COUNTS_AS if failed else latency
+        mean = self._means.get(broker_name, seconds)
+        self._means[broker_name] = mean + (seconds - mean) / 4
+
+    def fastest(self, broker_names: Iterable[str]) -> str | None:
+        """Return the broker with the lowest mean, one that was never asked before all others; None if none was."""
+        names = sorted(broker_names)
+        if not any(name in self._means for name in names):
+            return None
+        return min(names, key=lambda name: self._means.get(name, 0.0))
+
+
+class FaultTable:
+    """Until when which broker is avoided; times are seconds of any one clock."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def report(self, broker_name: str, latency: float, now: float, *, failed: bool = False) -> None:
+        """Note how a send to a broker went."""
+        avoided = avoid_seconds(FAILED_COUNTS_AS if failed else latency)
+        if avoided:
+            self._until[broker_name] = now + avoided
+        elif not failed:
+            self._until.pop(broker_name, None)
+
+    def is_available(self, broker_name: str, now: float) -> bool:
+        """Whether nothing speaks against this broker."""
+        return self._until.get(broker_name, now) <= now
+
+    def least_bad(self, broker_names: Iterable[str]) -> str | None:
+        """Return the broker that will be available first; None when none is given."""
+        return min(broker_names, key=lambda name: self._until.get(name, 0.0), default=None)
+
+
+class QueueChoice:
+    """Which queue is next, for all sends of one connection; topics take turns of their own."""
+
+    def __init__(self, faults: FaultTable | None) -> None:
+        self.faults = faults
+        self.latencies = Latencies()
+        self._lock = threading.Lock()
+        self._turns: dict[str, itertools.count[int]] = {}
+
+    def select(self, route: Route, now: float, *, avoid: str | None = None) -> MessageQueue:
+        """Return the next queue; `avoid` names the broker that failed a moment ago. The route has a writable queue."""
+        queues = route.writable
+        with self._lock:
+            turn = next(self._turns.setdefault(route.topic, itertools.count()))
+        order = [queues[(turn + step) % len(queues)] for step in range(len(queues))]
+        others = [queue for queue in order if queue.brokerName != avoid] or order
+        if self.faults is None:
+            return others[0]
+        for queue in others:
+            if self.faults.is_available(queue.brokerName, now):
+                return queue
+        best = self.faults.least_bad({queue.brokerName for queue in others})
+        return next(queue for queue in others if queue.brokerName == best)
+
+    def report(self, broker_name: str, latency: float, now: float, *, failed: bool) -> None:
+        """Note how a send to a broker went."""
+        self.latencies.report(broker_name, latency, failed=failed)
+        if self.faults is not None:
+            self.faults.report(broker_name, latency, now, failed=failed)
+
+    def fastest(self, route: Route, now: float) -> MessageQueue | None:
+        """Return the next queue of the broker that answered fastest; None while none has answered."""
+        names = {queue.brokerName for queue in route.writable}
+        faults = self.faults
+        available = {name for name in names if faults is None or faults.is_available(name, now)} or names
+        best = self.latencies.fastest(available)
+        if best is None:
+            return None
+        queues = [queue for queue in route.writable if queue.brokerName == best]
+        with self._lock:
+            turn = next(self._turns.setdefault(route.topic, itertools.count()))
+        return queues[turn % len(queues)]
+
+
+def queue_of_group(route: Route, message_group: str) -> MessageQueue:
+    """Return the queue that keeps a message group in order."""
+    return route.writable[(tag_hash(message_group) & 0x7FFFFFFF) % len(route.writable)]

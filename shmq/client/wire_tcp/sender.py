@@ -1,48 +1,79 @@
-"""Owns sending over TCP: one send is a few tries on the I/O thread, which somebody waits for or not.
+"""Sending over TCP: one send is a few tries on the I/O thread, which somebody waits for or not.
 
-It does not know what a message looks like on the wire (outgoing), which queue is next (selection), nor what an answer
-means (send_policy).
+    arguments ──outgoing.py──▶ Outgoing ──send_policy.py──▶ queue ──request──▶ answer ──send_policy.py──▶ receipt, error
+                                             ▲                                               │
+                                             └──────────────────── another try ──────────────┘
 
-Rules:
-    (1) a message group stays on its queue, whatever fails: its order is worth more than the send;
-    (2) the parts of a batch go to one queue, one after the other; only the first may choose another one;
-    (3) every send ends within its timeout.
+Invariants:
+    1. A message group stays on its queue, whatever fails: its order is worth more than the send.
+    2. The parts of a batch go to one queue, one after the other; only the first may choose another one.
+    3. Every send ends within its timeout.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from shmq.client.producers.keywords import take_special
+from shmq.client.producers.keywords import body_of, keys_of, message_properties, take_special
 from shmq.client.producers.unique_id import offset_of_id
-from shmq.client.wire_tcp.outgoing import (
-    Outgoing,
-    batches,
-    body_of,
-    keys_of,
-    message_properties,
-    send_command,
-    single,
-)
-from shmq.client.wire_tcp.selection import queue_of_group
-from shmq.client.wire_tcp.send_policy import RETRIES, Attempts, send_error
-from shmq.client.wire_tcp.slot import RemoteSlot
+from shmq.client.wire_tcp.outgoing import Outgoing, batches, send_command, single
+from shmq.client.wire_tcp.send_policy import RETRIES, Attempts, FaultTable, QueueChoice, queue_of_group, send_error
 from shmq.errors import BrokerNotRunning, ConnectError, ProtocolError, RequestTimeout, UsageError
+from shmq.message import TRACE_TOPIC
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
-from shmq.shm.core import Receipt, receipt_make
+from shmq.protocol.trace import TRACE_GROUP
+from shmq.shm.core import BODY_BYTES_MAX, Receipt, receipt_make
 
 if TYPE_CHECKING:
-    from shmq.client.wire_tcp.session import RemoteSession
+    from shmq.client.wire_tcp.route import Route
+    from shmq.client.wire_tcp.wire import TcpWire
+
+Publish = Callable[[memoryview, Mapping[str, str]], Receipt]
 
 
-class RemoteSender:
+class TcpSends:
+    """What sends to the brokers of a cluster; see `shmq.client.wire.Sends`."""
+
+    def __init__(self, wire: TcpWire) -> None:
+        self._wire = wire
+        options = wire.place.options
+        self._compression = options.compression
+        self._choice = QueueChoice(FaultTable() if options.avoid_slow else None)
+
+    def sender(self, timeout: float, *, group: str | None = None, compression: str | None = None) -> TcpSender:
+        """Return something that sends; `timeout` in seconds, `compression` as the URL says when None."""
+        return TcpSender(self._wire, self._choice, timeout, group or "", compression or self._compression)
+
+    def fastest_queue(self, topic: str) -> int | None:
+        """Return a queue of the broker that answered fastest lately; None when none has answered yet."""
+        wire = self._wire
+        route: Route = wire.call(wire.names.writable_route(topic, timeout=wire.timeout))
+        wire.numbers.learn(route)
+        queue = self._choice.fastest(route, wire.network.loop.time())
+        return None if queue is None else wire.numbers.number(queue)
+
+    def store_trace(self, body: bytes, keys: Sequence[str]) -> None:
+        """Store a message in the trace topic, which is made if need be."""
+        self.sender(self._wire.timeout, group=TRACE_GROUP).send(TRACE_TOPIC, body, keys=keys)
+
+    def host_of(self, receipt: Receipt) -> str:
+        """Say where a broker stored a message, as "host:port"; "" when that is not known. Never waits."""
+        wire = self._wire
+        route = wire.names.routes.old(receipt.topic)
+        if route is None:
+            return ""
+        return str(route.master(wire.numbers.queue(receipt.topic, receipt.queue_id).brokerName) or "")
+
+
+class TcpSender:
     """Sends for one producer group, with one timeout; any thread may use it."""
 
-    def __init__(self, session: RemoteSession, timeout: float, group: str, compression: str) -> None:
-        self._session = session
+    def __init__(self, wire: TcpWire, choice: QueueChoice, timeout: float, group: str, compression: str) -> None:
+        self._wire = wire
+        self._choice = choice
         self._timeout = timeout
         self._group = group
         self._compression = compression
@@ -61,25 +92,25 @@ class RemoteSender:
         receipts: list[Receipt] = self._wait(self.start_send_batch(topic, bodies, **arguments), arguments)
         return receipts
 
-    def reserve(self, topic: str, size: int, *, timeout: float | None = None, **arguments: Any) -> RemoteSlot:
+    def reserve(self, topic: str, size: int, *, timeout: float | None = None, **arguments: Any) -> TcpSlot:
         """Return memory for a body of up to `size` bytes; it is sent at the end of the `with` block."""
         properties = arguments.pop("properties", None)
 
         def publish(body: memoryview, properties: Mapping[str, str]) -> Receipt:
             return self.send(topic, body, properties=properties, timeout=timeout, **arguments)
 
-        return RemoteSlot(size, publish, properties)
+        return TcpSlot(size, publish, properties)
 
     # -- the same, for whoever waits in another way
     def start_send(self, topic: str, body: Any, **arguments: Any) -> Future[Receipt]:
         """Begin a send."""
         message, timeout, place = self._message(topic, body, **arguments)
-        return self._session.network.submit(self._send_one(message, place, timeout))
+        return self._wire.network.submit(self._send_one(message, place, timeout))
 
     def start_send_oneway(self, topic: str, body: Any, **arguments: Any) -> Future[None]:
         """Begin a send that nobody answers; it ends when the message is on its way."""
         message, timeout, place = self._message(topic, body, **arguments)
-        return self._session.network.submit(self._send_oneway(message, place, timeout))
+        return self._wire.network.submit(self._send_oneway(message, place, timeout))
 
     def start_send_batch(
         self,
@@ -100,10 +131,10 @@ class RemoteSender:
             message_properties(tag, [keys[number]] if keys else (), message_group, properties)
             for number in range(len(bodies))
         ]
-        session = self._session
-        parts = batches(session.ids, session.now_ms(), topic, [body_of(body) for body in bodies], each)
+        wire = self._wire
+        parts = batches(wire.ids, wire.now_ms(), topic, [body_of(body) for body in bodies], each)
         place = _Place(queue_id, message_group)
-        return session.network.submit(self._send_parts(parts, place, self._timeout if timeout is None else timeout))
+        return wire.network.submit(self._send_parts(parts, place, self._timeout if timeout is None else timeout))
 
     def prepare(
         self,
@@ -140,13 +171,13 @@ class RemoteSender:
         if special:
             found.update(take_special(special))
         found.update(extra or {})
-        session = self._session
-        message = single(session.ids, session.now_ms(), self._compression, topic, body, flag, found)
+        wire = self._wire
+        message = single(wire.ids, wire.now_ms(), self._compression, topic, body, flag, found)
         return message, self._timeout if timeout is None else timeout, _Place(queue_id, message_group)
 
     def _wait(self, future: Future[Any], arguments: Mapping[str, Any]) -> Any:
         timeout = arguments.get("timeout")
-        return self._session.wait(future, self._timeout if timeout is None else timeout)
+        return self._wire.wait(future, self._timeout if timeout is None else timeout)
 
     # -- on the I/O thread
     async def _send_one(self, message: Outgoing, place: _Place, timeout: float, retries: int = RETRIES) -> Receipt:
@@ -166,7 +197,7 @@ class RemoteSender:
         attempts = Attempts(self._now() + timeout, retries=0)
         queue, address = await self._choose(message, place, attempts)
         command = self._command(message, queue, oneway=True)
-        await self._session.network.notify(address, command, timeout)
+        await self._wire.network.notify(address, command, timeout)
 
     async def _send(self, message: Outgoing, place: _Place, attempts: Attempts) -> tuple[list[Receipt], MessageQueue]:
         while True:
@@ -178,44 +209,44 @@ class RemoteSender:
                 share = (
                     remaining / (attempts.left + 1) if place.is_free and self._has_choice(message.topic) else remaining
                 )
-                reply = await self._session.network.request(address, self._command(message, queue), share)
+                reply = await self._wire.network.request(address, self._command(message, queue), share)
                 error = send_error(reply)
                 if error is None:
-                    self._session.report(queue.brokerName, self._now() - started)
+                    self._report(queue.brokerName, self._now() - started)
                     return self._receipts(message, queue, reply), queue
                 failed = False
             except (ConnectError, RequestTimeout) as raised:
                 error, failed = raised, True
-            self._session.report(queue.brokerName, self._now() - started, failed=failed)
+            self._report(queue.brokerName, self._now() - started, failed=failed)
             if not attempts.may_retry(error, queue.brokerName, self._now()):
                 raise error
             if failed or error.code == 17:
-                self._session.names.routes.forget(message.topic)
+                self._wire.names.routes.forget(message.topic)
 
     async def _choose(self, message: Outgoing, place: _Place, attempts: Attempts) -> tuple[MessageQueue, Any]:
-        session = self._session
+        wire = self._wire
         remaining = max(0.001, attempts.deadline - self._now())
-        route = await session.names.writable_route(message.topic, timeout=remaining)
-        session.numbers.learn(route)
+        route = await wire.names.writable_route(message.topic, timeout=remaining)
+        wire.numbers.learn(route)
         queue = place.queue
         if queue is None and place.queue_id is not None:
-            queue = session.numbers.queue(message.topic, place.queue_id)
+            queue = wire.numbers.queue(message.topic, place.queue_id)
             if queue not in route.writable:
                 raise UsageError(
                     f"topic {message.topic} has no queue {place.queue_id} that may be written",
-                    hint=f"its queues are {sorted(map(session.numbers.number, route.writable))}",
+                    hint=f"its queues are {sorted(map(wire.numbers.number, route.writable))}",
                 )
         if queue is None and place.message_group is not None:
             queue = queue_of_group(route, place.message_group)
         if queue is None:
-            queue = session.selector.select(route, self._now(), avoid=attempts.avoid)
+            queue = self._choice.select(route, self._now(), avoid=attempts.avoid)
         address = route.master(queue.brokerName)
         if address is None:
             raise BrokerNotRunning(f"broker {queue.brokerName} has no master now", hint="is it up, and registered?")
         return queue, address
 
     def _has_choice(self, topic: str) -> bool:
-        route = self._session.names.routes.old(topic)
+        route = self._wire.names.routes.old(topic)
         return route is not None and len(route.brokers) > 1
 
     def _command(self, message: Outgoing, queue: MessageQueue, *, oneway: bool = False) -> Command:
@@ -229,7 +260,7 @@ class RemoteSender:
         if not all(text.isdecimal() and len(text) <= 19 for text in texts):
             raise ProtocolError(f"the answer to a send has queueId={texts[0][:32]!a}, queueOffset={texts[1][:32]!a}")
         stored = MessageQueue(queue.brokerName, int(texts[0]), message.topic)
-        number, first = self._session.numbers.number(stored), int(texts[1])
+        number, first = self._wire.numbers.number(stored), int(texts[1])
         return [
             receipt_make(
                 message.topic,
@@ -243,8 +274,11 @@ class RemoteSender:
             for index, message_id in enumerate(message.message_ids)
         ]
 
+    def _report(self, broker_name: str, latency: float, *, failed: bool = False) -> None:
+        self._choice.report(broker_name, latency, self._now(), failed=failed)
+
     def _now(self) -> float:
-        return self._session.network.loop.time()
+        return self._wire.network.loop.time()
 
 
 class _Place:
@@ -261,3 +295,43 @@ class _Place:
     def is_free(self) -> bool:
         """Whether any queue will do."""
         return self.queue is None and self.queue_id is None and self.message_group is None
+
+
+class TcpSlot:
+    """As `shmq.Slot`, in memory of this process: `with mq.reserve(…) as slot:` sends at the end of the block."""
+
+    def __init__(self, size: int, publish: Publish, properties: Mapping[str, str] | None) -> None:
+        if not 0 < size <= BODY_BYTES_MAX:
+            raise UsageError(f"a body of {size} bytes is not possible", hint=f"1 to {BODY_BYTES_MAX}")
+        self._memory = bytearray(size)
+        self._publish = publish
+        self._open = True
+        self.view = memoryview(self._memory)
+        self.size = size
+        self.properties: dict[str, str] = dict(properties or {})
+        self.receipt: Receipt | None = None
+
+    def commit(self) -> Receipt:
+        """Send the first `size` bytes.
+
+        Raises:
+            UsageError: it was committed or aborted before, or `size` grew.
+        """
+        if not self._open or not 0 <= self.size <= len(self._memory):
+            raise UsageError("the slot is over, or its size grew", hint="reserve another one")
+        self._open = False
+        self.receipt = self._publish(memoryview(self._memory)[: self.size], self.properties)
+        return self.receipt
+
+    def abort(self) -> None:
+        """Send nothing; twice is harmless."""
+        self._open = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *exc: object) -> None:
+        if kind is not None:
+            self.abort()
+        elif self._open:
+            self.commit()

@@ -1,12 +1,12 @@
-"""Owns the queues one remote consumer reads: taking them, reading them from the right place, leaving them.
+"""The queues one consumer over TCP reads: taking them, reading them from the right place, leaving them.
 
-It does not know who is in the group; it is told which queues are wanted and then stepped. Nothing here waits: what has
-to be asked of a broker is asked on the I/O thread, and `step()` looks at what has come back.
+The share is told which queues are wanted and is then stepped. Nothing here waits: brokers are asked on the I/O thread,
+and `step()` looks at what has come back.
 
     wanted ──▶ opening: lock (ordered), offset ──▶ held ──not wanted──▶ leaving ──▶ offset committed, lock given up
                   │ failed: again after a second        ▲ wanted again ◀──────────┘ nothing in flight, or time is up
 
-Rules:
+Invariants:
     (1) reading starts at the group's committed offset; a group that never committed anything on a queue starts where
         `start` says, and that is written down before a message is read;
     (2) an ordered consumer reads a queue only while it holds the broker's lock, renewed every 20 s, good for 30 s;
@@ -15,7 +15,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
@@ -30,23 +30,30 @@ from shmq.protocol.dialect import MessageQueue
 if TYPE_CHECKING:
     from shmq.client.spec import ConsumerSpec
     from shmq.client.wire_tcp.group_reader import GroupReader
-    from shmq.client.wire_tcp.session import RemoteSession
+    from shmq.client.wire_tcp.wire import TcpWire
 
 OPEN_AGAIN: Final = 1.0
 LOCK_RENEWAL: Final = 20.0
 LOCK_GOOD_FOR: Final = 30.0
 
 
-class RemoteShare:
+class TcpShare:
     """The part of a topic, and of the group's retry topic, that this consumer reads."""
 
     step_interval = 0.02
 
     def __init__(
-        self, session: RemoteSession, reader: GroupReader, spec: ConsumerSpec, on_left: Callable[[int], None]
+        self,
+        wire: TcpWire,
+        reader: GroupReader,
+        spec: ConsumerSpec,
+        on_left: Callable[[int], None],
+        release: Callable[[ConsumerSpec, Sequence[ProcessQueue]], None],
     ) -> None:
+        """`release` commits the offsets of queues that were left, and gives up their locks, without waiting."""
         self.held: dict[int, QueueSlot] = {}
-        self._session = session
+        self._wire = wire
+        self._release = release
         self._reader = reader
         self._spec = spec
         self._on_left = on_left
@@ -70,8 +77,11 @@ class RemoteShare:
 
     def name_of(self, slot: QueueSlot) -> str:
         """Return a name of a queue that means the same after a restart."""
-        queue = self._session.queue_of(self._spec, slot.queue_index)
+        queue = self._queue_of(slot.queue_index)
         return f"{queue.brokerName}/{queue.queueId}"
+
+    def _queue_of(self, number: int) -> MessageQueue:
+        return self._wire.numbers.queue(self._spec.topic, number, group=self._spec.group)
 
     def go_on(self, offsets: Mapping[int, int]) -> None:
         """Say by queue index where a broadcast consumer was, for queues it has not read yet."""
@@ -103,7 +113,7 @@ class RemoteShare:
             number = slot.queue_index
             if number not in self._opening and self._again_at.get(number, now) <= now:
                 self._again_at.pop(number, None)
-                self._opening[number] = self._session.network.submit(self._open(slot))
+                self._opening[number] = self._wire.network.submit(self._open(slot))
         if self._opening or self._leaving:
             self.step_interval = options.TAKE_INTERVAL
             return True
@@ -119,7 +129,7 @@ class RemoteShare:
             return
         slot = self._wanted.get(number)
         if slot is None:  # not ours any more
-            self._session.release(self._spec, [queue])
+            self._release(self._spec, [queue])
             return
         queue.paused = number in self._paused
         self.held[number] = slot
@@ -127,34 +137,33 @@ class RemoteShare:
 
     async def _open(self, slot: QueueSlot) -> ProcessQueue:
         """On the I/O thread: find out where to begin, and lock the queue if its order matters."""
-        session, spec = self._session, self._spec
-        queue = session.queue_of(spec, slot.queue_index)
+        wire, spec = self._wire, self._spec
+        queue = self._queue_of(slot.queue_index)
         locked_at: float | None = None
         if spec.ordered and spec.group is not None:
-            if queue not in await session.queues.lock(spec.group, session.client_id, [queue], session.timeout):
+            if queue not in await wire.questions.lock(spec.group, wire.client_id, [queue], wire.timeout):
                 raise ConsumeError(f"queue {queue.queueId} of {queue.topic} is locked by another member")
-            locked_at = session.network.loop.time()
+            locked_at = wire.network.loop.time()
         offset = await self._start_offset(slot.queue_index, queue)
         made = ProcessQueue(queue, slot.queue_index, offset, settles=True, ordered=spec.ordered)
         made.locked_at = locked_at
         return made
 
     async def _start_offset(self, number: int, queue: MessageQueue) -> int:
-        session, spec = self._session, self._spec
-        service, timeout = session.queues, session.timeout
+        spec, questions, timeout = self._spec, self._wire.questions, self._wire.timeout
         if not self._reader.commits:
             known = self._offsets.get(number)
-            return known if known is not None else await service.place_in(queue, spec.start, timeout)
+            return known if known is not None else await questions.place_in(queue, spec.start, timeout)
         assert spec.group is not None
-        offset = await service.committed(spec.group, queue, timeout)
+        offset = await questions.committed(spec.group, queue, timeout)
         begin = BEGIN if queue.topic.startswith(RETRY_PREFIX) else spec.start
         if offset == 0 and begin != BEGIN:
             # A young queue answers 0 whether the group committed that or nothing.
-            offset = (await service.committed_exactly(spec.group, [queue], timeout)).get(queue, -1)
+            offset = (await questions.committed_exactly(spec.group, [queue], timeout)).get(queue, -1)
         if offset >= 0:
             return offset
-        offset = await service.place_in(queue, begin, timeout)
-        await service.commit(spec.group, queue, offset, timeout)
+        offset = await questions.place_in(queue, begin, timeout)
+        await questions.commit(spec.group, queue, offset, timeout)
         return offset
 
     def pause(self, queue_id: int, *, paused: bool) -> None:
@@ -184,19 +193,19 @@ class RemoteShare:
         self._reader.revoke(number)
         if queue is not None:
             self._offsets[number] = queue.committed
-            self._session.release(self._spec, [queue])
+            self._release(self._spec, [queue])
         self._on_left(slot.queue_id)
 
     # -- on the I/O thread
     async def keep_locks(self) -> None:
         """Renew the locks of an ordered consumer; a queue whose lock is gone is read no further."""
-        session, group = self._session, self._spec.group
+        wire, group = self._wire, self._spec.group
         held = {queue.queue: queue for queue in self._reader.queues}
         if not self._spec.ordered or group is None or not held:
             return
-        now = session.network.loop.time()
+        now = wire.network.loop.time()
         try:
-            locked = await session.queues.lock(group, session.client_id, held, session.timeout)
+            locked = await wire.questions.lock(group, wire.client_id, held, wire.timeout)
         except ShmqError:
             locked = set()
         for queue, process in held.items():

@@ -14,7 +14,7 @@ def mq() -> Iterator[shmq.Connection]:
     """A connection to a broker with enablePropertyFilter=false."""
     with Broker(tcp=True) as broker, broker.connect() as local:
         local.admin.create_topic("orders", queues=2)
-        local._live().control.request(Request.UPDATE_BROKER_CONFIG, body=b"enablePropertyFilter=false\n")
+        local._live().wire.control.request(Request.UPDATE_BROKER_CONFIG, body=b"enablePropertyFilter=false\n")
         with shmq.connect(f"rocketmq://{broker.name_server}", timeout=60.0) as connection:
             yield connection
 

@@ -45,15 +45,14 @@ class Scene:
         self.brokers = Brokers()
         spec = SimpleNamespace(group="g", model="clustering", tags=(), codec=None, auto_ack=False)
         network = SimpleNamespace(soon=lambda work: None)
-        session: Any = SimpleNamespace(network=network, queues=self.brokers, timeout=1.0)
-        owner: Any = None
-        self.reader = GroupReader(session, owner, spec)  # type: ignore[arg-type]
+        wire: Any = SimpleNamespace(network=network, questions=self.brokers, timeout=1.0)
+        nobody: Any = None
+        self.reader = GroupReader(wire, nobody, nobody, spec, nobody)  # type: ignore[arg-type]
         for number, name in enumerate(("a", "b", "c")):
             queue = ProcessQueue(MessageQueue(name, 0, "orders"), number, 10 + number, settles=True)
             queue._window = Watched(self.reader.changed, [10 + number])
             self.reader.open(queue)
-        session.readers = [self.reader]
-        self.upkeep = Upkeep(session)
+        self.upkeep = Upkeep(wire, nobody, lambda: [self.reader], list)
 
     def commit(self) -> None:
         asyncio.run(self.upkeep._commit())

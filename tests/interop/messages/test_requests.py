@@ -147,4 +147,4 @@ def test_a_java_requester_that_nobody_answers_times_out(here: Here, java_client:
             (message,) = eventually(lambda: consumer.poll(10, 1.0), "the request")
         # It is gone before the reply comes: the replier is told, and nothing else happens.
         java_client.do("producer-close", name=name)
-        eventually(lambda: not mq._live().reply(message, b"too late"), "the requester is gone")
+        eventually(lambda: not mq._live().requests.reply(message, b"too late"), "the requester is gone")

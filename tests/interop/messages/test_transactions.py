@@ -29,7 +29,7 @@ def set_times(broker: str, *, first_ms: int, interval_ms: int) -> None:
     """How soon a broker asks; one of ours takes it from a local client."""
     with shmq.connect(broker) as mq:
         text = f"transactionTimeOut={first_ms}\ntransactionCheckInterval={interval_ms}\n"
-        mq._local().control.request(Request.UPDATE_BROKER_CONFIG, body=text.encode())
+        mq._local().wire.control.request(Request.UPDATE_BROKER_CONFIG, body=text.encode())
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_our_tcp_client_commits_and_rolls_back_at_any_broker(target: Target, nam
 
 def test_our_tcp_client_answers_the_questions_of_any_broker(target: Target, named: Named) -> None:
     if target.is_ours:
-        pytest.skip("tests/client/test_transaction.py, with short times")
+        pytest.skip("tests/client/transactions/test_transaction.py, with short times")
     topic, group = named("topic"), named("shop")
     asked: list[str] = []
     with shmq.connect(f"rocketmq://{target.name_server}", timeout=60.0) as mq:

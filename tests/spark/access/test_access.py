@@ -21,10 +21,9 @@ from shmq.client.wire_tcp.ranges import STRIPES, Piece, RangeClient
 from shmq.errors import BrokerNotRunning, OffsetOutOfRange, ShmqError, TopicNotFound, UsageError
 from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import UNIT_BYTES
-from shmq.spark.access import remote
 from shmq.spark.access.remote import RemoteAccess, connect_remote
 from shmq.spark.access.segments import Attachment
-from shmq.spark.access.way import open_access, reopen
+from shmq.spark.access.way import open_access, remote, reopen
 from shmq.spark.options import parse_options
 from shmq.spark.scan.reader import ShmqReader
 from shmq.spark.schema import column_kinds
@@ -40,7 +39,7 @@ def varied(mq: Any) -> str:
     """A topic with every kind of record: bodies of all sizes, compressed ones, tags, keys, properties, a batch."""
     topic = "varied"
     mq.admin.create_topic(topic, queues=3)
-    producer = mq._live().core_producer(5.0)
+    producer = mq._live().sends.core_producer(5.0)
     for number in range(300):
         body = bytes([number % 256]) * (number * number % 5000)
         properties = {f"p{number % 7}": "ü" * (1 + number % 5)} if number % 2 else None
@@ -244,7 +243,7 @@ def test_retention_between_planning_and_reading_over_tcp(
     strict = ShmqReader(parse_options(given), (*OFFSETS, "body"))
     lenient = ShmqReader(parse_options({**given, "failOnDataLoss": "false"}), (*OFFSETS, "body"))
     planned, planned_too = strict.partitions(), lenient.partitions()
-    store = mq._live().store  # the test plays the keeper, whose two steps are seen one by one
+    store = mq._live().wire.store  # the test plays the keeper, whose two steps are seen one by one
     (broker.store / "commitlog" / f"{0:020d}").unlink()
     store.set_log_begin(1 << 20)
     with pytest.raises(OffsetOutOfRange, match="messages are missing"):

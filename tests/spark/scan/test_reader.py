@@ -88,7 +88,7 @@ def test_a_group_says_where_it_is(topic: str, mq: Any, load: Any) -> None:
 
 def test_compressed_bodies_arrive_as_they_were_sent(mq: Any, load: Any) -> None:
     mq.admin.create_topic("packed", queues=1)
-    producer = mq._live().core_producer(5.0)
+    producer = mq._live().sends.core_producer(5.0)
     bodies = [b"plain", b"z" * 100_000, b"", b"y" * 100_000]
     for body in bodies:
         if len(body) > 10:
@@ -175,7 +175,7 @@ def test_retention_between_planning_and_reading_is_an_error_or_a_counted_gap(cap
         strict = ShmqReader(parse_options(given), columns)
         lenient = ShmqReader(parse_options({**given, "failOnDataLoss": "false"}), columns)
         planned, planned_too = strict.partitions(), lenient.partitions()
-        store = mq._live().store  # the test plays the keeper
+        store = mq._live().wire.store  # the test plays the keeper
         (broker.store / "commitlog" / f"{0:020d}").unlink()
         store.set_log_begin(1 << 20)  # the keeper's two steps are seen one by one
         rest = [row["queue_offset"] for row in read_planned(lenient, planned_too)]

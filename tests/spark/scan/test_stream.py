@@ -97,7 +97,7 @@ def test_a_queue_that_is_new_begins_at_its_first_message(broker: Any, mq: Any, t
     send(mq, topic, 0, 1)
     query = Query(broker, topic, startingOffsets="earliest")
     at, _ = query.step(query.begin())
-    mq._live().put_topic(topic, queues=3)
+    mq._live().queues.put_topic(topic, queues=3)
     mq.send(topic, b"new", queue_id=2)
     assert query.step(at)[1] == [b"new"]
 
@@ -109,7 +109,7 @@ def test_lost_messages_stop_a_query_or_are_counted(
     given = {"startingOffsets": "earliest", "leaseSeconds": 0}
     strict, lenient = Query(broker, topic, **given), Query(broker, topic, **given, failOnDataLoss="false")
     at = strict.begin()
-    store = mq._live().store  # the test plays retention
+    store = mq._live().wire.store  # the test plays retention
     store.set_offset_min(store.topic(store.topic_find(topic))["queues"][0], 4)
     with pytest.raises(OffsetOutOfRange, match="4 messages are missing"):
         strict.step(at)

@@ -37,7 +37,7 @@ def pair(broker: Any, topic: str, access: str) -> tuple[Query, Query]:
 
 def retire(mq: Any, topic: str, first: int) -> None:
     """Play retention for the first queue of a topic."""
-    store = mq._live().store
+    store = mq._live().wire.store
     store.set_offset_min(store.topic(store.topic_find(topic))["queues"][0], first)
 
 

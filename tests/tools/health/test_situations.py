@@ -161,7 +161,7 @@ def test_a_consumer_that_is_attached_and_does_not_read(broker: Broker) -> None:
             producer.send("idle", b"second")
             finding, _ = reported(broker.url, of("group", WARNING, f"pid {process.pid}", "has not read"))
             assert "1 messages wait" in finding.what and f"py-spy dump --pid {process.pid}" in finding.do
-            store = mq._live().store
+            store = mq._live().wire.store
             [beat_ns] = [entry[7] for entry in store.clients() if entry[2] == process.pid]
             assert finding.measures["silent"].value <= (time.monotonic_ns() - beat_ns) / 1e9
         finally:

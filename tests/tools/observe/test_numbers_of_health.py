@@ -226,7 +226,7 @@ def test_clients_have_sent_and_received_what_they_did(broker: Broker, shell: She
         assert client["start"] == sources.used(os.getpid()).start
         assert (client["sent"], client["received"]) == (17, len(got))
         assert client["in_hand"] == 11
-        assert client["slot"] == mq._live().store.client_slot
+        assert client["slot"] == mq._live().wire.store.client_slot
         assert 0 <= client["idle"] <= time.monotonic() - polled
         assert told["presence"]["counted"] == told["presence"]["registered"] == len(broker.processes) + 1
 

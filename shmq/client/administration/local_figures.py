@@ -1,0 +1,204 @@
+"""Topics, groups and offsets of this host's broker: figures are read from shared memory, changes go to the broker.
+
+Figures are exact and stay readable while the broker is away. A group's offsets are words of shared memory, too, so a
+reset takes each queue as a member would, writes the offset, and leaves it: whoever reads the queue cannot undo that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from shmq.client.administration.admin import KINDS, QueueInfo, TopicInfo
+from shmq.client.administration.group import QueueLag, ResetStep
+from shmq.client.administration.health import Health, store_health
+from shmq.client.wire import Queues
+from shmq.errors import ConsumeError, TopicNotFound, UsageError
+from shmq.protocol.roster import popped_messages
+
+if TYPE_CHECKING:
+    from shmq.shm.core import Store
+    from shmq.shm.instance import Instance
+    from shmq.shm.place import Place
+
+
+class Attachment(Protocol):
+    """What the broker said when this process attached."""
+
+    @property
+    def default_queues(self) -> int: ...
+
+
+class Control(Protocol):
+    """The control plane, as far as administration asks it."""
+
+    @property
+    def attachment(self) -> Attachment: ...
+    @property
+    def alive(self) -> bool: ...
+    def members(self, group: str) -> list[str]: ...
+    def offset_slots(self, group: str, topic: str) -> list[tuple[int, int, int]]: ...
+    def delete_topic(self, name: str) -> None: ...
+    def delete_group(self, name: str) -> None: ...
+    def status(self) -> dict[str, Any]: ...
+
+
+class HostWire(Protocol):
+    """The wire to this host's broker: its control plane, and the segments that are mapped now."""
+
+    @property
+    def place(self) -> Place: ...
+    @property
+    def instance(self) -> Instance: ...
+    @property
+    def store(self) -> Store: ...
+    @property
+    def control(self) -> Control: ...
+
+
+class HostQueues(Queues, Protocol):
+    """The topics of this host's broker."""
+
+    def put_topic(self, topic: str, *, queues: int, kind: str = "normal") -> int:
+        """Let the broker create or change a topic and return its index once it is in shared memory."""
+
+    def topic_not_found(self, topic: str) -> TopicNotFound:
+        """Return the error for a topic that does not exist."""
+
+
+class LocalFigures:
+    """Figures of this host's broker; see `Figures`.
+
+    Args:
+        wire: returns the wire of the connection, which is another one after a fork.
+        queues: likewise.
+    """
+
+    def __init__(self, wire: Callable[[], HostWire], queues: Callable[[], HostQueues]) -> None:
+        self._wire = wire
+        self._queues = queues
+
+    @property
+    def place(self) -> str:
+        """Which broker, for the words of errors."""
+        return f'on broker "{self._wire().place.broker_name}"'
+
+    @property
+    def queues(self) -> HostQueues:
+        """Its topics and queues."""
+        return self._queues()
+
+    # -- topics
+    @property
+    def default_queues(self) -> int:
+        """Queues of a new topic."""
+        return self._wire().control.attachment.default_queues
+
+    def topics(self, names: Collection[str] | None = None) -> list[TopicInfo]:
+        """Return topics, those of these names if they exist."""
+        store = self._wire().store
+        return [_topic_info(store, entry) for entry in store.topics() if names is None or entry["name"] in names]
+
+    def has_topic(self, name: str) -> bool:
+        """Whether there is a topic of this name."""
+        return self._wire().store.topic_find(name) >= 0
+
+    def put_topic(self, name: str, *, queues: int, kind: str) -> None:
+        """Create or change a topic, and wait until it is in shared memory."""
+        self.queues.put_topic(name, queues=queues, kind=kind)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic."""
+        if not self.has_topic(name):
+            raise self.queues.topic_not_found(name)
+        self._wire().control.delete_topic(name)
+
+    # -- groups
+    def group_names(self) -> list[str]:
+        """Return the names of all groups, sorted."""
+        return sorted(name for _, name in self._wire().store.groups())
+
+    def has_group(self, name: str) -> bool:
+        """Whether there is a group of this name."""
+        try:
+            return self._wire().store.group_find(name) >= 0
+        except UsageError:
+            return False  # no group can have this name
+
+    def lags(self, group: str) -> list[QueueLag]:
+        """Return the progress of a group on every queue it has an offset for, by topic and queue."""
+        wire = self._wire()
+        store, popped = wire.store, popped_messages(wire.place.roster_path, wire.instance.generation)
+        index = store.group_find(group)
+        if index < 0:
+            return []
+        found = []
+        for _, entry_group, queue, committed, owner, updated_ms in store.offsets():
+            if entry_group != index:
+                continue
+            offset_min, offset_max, _, topic, queue_id, _ = store.queue(queue)
+            name = str(store.topic(topic)["name"])
+            held = popped.get((group, name, queue_id), 0)
+            found.append(QueueLag(name, queue_id, committed, offset_min, offset_max, owner, updated_ms, held))
+        return sorted(found)
+
+    def members(self, group: str) -> list[str]:
+        """Return the client ids of a group, sorted."""
+        return self._wire().control.members(group)
+
+    def move(self, group: str, topic: str, wanted: Mapping[int, int], *, dry_run: bool) -> list[ResetStep]:
+        """Let a group go on at {queue id: offset} of a topic, or say what that would do."""
+        wire = self._wire()
+        store = wire.store
+        if dry_run and store.group_find(group) < 0:
+            return [ResetStep(queue_id, -1, offset) for queue_id, offset in sorted(wanted.items())]
+        slots = {queue_id: slot for queue_id, _, slot in wire.control.offset_slots(group, topic)}
+        steps = [
+            ResetStep(queue_id, store.offset_get(slots[queue_id]), offset)
+            for queue_id, offset in sorted(wanted.items())
+            if queue_id in slots
+        ]
+        if not dry_run:
+            _write(store, group, topic, [slots[step.queue_id] for step in steps], steps)
+        return steps
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group and its offsets."""
+        self._wire().control.delete_group(group)
+
+    # -- the broker
+    def status(self) -> dict[str, Any]:
+        """Return what the broker says about itself: processes, members, version."""
+        return self._wire().control.status()
+
+    def health(self) -> Health:
+        """Look whether the broker is well."""
+        wire = self._wire()
+        return store_health(wire.store, alive=wire.control.alive)
+
+
+def _write(store: Store, group: str, topic: str, slots: Sequence[int], steps: Sequence[ResetStep]) -> None:
+    """Write the new offsets, all or none."""
+    taken: list[int] = []
+    try:
+        for slot in slots:
+            if not store.offset_take(slot):
+                raise ConsumeError(
+                    f'group "{group}" reads topic "{topic}" now (client slot {store.offset_owner(slot)})',
+                    hint="stop its members, reset, and start them again",
+                )
+            taken.append(slot)
+        for slot, step in zip(slots, steps, strict=True):
+            store.offset_set(slot, step.new)
+    finally:
+        for slot in taken:
+            store.offset_leave(slot)
+
+
+def _topic_info(store: Store, entry: dict[str, Any]) -> TopicInfo:
+    queues = []
+    for queue_id, index in enumerate(entry["queues"]):
+        offset_min, offset_max, _, _, _, size_bytes = store.queue(index)
+        queues.append(QueueInfo(queue_id, offset_min, offset_max, size_bytes))
+    kind = KINDS[entry["kind"]] if 0 <= entry["kind"] < len(KINDS) else f"kind {entry['kind']}"
+    return TopicInfo(entry["name"], kind, tuple(queues), entry["read_queues"], entry["write_queues"], entry["perm"])

@@ -1,0 +1,339 @@
+"""Topics, groups and figures of a cluster, asked of all its brokers. Sizes in bytes are not part of the protocol: 0.
+
+Invariants:
+    1. A change goes to the master of every broker; the first refusal is raised, so what others did stays done.
+    2. Figures are asked of all brokers at once, at most 16 requests on their way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from shmq.client.administration.admin import KINDS, QueueInfo, TopicInfo
+from shmq.client.administration.group import QueueLag, ResetStep
+from shmq.client.administration.health import Check, Health, cluster_health, health_of
+from shmq.client.wire import Question, Queues, Wire, ask_each, reply_of
+from shmq.errors import ConsumeError, ProtocolError, RemoteError, RequestTimeout, ShmqError
+from shmq.message import RETRY_PREFIX
+from shmq.protocol.body import (
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+    TopicConfig,
+    TopicTable,
+    decode_body,
+    encode_body,
+    kind_text,
+    topic_kind,
+)
+from shmq.protocol.codes import Request, TopicKind
+from shmq.protocol.command import Command
+from shmq.protocol.dialect import MessageQueue, loads
+from shmq.protocol.route import DEFAULT_TOPIC, KVTable
+
+BODY_BYTES_MAX: Final = 4 << 20
+DEFAULT_QUEUES: Final = 8
+PERM_READ, PERM_WRITE = 4, 2
+_ROUTE_POLL: Final = 0.05
+
+
+class ClusterWire(Wire, Protocol):
+    """The wire to a cluster: its brokers, and its name servers."""
+
+    def tell_name_servers(self, code: int, ext: Mapping[str, str]) -> None:
+        """Ask every name server for a change.
+
+        Raises:
+            ShmqError: the first refusal.
+        """
+
+    def refresh(self, topic: str) -> tuple[int, int]:
+        """Ask the name servers for a topic now; return how many queues may be read and written, 0 when it is gone."""
+
+
+class QueueStats(NamedTuple):
+    """What a broker says about one queue."""
+
+    offset_min: int
+    offset_max: int
+    updated_ms: int
+
+
+class RemoteFigures:
+    """Figures of a cluster; see `Figures`.
+
+    Args:
+        wire: returns the wire of the connection, which is another one after a fork.
+        queues: likewise.
+        name_servers: their addresses, for the words of errors.
+    """
+
+    default_queues = DEFAULT_QUEUES
+
+    def __init__(self, wire: Callable[[], ClusterWire], queues: Callable[[], Queues], name_servers: str) -> None:
+        self._wire = wire
+        self._queues = queues
+        self.place = f"at {name_servers}"
+
+    @property
+    def queues(self) -> Queues:
+        """The topics and queues."""
+        return self._queues()
+
+    def _ask_all(
+        self,
+        code: int,
+        ext: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        brokers: Iterable[str] | None = None,
+    ) -> list[Command]:
+        """Ask brokers, all if none are named, and return their answers by name.
+
+        Raises:
+            ShmqError: the first refusal.
+        """
+        wire = self._wire()
+        names = wire.brokers() if brokers is None else brokers
+        return list(map(reply_of, ask_each(wire, [Question(name, code, ext, body) for name in names])))
+
+    def _ask_willing(self, questions: Callable[[str], Iterable[Question]]) -> list[tuple[Question, Command]]:
+        """Ask all brokers, and return the answers of those that know about the matter."""
+        wire = self._wire()
+        asked = [question for name in wire.brokers() for question in questions(name)]
+        found = []
+        for question, answer in zip(asked, ask_each(wire, asked), strict=True):
+            try:
+                found.append((question, reply_of(answer)))
+            except (RemoteError, LookupError):
+                continue
+        return found
+
+    # -- topics
+    def topics(self, names: Collection[str] | None = None) -> list[TopicInfo]:
+        """Return topics, those of these names if they exist."""
+        configs = self._topic_configs()
+        wanted = sorted(configs if names is None else set(names) & configs.keys())
+        stats = self._topic_stats(wanted)
+        return [self._topic_info(name, configs[name], stats.get(name, {})) for name in wanted]
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return sorted(self._topic_configs())
+
+    def has_topic(self, name: str) -> bool:
+        """Whether there is a topic of this name."""
+        return bool(self._wire().brokers(name))
+
+    def put_topic(self, name: str, *, queues: int, kind: str, perm: int = PERM_READ | PERM_WRITE) -> None:
+        """Create or change a topic on every broker, and wait until the name servers know it."""
+        ext = {
+            "topic": name,
+            "defaultTopic": DEFAULT_TOPIC,
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": str(perm),
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "false",
+            "attributes": kind_text(TopicKind[kind.upper()]),
+        }
+        wire = self._wire()
+        count = queues * len(self._ask_all(Request.UPDATE_AND_CREATE_TOPIC, ext))
+        wanted = count if perm & PERM_READ else 0, count if perm & PERM_WRITE else 0
+        deadline = time.monotonic() + wire.timeout
+        while wire.refresh(name) != wanted:
+            if time.monotonic() >= deadline:
+                raise RequestTimeout(
+                    f'topic "{name}" was created, but the name servers did not show it within {wire.timeout:g} s',
+                    hint="are the brokers registered at all of them?",
+                )
+            time.sleep(_ROUTE_POLL)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic on its brokers and at every name server."""
+        wire = self._wire()
+        wire.refresh(name)
+        self.queues.read_queues(name, must_exist=True)
+        masters = wire.brokers()
+        brokers = [broker for broker in wire.brokers(name) if broker in masters]
+        self._ask_all(Request.DELETE_TOPIC_IN_BROKER, {"topic": name}, brokers=brokers)
+        wire.tell_name_servers(Request.DELETE_TOPIC_IN_NAMESRV, {"topic": name})
+        wire.refresh(name)
+
+    def _topic_configs(self) -> dict[str, list[TopicConfig]]:
+        """Return {topic: its settings on the brokers that have it}."""
+        found: dict[str, list[TopicConfig]] = {}
+        for reply in self._ask_all(Request.GET_ALL_TOPIC_CONFIG):
+            table = decode_body(reply.body, TopicTable, dialect_bytes_max=BODY_BYTES_MAX).topicConfigTable
+            for name, config in table.items():
+                found.setdefault(name, []).append(config)
+        return found
+
+    def _topic_stats(self, names: Collection[str]) -> dict[str, dict[MessageQueue, QueueStats]]:
+        """Return what the brokers say about the queues of topics; a topic that is gone has none."""
+        found: dict[str, dict[MessageQueue, QueueStats]] = {}
+        asked = self._ask_willing(
+            lambda broker: [Question(broker, Request.GET_TOPIC_STATS_INFO, {"topic": name}) for name in names]
+        )
+        for question, reply in asked:
+            assert question.ext is not None
+            stats = found.setdefault(question.ext["topic"], {})
+            for queue, entry in _offset_table(reply.body).items():
+                numbers = (_number(entry, name) for name in ("minOffset", "maxOffset", "lastUpdateTimestamp"))
+                stats[queue] = QueueStats(*numbers)
+        return found
+
+    def _topic_info(self, name: str, configs: list[TopicConfig], stats: Mapping[MessageQueue, QueueStats]) -> TopicInfo:
+        queues = self.queues
+        return TopicInfo(
+            name,
+            KINDS[topic_kind(configs[0])],
+            tuple(
+                sorted(
+                    QueueInfo(queues.queue_id(queue), entry.offset_min, entry.offset_max, 0)
+                    for queue, entry in stats.items()
+                )
+            ),
+            sum(config.readQueueNums for config in configs),
+            sum(config.writeQueueNums for config in configs),
+            configs[0].perm,
+        )
+
+    # -- groups
+    def group_names(self) -> list[str]:
+        """Return the names of all groups, sorted."""
+        found: set[str] = set()
+        for reply in self._ask_all(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
+            table = decode_body(reply.body, SubscriptionGroupTable, dialect_bytes_max=BODY_BYTES_MAX)
+            found.update(table.subscriptionGroupTable)
+        return sorted(found)
+
+    def has_group(self, name: str) -> bool:
+        """Whether there is a group of this name."""
+        return name in self.group_names()
+
+    def put_group(self, group: str) -> None:
+        """Create a group on every broker; harmless if it exists."""
+        self._ask_all(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=encode_body(SubscriptionGroupConfig(group)))
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group and its offsets on every broker."""
+        ext = {"groupName": group, "removeOffset": "true", "cleanOffset": "true"}
+        self._ask_all(Request.DELETE_SUBSCRIPTIONGROUP, ext)
+
+    def lags(self, group: str) -> list[QueueLag]:
+        """Return the progress of a group on every queue it has an offset for; who reads a queue is not known."""
+        progress = {
+            queue: entry
+            for reply in self._ask_group(group, Request.GET_CONSUME_STATS)
+            for queue, entry in _offset_table(reply.body).items()
+        }
+        stats = self._topic_stats(sorted({queue.topic for queue in progress}))
+        found = []
+        for queue, entry in progress.items():
+            offset_max = _number(entry, "brokerOffset")
+            known = stats.get(queue.topic, {}).get(queue, QueueStats(0, offset_max, 0))
+            found.append(
+                QueueLag(
+                    queue.topic,
+                    self.queues.queue_id(queue),
+                    _number(entry, "consumerOffset"),
+                    known.offset_min,
+                    max(offset_max, known.offset_max),
+                    -1,
+                    _number(entry, "lastTimestamp"),
+                    _number(entry, "popped"),
+                )
+            )
+        return sorted(found)
+
+    def _ask_group(self, group: str, code: int) -> list[Command]:
+        """Return what brokers that know a group say about it."""
+        asked = self._ask_willing(lambda broker: [Question(broker, code, {"consumerGroup": group})])
+        return [reply for _, reply in asked]
+
+    def members(self, group: str) -> list[str]:
+        """Return the client ids of a group, as all brokers together know them."""
+        found: set[str] = set()
+        for reply in self._ask_group(group, Request.GET_CONSUMER_LIST_BY_GROUP):
+            body: dict[str, Any] = loads(reply.body) if reply.body else {}
+            found.update(str(name) for name in body.get("consumerIdList") or ())
+        return sorted(found)
+
+    def connections(self, group: str) -> list[dict[str, Any]]:
+        """Return who is in a group: client, language, version, subscription."""
+        found: dict[str, dict[str, Any]] = {}
+        for reply in self._ask_group(group, Request.GET_CONSUMER_CONNECTION_LIST):
+            body = loads(reply.body)
+            if not isinstance(body, dict):
+                continue
+            wants = {
+                topic: entry.get("subString", "*")
+                for topic, entry in (body.get("subscriptionTable") or {}).items()
+                if isinstance(entry, dict) and not str(topic).startswith(RETRY_PREFIX)
+            }
+            for entry in body.get("connectionSet") or ():
+                found[str(entry.get("clientId"))] = {
+                    "client": str(entry.get("clientId")),
+                    "language": str(entry.get("language", "")).lower(),
+                    "transport": "tcp",
+                    "pid": None,
+                    "version": str(entry.get("version", "")),
+                    "subscription": wants,
+                }
+        return [found[client] for client in sorted(found)]
+
+    def move(self, group: str, topic: str, wanted: Mapping[int, int], *, dry_run: bool) -> list[ResetStep]:
+        """Let a group go on at {queue id: offset} of a topic, or say what that would do."""
+        committed = self.queues.committed(group, topic)
+        steps = [
+            ResetStep(queue_id, committed.get(queue_id, -1), offset) for queue_id, offset in sorted(wanted.items())
+        ]
+        if dry_run:
+            return steps
+        members = self.members(group)
+        if members:
+            raise ConsumeError(
+                f'group "{group}" has {len(members)} members, {members[0]} among them; their next commit would '
+                "undo the reset",
+                hint="stop its members, reset, and start them again",
+            )
+        self.queues.commit(group, topic, dict(wanted))
+        return steps
+
+    # -- brokers
+    def status(self) -> dict[str, Any]:
+        """Return what every broker says about itself, as text by name."""
+        names = self._wire().brokers()
+        answers = self._ask_all(Request.GET_BROKER_RUNTIME_INFO, brokers=names)
+        return {
+            name: decode_body(reply.body, KVTable, dialect_bytes_max=BODY_BYTES_MAX).table
+            for name, reply in zip(names, answers, strict=True)
+        }
+
+    def health(self) -> Health:
+        """Look whether the cluster is well."""
+        try:
+            brokers = self.status()
+        except ShmqError as error:
+            return health_of([Check("brokers", "CRITICAL", f"the brokers do not answer: {error}", {"alive": 0})])
+        return cluster_health(brokers)
+
+
+def _offset_table(body: bytes) -> dict[MessageQueue, dict[str, Any]]:
+    if len(body) > BODY_BYTES_MAX:
+        raise ProtocolError(f"a table of offsets of {len(body)} bytes; {BODY_BYTES_MAX} are read")
+    data = loads(body)
+    table = data.get("offsetTable") if isinstance(data, dict) else None
+    if not isinstance(table, dict):
+        raise ProtocolError("a table of offsets without offsetTable")
+    return {
+        queue: entry for queue, entry in table.items() if isinstance(queue, MessageQueue) and isinstance(entry, dict)
+    }
+
+
+def _number(entry: Mapping[str, Any], name: str) -> int:
+    value = entry.get(name, 0)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,193 @@
+"""The consumers of one connection: who has joined, what the brokers are told of them, and the sharing of queues.
+
+    join ──▶ registered with the brokers ──▶ reading ──left──▶ registered without it, or the group left
+
+Every 20 s, when members of a group change, and after a reconnection the consumers share their queues anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from shmq.client import options
+from shmq.client.consumers.consumer import Consumer
+from shmq.client.consumers.pull import PullConsumer
+from shmq.client.coordinator import Coordinator
+from shmq.errors import ConnectError, RequestTimeout, ShmqError, UsageError
+
+if TYPE_CHECKING:
+    from shmq.client.session import Session
+    from shmq.shm.core import Message
+
+ConsumerT = TypeVar("ConsumerT", bound=Consumer)
+
+
+class Membership:
+    """The consumers of one connection; any thread may use it."""
+
+    def __init__(
+        self,
+        timetable: Coordinator,
+        *,
+        live: Callable[[], Session],
+        current: Callable[[], Session | None],
+        producer_groups: Callable[[], Iterable[str]],
+        registered: Callable[[Session], None],
+    ) -> None:
+        """
+        Args:
+            live: returns the session, opened if there is none; `current` returns None then.
+            registered: called after the brokers were told.
+        """
+        self._timetable = timetable
+        self._live = live
+        self._current = current
+        self._producer_groups = producer_groups
+        self._registered = registered
+        self._consumers: list[Consumer | PullConsumer] = []
+        self._closed = False
+        self.start_over()
+
+    def start_over(self) -> None:
+        """In a forked child: the consumers stay, to be opened anew on their first use."""
+        self._lock = threading.Lock()
+        self._periodic_scheduled = False
+        for consumer in self._consumers:
+            consumer._after_fork()
+
+    @property
+    def consumers(self) -> list[Consumer | PullConsumer]:
+        """All that have joined and not left."""
+        with self._lock:
+            return list(self._consumers)
+
+    def requeue(self, group: str | None, message: Message) -> bool:
+        """Let the consumer that reads the message's topic for a group deliver it again; False when there is none."""
+        members = (each for each in list(self._consumers) if isinstance(each, Consumer))
+        reader = next((each for each in members if (each.group, each.topic) == (group, message.topic)), None)
+        return reader is not None and reader._requeue(message)
+
+    def join(self, consumer: ConsumerT) -> ConsumerT:
+        """Register a consumer with the brokers and let it begin to read.
+
+        Raises:
+            UsageError: this connection reads the topic for this group already.
+        """
+        session = self._live()
+        with self._lock:
+            for other in self._consumers:
+                if consumer.group and isinstance(other, Consumer) and other._spec[:2] == consumer._spec[:2]:
+                    raise UsageError(
+                        f'this connection reads topic "{consumer.topic}" for group "{consumer.group}" already',
+                        hint="use a second connection for a second member of the group, or listener(threads=…)",
+                    )
+            self._consumers.append(consumer)
+        try:
+            session.queues.resolve(consumer.topic)
+            self.register()
+            consumer._live_reader()
+        except BaseException:
+            self.left(consumer)
+            raise
+        self._schedule()
+        return consumer
+
+    def add(self, consumer: PullConsumer) -> None:
+        """Note a consumer that is no member of a group."""
+        with self._lock:
+            self._consumers.append(consumer)
+
+    def left(self, consumer: Consumer | PullConsumer) -> None:
+        """Forget a consumer; the brokers find out when the connection ends, at the latest."""
+        with self._lock:
+            if consumer not in self._consumers:
+                return
+            self._consumers.remove(consumer)
+            group = consumer.group if isinstance(consumer, Consumer) else None
+            still_there = any(isinstance(other, Consumer) and other.group == group for other in self._consumers)
+        session = self._current()
+        if self._closed or group is None or session is None:
+            return
+        with contextlib.suppress(ShmqError):
+            if still_there:
+                self.register()
+            else:
+                session.members.unregister(group)
+
+    def close(self) -> None:
+        """Let every consumer leave, without telling the brokers one by one; they are about to lose the connection."""
+        for consumer in self._end():
+            with contextlib.suppress(ShmqError):
+                consumer.close()
+
+    def vanish(self) -> None:
+        """End as a killed process does."""
+        for consumer in self._end():
+            consumer._vanish()
+
+    def _end(self) -> list[Consumer | PullConsumer]:
+        with self._lock:
+            self._closed = True
+            consumers, self._consumers = self._consumers, []
+        return consumers
+
+    # -- what the brokers are told
+    def register(self) -> None:
+        """Tell the brokers which groups this connection is a member of."""
+        session = self._current()
+        if session is None:
+            return
+        with self._lock:
+            specs = [consumer._spec for consumer in self._consumers if isinstance(consumer, Consumer)]
+        session.members.register(sorted(self._producer_groups()), specs)
+        self._registered(session)
+
+    def revive(self) -> None:
+        """After a fork, with a new session: tell the brokers of all consumers; each opens when it is used."""
+        if self._consumers:
+            self.register()
+            self._schedule()
+
+    def reattach(self, *, is_new: bool) -> None:
+        """After a reconnection: begin anew where the session is new, else make sure that our queues are still ours."""
+        consumers = self.consumers
+        if is_new:
+            self.register()
+            for consumer in consumers:
+                consumer._renew()
+            return
+        for consumer in consumers:
+            consumer._retake()
+        self.rebalance(None, register=True)
+
+    # -- sharing queues
+    def rebalance(self, group: str | None, *, register: bool = False) -> None:
+        """Let the consumers of a group (None: of all) share their queues anew."""
+        concerned = [c for c in self.consumers if isinstance(c, Consumer) and group in (None, c.group)]
+        try:
+            if register:
+                self.register()
+            for consumer in concerned:
+                consumer._rebalance()
+        except (ConnectError, RequestTimeout):
+            return  # the broker is away: what we read stays ours, and its return starts this again
+
+    def _schedule(self) -> None:
+        with self._lock:
+            if self._periodic_scheduled or self._closed:
+                return
+            self._periodic_scheduled = True
+        self._timetable.call_after(options.REBALANCE_INTERVAL, self._run_periodic)
+
+    def _run_periodic(self) -> None:
+        session = self._current()
+        with self._lock:
+            self._periodic_scheduled = False
+            if not self._consumers or session is None:
+                return
+        self._schedule()
+        if session.wire.alive:
+            self.rebalance(None, register=True)

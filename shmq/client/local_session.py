@@ -1,0 +1,104 @@
+"""The session over the memory of this host: the features of a connection, made over one attachment."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from shmq.client.consumers.readers import PoppingReaders
+from shmq.client.pop.poppers import Poppers
+from shmq.client.requests.replier import Home, Replier
+from shmq.client.requests.requester import Requests, SharedReplies
+from shmq.client.search import Search
+from shmq.client.wire_shm.groups import ShmGroups
+from shmq.client.wire_shm.queues import ShmQueues
+from shmq.client.wire_shm.sends import ShmSends
+from shmq.client.wire_shm.wire import ShmWire
+from shmq.errors import TopicNotFound
+from shmq.protocol.request_reply import REPLY_QUEUES, reply_topic
+from shmq.shm.place import Place
+
+if TYPE_CHECKING:
+    from shmq.client.transactions.half import LocalTransactions
+
+
+class LocalSession:
+    """Everything of a connection that dies with a generation or a fork."""
+
+    def __init__(self, place: Place, *, client_id: str, timeout: float) -> None:
+        self.wire = wire = ShmWire(place, client_id=client_id, timeout=timeout)
+        self.queues = ShmQueues(wire)
+        self.members = ShmGroups(wire, self.queues)
+        self.poppers = Poppers(wire, self.queues, wire.message_at)
+        self.readers = PoppingReaders(self.members, self.poppers)
+        self.sends = ShmSends(wire, self.queues)
+        self.search = Search(wire, self.queues, self.readers.pull_reader, lambda at: wire.store.message_at(at))
+        self._transactions: LocalTransactions | None = None
+        self._making = threading.Lock()
+        self.requests = self._new_requests()
+
+    # -- requests
+    def _new_requests(self) -> Requests:
+        home = Home(self.wire.control.attachment.cluster, self.wire.instance.broker_name, self._store_reply)
+        return Requests(self._open_replies, Replier(self.wire, self.queues, home).reply)
+
+    def _open_replies(self) -> SharedReplies:
+        wire, cluster = self.wire, self.wire.control.attachment.cluster
+        index = self.queues.create(reply_topic(cluster), queues=REPLY_QUEUES)
+        producer = self.sends.core_producer(wire.timeout, wait_durable=False)
+        reader = self.members.pull_reader((), None)
+        return SharedReplies(wire.store, reader, producer, index, cluster=cluster, client_id=wire.client_id)
+
+    def _store_reply(self, topic: str, body: Any, properties: Any, queue_id: int) -> bool:
+        try:
+            self.sends.internal_producer.send(topic, body, properties=properties, queue_id=queue_id)
+        except TopicNotFound:  # somebody deleted it; requesters read the new one from their next connection on
+            self.queues.create(topic, queues=REPLY_QUEUES)
+            return False
+        return True
+
+    # -- transactions
+    @property
+    def transactions(self) -> LocalTransactions:
+        """What begins and ends transactions; made when it is first asked for."""
+        found = self._transactions
+        if found is None:
+            with self._making:
+                found = self._transactions = self._transactions or self._new_transactions()
+        return found
+
+    def _new_transactions(self) -> LocalTransactions:
+        from shmq.client.transactions.half import LocalTransactions
+
+        wire = self.wire
+        made = LocalTransactions(
+            wire,
+            wire.instance.broker_name,
+            store=wire.store,
+            producer=self.sends.internal_producer,
+            resolve=self.queues.resolve,
+            waits_durable=lambda: wire.wait_durable,
+        )
+        wire.control.on_check = made.checked
+        return made
+
+    # -- life
+    def renew(self) -> bool:
+        """After a reconnection: map the next generation (True), or go on with this one under the new client slot."""
+        if self.wire.is_current:
+            return self.wire.renew()
+        self.requests.close()
+        self.sends.renew()
+        self._transactions = None
+        self.wire.renew()
+        self.requests = self._new_requests()
+        return True
+
+    def close(self) -> None:
+        """Say goodbye to the broker and let the segments go; never raises."""
+        self.requests.close()
+        self.wire.close()
+
+    def abandon(self) -> None:
+        """Forget everything in a forked child; the parent's registration stays as it is."""
+        self.wire.abandon()

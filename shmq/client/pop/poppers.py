@@ -1,0 +1,158 @@
+"""The consumers of one connection that pop: which there are, where a new group begins, and what is their share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from shmq.client import options
+from shmq.client.pop.reader import MappedLog, PopReader
+from shmq.client.pop.request import ANY_QUEUE
+from shmq.client.position import BEGIN
+from shmq.client.wire import QueueSlot
+from shmq.errors import BrokerNotRunning, RemoteError, TopicNotFound
+from shmq.message import pop_retry_topic
+from shmq.progress import Backlog
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.route import DEFAULT_TOPIC
+
+if TYPE_CHECKING:
+    from shmq.client.spec import ConsumerSpec
+    from shmq.client.wire import Queues, ReaderOwner, Wire
+
+
+class Poppers:
+    """The readers of one connection that pop."""
+
+    def __init__(self, wire: Wire, queues: Queues, log: MappedLog | None = None) -> None:
+        """
+        Args:
+            log: the log on this host; None over TCP.
+        """
+        self._wire = wire
+        self._queues = queues
+        self._log = log
+        self._readers: list[PopReader] = []
+
+    def open(self, owner: ReaderOwner, spec: ConsumerSpec) -> PopReader | None:
+        """Return a new reader, None where the brokers do not offer POP; a new group begins where it is to begin.
+
+        Raises:
+            ConnectError, RequestTimeout: nobody can say now.
+        """
+        if self._log is None and not self._is_offered(spec):
+            return None
+        self._begin(spec)
+        reader = PopReader(
+            self._wire,
+            owner,
+            spec,
+            find_brokers=lambda: self._brokers(spec.topic),
+            waiting=None if self._log is None else lambda: self._waiting_for(spec),
+            log=self._log,
+        )
+        self._readers = [*(known for known in self._readers if not known.stopped), reader]
+        return reader
+
+    def of(self, spec: ConsumerSpec) -> list[PopReader]:
+        """Return the readers that pop a topic for a group."""
+        return [reader for reader in self._readers if not reader.stopped and reader.spec[:2] == spec[:2]]
+
+    def slots(self, spec: ConsumerSpec) -> list[QueueSlot]:
+        """Return every queue of a topic; its readers look for its brokers again."""
+        for reader in self.of(spec):
+            reader.look_for_brokers()
+        return self._queues.read_queues(spec.topic) if self._wire.brokers(spec.topic) else []
+
+    def settle(self) -> None:
+        """Let the brokers confirm what was acknowledged; waits for them a second a reader at most."""
+        for reader in self._readers:
+            reader.settle()
+
+    def _is_offered(self, spec: ConsumerSpec) -> bool:
+        """Say whether every broker of a topic, or of the cluster while it has none, offers POP."""
+        # A topic that does not exist yet will be where the default topic is.
+        names = self._wire.brokers(spec.topic) or self._wire.brokers(DEFAULT_TOPIC)
+        ext = {"consumerGroup": spec.group or "", "topic": spec.topic, "queueId": str(ANY_QUEUE)}
+        away: BrokerNotRunning | None = None
+        answers = 0
+        for name in names:
+            try:
+                self._wire.request(name, Request.POLLING_INFO, ext)
+            except BrokerNotRunning as error:
+                away = error
+                continue
+            except (RemoteError, TopicNotFound) as error:  # it knows the request, but not the topic or the group
+                if error.code == Response.REQUEST_CODE_NOT_SUPPORTED:
+                    return False
+            answers += 1
+        if away is not None and not answers:
+            raise away
+        return bool(answers)
+
+    def _begin(self, spec: ConsumerSpec) -> None:
+        queues, topic, group = self._queues, spec.topic, spec.group
+        if spec.start == BEGIN or group is None or not self._wire.brokers(topic) or queues.committed(group, topic):
+            return
+        places = {slot.queue_id: queues.place_in(topic, slot, spec.start) for slot in queues.read_queues(topic)}
+        queues.commit(group, topic, places)
+
+    def _brokers(self, topic: str) -> Mapping[str, int]:
+        """Return {name of a broker with readable queues of a topic: the id users know its queue 0 by}."""
+        if not self._wire.brokers(topic):
+            return {}
+        ids = [slot.queue_id for slot in self._queues.read_queues(topic)]
+        named = [(self._queues.message_queue(topic, queue_id), queue_id) for queue_id in ids]
+        return {queue.brokerName: queue_id - queue.queueId for queue, queue_id in named}
+
+    def _waiting_for(self, spec: ConsumerSpec) -> int:
+        """Return how many messages nobody has taken yet for a group, those that come again included."""
+        assert spec.group is not None
+        queues, count = self._queues, 0
+        for topic in (spec.topic, pop_retry_topic(spec.group, spec.topic)):
+            if not self._wire.brokers(topic):
+                continue
+            committed = queues.committed(spec.group, topic)
+            for slot in queues.read_queues(topic):
+                begin, end = queues.bounds(topic, slot)
+                count += Backlog(committed.get(slot.queue_id, -1), begin, end).waiting
+        return count
+
+
+class PopShare:
+    """What a consumer that pops has instead of a share of the queues: users see every queue, and none is its own."""
+
+    step_interval = options.TAKE_INTERVAL
+
+    def __init__(self) -> None:
+        self.held: dict[int, QueueSlot] = {}
+
+    @property
+    def missing(self) -> list[QueueSlot]:
+        """Nothing is waited for."""
+        return []
+
+    def name_of(self, slot: QueueSlot) -> str:
+        """Return its number; nothing is kept of what is popped."""
+        return str(slot.queue_id)
+
+    def go_on(self, offsets: Mapping[int, int]) -> None:
+        """Nothing: brokers know where a group is."""
+
+    def want(self, wanted: Iterable[QueueSlot], all_slots: Iterable[QueueSlot], now: float) -> None:
+        """Note which queues there are."""
+        self.held = {slot.queue_index: slot for slot in wanted}
+
+    def step(self, now: float) -> bool:
+        """Return False: nothing is pending."""
+        return False
+
+    def pause(self, queue_id: int, *, paused: bool) -> None:
+        """Nothing: nobody delivers without being asked."""
+
+    def retake(self) -> None:
+        """Nothing: brokers forget no receipt."""
+
+    def leave_all(self) -> None:
+        """Read no queue any more."""
+        self.held = {}

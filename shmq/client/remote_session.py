@@ -1,0 +1,91 @@
+"""The session over TCP: the features of a connection, made over the wire to one cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from shmq.client.consumers.readers import PoppingReaders
+from shmq.client.pop.poppers import Poppers
+from shmq.client.requests.replier import Replier
+from shmq.client.requests.requester import PushedReplies, Requests, take_pushed
+from shmq.client.search import Search
+from shmq.client.transactions.half import RemoteTransactions
+from shmq.client.wire_tcp.groups import TcpGroups
+from shmq.client.wire_tcp.queues import TcpQueues
+from shmq.client.wire_tcp.sender import TcpSends
+from shmq.client.wire_tcp.wire import TcpWire
+from shmq.protocol.codes import Request
+from shmq.protocol.command import Command
+from shmq.protocol.failure import error_of
+from shmq.protocol.transaction import PREPARED
+
+if TYPE_CHECKING:
+    from shmq.client.place import RemotePlace
+    from shmq.client.wire_tcp.channel import Channel
+    from shmq.shm.core import Receipt
+
+
+class RemoteSession:
+    """Everything of a remote connection that dies with it or a fork."""
+
+    def __init__(self, place: RemotePlace, *, client_id: str, timeout: float) -> None:
+        self.wire = wire = TcpWire(place, client_id=client_id, timeout=timeout)
+        self.queues = TcpQueues(wire)
+        self.members = TcpGroups(wire)
+        self.sends = TcpSends(wire)
+        self.readers = PoppingReaders(self.members, Poppers(wire, self.queues))
+        self.search = Search(wire, self.queues, self.readers.pull_reader)
+        self.requests = Requests(self._open_replies, Replier(wire, self.queues).reply)
+        self.transactions = RemoteTransactions(wire, self.queues, self._send_half)
+        wire.serve(Request.CHECK_TRANSACTION_STATE, self._checked)
+        wire.serve(Request.PUSH_REPLY_MESSAGE_TO_CLIENT, lambda _, request: take_pushed(self.requests, request))
+
+    # -- requests and transactions
+    def _open_replies(self) -> PushedReplies:
+        return PushedReplies(
+            self.wire.client_id,
+            prepare=self.sends.sender(self.wire.timeout).prepare,
+            introduce=partial(self.members.registration.introduce, asks=True),
+            submit=self.wire.network.submit,
+        )
+
+    def _send_half(
+        self, topic: str, body: Any, extra: Mapping[str, str], *, group: str, timeout: float, **arguments: Any
+    ) -> Receipt:
+        """Store the first half of a transaction, trying once, at a broker that knows us as a member of its group."""
+        sender = self.sends.sender(timeout, group=group)
+        sending = sender.prepare(topic, body, extra, sys_flag=PREPARED, retries=0, **arguments)
+
+        async def send() -> Receipt:
+            await self.members.registration.introduce(topic, timeout)
+            return await sending()
+
+        return self.wire.wait(self.wire.network.submit(send()), timeout)
+
+    def _checked(self, channel: Channel, request: Command) -> None:
+        """A broker asks how a transaction ended; the answer goes over the connection by which the question came."""
+
+        def tell(fields: dict[str, str]) -> None:
+            command = Command(code=Request.END_TRANSACTION, ext=fields)
+            error = error_of(self.wire.call(self.wire.network.request(channel.address, command, self.wire.timeout)))
+            if error is not None:
+                raise error
+
+        self.transactions.asked(request, tell)
+
+    # -- life
+    def renew(self) -> bool:
+        """A broker that is back has forgotten us, but everything here is as it was."""
+        return False
+
+    def close(self) -> None:
+        """Commit, say goodbye and end the I/O thread; never raises."""
+        self.requests.close()
+        self.members.close()
+        self.wire.close()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the sockets, and of nothing else."""
+        self.wire.abandon()

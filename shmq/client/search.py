@@ -1,0 +1,308 @@
+"""Looking for stored messages without consuming them: by id, by key, or in the queues.
+
+    id=                offset message id or unique key          the message, in a list
+    key=               RocketMQ's keys, through the key index   with since/until: stored in that time
+    queue_id=, offset= one queue from an offset on
+    nothing, since=    all queues, merged by the time of storing
+
+Brokers keep the key index, so every broker of the topic is asked. An offset message id names a place in one broker's
+log. Where the log is in this host's memory it is read there; else the broker whose address the id holds is asked, and
+then all of them: behind a translated address no broker has it. The index follows the log, so where the queues are in
+this memory, their last minute is read as well:
+
+    stored ──────────────────────────────────── a minute ago ──────── now
+    the index (QUERY_MESSAGE) answers all of it │ the queues' ends are read as well
+
+Invariants:
+    1. No offset of any group moves, and nothing is acknowledged.
+    2. What was stored before the call is looked at, what comes meanwhile is not waited for.
+    3. Messages come in the order they were stored in, the oldest first, at most `limit`.
+    4. No address is connected to because an id names it: ids are input.
+    5. In this host's memory a message is found as soon as its send has returned, if the index is less than a minute
+       behind.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from shmq.client import options
+from shmq.client.place import Address
+from shmq.client.position import BEGIN, Kind, Position, parse_moment
+from shmq.client.wanted import EVERYTHING, Wanted
+from shmq.client.wire import Question, ask_each, reply_of
+from shmq.errors import OffsetOutOfRange, RemoteError, UsageError
+from shmq.message import check_topic
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.dialect import MessageQueue
+from shmq.protocol.message_id import message_place
+from shmq.shm.core import CoreError, records_read
+
+if TYPE_CHECKING:
+    from shmq.client.wire import MessageReader, Queues, QueueSlot, Wire
+    from shmq.shm.core import Message
+
+TIME_MS_MAX: Final = (1 << 63) - 1
+INDEX_LAG_MS: Final = 60_000
+_READ_COUNT: Final = 256
+
+
+class KeyQuery(NamedTuple):
+    """A question to the key index; times in ms, both included."""
+
+    topic: str
+    key: str
+    is_unique: bool = False
+    begin_ms: int = 0
+    end_ms: int = TIME_MS_MAX
+    count_max: int = 64
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The header fields of QUERY_MESSAGE."""
+        fields = {
+            "topic": self.topic,
+            "key": self.key,
+            "maxNum": str(self.count_max),
+            "beginTimestamp": str(self.begin_ms),
+            "endTimestamp": str(self.end_ms),
+        }
+        return {**fields, "_UNIQUE_KEY_QUERY": "true"} if self.is_unique else fields
+
+    def wants(self, message: Message) -> bool:
+        """Whether a message is an answer; the index only knows hashes and whole seconds."""
+        if not self.begin_ms <= message.store_ms <= self.end_ms:
+            return False
+        if message.properties.get("UNIQ_KEY") == self.key:
+            return True
+        return not self.is_unique and self.key in message.keys
+
+
+class Wish(NamedTuple):
+    """What is looked for in queues; see `wish_of`."""
+
+    topic: str
+    wanted: Wanted = EVERYTHING
+    begin_ms: int | None = None
+    end_ms: int | None = None
+    queue_id: int | None = None
+    offset: int | None = None
+    limit: int = options.BROWSE_MAX
+
+    def wants(self, message: Message) -> bool:
+        """Whether a message that was read belongs to the answer."""
+        tags, where = self.wanted.tags, self.wanted.filter
+        return (not tags or message.tag in tags) and (where is None or where.matches(message))
+
+
+def wish_of(
+    topic: str,
+    *,
+    wanted: Wanted = EVERYTHING,
+    since: str | datetime | None = None,
+    until: str | datetime | None = None,
+    queue_id: int | None = None,
+    offset: int | None = None,
+    limit: int = options.BROWSE_MAX,
+) -> Wish:
+    """Check what is asked for.
+
+    Raises:
+        UsageError: a time, a limit or a combination that means nothing.
+    """
+    check_topic(topic)
+    if not 1 <= limit <= options.BROWSE_LIMIT_MAX:
+        raise UsageError(f"limit={limit} is not possible", hint=f"1 to {options.BROWSE_LIMIT_MAX}")
+    if offset is not None and queue_id is None:
+        raise UsageError("an offset counts messages of one queue", hint="browse(topic, queue_id=0, offset=…)")
+    if offset is not None and offset < 0:
+        raise UsageError(f"offset {offset} is negative", hint="offsets begin at 0; the newest messages: since=…")
+    if offset is not None and since is not None:
+        raise UsageError("both an offset and a time to begin at", hint="give offset= or since=")
+    begin_ms = None if since is None else parse_moment(since)
+    end_ms = None if until is None else parse_moment(until)
+    if begin_ms is not None and end_ms is not None and begin_ms > end_ms:
+        raise UsageError(f"since={since} is later than until={until}", hint="swap them")
+    return Wish(topic, wanted, begin_ms, end_ms, queue_id, offset, limit)
+
+
+class Search:
+    """Looks for messages of one broker or cluster; any thread may use it.
+
+    Args:
+        pull_reader: makes a reader of its own for queues, for tags, a codec and an SQL92 expression.
+        log: reads the record at a log position, where the log is in this host's memory.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        queues: Queues,
+        pull_reader: Callable[..., MessageReader],
+        log: Callable[[int], Message] | None = None,
+    ) -> None:
+        self._wire = wire
+        self._queues = queues
+        self._pull_reader = pull_reader
+        self._log = log
+
+    def browse(self, wish: Wish, *, key: str | None = None, message_id: str | None = None) -> list[Message]:
+        """Return the messages that are wished for, the oldest first.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+            OffsetOutOfRange: the offset is not stored any more, or not yet.
+            UsageError: both a key and an id.
+        """
+        queues = self._queues.read_queues(wish.topic, must_exist=True)
+        if key is not None and message_id is not None:
+            raise UsageError(
+                "both a key and an id", hint='browse("orders", key="o-42") or browse("orders", id="0A00…")'
+            )
+        if message_id is not None:
+            found = self.find_by_place(wish.topic, message_id)
+            return [found] if found is not None else self.find_by_unique_key(wish.topic, message_id)
+        if key is not None:
+            query = KeyQuery(
+                wish.topic,
+                key,
+                begin_ms=wish.begin_ms or 0,
+                end_ms=TIME_MS_MAX if wish.end_ms is None else wish.end_ms,
+                count_max=wish.limit,
+            )
+            return _in_order(message for message in self._find_by_key(query) if wish.wants(message))[: wish.limit]
+        return self._from_queues(wish, queues)
+
+    # -- by key
+    def find_by_unique_key(self, topic: str, unique_key: str) -> list[Message]:
+        """Return the messages of a topic that have an id which their producer gave them, the oldest first."""
+        return _in_order(self._find_by_key(KeyQuery(topic, unique_key, is_unique=True)))
+
+    def _find_by_key(self, query: KeyQuery) -> list[Message]:
+        found = self._ask(self._wire.brokers(query.topic), Request.QUERY_MESSAGE, query.topic, query.fields)
+        if self._log is not None:
+            known = {message.log_position: message for message in found}
+            for message in self._latest(query.topic):
+                known.setdefault(message.log_position, message)
+            found = list(known.values())
+        return [message for message in found if query.wants(message)]
+
+    def _latest(self, topic: str) -> Iterator[Message]:
+        """Return what was stored lately, which the index may not have yet."""
+        since = Position(Kind.TIME_MS, round(time.time() * 1000) - INDEX_LAG_MS)
+        queues = self._queues.read_queues(topic)
+        reader = self._pull_reader((), None)
+        try:
+            for queue in queues:
+                start = self._queues.place_in(topic, queue, since)
+                reader.assign(topic, queue.queue_index, queue.queue_id, start)
+            ends = {queue.queue_id: self._queues.bounds(topic, queue)[1] for queue in queues}
+            while messages := reader.poll(_READ_COUNT, 0.0):
+                yield from (message for message in messages if message.offset < ends[message.queue_id])
+                if all(message.offset >= ends[message.queue_id] for message in messages):
+                    return
+        finally:
+            reader.close()
+
+    # -- by id
+    def find_by_place(self, topic: str | None, message_id: str) -> Message | None:
+        """Return the message an offset message id leads to; None when it leads to none, or to one of another topic.
+
+        Args:
+            topic: None takes any.
+        """
+        place = message_place(message_id)
+        if place is None:
+            return None
+        if self._log is not None:
+            try:
+                message = self._log(place.log_position)
+            except CoreError:
+                return None
+            return message if topic in (None, message.topic) else None
+        brokers = self._wire.brokers(topic)
+        address = str(Address(place.host, place.port))
+        fields = {"offset": str(place.log_position)}
+        for some in ([name for name in brokers if self._wire.address(name) == address], brokers):
+            answers = self._ask(some, Request.VIEW_MESSAGE_BY_ID, topic, fields)
+            found = [message for message in answers if topic in (None, message.topic)]
+            if found:
+                return next((each for each in found if each.offset_message_id == message_id.upper()), found[0])
+        return None
+
+    def _ask(self, brokers: Sequence[str], code: int, topic: str | None, fields: dict[str, str]) -> list[Message]:
+        """Return the messages that brokers answer with."""
+        found: list[Message] = []
+        answers = ask_each(self._wire, [Question(name, code, fields) for name in brokers], slave_may_answer=True)
+        for broker, answer in zip(brokers, answers, strict=True):
+            try:
+                body = reply_of(answer).body
+            except RemoteError as error:
+                # RocketMQ answers a position without a record with its general error.
+                is_nothing = error.code == Response.SYSTEM_ERROR and self._log is None
+                if not is_nothing and error.code != Response.QUERY_NOT_FOUND:
+                    raise
+                continue
+            found += records_read(body, queue_base=self._queues.queue_id(MessageQueue(broker, 0, topic or "")))
+        return found
+
+    # -- in the queues
+    def _from_queues(self, wish: Wish, queues: Sequence[QueueSlot]) -> list[Message]:
+        wanted = [queue for queue in queues if wish.queue_id in (None, queue.queue_id)]
+        if wish.queue_id is not None and not wanted:
+            known = [queue.queue_id for queue in queues]
+            raise UsageError(f"topic {wish.topic} has no queue {wish.queue_id}", hint=f"its queues are {known}")
+        found: list[Message] = []
+        for queue in wanted:
+            found += self._from_queue(wish, queue)
+        return _in_order(found)[: wish.limit]
+
+    def _from_queue(self, wish: Wish, queue: QueueSlot) -> Iterator[Message]:
+        offset_min, offset_max = self._queues.bounds(wish.topic, queue)
+        start = self._start_in(wish, queue, offset_min, offset_max)
+        if start >= offset_max:
+            return
+        reader = self._pull_reader(wish.wanted.tags, None, wish.wanted.where)
+        try:
+            reader.assign(wish.topic, queue.queue_index, queue.queue_id, start)
+            left = wish.limit
+            for message in _stored(reader, offset_max):
+                if wish.end_ms is not None and message.store_ms > wish.end_ms:
+                    return
+                if wish.begin_ms is not None and message.store_ms < wish.begin_ms:
+                    continue  # a broker's search by time may answer a place before it
+                if wish.wants(message):
+                    yield message
+                    left -= 1
+                    if not left:
+                        return
+        finally:
+            reader.close()
+
+    def _start_in(self, wish: Wish, queue: QueueSlot, offset_min: int, offset_max: int) -> int:
+        if wish.offset is not None:
+            if not offset_min <= wish.offset < offset_max:
+                stored = f"offsets {offset_min} to {offset_max - 1}" if offset_max > offset_min else "no message"
+                raise OffsetOutOfRange(
+                    f"queue {queue.queue_id} of {wish.topic} holds {stored}, not {wish.offset}",
+                    hint=f"browse from {offset_min} on",
+                )
+            return wish.offset
+        place = BEGIN if wish.begin_ms is None else Position(Kind.TIME_MS, wish.begin_ms)
+        return self._queues.place_in(wish.topic, queue, place)
+
+
+def _stored(reader: MessageReader, offset_max: int) -> Iterator[Message]:
+    """Read on until nothing is left below an offset."""
+    while messages := reader.poll(_READ_COUNT, 0.0):
+        for message in messages:
+            if message.offset >= offset_max:
+                return
+            yield message
+
+
+def _in_order(messages: Iterable[Message]) -> list[Message]:
+    return sorted(messages, key=lambda message: (message.store_ms, message.log_position))

@@ -1,1 +1,0 @@
-"""Looking at stored messages without consuming them."""

@@ -1,0 +1,386 @@
+"""The halves of transactions: how one is stored before anybody sees it, and how it ends, on this host and over TCP.
+
+                this host                                            TCP
+    begin       half message appended by this process                one send of it, tried once
+    commit      message + op record in one append of the core,       END_TRANSACTION to the broker that has the half;
+                on account of the half                               its answer is awaited, unlike RocketMQ's clients do
+    rollback    op record, likewise                                  END_TRANSACTION, likewise
+                   │ fenced: the broker has taken the half over,
+                   │ because it is old or somebody named it
+                   └──▶ END_TRANSACTION to the broker, which knows whether it is open
+    check       the broker asks; the answer is an END_TRANSACTION
+
+Rules:
+    (1) the core refuses, under its lock, what is done on account of a half below the fence; so of this process and the
+        broker exactly one can end a transaction;
+    (2) on this host the topics of transactions are there before the first half: the broker makes them when asked;
+    (3) over TCP a half is sent once: a try that only seemed to fail would leave a second half, asked about too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from shmq.client.producers.keywords import keys_of, message_properties
+from shmq.client.producers.unique_id import UniqueIds
+from shmq.client.transactions.transaction import Half, Question, TxState
+from shmq.errors import BrokerNotRunning, ProtocolError, RemoteError, TransactionError, UsageError
+from shmq.message import encode_properties, is_system_topic, parse_properties
+from shmq.protocol import transaction as wire
+from shmq.protocol.codes import Request, Response
+from shmq.shm.core import CoreError, Producer, Receipt, Store, receipt_make, record_decode, records_read, tag_hash
+
+if TYPE_CHECKING:
+    from shmq.client.wire import Queues, Wire
+    from shmq.protocol.command import Command
+
+_BUSY_PAUSE: Final = 0.02
+_TEXTS_MAX: Final = 4096
+_LOCAL_HOST: Final = "127.0.0.1"
+
+
+class LocalHalf:
+    """An open transaction of this host: what its end needs."""
+
+    __slots__ = (
+        "body",
+        "born_ms",
+        "broker",
+        "flag",
+        "group",
+        "log_position",
+        "message_id",
+        "offset",
+        "queue_id",
+        "text",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        group: str,
+        topic: str,
+        broker: str,
+        message_id: str,
+        queue_id: int,
+        body: bytes,
+        text: bytes,
+        flag: int,
+        born_ms: int,
+    ) -> None:
+        self.group = group
+        self.topic = topic
+        self.broker = broker
+        self.message_id = message_id
+        self.queue_id = queue_id
+        self.body = body
+        self.text = text
+        self.flag = flag
+        self.born_ms = born_ms
+        self.offset = self.log_position = -1
+
+
+class RemoteHalf(NamedTuple):
+    """An open transaction at some broker; `receipt` names the half's queue offset and log position."""
+
+    group: str
+    topic: str
+    broker: str
+    message_id: str
+    receipt: Receipt
+
+    @property
+    def offset(self) -> int:
+        """The half's queue offset."""
+        return self.receipt.offset
+
+    @property
+    def log_position(self) -> int:
+        """The half's log position."""
+        return self.receipt.log_position
+
+
+class _Endings:
+    """Ends at brokers, and their questions; what both ways have in common."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._asked: Callable[[Question], None] | None = None
+
+    def _end_at_broker(self, half: Half, state: TxState, timeout: float) -> Command:
+        """Let the broker that has a half end its transaction.
+
+        Raises:
+            TransactionError: somebody has ended it already.
+        """
+        fields = end_fields(half.group, half.offset, half.log_position, state, half.message_id)
+        return self._tell(half.broker, {**fields, "topic": half.topic, "bname": half.broker}, timeout)
+
+    def _tell(self, broker: str, fields: dict[str, str], timeout: float) -> Command:
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                return self._wire.request(broker, Request.END_TRANSACTION, fields, timeout=timeout)
+            except RemoteError as error:
+                if error.code == Response.SYSTEM_BUSY and time.monotonic() < deadline:
+                    time.sleep(_BUSY_PAUSE)
+                    continue
+                command = ": shmq tx list" if self._wire.is_local else ""
+                raise TransactionError(
+                    f"transaction {fields['transactionId']} cannot be ended: {error.remark}",
+                    hint=f"the broker may have asked somebody else, or rolled it back{command}",
+                ) from error
+
+    def answer(self, groups: list[str], asked: Callable[[Question], None]) -> None:
+        """Let brokers ask this client; over TCP they know its groups by its heartbeats."""
+        self._asked = asked
+
+    def asked(self, command: Command, tell: Callable[[dict[str, str]], object]) -> None:
+        """A broker asks, on a thread of the wire; `tell` sends the fields of the answer."""
+        question = question_of(command, tell)
+        if question is not None and self._asked is not None:
+            self._asked(question)
+
+
+class LocalTransactions(_Endings):
+    """The transactions of one generation of segments."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        broker: str,
+        *,
+        store: Store,
+        producer: Producer,
+        resolve: Callable[[str], int],
+        waits_durable: Callable[[], bool],
+    ) -> None:
+        """
+        Args:
+            resolve: returns the index of a topic, which is made if need be.
+            waits_durable: whether a half counts once it is on disk only.
+        """
+        super().__init__(wire)
+        self._broker = broker
+        self._store = store
+        self._producer = producer
+        self._resolve = resolve
+        self._waits_durable = waits_durable
+        self._is_prepared = False  # the topics of transactions are known to be there
+        self._ids = UniqueIds(_LOCAL_HOST)
+        self._queues: dict[str, int] = {}
+        self._version = -1
+        self._turn = 0
+        self._texts: dict[tuple[str, str, int, float | None], bytes] = {}
+
+    def begin(
+        self,
+        group: str,
+        topic: str,
+        body: Any,
+        timeout: float,
+        *,
+        tag: str | None = None,
+        key: str | None = None,
+        keys: Iterable[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        message_group: str | None = None,
+        queue_id: int | None = None,
+        flag: int = 0,
+        check_after: float | None = None,
+    ) -> LocalHalf:
+        """Store a message that nobody sees yet."""
+        if not self._is_prepared:
+            self._prepare()
+        if isinstance(body, str):
+            raise TypeError("a body is bytes, not str; did you mean body=text.encode()?")
+        born_ms = time.time_ns() // 1_000_000
+        message_id = self._ids.next(born_ms)
+        number = self._queue(topic, message_group, queue_id)
+        text = self._fixed_text(group, topic, number, check_after) + message_id.encode() + b"\x02"
+        found = message_properties(tag, keys_of(key, keys), message_group, properties)
+        if found:
+            text += encode_properties(found).encode()
+        data = body if type(body) is bytes else bytes(memoryview(body))
+        half = LocalHalf(group, topic, self._broker, message_id, number, data, text, flag, born_ms)
+        half.offset, half.log_position, _, end = self._producer.append(
+            wire.HALF_TOPIC, data, text, queue_id=wire.QUEUE_ID, flag=flag, born_ms=born_ms, timeout=timeout
+        )
+        if self._waits_durable():
+            self._store.wait_durable(end, timeout)
+        return half
+
+    def _fixed_text(self, group: str, topic: str, queue_id: int, check_after: float | None) -> bytes:
+        """What the properties of all transactions of a queue begin with, up to the value of UNIQ_KEY."""
+        key = group, topic, queue_id, check_after
+        text = self._texts.get(key)
+        if text is None:
+            found = half_properties(group, check_after)
+            found.update({wire.REAL_TOPIC: topic, wire.REAL_QUEUE_ID: str(queue_id)})
+            text = encode_properties(found).encode() + wire.UNIQUE_KEY.encode() + b"\x01"
+            if len(self._texts) >= _TEXTS_MAX:
+                self._texts.clear()
+            self._texts[key] = text
+        return text
+
+    def end(self, half: LocalHalf, state: TxState, timeout: float) -> Receipt | None:
+        """Make it visible and return where it is, or never let it be seen."""
+        op = (wire.OP_TOPIC, wire.QUEUE_ID, wire.op_body(half.offset), wire.OP_PROPERTIES, 0, 0, 0, b"", 0, 0, None)
+        real = (
+            half.topic,
+            half.queue_id,
+            half.body,
+            half.text,
+            half.flag,
+            wire.COMMIT,
+            half.born_ms,
+            b"",
+            0,
+            half.log_position,
+            None,
+        )
+        records = (real, op) if state == wire.COMMIT else (op,)
+        try:
+            stored = self._producer.append_together(records, half.log_position, timeout)
+        except BrokerNotRunning:  # these segments were given up: the next broker knows what is open
+            stored = None
+        ext = self._end_at_broker(half, state, timeout).ext if stored is None else {}
+        if state != wire.COMMIT:
+            return None
+        if stored is not None:
+            return receipt_make(half.topic, half.queue_id, *stored[0][:3], half.message_id)
+        try:
+            queue_id, offset, position, store_ms, end = (
+                int(ext[name]) for name in ("queueId", "queueOffset", "logPosition", "storeTimestamp", "logEnd")
+            )
+        except (KeyError, ValueError) as error:
+            raise ProtocolError(f"the answer to a commit lacks a number: {error}") from error
+        if self._waits_durable():
+            self._store.wait_durable(end, timeout)
+        return receipt_make(half.topic, queue_id, offset, position, store_ms, half.message_id)
+
+    def _prepare(self, fields: Mapping[str, str] | None = None) -> None:
+        """Let the broker make the topics of transactions."""
+        self._wire.request(self._broker, Request.ANSWER_CHECKS, fields)
+        self._is_prepared = True
+
+    def _queue(self, topic: str, message_group: str | None, queue_id: int | None) -> int:
+        store = self._store
+        version = store.table_version
+        if version != self._version:
+            self._queues.clear()
+            self._version = version
+        count = self._queues.get(topic)
+        if count is None:
+            check_topic_of(topic)
+            count = self._queues[topic] = store.topic(self._resolve(topic))["write_queues"]
+        if queue_id is not None:
+            if not 0 <= queue_id < count:
+                raise UsageError(f"topic {topic} has {count} write queues, there is no queue {queue_id}")
+            return queue_id
+        if count == 0:
+            raise UsageError(f"topic {topic} takes no messages: it has no write queue")
+        if message_group is not None:
+            return (tag_hash(message_group) & 0x7FFFFFFF) % count
+        self._turn = turn = self._turn + 1
+        return turn % count
+
+    def answer(self, groups: list[str], asked: Callable[[Question], None]) -> None:
+        """Let the broker ask this client."""
+        super().answer(groups, asked)
+        for group in groups:
+            self._prepare({"producerGroup": group})
+
+    def checked(self, command: Command) -> None:
+        """The broker asks, on the thread that reads its answers."""
+        self.asked(command, lambda fields: self._tell(self._broker, fields, self._wire.timeout))
+
+
+class RemoteTransactions(_Endings):
+    """The transactions of one connection to a cluster."""
+
+    def __init__(self, wire: Wire, queues: Queues, send_half: Callable[..., Receipt]) -> None:
+        """
+        Args:
+            send_half: stores (topic, body, extra properties) once, for a group the broker then knows.
+        """
+        super().__init__(wire)
+        self._queues = queues
+        self._send_half = send_half
+
+    def begin(
+        self, group: str, topic: str, body: Any, timeout: float, *, check_after: float | None = None, **arguments: Any
+    ) -> RemoteHalf:
+        """Store a message that nobody sees yet."""
+        check_topic_of(topic)
+        properties = half_properties(group, check_after)
+        receipt = self._send_half(topic, body, properties, group=group, timeout=timeout, **arguments)
+        broker = self._queues.message_queue(topic, receipt.queue_id).brokerName
+        return RemoteHalf(group, topic, broker, receipt.message_id, receipt)
+
+    def end(self, half: RemoteHalf, state: TxState, timeout: float) -> Receipt | None:
+        """Make it visible, or never let it be seen; a commit's receipt names the half's place: brokers say no more."""
+        self._end_at_broker(half, state, timeout)
+        return half.receipt if state == wire.COMMIT else None
+
+
+def question_of(command: Command, tell: Callable[[dict[str, str]], object]) -> Question | None:
+    """Read CHECK_TRANSACTION_STATE; None when it makes no sense. `tell` sends the fields of the answer."""
+    messages = records_read(command.body)
+    offset, position = (command.ext.get(name, "") for name in ("tranStateTableOffset", "commitLogOffset"))
+    if not messages or not offset.isdecimal() or not position.isdecimal():
+        return None
+    message = messages[0]
+    try:
+        text = record_decode(command.body)["properties"].decode(errors="replace")
+    except CoreError:
+        return None
+    group = parse_properties(text).get(wire.PRODUCER_GROUP, "")
+    topic = {"topic": command.ext["topic"]} if command.ext.get("topic") else {}
+
+    def say(state: TxState) -> None:
+        fields = end_fields(group, int(offset), int(position), state, message.message_id, is_check=True)
+        tell({**fields, **topic})
+
+    return Question(group, message, say)
+
+
+def check_topic_of(topic: str) -> None:
+    """Check that messages of a transaction may go to a topic.
+
+    Raises:
+        UsageError: it is the broker's own.
+    """
+    if is_system_topic(topic):
+        raise UsageError(f"topic {topic} is the broker's own", hint="another topic")
+
+
+def half_properties(group: str, check_after: float | None) -> dict[str, str]:
+    """Return what makes a message the first half of a transaction.
+
+    Raises:
+        UsageError: an impossible time.
+    """
+    found = {wire.IS_TRANSACTION: "true", wire.PRODUCER_GROUP: group}
+    if check_after is not None:
+        if not 0 <= check_after < 1e8:
+            raise UsageError(f"check_after={check_after!r} is no number of seconds", hint="check_after=60")
+        found[wire.IMMUNITY_SECONDS] = str(round(check_after))
+    return found
+
+
+def end_fields(
+    group: str, queue_offset: int, log_position: int, state: TxState, message_id: str, *, is_check: bool = False
+) -> dict[str, str]:
+    """Return the header fields of END_TRANSACTION."""
+    return {
+        "producerGroup": group,
+        "tranStateTableOffset": str(queue_offset),
+        "commitLogOffset": str(log_position),
+        "commitOrRollback": str(int(state)),
+        "fromTransactionCheck": str(is_check).lower(),
+        "msgId": message_id,
+        "transactionId": message_id,
+    }

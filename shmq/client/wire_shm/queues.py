@@ -1,0 +1,150 @@
+"""The topics and queues of this host's broker, read from shared memory; the broker is asked only to create a topic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from shmq.client import options
+from shmq.client.position import Position
+from shmq.client.wire import QueueSlot
+from shmq.client.wire_shm.wire import ShmWire
+from shmq.errors import ConnectError, TopicNotFound, UsageError
+from shmq.message import check_topic, is_system_topic, nearest
+from shmq.protocol.dialect import MessageQueue
+from shmq.shm.core import Message, Reader, Store
+
+PERM_READ_WRITE: Final = 6
+PERM_WRITE: Final = 2
+
+
+def start_offset(store: Store, queue_index: int, position: Position) -> int:
+    """Return the queue offset a position means in a queue now."""
+    offset_min, offset_max = store.queue(queue_index)[:2]
+    return position.resolve(offset_min, offset_max, lambda time_ms: store.search_time(queue_index, time_ms))
+
+
+class ShmQueues:
+    """Topics and queues; see `shmq.client.wire.Queues`."""
+
+    __slots__ = ("_wire",)
+
+    def __init__(self, wire: ShmWire) -> None:
+        self._wire = wire
+
+    # -- topics
+    def resolve(self, topic: str) -> int:
+        """Return the index of a topic, creating it if the broker creates topics on first use.
+
+        Raises:
+            TopicNotFound: it does not exist and may not be created.
+            InvalidName: no topic can have this name.
+        """
+        index = self._wire.store.topic_find(topic)
+        if index >= 0:
+            return index
+        check_topic(topic)
+        attachment = self._wire.control.attachment
+        if not attachment.auto_create or is_system_topic(topic):
+            raise self.topic_not_found(topic)
+        return self.put_topic(topic, queues=attachment.default_queues, only_if_missing=True)
+
+    def create(self, topic: str, *, queues: int) -> int:
+        """Return the index of a topic, asking the broker to make it if there is none, whatever its default is."""
+        index = self._wire.store.topic_find(topic)
+        return index if index >= 0 else self.put_topic(topic, queues=queues, only_if_missing=True)
+
+    def put_topic(self, topic: str, *, queues: int, kind: str = "normal", only_if_missing: bool = False) -> int:
+        """Let the broker create or change a topic and return its index once it is in shared memory."""
+        wire = self._wire
+        wire.control.create_topic(
+            topic, queues=queues, perm=PERM_READ_WRITE, kind=kind, only_if_missing=only_if_missing
+        )
+        deadline = time.monotonic() + wire.timeout
+        while (index := wire.store.topic_find(topic)) < 0:
+            if time.monotonic() >= deadline:
+                raise ConnectError(
+                    f'topic "{topic}" was created, but did not appear in shared memory within {wire.timeout:g} s',
+                    hint="see `shmq health`",
+                )
+            time.sleep(options.CREATE_POLL)
+        return index
+
+    def topic_not_found(self, topic: str) -> TopicNotFound:
+        """Return the error for a topic that does not exist, with the nearest names that do."""
+        names = [str(entry["name"]) for entry in self._wire.store.topics()]
+        near = " or ".join(f'"{name}"' for name in nearest(topic, names))
+        meant = f"did you mean {near}? " if near else ""
+        return TopicNotFound(
+            f'topic "{topic}" does not exist on broker "{self._wire.place.broker_name}"',
+            hint=f"{meant}create it with: shmq topic create {topic}",
+        )
+
+    # -- queues
+    def write_queues(self, topic: str) -> Sequence[int]:
+        """Return the ids of the queues of a topic that may be written."""
+        entry = self._wire.store.topic(self.resolve(topic))
+        return range(entry["write_queues"] if entry["perm"] & PERM_WRITE else 0)
+
+    def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:
+        """Return the readable queues of a topic; one that must exist is not created.
+
+        Raises:
+            TopicNotFound: there is none of this name, and none may be created.
+        """
+        store = self._wire.store
+        if must_exist and store.topic_find(topic) < 0:
+            raise self.topic_not_found(topic)
+        entry = store.topic(self.resolve(topic))
+        return [QueueSlot(queue_id, index) for queue_id, index in enumerate(entry["queues"][: entry["read_queues"]])]
+
+    def bounds(self, topic: str, queue: QueueSlot) -> tuple[int, int]:
+        """Return the first offset stored in a queue, and the one behind the last."""
+        return self._wire.store.queue(queue.queue_index)[:2]
+
+    def place_in(self, topic: str, queue: QueueSlot, position: Position) -> int:
+        """Return the offset a position means in a queue now."""
+        return start_offset(self._wire.store, queue.queue_index, position)
+
+    def message_queue(self, topic: str, queue_id: int) -> MessageQueue:
+        """Return the broker's name of a queue: its id is the same here."""
+        return MessageQueue(self._wire.instance.broker_name, queue_id, topic)
+
+    def queue_id(self, queue: MessageQueue) -> int:
+        """Return the id of a queue, which is the broker's own here."""
+        return queue.queueId
+
+    def messages_at(self, places: Sequence[tuple[str, int, int]]) -> list[Message]:
+        """Return the messages at (topic, queue id, offset), without those that are gone."""
+        store, found = self._wire.store, []
+        reader = Reader(store)
+        try:
+            for name, queue_id, offset in places:
+                topic = store.topic_find(name)
+                queue = store.queue_index(topic, queue_id) if topic >= 0 else -1
+                if queue < 0:
+                    continue
+                reader.assign(name, queue, queue_id, offset)
+                found += reader.poll(1)
+                reader.revoke(queue)
+        finally:
+            reader.close()
+        return found
+
+    # -- offsets of groups
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """Return {queue id: committed offset}, without queues the group never committed."""
+        wire = self._wire
+        offsets = {entry[0]: wire.store.offset_get(entry[2]) for entry in wire.control.offset_slots(group, topic)}
+        return {queue_id: offset for queue_id, offset in offsets.items() if offset >= 0}
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Write offsets down for a group."""
+        wire = self._wire
+        slots = {entry[0]: entry[2] for entry in wire.control.offset_slots(group, topic)}
+        unknown = sorted(offsets.keys() - slots.keys())
+        if unknown:
+            raise UsageError(f"topic {topic} has no queue {unknown[0]}", hint="see queues()")
+        for queue_id, offset in offsets.items():
+            wire.store.offset_set(slots[queue_id], offset)

@@ -1,0 +1,142 @@
+"""The wire to the broker of this host: its control socket, and the segments of one generation mapped here.
+
+    attach    the control plane says who we are -> segments are checked and mapped -> the kernel counts us as present
+    renew     after a reconnection: the next generation is mapped, or this one goes on under the new client slot
+    close     the reverse; what is still exported (messages, views) keeps its own mapping alive
+    abandon   in a forked child: let go of everything without telling the broker anything, it all belongs to the parent
+
+Invariant: the segments belong to the owner of the socket that described them. `store` is another object after a
+renewal, so parts ask for it each time and keep none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+
+from shmq.client.wire import Answer, guarded
+from shmq.client.wire_shm.attachment import map_segments
+from shmq.client.wire_shm.control import REQUEST_TIMEOUT, ControlClient
+from shmq.errors import BrokerNotRunning, ShmqError
+from shmq.protocol.codes import Role
+from shmq.protocol.command import Command
+from shmq.shm.core import Message, Store
+from shmq.shm.place import Place
+from shmq.shm.presence import detach_presence
+from shmq.shm.segment import Instance
+
+
+class ShmWire:
+    """One attachment to a broker of this host; `timeout` in seconds."""
+
+    is_local = True
+    __slots__ = ("_counted", "client_id", "control", "instance", "place", "store", "timeout")
+
+    def __init__(self, place: Place, *, client_id: str, timeout: float) -> None:
+        self.place = place
+        self.client_id = client_id
+        self.timeout = timeout
+        self._counted = False
+        self.control = ControlClient.connect(place, client_id=client_id, role=Role.BOTH, timeout=timeout)
+        try:
+            self.instance: Instance = self.control.attachment.instance
+            self.store: Store = self._map()
+        except BaseException:
+            self.control.close()
+            raise
+
+    def _map(self) -> Store:
+        store = map_segments(self.control.attachment, alive=self.control.alive)
+        self._counted = True
+        store.use_client(self.control.attachment.client_slot)
+        return store
+
+    @property
+    def alive(self) -> bool:
+        """Whether the control plane answers."""
+        return self.control.alive
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the segments mapped here are those of the broker that answers."""
+        return self.control.attachment.instance.generation == self.instance.generation
+
+    @property
+    def wait_durable(self) -> bool:
+        """Whether a send is answered only once it is on disk (synchronous flush)."""
+        return self.control.attachment.wait_durable
+
+    def message_at(self) -> Callable[..., Message] | None:
+        """Return what reads the message at a log position; None while the broker that answers has another log."""
+        return self.store.message_at if self.is_current else None
+
+    # -- requests
+    def brokers(self, topic: str | None = None) -> list[str]:
+        """Return the broker's name if it has a topic."""
+        return [self.instance.broker_name] if topic is None or self.store.topic_find(topic) >= 0 else []
+
+    def address(self, broker: str) -> str:
+        """Return "": it is on this host."""
+        return ""
+
+    def request(
+        self,
+        broker: str,
+        code: int,
+        ext: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        timeout: float | None = None,
+    ) -> Command:
+        """Ask the broker, and return its answer."""
+        del broker  # there is one
+        return self.control.request(code, ext, body, REQUEST_TIMEOUT if timeout is None else timeout)
+
+    def begin(
+        self,
+        broker: str,
+        code: int,
+        ext: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        then: Callable[[Answer], None],
+        timeout: float | None = None,
+        slave_may_answer: bool = False,
+    ) -> None:
+        """Ask the broker without waiting; an answer comes when it comes, or the link breaks."""
+        del broker, timeout, slave_may_answer
+
+        def answered(reply: Command | None) -> None:
+            then(BrokerNotRunning("the connection broke before the answer came") if reply is None else reply)
+
+        try:
+            self.control.begin(code, ext or {}, body, then=answered)
+        except ShmqError as error:  # it is away
+            guarded(then, error)
+
+    # -- life
+    def renew(self) -> bool:
+        """Map the next generation (True), or go on with this one under the new client slot."""
+        attachment = self.control.attachment
+        if self.is_current:
+            self.store.use_client(attachment.client_slot)
+            return False
+        self._discount()
+        self.instance = attachment.instance
+        self.store = self._map()
+        return True
+
+    def close(self) -> None:
+        """Say goodbye to the broker and let the segments go; never raises."""
+        with contextlib.suppress(ShmqError, OSError):
+            self.control.close()
+        self._discount()
+
+    def abandon(self) -> None:
+        """Forget everything in a forked child; the parent's registration stays as it is."""
+        self.control.abandon()
+        self._counted = False  # the kernel does not count the child for what its parent attached
+
+    def _discount(self) -> None:
+        if self._counted:
+            self._counted = False
+            detach_presence(self.instance)

@@ -1,0 +1,239 @@
+"""The consumers of one TCP connection as members of their groups: what they read, and what brokers are told of it.
+
+    every 30 s   routes and heartbeats        every 20 s   locks of ordered consumers        every 5 s   offsets
+
+Invariants:
+    1. The queues of the topic and those of the group's retry topic are shared out one by one, as RocketMQ does it; one
+       consumer of a connection, the group's first, reads the connection's share of the retry topic.
+    2. While no broker can say who is in the group, everything stays as it is.
+    3. Offsets are also committed when a queue is left and at close, before the group is left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from shmq.client.spec import ConsumerSpec, reads_retries
+from shmq.client.wanted import Wanted
+from shmq.client.wire_tcp.duties import Duties
+from shmq.client.wire_tcp.group_reader import GroupReader
+from shmq.client.wire_tcp.pull_reader import PullReader
+from shmq.client.wire_tcp.registration import Registration
+from shmq.client.wire_tcp.share import TcpShare
+from shmq.client.wire_tcp.upkeep import Upkeep
+from shmq.client.wire_tcp.wire import LEAVE_TIMEOUT, TcpWire
+from shmq.errors import BrokerNotRunning, ShmqError
+from shmq.message import retry_topic
+from shmq.protocol.allocation import strategy_of
+from shmq.protocol.dialect import MessageQueue
+
+if TYPE_CHECKING:
+    from shmq.client.wire import Handed, QueueSlot, ReaderOwner
+    from shmq.client.wire_tcp.process_queue import ProcessQueue
+    from shmq.client.wire_tcp.route import Route
+    from shmq.shm.core import Message
+
+
+class TcpGroups:
+    """The readers of one connection and their groups; any thread may use it."""
+
+    def __init__(self, wire: TcpWire) -> None:
+        self.registration = Registration(wire)
+        self._wire = wire
+        self._allocate = strategy_of(wire.place.options.allocation)
+        self._readers: list[GroupReader] = []
+        self._shares: list[TcpShare] = []
+        self._leaving: set[Future[None]] = set()
+        self._on_members_changed: Callable[[str], None] = _ignore
+        self._on_reconnect: Callable[[], None] = _nothing
+        self._upkeep = Upkeep(wire, self.registration, lambda: self.readers, lambda: self._shares)
+        self._duties = Duties(wire, self.registration, lambda: self.readers, self._members_changed)
+        wire.on_route, wire.on_broker_back = self._route_changed, self._broker_back
+        wire.network.soon(self._upkeep.start)
+
+    def watch(
+        self,
+        *,
+        on_members_changed: Callable[[str], None],
+        on_reconnect: Callable[[], None],
+        on_error: Callable[[ShmqError], None],
+    ) -> None:
+        """Say whom to tell, on the I/O thread; brokers of RocketMQ refuse no heartbeat after a reconnection."""
+        del on_error
+        self._on_members_changed, self._on_reconnect = on_members_changed, on_reconnect
+
+    def _members_changed(self, group: str) -> None:
+        self._on_members_changed(group)
+
+    def _route_changed(self, route: Route) -> None:
+        if self._upkeep.is_running:
+            self._upkeep.beat_soon()
+            for group in self.registration.groups_of(route.topic):
+                self._on_members_changed(group)
+
+    def _broker_back(self) -> None:
+        self._upkeep.beat_soon()
+        self._on_reconnect()
+
+    # -- membership
+    def register(self, producer_groups: Sequence[str], specs: Sequence[ConsumerSpec]) -> None:
+        """Say to every broker in use which groups this client is a member of."""
+        self.registration.set(producer_groups, specs)
+        self._wire.call(self.registration.register())
+
+    def unregister(self, group: str) -> None:
+        """Leave a group, after its offsets were committed."""
+        self._drain()
+        self._wire.call(self.registration.leave(group))
+
+    def close(self) -> None:
+        """Commit and say goodbye; never raises."""
+        try:
+            if not self._wire.network.is_own_thread:
+                self._drain()
+                self._wire.call(self.registration.leave(None), LEAVE_TIMEOUT)
+        except (ShmqError, RuntimeError):
+            pass  # brokers find out by themselves
+
+    def _drain(self) -> None:
+        deadline = time.monotonic() + LEAVE_TIMEOUT
+        for future in list(self._leaving):
+            try:
+                future.result(max(0.0, deadline - time.monotonic()))
+            except (ShmqError, TimeoutError):
+                continue  # the offset is an older one now: messages come twice, none is lost
+
+    def expect(self, work: Future[None]) -> None:
+        """Let the end of a group wait for something that was begun."""
+        self._leaving.add(work)
+        work.add_done_callback(self._leaving.discard)
+
+    # -- who reads what
+    def assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
+        """Return the queues a consumer is to read, and all of them.
+
+        Raises:
+            ConnectError, RequestTimeout: nobody can say now.
+        """
+        return self._wire.call(self._assignment(spec))  # type: ignore[no-any-return]
+
+    async def _assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
+        wire, client_id = self._wire, self._wire.client_id
+        queues = await self._queues(spec.topic)
+        if spec.model == "broadcasting" or spec.group is None:
+            slots = [wire.slot(queue) for queue in queues]
+            return slots, slots
+        if not queues:
+            return [], []
+        retries = await self._queues(retry_topic(spec.group)) if reads_retries(spec, self.registration.specs) else ()
+        members = await wire.questions.members(spec.group, spec.topic, wire.timeout)
+        if client_id not in members:
+            raise BrokerNotRunning(
+                f'the brokers do not list this client in group "{spec.group}" yet', hint="it is asked again"
+            )
+        wanted = [wire.slot(queue) for queue in self._allocate(members, client_id, queues)]
+        wanted += [wire.slot(queue, retry=True) for queue in self._allocate(members, client_id, retries)]
+        return wanted, [wire.slot(queue) for queue in queues]
+
+    async def _queues(self, topic: str) -> Sequence[MessageQueue]:
+        wire = self._wire
+        route = await wire.names.route(topic, timeout=wire.timeout)
+        if route is None:
+            return ()
+        wire.numbers.learn(route)
+        return route.readable
+
+    def why_unassigned(self, spec: ConsumerSpec, share: Any) -> str:
+        """Say why a consumer has no queue."""
+        return str(self._wire.call(self._why_unassigned(spec, share)))
+
+    async def _why_unassigned(self, spec: ConsumerSpec, share: TcpShare) -> str:
+        wire = self._wire
+        try:
+            queues = await self._queues(spec.topic)
+            members = await wire.questions.members(spec.group, spec.topic, wire.timeout) if spec.group else []
+        except ShmqError as error:
+            return f"the brokers could not say who is in the group: {error}"
+        if not queues:
+            return "the topic does not exist, or has no queue that may be read; it is looked for again"
+        if spec.group is not None and wire.client_id not in members:
+            return "the brokers do not list this client as a member of the group"
+        if share.missing:
+            return f"its queues could not be opened yet: {share.last_error or 'the broker has not answered'}"
+        return (
+            f"the group has {len(members)} members for {len(queues)} queues; "
+            f"more queues: shmq topic update {spec.topic} --queues {len(members)}"
+        )
+
+    # -- readers and their queues
+    def reader(self, owner: ReaderOwner, spec: ConsumerSpec) -> GroupReader:
+        """Return the reader of a consumer."""
+        reader = GroupReader(self._wire, self.registration, owner, spec, self._reader_of)
+        self._readers = [*self.readers, reader]
+        return reader
+
+    @property
+    def readers(self) -> list[GroupReader]:
+        """The readers that are not closed."""
+        return [reader for reader in self._readers if not reader.stopped]
+
+    def _reader_of(self, group: str | None, topic: str) -> GroupReader | None:
+        return next((each for each in self.readers if (each.spec.group, each.spec.topic) == (group, topic)), None)
+
+    def hand_over(self, spec: ConsumerSpec, message: Message) -> Handed | None:
+        """Say that a broker is about to take a message over; None when its queue is another member's now."""
+        mine = (reader for reader in self.readers if reader.spec[:2] == spec[:2])
+        return next((handed for reader in mine if (handed := reader.hand_over(message)) is not None), None)
+
+    def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> TcpShare:
+        """Return the share that decides what such a reader reads."""
+        share = TcpShare(self._wire, reader, spec, on_left, self._release)
+        self._shares = [*(known for known in self._shares if not known.ended), share]
+        return share
+
+    def pull_reader(
+        self, tags: Sequence[str], codec: Callable[[bytes], Any] | None, where: str | None = None
+    ) -> PullReader:
+        """Return a reader for a consumer that decides itself where it reads."""
+        return PullReader(self._wire, wanted=Wanted(tuple(tags), where), codec=codec)
+
+    def _release(self, spec: ConsumerSpec, queues: Sequence[ProcessQueue]) -> None:
+        """Commit the offsets of queues that were left, and give up their locks, in the background."""
+        if spec.group is None or spec.model != "clustering":
+            return
+        # Only progress is written: a member that had a queue for a moment must not undo what another one wrote since.
+        ends = {queue.queue: queue.committed if queue.committed != queue.known_offset else -1 for queue in queues}
+        self.expect(self._wire.network.submit(self._end(spec, ends)))
+
+    async def _end(self, spec: ConsumerSpec, ends: Mapping[MessageQueue, int]) -> None:
+        """Commit where the reading of queues ended (-1: where it began), and give up their locks."""
+        wire, group = self._wire, spec.group
+        assert group is not None
+        for queue, offset in ends.items():
+            try:
+                if offset >= 0:
+                    await wire.questions.commit(group, queue, offset, wire.timeout)
+                if spec.ordered:
+                    await wire.questions.unlock(group, wire.client_id, [queue], wire.timeout)
+            except ShmqError as error:
+                import logging
+
+                logging.getLogger("shmq").warning(
+                    'offset %d of queue %d of topic "%s" could not be committed for group "%s": %s',
+                    offset,
+                    queue.queueId,
+                    queue.topic,
+                    group,
+                    error,
+                )
+
+
+def _nothing() -> None:
+    return
+
+
+def _ignore(_: object) -> None:
+    return

@@ -1,0 +1,266 @@
+"""Questions about queues to the brokers that have them: bounds, offsets of groups, members, locks.
+
+They are coroutines of the I/O thread, each of which ends within its timeout.
+
+Invariants:
+    1. A question goes to the master of the queue's broker.
+    2. The numbers of an answer are input: checked before they are believed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from shmq.client.place import Address
+from shmq.client.position import Kind, Position
+from shmq.client.wire import CONCURRENT_MAX
+from shmq.client.wire_tcp.name_service import NameService
+from shmq.client.wire_tcp.network import Network
+from shmq.client.wire_tcp.pull_request import ANONYMOUS_GROUP, Pulled, PullQuestion, pull_command, read_pulled
+from shmq.errors import BrokerNotRunning, ConnectError, PermissionDenied, ProtocolError, RemoteError
+from shmq.protocol.body import ConsumerList, SubscriptionGroupConfig, decode_body, encode_body
+from shmq.protocol.codes import Request, Response
+from shmq.protocol.command import FLAG_ONEWAY, Command
+from shmq.protocol.dialect import MessageQueue, loads
+from shmq.protocol.failure import error_of
+from shmq.shm.core import Message, records_read
+
+OFFSETS_BODY_BYTES_MAX = 1 << 20
+_NO_MEMBERS = "no consumer for this group"
+
+
+class _LockBody(msgspec.Struct):
+    clientId: str
+    consumerGroup: str
+    mqSet: list[MessageQueue]
+
+
+class _LockedBody(msgspec.Struct):
+    lockOKMQSet: list[MessageQueue] = []
+
+
+class QueueQuestions:
+    """Requests to the brokers of queues."""
+
+    def __init__(self, network: Network, names: NameService) -> None:
+        self.network = network
+        self.names = names
+
+    async def master(self, queue: MessageQueue, timeout: float) -> Address:
+        """Return the address of the broker that has a queue.
+
+        Raises:
+            BrokerNotRunning: no name server knows it any more.
+        """
+        route = await self.names.route(queue.topic, timeout=timeout)
+        address = route.reader(queue.brokerName) if route is not None else None
+        if address is None:
+            raise BrokerNotRunning(
+                f"no name server knows broker {queue.brokerName}, which had queue {queue.queueId} of {queue.topic}",
+                hint="is the broker up, and registered?",
+            )
+        return address
+
+    async def ask(
+        self, queue: MessageQueue, code: int, ext: Mapping[str, str], timeout: float, *, oneway: bool = False
+    ) -> Command:
+        """Ask about one queue; topic, queue id and broker name are added."""
+        address = await self.master(queue, timeout)
+        fields = {**ext, "topic": queue.topic, "queueId": str(queue.queueId), "bname": queue.brokerName}
+        command = Command(code=code, ext=fields, flag=FLAG_ONEWAY if oneway else 0)
+        if oneway:
+            await self.network.notify(address, command, timeout)
+            return command
+        return await self.network.request(address, command, timeout)
+
+    async def _number(self, queue: MessageQueue, code: int, ext: Mapping[str, str], timeout: float) -> int:
+        return _offset_of(await self.ask(queue, code, ext, timeout))
+
+    async def pull(self, question: PullQuestion, broker_id: int, timeout: float) -> Pulled:
+        """Ask for messages of a queue at one of its broker's replicas, and say what the answer means."""
+        route = await self.names.route(question.queue.topic, timeout=timeout)
+        address = route.reader(question.queue.brokerName, broker_id) if route is not None else None
+        if address is None:
+            raise BrokerNotRunning(
+                f"broker {question.queue.brokerName} of topic {question.queue.topic} is not registered now",
+                hint="is it up?",
+            )
+        started = self.network.loop.time()
+        reply = await self.network.request(address, pull_command(question), timeout)
+        return read_pulled(reply, question, self.network.loop.time() - started)
+
+    # -- offsets
+    async def offset_min(self, queue: MessageQueue, timeout: float) -> int:
+        """Return the first offset stored."""
+        return await self._number(queue, Request.GET_MIN_OFFSET, {}, timeout)
+
+    async def offset_max(self, queue: MessageQueue, timeout: float) -> int:
+        """Return the offset behind the last one stored."""
+        return await self._number(queue, Request.GET_MAX_OFFSET, {}, timeout)
+
+    async def bounds(self, queue: MessageQueue, timeout: float) -> tuple[int, int]:
+        """Return both."""
+        low, high = await asyncio.gather(self.offset_min(queue, timeout), self.offset_max(queue, timeout))
+        return low, max(low, high)
+
+    async def place_in(self, queue: MessageQueue, position: Position, timeout: float) -> int:
+        """Return the offset a position means in a queue now."""
+        if position.kind is Kind.BEGIN:
+            return await self.offset_min(queue, timeout)
+        if position.kind is Kind.END:
+            return await self.offset_max(queue, timeout)
+        low, high = await self.bounds(queue, timeout)
+        found = position.value
+        if position.kind is Kind.TIME_MS and high > low:
+            ext = {"timestamp": str(position.value)}
+            found = await self._number(queue, Request.SEARCH_OFFSET_BY_TIMESTAMP, ext, timeout)
+            if found >= high - 1 and await self._is_older(queue, high - 1, position.value, timeout):
+                found = high  # RocketMQ's search answers the last message when all are older
+        return min(max(found, low), high)
+
+    async def _is_older(self, queue: MessageQueue, offset: int, time_ms: int, timeout: float) -> bool:
+        message = await self._message_at(queue, offset, timeout)
+        return message is not None and message.offset == offset and message.store_ms < time_ms
+
+    async def _message_at(self, queue: MessageQueue, offset: int, timeout: float) -> Message | None:
+        """Return the message at an offset, or the first one after it; None where the broker gives none."""
+        question = PullQuestion(ANONYMOUS_GROUP, queue, offset, count_max=1, hold=0.0, expression="*")
+        reply = await self.network.request(await self.master(queue, timeout), pull_command(question), timeout)
+        messages = records_read(reply.body) if reply.code == Response.SUCCESS else []
+        return messages[0] if messages else None
+
+    async def messages_at(self, places: Sequence[tuple[MessageQueue, int]], timeout: float) -> list[Message]:
+        """Return the messages at offsets of queues, without those that are gone."""
+        room = asyncio.Semaphore(CONCURRENT_MAX)
+
+        async def one(queue: MessageQueue, offset: int) -> Message | None:
+            async with room:
+                return await self._message_at(queue, offset, timeout)
+
+        found = await asyncio.gather(*(one(queue, offset) for queue, offset in places))
+        return [message for message in found if message is not None]
+
+    async def committed(self, group: str, queue: MessageQueue, timeout: float) -> int:
+        """Return a group's committed offset, -1 when the broker knows none.
+
+        For a young queue a broker answers 0 instead; `committed_exactly` tells the difference.
+        """
+        ext = {"consumerGroup": group, "setZeroIfNotFound": "false"}
+        reply = await self.ask(queue, Request.QUERY_CONSUMER_OFFSET, ext, timeout)
+        return -1 if reply.code == Response.QUERY_NOT_FOUND else _offset_of(reply)
+
+    async def committed_exactly(
+        self, group: str, queues: Sequence[MessageQueue], timeout: float
+    ) -> dict[MessageQueue, int]:
+        """Return what a group really committed on queues, from the brokers' whole tables.
+
+        Where those are for administrators each queue is asked for; only shmq's broker then tells 0 from nothing.
+        """
+        found: dict[MessageQueue, int] = {}
+        for broker_name in sorted({queue.brokerName for queue in queues}):
+            mine = [queue for queue in queues if queue.brokerName == broker_name]
+            address = await self.master(mine[0], timeout)
+            reply = await self.network.request(address, Command(code=Request.GET_ALL_CONSUMER_OFFSET), timeout)
+            if (error := error_of(reply)) is not None:
+                if not isinstance(error, PermissionDenied) and error.code != Response.NO_PERMISSION:
+                    raise error
+                told = [(queue, await self.committed(group, queue, timeout)) for queue in mine]
+                found |= {queue: offset for queue, offset in told if offset >= 0}
+                continue
+            table = loads(reply.body) if len(reply.body) <= OFFSETS_BODY_BYTES_MAX else {}
+            offsets = table.get("offsetTable") if isinstance(table, dict) else None
+            for queue in mine:
+                entry = (offsets or {}).get(f"{queue.topic}@{group}") or {}
+                offset = entry.get(queue.queueId, entry.get(str(queue.queueId), -1))
+                if isinstance(offset, int) and offset >= 0:
+                    found[queue] = offset
+        return found
+
+    async def commit(
+        self, group: str, queue: MessageQueue, offset: int, timeout: float, *, oneway: bool = False
+    ) -> None:
+        """Write a group's offset down."""
+        ext = {"consumerGroup": group, "commitOffset": str(offset)}
+        reply = await self.ask(queue, Request.UPDATE_CONSUMER_OFFSET, ext, timeout, oneway=oneway)
+        if not oneway and (error := error_of(reply)) is not None:
+            raise error
+
+    async def commit_made(self, group: str, queue: MessageQueue, offset: int, timeout: float) -> None:
+        """Write an offset down for a group that may not exist yet: RocketMQ 5 wants it made before, 4 makes it so."""
+        try:
+            await self.commit(group, queue, offset, timeout)
+        except RemoteError as error:
+            if error.code != Response.SUBSCRIPTION_GROUP_NOT_EXIST:
+                raise
+            body = encode_body(SubscriptionGroupConfig(group))
+            command = Command(code=Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+            reply = await self.network.request(await self.master(queue, timeout), command, timeout)
+            if (refused := error_of(reply)) is not None:
+                raise refused from error
+            await self.commit(group, queue, offset, timeout)
+
+    # -- groups
+    async def members(self, group: str, topic: str, timeout: float) -> list[str]:
+        """Return the client ids of a group, as some broker of the topic knows them; [] when it knows none."""
+        route = await self.names.route(topic, timeout=timeout)
+        addresses = _addresses(route.readable if route else (), route.brokers if route else {})
+        failure: Exception | None = None
+        for address in addresses:
+            command = Command(code=Request.GET_CONSUMER_LIST_BY_GROUP, ext={"consumerGroup": group})
+            try:
+                reply = await self.network.request(address, command, timeout)
+            except ConnectError as raised:
+                failure = raised
+                continue
+            error = error_of(reply)
+            if isinstance(error, RemoteError) and error.remark.startswith(_NO_MEMBERS):
+                return []
+            if error is not None:
+                raise error
+            return sorted(decode_body(reply.body, ConsumerList).consumerIdList)
+        if failure is not None:
+            raise failure
+        return []
+
+    # -- locks of ordered consumers
+    async def lock(
+        self, group: str, client_id: str, queues: Iterable[MessageQueue], timeout: float
+    ) -> set[MessageQueue]:
+        """Lock queues for this client, and return those that are ours now."""
+        held: set[MessageQueue] = set()
+        for address, mine in (await self._by_broker(queues, timeout)).items():
+            body = encode_body(_LockBody(client_id, group, mine))
+            reply = await self.network.request(address, Command(code=Request.LOCK_BATCH_MQ, body=body), timeout)
+            if (error := error_of(reply)) is not None:
+                raise error
+            held.update(decode_body(reply.body, _LockedBody).lockOKMQSet)
+        return held
+
+    async def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue], timeout: float) -> None:
+        """Give locks up."""
+        for address, mine in (await self._by_broker(queues, timeout)).items():
+            body = encode_body(_LockBody(client_id, group, mine))
+            await self.network.request(address, Command(code=Request.UNLOCK_BATCH_MQ, body=body), timeout)
+
+    async def _by_broker(self, queues: Iterable[MessageQueue], timeout: float) -> dict[Address, list[MessageQueue]]:
+        found: dict[Address, list[MessageQueue]] = {}
+        for queue in queues:
+            found.setdefault(await self.master(queue, timeout), []).append(queue)
+        return found
+
+
+def _addresses(queues: Iterable[MessageQueue], brokers: Mapping[str, Mapping[int, Address]]) -> list[Address]:
+    names = dict.fromkeys(queue.brokerName for queue in queues)
+    return [address for name in names for _, address in sorted(brokers.get(name, {}).items())[:1]]
+
+
+def _offset_of(reply: Command) -> int:
+    if (error := error_of(reply)) is not None:
+        raise error
+    text = reply.ext.get("offset", "")
+    if not text.removeprefix("-").isdecimal() or len(text) > 20:
+        raise ProtocolError(f"the answer holds offset={text[:32]!a}")
+    return max(-1, int(text))

@@ -1,0 +1,92 @@
+"""The queues of a cluster for any thread, by the numbers that users see; the I/O thread asks (`questions.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from shmq.client.wire import QueueSlot
+from shmq.client.wire_tcp.wire import TcpWire
+from shmq.protocol.dialect import MessageQueue
+
+if TYPE_CHECKING:
+    from shmq.client.position import Position
+    from shmq.client.wire_tcp.route import Route
+    from shmq.shm.core import Message
+
+
+class TcpQueues:
+    """The queues of a cluster for any thread; see `shmq.client.wire.Queues`."""
+
+    def __init__(self, wire: TcpWire) -> None:
+        self._wire = wire
+
+    def resolve(self, topic: str) -> int:
+        """Ask for the route of a topic; a consumer may wait for a topic that does not exist yet."""
+        wire = self._wire
+        route: Route | None = wire.call(wire.names.route(topic, timeout=wire.timeout))
+        return len(route.readable) if route is not None else 0
+
+    def write_queues(self, topic: str) -> list[int]:
+        """Return the ids of the queues of a topic that may be written."""
+        wire = self._wire
+        route: Route = wire.call(wire.names.writable_route(topic, timeout=wire.timeout))
+        wire.numbers.learn(route)
+        return sorted(map(wire.numbers.number, route.writable))
+
+    def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:
+        """Return the readable queues of a topic; looking never creates one here.
+
+        Raises:
+            TopicNotFound: there is no such topic.
+        """
+        wire = self._wire
+        route: Route = wire.call(wire.names.readable_route(topic, timeout=wire.timeout))
+        wire.numbers.learn(route)
+        return sorted(map(wire.slot, route.readable))
+
+    def bounds(self, topic: str, queue: QueueSlot) -> tuple[int, int]:
+        """Return the first offset stored in a queue, and the one behind the last."""
+        wire, named = self._wire, self.message_queue(topic, queue.queue_index)
+        return wire.call(wire.questions.bounds(named, wire.timeout))  # type: ignore[no-any-return]
+
+    def place_in(self, topic: str, queue: QueueSlot, position: Position) -> int:
+        """Return the offset a position means in a queue now."""
+        wire, named = self._wire, self.message_queue(topic, queue.queue_index)
+        return wire.call(wire.questions.place_in(named, position, wire.timeout))  # type: ignore[no-any-return]
+
+    def message_queue(self, topic: str, queue_id: int) -> MessageQueue:
+        """Return the broker's name of a queue that users know by its number."""
+        return self._wire.numbers.queue(topic, queue_id)
+
+    def queue_id(self, queue: MessageQueue) -> int:
+        """Return the number by which users know a queue of a broker."""
+        return self._wire.numbers.number(queue)
+
+    def messages_at(self, places: Sequence[tuple[str, int, int]]) -> list[Message]:
+        """Return the messages at (topic, queue number, offset), without those that are gone."""
+        wire = self._wire
+        named = [(self.message_queue(topic, number), offset) for topic, number, offset in places]
+        return wire.call(wire.questions.messages_at(named, wire.timeout))  # type: ignore[no-any-return]
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """Return {queue: committed offset}, without queues the group never committed."""
+        return self._wire.call(self._committed(group, topic))  # type: ignore[no-any-return]
+
+    async def _committed(self, group: str, topic: str) -> dict[int, int]:
+        wire = self._wire
+        route = await wire.names.route(topic, timeout=wire.timeout)
+        if route is None:
+            return {}
+        wire.numbers.learn(route)
+        found = await wire.questions.committed_exactly(group, route.readable, wire.timeout)
+        return {wire.numbers.number(queue): offset for queue, offset in found.items()}
+
+    def commit(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
+        """Write offsets down for a group."""
+        self._wire.call(self._commit(group, {self.message_queue(topic, number): at for number, at in offsets.items()}))
+
+    async def _commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        questions, timeout = self._wire.questions, self._wire.timeout
+        await asyncio.gather(*(questions.commit_made(group, queue, at, timeout) for queue, at in offsets.items()))

@@ -1,0 +1,236 @@
+"""The wire to a RocketMQ cluster: one network thread, the name servers, and what is known of brokers and queues.
+
+    any thread ──request · begin · call──▶ I/O thread ──▶ name servers: which broker has what
+               ◀──answers─────────────────            ──▶ brokers: requests, and the requests they make of this client
+
+Features register what they serve with `serve(code, handler)`; the wire itself knows none of them.
+
+Invariants:
+    1. What is called from outside ends within the wire's timeout, or the one given.
+    2. A forked child abandons everything; the parent notices nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from shmq.client.producers.unique_id import UniqueIds
+from shmq.client.wire import Answer, QueueSlot, guarded
+from shmq.client.wire_tcp.name_service import NameService
+from shmq.client.wire_tcp.network import Network
+from shmq.client.wire_tcp.questions import QueueQuestions
+from shmq.client.wire_tcp.route import QueueNumbers, Route
+from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
+from shmq.protocol.codes import Response
+from shmq.protocol.command import Command
+from shmq.protocol.dialect import MessageQueue
+from shmq.protocol.failure import error_of, failure_reply
+
+if TYPE_CHECKING:
+    from shmq.client.place import Address, RemotePlace
+    from shmq.client.wire_tcp.channel import Channel
+
+ResultT = TypeVar("ResultT")
+Handler = Callable[["Channel", Command], Command | None]
+"""Serves a broker's request on the I/O thread; None when the answer comes later, or nobody waits for one."""
+
+LEAVE_TIMEOUT = 2.0
+"""How long close() waits for offsets and goodbyes, in seconds."""
+
+
+class TcpWire:
+    """Requests to the brokers of one cluster, from any thread; `timeout` in seconds."""
+
+    is_local = False
+
+    def __init__(self, place: RemotePlace, *, client_id: str, timeout: float) -> None:
+        self.place = place
+        self.client_id = client_id
+        self.timeout = timeout
+        self.numbers = QueueNumbers()
+        self.on_route: Callable[[Route], None] = _ignore
+        self.on_broker_back: Callable[[], None] = _nothing
+        self._handlers: dict[int, Handler] = {}
+        self.network = Network(
+            place.options, connect_timeout=timeout, on_request=self._serve, on_reconnect=self._reconnected
+        )
+        self.names = NameService(self.network, place.name_servers, self._route_changed)
+        self.questions = QueueQuestions(self.network, self.names)
+        try:
+            self.ids: UniqueIds = self.network.call(self._open(), timeout)
+        except BaseException:
+            self.network.stop(LEAVE_TIMEOUT)
+            raise
+
+    async def _open(self) -> UniqueIds:
+        names = await self.names.broker_names(timeout=self.timeout)
+        self.numbers.learn_names(names)  # all at once, so that numbers are the same in every process
+        channel = await self.network.channel(self.names.current, self.timeout)
+        return UniqueIds(channel.local_host)
+
+    @property
+    def alive(self) -> bool:
+        """Whether somebody answered lately."""
+        return bool(self.network.connected())
+
+    def now_ms(self) -> int:
+        """Return the time of the wall clock in ms since the epoch."""
+        return round(time.time() * 1000)
+
+    # -- requests
+    def brokers(self, topic: str | None = None) -> list[str]:
+        """Return the names of the brokers that have a topic, sorted; with None of all that have a master."""
+        if topic is None:
+            masters = self.call(self.names.masters(timeout=self.timeout))
+            self.numbers.learn_names(masters)
+            return sorted(masters)
+        route = self.call(self.names.route(topic, timeout=self.timeout))
+        return sorted(route.brokers) if route is not None else []
+
+    def address(self, broker: str) -> str:
+        """Return where the master of a broker name listens, as "host:port"; "" when it is not known."""
+        return str(self.names.known_master(broker) or "")
+
+    def refresh(self, topic: str) -> tuple[int, int]:
+        """Ask the name servers for a topic now; return how many queues may be read and written, 0 when it is gone."""
+        route = self.call(self.names.refresh(topic))
+        return (len(route.readable), len(route.writable)) if route is not None else (0, 0)
+
+    def tell_name_servers(self, code: int, ext: Mapping[str, str]) -> None:
+        """Ask every name server for a change; the first refusal is raised."""
+        self.call(self._tell_name_servers(Command(code=code, ext=dict(ext))))
+
+    async def _tell_name_servers(self, command: Command) -> None:
+        ask = self.network.request
+        for reply in await asyncio.gather(*(ask(each, command, self.timeout) for each in self.names.servers)):
+            if (error := error_of(reply)) is not None:
+                raise error
+
+    def request(
+        self,
+        broker: str,
+        code: int,
+        ext: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        timeout: float | None = None,
+    ) -> Command:
+        """Ask the master of a broker name, and return its answer."""
+        seconds = self.timeout if timeout is None else timeout
+        command = Command(code=code, ext=dict(ext or {}), body=body)
+        reply: Command = self.call(self.ask(broker, command, seconds), seconds)
+        if (error := error_of(reply)) is not None:
+            raise error
+        return reply
+
+    def begin(
+        self,
+        broker: str,
+        code: int,
+        ext: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        then: Callable[[Answer], None],
+        timeout: float | None = None,
+        slave_may_answer: bool = False,
+    ) -> None:
+        """Ask without waiting; `then` is called on the I/O thread."""
+        command = Command(code=code, ext=dict(ext or {}), body=body)
+        seconds = self.timeout if timeout is None else timeout
+
+        async def ask() -> None:
+            answer: Answer
+            try:
+                answer = await self.ask(broker, command, seconds, slave_may_answer=slave_may_answer)
+            except ShmqError as error:
+                answer = error
+            guarded(then, answer)
+
+        try:
+            self.network.submit(ask())
+        except ShmqError as error:  # the connection is closed
+            guarded(then, error)
+
+    async def ask(self, broker: str, command: Command, timeout: float, *, slave_may_answer: bool = False) -> Command:
+        """On the I/O thread: ask the master of a broker name, and return its answer whatever its code is."""
+        started = self.network.loop.time()
+        address = await self.names.master(broker, timeout=timeout, slave_may_answer=slave_may_answer)
+        remaining = max(0.001, timeout + started - self.network.loop.time())
+        try:
+            return await self.network.request(address, command, remaining)
+        except (BrokerNotRunning, RequestTimeout):
+            self.names.forget_master(broker)
+            raise
+
+    def call(self, work: Any, timeout: float | None = None) -> Any:
+        """Run a coroutine on the I/O thread and return its result."""
+        return self.network.call(work, self.timeout if timeout is None else timeout)
+
+    def wait(self, future: Future[ResultT], timeout: float) -> ResultT:
+        """Return the result of something begun, which ends by itself within `timeout` seconds."""
+        try:
+            return future.result(timeout + 1.0)
+        except TimeoutError as error:
+            if isinstance(error, ShmqError) or future.done():
+                raise
+            future.cancel()
+            raise RequestTimeout(
+                f"nothing came back within {timeout:g} s", hint="see where the process is stuck"
+            ) from error
+
+    # -- what brokers ask of this client
+    def serve(self, code: int, handler: Handler) -> None:
+        """Let a handler answer requests of a code."""
+        self._handlers[code] = handler
+
+    def _serve(self, channel: Channel, request: Command) -> None:
+        handler = self._handlers.get(request.code, _not_supported)
+        try:
+            reply = handler(channel, request)
+        except ShmqError as error:
+            reply = failure_reply(request, error)
+        if reply is not None and not request.is_oneway:
+            channel.answer(reply)
+
+    def _route_changed(self, route: Route) -> None:
+        self.numbers.learn(route)
+        self.on_route(route)
+
+    def _reconnected(self, address: Address) -> None:
+        if address not in self.names.servers:
+            self.on_broker_back()
+
+    # -- queues
+    def message_queue(self, topic: str, queue_id: int) -> MessageQueue:
+        """Return the broker's name of a queue that users know by its number."""
+        return self.numbers.queue(topic, queue_id)
+
+    def slot(self, queue: MessageQueue, *, retry: bool = False) -> QueueSlot:
+        """Return a queue as consumers know it; `retry`: of a group's retry topic."""
+        number = self.numbers.number(queue, retry=retry)
+        return QueueSlot(number, number)
+
+    # -- the end
+    def close(self) -> None:
+        """End the I/O thread; never raises."""
+        self.network.stop(LEAVE_TIMEOUT)
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the sockets, and of nothing else."""
+        self.network.abandon()
+
+
+def _not_supported(_channel: Channel, request: Command) -> Command:
+    text = f" request type {request.code} not supported"
+    return request.reply(Response.REQUEST_CODE_NOT_SUPPORTED, remark=text)
+
+
+def _nothing() -> None:
+    return
+
+
+def _ignore(_: object) -> None:
+    return
