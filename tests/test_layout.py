@@ -2,6 +2,7 @@
 
 import ast
 import configparser
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -106,9 +107,15 @@ def layer_of(module: str) -> str:
     return "shmq"
 
 
+@functools.cache
+def module_names() -> frozenset[str]:
+    """Every module that is installed."""
+    return frozenset(module for _, module in python_files())
+
+
 def imports_of(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line, absolute module) of every import of ours, those in functions included."""
-    modules = {module for _, module in python_files()}
+    modules = module_names()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names if alias.name.split(".")[0] == "shmq")
