@@ -19,7 +19,7 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-@pytest.fixture(params=TRANSPORTS)
+@pytest.fixture(params=[TRANSPORTS[0], pytest.param(TRANSPORTS[1], marks=pytest.mark.slow)])
 def shell(request: pytest.FixtureRequest, broker: Broker) -> Shell:
     return Shell(url_of(broker, request.param))
 
