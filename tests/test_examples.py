@@ -129,6 +129,7 @@ def test_reminders_come_when_they_are_due(start: Start) -> None:
     assert process.wait(60) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "wanted"),
     [

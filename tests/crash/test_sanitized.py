@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from core_build import ADDRESS, LONG, POINTS, program, run
 
+pytestmark = pytest.mark.slow
+
 WORLD = ("crash/shapes.c", "crash/scenes.c", "crash/check.c", "crash/arena.c")
 
 
-@pytest.mark.slow
 def test_every_operation_and_its_repair_is_clean_under_sanitizers() -> None:
     executable = program("points-sanitized", ("crash/points.c", *WORLD), (*ADDRESS, POINTS))
     depth = ("--depth2",) if LONG else ()
@@ -19,7 +20,6 @@ def test_every_operation_and_its_repair_is_clean_under_sanitizers() -> None:
     assert not [line for line in lines if line.get("violations")]
 
 
-@pytest.mark.slow
 def test_evictions_are_clean_under_sanitizers() -> None:
     run(program("evict-sanitized", ("crash/evict.c", "crash/check.c", "crash/arena.c"), ADDRESS))
 
@@ -27,12 +27,7 @@ def test_evictions_are_clean_under_sanitizers() -> None:
 @pytest.mark.parametrize(
     ("name", "sources", "arguments"),
     [
-        pytest.param(
-            "soak",
-            ("crash/soak.c", "crash/soak_actors.c", "crash/soak_check.c", "crash/arena.c"),
-            ("--kills", 100),
-            marks=pytest.mark.slow,
-        ),
+        ("soak", ("crash/soak.c", "crash/soak_actors.c", "crash/soak_check.c", "crash/arena.c"), ("--kills", 100)),
         ("threads", ("race/threads.c", "crash/check.c", "crash/arena.c"), (1000,)),
         ("wake", ("race/wake.c", "crash/check.c", "crash/arena.c"), (500,)),
     ],

@@ -23,6 +23,7 @@ def fuzz(mode: str, rounds: int) -> dict[str, Any]:
     return figures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ROUNDS)
 def test_scribbled_memory_is_answered(mode: str) -> None:
     figures = fuzz(mode, ROUNDS[mode] * (50 if LONG else 1))
