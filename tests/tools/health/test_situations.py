@@ -33,7 +33,7 @@ from tests.tools.shell import until
 CRITICAL, WARNING = Verdict.CRITICAL, Verdict.WARNING
 
 MEMBER = """
-import signal, sys, shmq
+import sys, time, shmq
 mq = shmq.connect(sys.argv[1])
 consumer = mq.subscribe(sys.argv[2], group=sys.argv[3])
 if sys.argv[4] == "reads":
@@ -44,7 +44,7 @@ else:  # joins and takes one message, which shows that it owns its queues, and t
     first = next(iter(consumer))
     first.ack()
     print("ready", flush=True)
-    signal.pause()
+    time.sleep(600)  # not a wait: it lives until it is killed
 """
 
 APPENDER = """

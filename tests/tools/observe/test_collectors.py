@@ -17,7 +17,11 @@ from shmq.tools.observe.processes import collect_processes
 from shmq.tools.observe.residency import residency
 from tests.tools.health.situations import of, reported
 
-CLIENT = "import shmq, signal, sys; mq = shmq.connect(sys.argv[1]); print('ready', flush=True); signal.pause()"
+CLIENT = """import shmq, sys, time
+mq = shmq.connect(sys.argv[1])
+print('ready', flush=True)
+time.sleep(600)  # not a wait: it lives until it is killed
+"""
 
 
 def test_nothing_of_a_broker_is_mapped_writable_and_nothing_can_be_changed() -> None:
