@@ -8,8 +8,9 @@ setup(
     ext_modules=[
         Extension(
             name="shmq.bindings._core",
-            sources=sorted(glob("bindings/*.c")),
-            depends=sorted(glob("bindings/*.h")),
+            sources=sorted(glob("bindings/**/*.c", recursive=True)),
+            depends=sorted(glob("bindings/**/*.h", recursive=True)),
+            include_dirs=["bindings"],
             define_macros=[("_GNU_SOURCE", None)],
             extra_compile_args=["-std=c11", "-O2", "-flto", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"],
             extra_link_args=["-O2", "-flto"],

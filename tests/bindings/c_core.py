@@ -1,9 +1,9 @@
 """Compiles chosen files of the C core on their own and loads them, with or without sanitizers. Tests only.
 
-It does not know what is in those files: a test declares the structs and argument types it needs.
+A test declares the structs and argument types of these files that it needs.
 
-* `load_core("crc.c", ...)` gives a `ctypes.CDLL` in this process, built as the product is (plus SHMQ_TEST_POINTS).
-* `run_sanitized(script, "crc.c", ...)` runs a Python script in a child whose copy of the library is built with ASan
+* `load_core("record/crc.c", ...)` gives a `ctypes.CDLL` in this process, built as the product is (plus SHMQ_TEST_POINTS).
+* `run_sanitized(script, "record/crc.c", ...)` runs a Python script in a child whose copy of the library is built with ASan
   and UBSan; `sys.argv[1]` is the library, every error ends the child with a non-zero status.
 """
 
@@ -42,11 +42,11 @@ def _build_directory() -> tempfile.TemporaryDirectory[str]:
 
 @functools.cache
 def build_core(*names: str, flags: tuple[str, ...] = ()) -> Path:
-    """Compile `names` (files of bindings/, or absolute paths of test-only C files) into one shared library.
+    """Compile `names` (files below bindings/core, or absolute paths of test-only C files) into one shared library.
 
     Raises AssertionError with the compiler's words when they do not compile.
     """
-    sources = [str(BINDINGS / name) for name in names]
+    sources = [str(BINDINGS / "core" / name) for name in names]
     target = Path(_build_directory().name) / f"core-{abs(hash((names, flags))):x}.so"
     command = [os.environ.get("CC", "cc"), *_FLAGS, *flags, f"-I{BINDINGS}", *sources, "-o", str(target), "-lpthread"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

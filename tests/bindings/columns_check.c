@@ -1,7 +1,7 @@
 /* Test only: decode bytes into every column, hand them over, and look at each value as an importer would. */
 #include <string.h>
 
-#include "columns.h"
+#include "core/columns/columns.h"
 
 void shmq_test_point(const char *name)
 {

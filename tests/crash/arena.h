@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-#include "internal.h"
+#include "core/internal.h"
 
 #define ARENA_FILES_MAX 8u
 #define ARENA_TOPIC "alpha"

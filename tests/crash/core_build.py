@@ -1,7 +1,7 @@
 """Builds C test programs together with the C core, object by object, so that one changed file costs one compilation.
 
-It does not know what a program does. `program(...)` links `tests/**/x.c` files with every file of `bindings/` that is
-free of Python; `edits` replace text in chosen core files first (mutants), and each text must occur there exactly once.
+`program(...)` links `tests/**/x.c` files with every C file of `bindings/core`. `edits` replace text in chosen core files
+first (mutants); a file is named without its folder, and the replaced text must occur in it exactly once.
 """
 
 from __future__ import annotations
@@ -43,14 +43,19 @@ def _directory() -> tempfile.TemporaryDirectory[str]:
 
 
 def core_sources() -> list[Path]:
-    """Every C file of the core that does not need Python: the property Python.h comes with a header of ours."""
-    tainted = {path.name for path in BINDINGS.glob("*.h") if "Python.h" in path.read_text()} | {"Python.h"}
-    return [path for path in sorted(BINDINGS.glob("*.c")) if not any(f"{name}" in path.read_text() for name in tainted)]
+    """Every C file of the core: the folder beside the Python face, free of Python."""
+    return sorted((BINDINGS / "core").rglob("*.c"))
+
+
+def core_source(name: str) -> Path:
+    """The core's file of that name, which is unique among its folders."""
+    (path,) = [path for path in core_sources() if path.name == name]
+    return path
 
 
 @functools.cache
 def _headers_digest() -> str:
-    headers = sorted([*BINDINGS.glob("*.h"), *TESTS.glob("*/*.h")])
+    headers = sorted([*BINDINGS.rglob("*.h"), *TESTS.glob("*/*.h")])
     return hashlib.sha256(b"".join(path.read_bytes() for path in headers)).hexdigest()
 
 
@@ -79,7 +84,7 @@ def program(name: str, sources: Iterable[str], flags: tuple[str, ...] = PLAIN, *
     texts = {path: path.read_text() for path in core_sources()}
     edited: set[Path] = set()
     for edit in edits:
-        path = BINDINGS / edit.file
+        path = core_source(edit.file)
         assert texts[path].count(edit.old) == 1, f"{edit.file} must hold this text once: {edit.old!r}"
         texts[path] = texts[path].replace(edit.old, edit.new)
         edited.add(path)

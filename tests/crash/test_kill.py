@@ -105,16 +105,16 @@ class Mutant(NamedTuple):
 
 MUTANTS: dict[str, Mutant] = {
     KEPT_INTENT: Mutant(
-        (Edit("append.c", '#include "internal.h"', '#define SHMQ_MUTANT_KEEP_INTENT\n#include "internal.h"'),),
+        (Edit("append.c", '#include <string.h>', '#define SHMQ_MUTANT_KEEP_INTENT\n#include <string.h>'),),
         "append-100",
         ("--ignore", 1 << 9),
     ),
     "offset_max is raised before the commit": Mutant(
-        (Edit("append.c", '#include "internal.h"', '#define SHMQ_MUTANT_OFFSET_FIRST\n#include "internal.h"'),),
+        (Edit("append.c", '#include <string.h>', '#define SHMQ_MUTANT_OFFSET_FIRST\n#include <string.h>'),),
         "append-100",
     ),
     "the log end is moved before the copy": Mutant(
-        (Edit("append.c", '#include "internal.h"', '#define SHMQ_MUTANT_END_FIRST\n#include "internal.h"'),),
+        (Edit("append.c", '#include <string.h>', '#define SHMQ_MUTANT_END_FIRST\n#include <string.h>'),),
         "append-100",
     ),
     "no zeros behind the record": Mutant(
@@ -297,5 +297,5 @@ def test_without_its_invalidation_the_intent_lies_at_a_few_points_only() -> None
 
 
 def test_a_mutant_that_changes_nothing_is_clean() -> None:
-    unchanged = Edit("append.c", '#include "internal.h"', '#include "internal.h" /* unchanged */')
+    unchanged = Edit("append.c", '#include <string.h>', '#include <string.h> /* unchanged */')
     assert_clean(step_figures(program("step-mutant", ("crash/step.c", *BED), edits=(unchanged,)), "append-100"))

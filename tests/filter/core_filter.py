@@ -8,7 +8,7 @@ from functools import cache
 
 from tests.bindings.c_core import load_core
 
-SOURCES = ("filter.c", "filter_run.c", "filter_number.c")
+SOURCES = ("filter/filter.c", "filter/run.c", "filter/number.c")
 
 
 @cache

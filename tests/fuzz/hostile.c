@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 
 #include "check.h"
-#include "reader.h"
+#include "core/read/reader.h"
 
 #define FILE_BYTES (256u << 10)
 #define CHILD_ROUNDS 200u

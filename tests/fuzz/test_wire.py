@@ -23,12 +23,12 @@ def test_damaged_bytes_are_read_within_bounds(mode: str) -> None:
 
 
 MUTANTS = {
-    "frame": ("sendframe.c", "        bytes - 4 < counted)", "        false)"),
-    "UTF-8": ("sendframe.c", "    if (at[0] < 0xC2 || at[0] > 0xF4 || left < count)", "    if (at[0] < 0xC2)"),
-    "name": ("sendframe.c", "(size_t)(in->end - name.data) < (size_t)name.bytes + 4)", "false)"),
-    "value": ("sendframe.c", " || (size_t)(in->end - value.data) < value.bytes)", ")"),
-    "properties": ("sendanswer.c", "    if (*bytes < text_bytes + 1 + suffix_bytes)", "    if (false)"),
-    "answer": ("sendanswer.c", "    if (needed > room)", "    if (false)"),
+    "frame": ("send_frame.c", "        bytes - 4 < counted)", "        false)"),
+    "UTF-8": ("send_frame.c", "    if (at[0] < 0xC2 || at[0] > 0xF4 || left < count)", "    if (at[0] < 0xC2)"),
+    "name": ("send_frame.c", "(size_t)(in->end - name.data) < (size_t)name.bytes + 4)", "false)"),
+    "value": ("send_frame.c", " || (size_t)(in->end - value.data) < value.bytes)", ")"),
+    "properties": ("send_answer.c", "    if (*bytes < text_bytes + 1 + suffix_bytes)", "    if (false)"),
+    "answer": ("send_answer.c", "    if (needed > room)", "    if (false)"),
     "least": ("batch.c", "    if (left < LEAST_BYTES) {", "    if (false) {"),
     "total": ("batch.c", "    if (total > left || total < LEAST_BYTES) {", "    if (total < LEAST_BYTES) {"),
     "body": ("batch.c", "    if (body_bytes > total - LEAST_BYTES) {", "    if (false) {"),

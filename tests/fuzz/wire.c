@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sendframe.h"
+#include "core/wire/send_frame.h"
 
 #define MUST(condition)                                                                                                \
     do {                                                                                                               \

@@ -1,0 +1,84 @@
+/* The real I/O vtable: every system call on files, and both clocks. A fault harness puts another table in its place. */
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "core/internal.h"
+
+static int posix_open(const char *path, int flags)
+{
+    return open(path, flags | O_CLOEXEC | O_NOFOLLOW);
+}
+
+static void *posix_map(int fd, uint64_t offset, size_t bytes, bool writable)
+{
+    void *address = mmap(NULL, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, (off_t)offset);
+    return address == MAP_FAILED ? NULL : address;
+}
+
+static int posix_forget(void *address, size_t bytes)
+{
+    return madvise(address, bytes, MADV_DONTNEED);
+}
+
+static int posix_populate(void *address, size_t bytes, bool writable)
+{
+    return madvise(address, bytes, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+}
+
+static int posix_allocate(int fd, uint64_t offset, uint64_t bytes)
+{
+    return posix_fallocate(fd, (off_t)offset, (off_t)bytes);
+}
+
+static ssize_t posix_read_at(int fd, void *out, size_t bytes, uint64_t offset)
+{
+    return pread(fd, out, bytes, (off_t)offset);
+}
+
+static int posix_file_bytes(int fd, uint64_t *bytes)
+{
+    struct stat status;
+    if (fstat(fd, &status) != 0) {
+        return -1;
+    }
+    *bytes = (uint64_t)status.st_size;
+    return 0;
+}
+
+static _Atomic uint64_t wall_ahead_ms; /* of this process; tests move it */
+
+void shmq_wall_advance(uint64_t milliseconds)
+{
+    atomic_fetch_add_explicit(&wall_ahead_ms, milliseconds, memory_order_relaxed);
+}
+
+static uint64_t posix_wall_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t ms = (uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u;
+    return ms + atomic_load_explicit(&wall_ahead_ms, memory_order_relaxed);
+}
+
+static uint64_t posix_monotonic_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+const struct shmq_io shmq_io_posix = {
+    .open = posix_open,
+    .close = close,
+    .map = posix_map,
+    .unmap = munmap,
+    .populate = posix_populate,
+    .forget = posix_forget,
+    .allocate = posix_allocate,
+    .sync_data = fdatasync,
+    .read_at = posix_read_at,
+    .file_bytes = posix_file_bytes,
+    .wall_ms = posix_wall_ms,
+    .monotonic_ns = posix_monotonic_ns,
+};

@@ -1,0 +1,150 @@
+/* Mapped CommitLog files of this process: a small cache, reference counts, and page tables filled ahead of the writer.
+ *
+ * A file is mapped whole and never unmapped while a view of it lives; retention unlinks names, so a mapping stays
+ * readable after its file is gone from the directory. Nothing here is shared between processes.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/internal.h"
+
+/* One madvise in so many bytes: short enough to stay in cache reach, rare enough (one append in thousands) to stay
+ * outside the 99.9th percentile. */
+#define POPULATE_BYTES (2u << 20)
+/* For long records, which would pay for such a call at every second append. */
+#define POPULATE_LONG_BYTES (16u << 20)
+
+/* Behind the log end, what shmq_mapping_forget leaves alone: consumers that keep up read there. */
+#define KEPT_BYTES (UINT64_C(32) << 20)
+
+struct shmq_mapping *shmq_mapping_hold(struct shmq_mapping *mapping)
+{
+    atomic_fetch_add_explicit(&mapping->references, 1, memory_order_relaxed);
+    return mapping;
+}
+
+void shmq_mapping_release(struct shmq_mapping *mapping)
+{
+    if (atomic_fetch_sub_explicit(&mapping->references, 1, memory_order_acq_rel) == 1) {
+        mapping->io->unmap(mapping->data, mapping->bytes);
+        mapping->io->close(mapping->fd);
+        free(mapping);
+    }
+}
+
+static struct shmq_mapping *map_file(struct shmq_store *store, uint64_t base)
+{
+    char path[1400];
+    /* The width is a bound: shared memory may have lost its final zero since it was checked. */
+    snprintf(path, sizeof path, "%.1023s/commitlog/%020" PRIu64, store->head->store_path, base);
+    int fd = store->io->open(path, store->writable ? O_RDWR : O_RDONLY);
+    if (fd < 0) {
+        return NULL;
+    }
+    uint64_t bytes = 0;
+    struct shmq_mapping *mapping = NULL;
+    /* A file shorter than promised would answer a store with SIGBUS. */
+    if (store->io->file_bytes(fd, &bytes) != 0 || bytes != store->sizes.file_bytes) {
+        errno = EUCLEAN;
+    } else if ((mapping = calloc(1, sizeof *mapping)) != NULL) {
+        mapping->data = store->io->map(fd, 0, bytes, store->writable);
+        mapping->base = base;
+        mapping->bytes = bytes;
+        mapping->writable = store->writable;
+        mapping->fd = fd;
+        mapping->io = store->io;
+        atomic_init(&mapping->references, 1);
+        if (mapping->data != NULL) {
+            return mapping;
+        }
+        free(mapping);
+    }
+    int reason = errno;
+    store->io->close(fd);
+    errno = reason;
+    return NULL;
+}
+
+struct shmq_mapping *shmq_mapping_cached(const struct shmq_store *store, uint64_t log_position)
+{
+    uint64_t number = log_position / store->sizes.file_bytes;
+    struct shmq_mapping *mapping = store->mappings[number % SHMQ_MAPPING_CACHE];
+    return mapping != NULL && mapping->base == number * store->sizes.file_bytes ? mapping : NULL;
+}
+
+struct shmq_mapping *shmq_mapping_get(struct shmq_store *store, uint64_t log_position)
+{
+    struct shmq_mapping *mapping = shmq_mapping_cached(store, log_position);
+    if (mapping != NULL) {
+        return mapping;
+    }
+    uint64_t number = log_position / store->sizes.file_bytes;
+    mapping = map_file(store, number * store->sizes.file_bytes);
+    if (mapping == NULL) {
+        return NULL;
+    }
+    /* Files that retention has deleted give their blocks back only when nobody maps them. */
+    uint64_t begin = shmq_load_acquire(&store->log->begin);
+    for (size_t i = 0; i < SHMQ_MAPPING_CACHE; i++) {
+        if (store->mappings[i] != NULL && store->mappings[i]->base + store->mappings[i]->bytes <= begin) {
+            shmq_mapping_release(store->mappings[i]);
+            store->mappings[i] = NULL;
+        }
+    }
+    struct shmq_mapping **place = &store->mappings[number % SHMQ_MAPPING_CACHE];
+    if (*place != NULL) {
+        shmq_mapping_release(*place);
+    }
+    *place = mapping;
+    return mapping;
+}
+
+void shmq_mapping_populate(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes)
+{
+    uint64_t from = log_position - mapping->base;
+    uint64_t until = from + bytes + SHMQ_RECORD_BLANK_BYTES;
+    if (until <= mapping->populated || !mapping->writable) {
+        return;
+    }
+    /* The creator of the store reserved the blocks, so this cannot run into a full disk; where the kernel does not
+     * know the advice, the first store to each page faults as usual. */
+    uint64_t start = (from > mapping->populated ? from : mapping->populated) / SHMQ_PAGE_BYTES * SHMQ_PAGE_BYTES;
+    uint64_t end = until + (bytes > SHMQ_LONG_BYTES ? POPULATE_LONG_BYTES : POPULATE_BYTES);
+    end = end > mapping->bytes ? mapping->bytes : end / SHMQ_PAGE_BYTES * SHMQ_PAGE_BYTES;
+    if (end > start) {
+        (void)mapping->io->populate(mapping->data + start, end - start, true);
+        mapping->populated = end;
+    }
+}
+
+void shmq_mapping_populate_read(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes)
+{
+    uint64_t from = log_position - mapping->base, until = from + bytes;
+    if (bytes <= SHMQ_LONG_BYTES || until <= mapping->populated_read || until > mapping->bytes) {
+        return;
+    }
+    /* One call instead of a fault for each 64 KiB; the bytes are there, only our page table does not know it. */
+    uint64_t start = (from > mapping->populated_read ? from : mapping->populated_read) / SHMQ_PAGE_BYTES * SHMQ_PAGE_BYTES;
+    (void)mapping->io->populate(mapping->data + start, until - start, false);
+    mapping->populated_read = until;
+}
+
+void shmq_mapping_forget(struct shmq_store *store)
+{
+    uint64_t end = shmq_load_acquire(&store->log->end);
+    uint64_t below = end > KEPT_BYTES ? (end - KEPT_BYTES) / SHMQ_PAGE_BYTES * SHMQ_PAGE_BYTES : 0;
+    for (size_t i = 0; i < SHMQ_MAPPING_CACHE; i++) {
+        struct shmq_mapping *mapping = store->mappings[i];
+        if (mapping != NULL && mapping->base < below) {
+            uint64_t bytes = below - mapping->base;
+            (void)store->io->forget(mapping->data, bytes < mapping->bytes ? bytes : mapping->bytes);
+        }
+    }
+}
+
+uint64_t shmq_visible_end(const struct shmq_store *store)
+{
+    return shmq_load_acquire(store->head->flush_sync ? &store->log->durable_end : &store->log->end);
+}

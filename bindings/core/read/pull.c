@@ -1,0 +1,205 @@
+/* Pull: which records of one queue go out together, judged one by one and not yet copied.
+ *
+ *   units from `offset` on     not visible yet          the end
+ *                              no tag that is wanted    passed over
+ *                              the filter refuses it    passed over
+ *                              record deleted since     passed over, the answer may begin behind it
+ *                              record contradicts it    the end, or SHMQ_CORRUPT when it is the first looked at
+ *
+ * Owns the limits and the order of looking. It does not know Python, nor how the bytes travel. Readers never lock: see
+ * reader.c. Records that lie back to back in the log make one span.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "core/read/reader.h"
+
+#define PREFETCH_AHEAD 4u
+
+static bool wanted(const struct shmq_pull *pull, int64_t tag_hash)
+{
+    for (uint32_t i = 0; i < pull->tag_count; i++) {
+        if (pull->tags[i] == tag_hash) {
+            return true;
+        }
+    }
+    return pull->tags == NULL;
+}
+
+/* The next units, from memory or else from their file; 0 with *status when there are none to be had. */
+static uint32_t units_next(struct shmq_store *store, struct shmq_pull *pull, uint32_t count, uint8_t *raw,
+                           enum shmq_status *status)
+{
+    uint32_t got = shmq_units_read(store, pull->queue, pull->next_offset, count, raw);
+    if (got == 0) {
+        got = shmq_units_read_file(store, pull->queue, pull->next_offset, count, raw);
+    }
+    if (got == 0 && pull->next_offset >= shmq_queue_first(store, pull->queue)) {
+        pull->log_position = UINT64_MAX;
+        *status = SHMQ_CORRUPT;
+    } else if (got == 0) {
+        *status = SHMQ_GONE; /* retention was faster than we */
+    }
+    return got < count ? got : count;
+}
+
+static struct shmq_span *span_last(struct shmq_pull *pull)
+{
+    return pull->span_count == 0 ? NULL : &pull->spans[pull->span_count - 1];
+}
+
+static void span_add(struct shmq_pull *pull, struct shmq_mapping *mapping, const struct shmq_unit *unit)
+{
+    const uint8_t *data = mapping->data + (unit->log_position - mapping->base);
+    struct shmq_span *last = span_last(pull);
+    pull->count++;
+    pull->bytes += unit->record_bytes;
+    if (last != NULL && last->data + last->bytes == data) {
+        last->bytes += unit->record_bytes;
+        return;
+    }
+    bool same = last != NULL && last->mapping == mapping;
+    pull->spans[pull->span_count++] =
+        (struct shmq_span){.data = data, .bytes = unit->record_bytes, .mapping = mapping, .holds = !same};
+    if (!same) {
+        shmq_mapping_hold(mapping);
+    }
+}
+
+static void record_prefetch(const struct shmq_mapping *mapping, const uint8_t *raw, uint32_t at, uint32_t count)
+{
+    struct shmq_unit unit;
+    if (at >= count) {
+        return;
+    }
+    shmq_unit_unpack(raw + (size_t)at * SHMQ_UNIT_BYTES, &unit);
+    if (unit.log_position - mapping->base < mapping->bytes) {
+        __builtin_prefetch(mapping->data + (unit.log_position - mapping->base));
+    }
+}
+
+/* Look at one unit. SHMQ_OK: taken or passed over; SHMQ_EMPTY: the answer ends before it. */
+static enum shmq_status unit_take(struct shmq_store *store, struct shmq_pull *pull, const uint8_t *raw, uint32_t at,
+                                  uint32_t count, uint64_t visible)
+{
+    struct shmq_unit unit;
+    struct shmq_view view;
+    shmq_unit_unpack(raw + (size_t)at * SHMQ_UNIT_BYTES, &unit);
+    if (unit.log_position >= visible || unit.record_bytes > visible - unit.log_position) {
+        return SHMQ_EMPTY;
+    }
+    if (!wanted(pull, unit.tag_hash)) {
+        return SHMQ_OK;
+    }
+    if (pull->count == pull->count_max || (pull->count > 0 && pull->bytes + unit.record_bytes > pull->bytes_max)) {
+        return SHMQ_EMPTY;
+    }
+    pull->log_position = unit.log_position;
+    struct shmq_mapping *mapping = shmq_mapping_get(store, unit.log_position);
+    if (mapping == NULL) {
+        uint64_t begin = atomic_load_explicit(&store->log->begin, memory_order_acquire);
+        return errno == ENOENT && unit.log_position < begin ? SHMQ_OK : SHMQ_SYSTEM;
+    }
+    record_prefetch(mapping, raw, at + PREFETCH_AHEAD, count);
+    if (shmq_unit_check(mapping, &unit, pull->next_offset, &view) != SHMQ_OK) {
+        return SHMQ_CORRUPT;
+    }
+    shmq_mapping_populate_read(mapping, unit.log_position, unit.record_bytes);
+    if (pull->filter && shmq_filter_run(pull->filter, view.properties, view.properties_bytes) != SHMQ_TRUE) {
+        return SHMQ_OK;
+    }
+    span_add(pull, mapping, &unit);
+    return SHMQ_OK;
+}
+
+static enum shmq_status plan(struct shmq_store *store, struct shmq_pull *pull, uint64_t end)
+{
+    uint8_t raw[SHMQ_READER_UNITS * SHMQ_UNIT_BYTES];
+    uint64_t visible = shmq_visible_end(store);
+    uint32_t left = pull->scan_max;
+    while (left > 0 && pull->next_offset < end) {
+        enum shmq_status status = SHMQ_OK;
+        uint64_t wanted_units = end - pull->next_offset < left ? end - pull->next_offset : left;
+        uint32_t count = wanted_units < SHMQ_READER_UNITS ? (uint32_t)wanted_units : SHMQ_READER_UNITS;
+        count = units_next(store, pull, count, raw, &status);
+        for (uint32_t at = 0; at < count; at++) {
+            status = unit_take(store, pull, raw, at, count, visible);
+            if (status != SHMQ_OK) {
+                return status;
+            }
+            pull->next_offset++;
+        }
+        if (count == 0) {
+            return status;
+        }
+        left -= count;
+    }
+    return SHMQ_EMPTY;
+}
+
+enum shmq_status shmq_pull_plan(struct shmq_store *store, struct shmq_pull *pull)
+{
+    pull->next_offset = pull->offset;
+    pull->count = pull->span_count = 0;
+    pull->bytes = 0;
+    pull->count_max = pull->count_max < SHMQ_PULL_MAX ? pull->count_max : SHMQ_PULL_MAX;
+    if (pull->queue >= store->sizes.queue_max) {
+        return SHMQ_NO_QUEUE;
+    }
+    uint64_t end = atomic_load_explicit(&store->queues[pull->queue].offset_max, memory_order_acquire);
+    uint64_t first = shmq_queue_first(store, pull->queue);
+    if (pull->next_offset < first) {
+        pull->next_offset = first;
+        return SHMQ_OK;
+    }
+    enum shmq_status status = plan(store, pull, end);
+    if (status == SHMQ_GONE) {
+        first = shmq_queue_first(store, pull->queue);
+        pull->next_offset = pull->count == 0 && first > pull->next_offset ? first : pull->next_offset;
+    }
+    /* What comes behind others is told when it is the first. */
+    return pull->next_offset > pull->offset || status == SHMQ_EMPTY || status == SHMQ_GONE ? SHMQ_OK : status;
+}
+
+/* A stock broker's records have no CRC of their own, and its clients would take it for a property of the sender's. */
+static uint64_t copy_trimmed(const struct shmq_span *span, uint8_t *out)
+{
+    const uint8_t *from = span->data;
+    uint64_t copied = 0, left = span->bytes;
+    while (left > 0) {
+        uint32_t bytes;
+        memcpy(&bytes, from, sizeof bytes); /* a record is longer than that */
+        bytes = __builtin_bswap32(bytes);
+        bytes = bytes < sizeof bytes || bytes > left ? (uint32_t)left : bytes; /* scribbled on since it was judged */
+        memcpy(out + copied, from, bytes);
+        copied += shmq_record_trim(out + copied, bytes);
+        from += bytes;
+        left -= bytes;
+    }
+    return copied;
+}
+
+uint64_t shmq_pull_copy(const struct shmq_pull *pull, uint8_t *out)
+{
+    uint64_t copied = 0;
+    for (uint32_t i = 0; i < pull->span_count; i++) {
+        const struct shmq_span *span = &pull->spans[i];
+        if (pull->trimmed) {
+            copied += copy_trimmed(span, out + copied);
+        } else {
+            memcpy(out + copied, span->data, span->bytes);
+            copied += span->bytes;
+        }
+    }
+    return copied;
+}
+
+void shmq_pull_release(struct shmq_pull *pull)
+{
+    for (uint32_t i = 0; i < pull->span_count; i++) {
+        if (pull->spans[i].holds) {
+            shmq_mapping_release(pull->spans[i].mapping);
+        }
+    }
+    pull->span_count = 0;
+}

@@ -1,0 +1,151 @@
+/* Cursors over queues with acknowledgement windows: what a consumer knows between two messages.
+ *
+ * Knows queues by index, records by unit, offsets by slot. Does not know Python, groups, topics' names or who decides
+ * which queue is ours. Not thread-safe: the caller serialises (the Python face does so with the GIL).
+ *
+ *      committed          next             offset_max
+ *          |  in flight    |  not delivered  |
+ *   -------+--+--+--+--+---+--+--+--+--+--+--+
+ *          0  1  1  0  1        units[] holds up to 64 of these
+ *          ^ bits of the window: 1 is acknowledged
+ *
+ * (1) committed <= next; every offset in [committed, next) was delivered, filtered out or stepped over.
+ * (2) The bit of `committed` itself is never set: committed is the longest acknowledged prefix.
+ * (3) A delivered record decoded without contradiction, and it names the position and offset its unit names.
+ * (4) An offset slot is written only while its owner word is ours.
+ */
+#ifndef SHMQ_READER_H
+#define SHMQ_READER_H
+
+#include "core/filter/filter.h"
+#include "shmq.h"
+
+#define SHMQ_READER_UNITS 64u
+/* Queue ids from here on are those of a group's retry topic: nothing is filtered out there, and a message shows the topic
+ * it was sent to, and this id, so that it is not taken for one of that topic's own queue. */
+#define SHMQ_RETRY_QUEUE_BASE (UINT32_C(1) << 30)
+#define SHMQ_WINDOW_BITS_MAX (UINT64_C(1) << 26) /* 8 MiB: 67 million messages behind one nobody acknowledges */
+
+struct shmq_cursor {
+    bool live;
+    bool paused;
+    bool unsaved;              /* `committed` moved past filtered messages and is not in the offset slot yet */
+    uint32_t queue;
+    uint32_t queue_id;
+    uint32_t slot;             /* offset slot, or SHMQ_NONE */
+    uint64_t serial;           /* of this assignment; a message of an older one no longer moves `committed` */
+    uint64_t next;
+    uint64_t committed;
+    uint64_t *bits;            /* ring, bit (offset mod bit_count) */
+    uint64_t bit_count;        /* power of two, 0 before the first acknowledgement out of order */
+    uint32_t unit_at;
+    uint32_t unit_count;
+    struct shmq_unit units[SHMQ_READER_UNITS];
+    void *context;             /* the caller's */
+};
+
+struct shmq_reader_tag { int64_t hash; char *text; size_t bytes; };
+
+struct shmq_reader {
+    struct shmq_store *store;
+    struct shmq_cursor **cursors; /* entries are reused, never moved: a message knows its cursor by index and serial */
+    uint32_t cursor_count;
+    uint32_t cursor_capacity;
+    uint32_t turn;             /* the cursor that delivers now */
+    struct shmq_reader_tag *tags;
+    uint32_t tag_count;
+    uint64_t tag_bits;         /* bit (hash mod 64) of each tag */
+    const struct shmq_filter *filter; /* or NULL; the caller's */
+    struct shmq_mapping *mapping; /* held: the file of the last record */
+    uint64_t serial;
+    uint64_t arrival_ns;       /* smoothed time a wait lasted until something came */
+};
+
+struct shmq_delivery {
+    struct shmq_view view;
+    struct shmq_mapping *mapping; /* borrowed from the reader until its next call; hold it to keep `view` */
+    uint32_t cursor;
+    uint32_t queue;
+    uint64_t serial;
+    uint64_t queue_offset;     /* set for SHMQ_CORRUPT as well, like the two below */
+    uint64_t log_position;
+    uint32_t record_bytes;
+};
+
+void shmq_reader_init(struct shmq_reader *reader, struct shmq_store *store);
+void shmq_reader_clear(struct shmq_reader *reader); /* frees everything but the cursors' contexts */
+/* Deliver only records with one of the tags added. SHMQ_SYSTEM: no memory. */
+enum shmq_status shmq_reader_tag_add(struct shmq_reader *reader, const char *tag, size_t bytes);
+/* Read `queue` from `offset`; *context_old is what a former assignment of the queue held. */
+enum shmq_status shmq_reader_assign(struct shmq_reader *reader, uint32_t queue, uint32_t queue_id, uint64_t offset,
+                                    uint32_t slot, void *context, void **context_old);
+struct shmq_cursor *shmq_reader_find(struct shmq_reader *reader, uint32_t queue); /* NULL: not assigned */
+static inline bool shmq_cursor_retries(const struct shmq_cursor *cursor)
+{
+    return cursor->queue_id >= SHMQ_RETRY_QUEUE_BASE;
+}
+/* Let a message that was kept in a retry topic show the topic it was sent to. */
+void shmq_view_show_origin(struct shmq_view *view);
+void shmq_reader_revoke(struct shmq_reader *reader, struct shmq_cursor *cursor);
+void shmq_reader_seek(struct shmq_reader *reader, struct shmq_cursor *cursor, uint64_t offset);
+/* SHMQ_EMPTY: nothing visible. SHMQ_WOULD_BLOCK: many were filtered out, call again. SHMQ_CORRUPT: *out says where, and it
+ * was stepped over (record_bytes 0: the units of queue_offset are nowhere, and nothing was stepped over). SHMQ_SYSTEM:
+ * errno says why a file could not be mapped, nothing was stepped over. */
+enum shmq_status shmq_reader_next(struct shmq_reader *reader, struct shmq_delivery *out);
+/* Settle one offset; of no effect when that assignment is over. SHMQ_TABLE_FULL or SHMQ_SYSTEM: the window could not
+ * grow, the offset stays unacknowledged. */
+enum shmq_status shmq_reader_ack(struct shmq_reader *reader, uint32_t cursor, uint64_t serial, uint64_t queue_offset);
+/* cursor.c, for reader.c: pass offsets by and note it as unsaved; pass everything below `offset` by, for it exists no
+ * more; write `committed` to the offset slot. */
+void shmq_cursor_skip(struct shmq_cursor *cursor, uint64_t offset, uint32_t count);
+void shmq_cursor_save(struct shmq_reader *reader, struct shmq_cursor *cursor);
+void shmq_cursor_jump(struct shmq_reader *reader, struct shmq_cursor *cursor, uint64_t offset);
+/* Show how far we were handed messages, for the metrics. */
+void shmq_cursor_show(const struct shmq_reader *reader, const struct shmq_cursor *cursor);
+/* Queues and offsets to wait for; returns how many (at most cursor_count). */
+uint32_t shmq_reader_wait_list(const struct shmq_reader *reader, uint32_t *queues, uint64_t *offsets);
+/* How long spinning before sleep pays, from the waits seen so far; and one more wait for that figure. */
+uint32_t shmq_reader_spin_us(const struct shmq_reader *reader, uint32_t spin_us_max);
+void shmq_reader_waited(struct shmq_reader *reader, uint64_t nanoseconds);
+/* Messages not acknowledged where an offset slot keeps progress, not delivered where none does. */
+uint64_t shmq_reader_lag(const struct shmq_reader *reader);
+/* First queue offset whose record was stored at or after store_ms. */
+enum shmq_status shmq_reader_search_time(struct shmq_store *store, uint32_t queue, uint64_t store_ms, uint64_t *offset);
+/* Whether the record at a unit's place is the one it names; `view` is set when it decodes. */
+enum shmq_status shmq_unit_check(const struct shmq_mapping *mapping, const struct shmq_unit *unit, uint64_t queue_offset,
+                                 struct shmq_view *view);
+
+/* ---- pull.c: many records of one queue at once, for somebody else ---- */
+#define SHMQ_PULL_MAX 1024u
+struct shmq_span { const uint8_t *data; uint64_t bytes; struct shmq_mapping *mapping; bool holds; };
+struct shmq_pull {
+    uint32_t queue;
+    uint64_t offset;           /* the first one wanted */
+    uint32_t count_max;
+    uint64_t bytes_max;        /* the first record goes even if it is longer */
+    uint32_t scan_max;         /* units looked at */
+    const int64_t *tags;       /* hashes; NULL: all */
+    uint32_t tag_count;
+    const struct shmq_filter *filter; /* NULL: all */
+    bool trimmed;              /* copied without the record CRC */
+    uint64_t next_offset;      /* behind what was looked at; of the first left when `offset` is below it */
+    uint32_t count;
+    uint64_t bytes;            /* in the log */
+    uint64_t log_position;     /* of SHMQ_CORRUPT and SHMQ_SYSTEM at next_offset; UINT64_MAX: its unit is nowhere */
+    uint32_t span_count;
+    struct shmq_span spans[SHMQ_PULL_MAX];
+};
+/* Choose records; their files stay mapped until shmq_pull_release, which must follow whatever the status is. */
+enum shmq_status shmq_pull_plan(struct shmq_store *store, struct shmq_pull *pull);
+/* Copy the records; returns their bytes, pull->bytes at most. Needs no store. */
+uint64_t shmq_pull_copy(const struct shmq_pull *pull, uint8_t *out);
+void shmq_pull_release(struct shmq_pull *pull);
+
+static inline uint64_t shmq_queue_first(const struct shmq_store *store, uint32_t queue)
+{
+    return atomic_load_explicit(&store->queues[queue].offset_min, memory_order_acquire);
+}
+/* The owner word of this process' client slot, 0 without one. */
+uint64_t shmq_owner_word(const struct shmq_store *store);
+
+#endif

@@ -1,0 +1,232 @@
+/* Groups, their settings and offsets, and client slots: tables that grow entry by entry, under the table lock of table.c.
+ *
+ *   group   EMPTY -> LIVE -> EMPTY -> LIVE …       a name keeps its entry, and with it its offset slots
+ *   client  FREE -> AWAKE <-> ASLEEP -> FREE       each life of a slot has its own generation
+ *
+ * (1) An entry is given to another name only when the table has no unused one left. (2) A deleted group's offset slots
+ * are owned by nobody and hold nothing; a member that comes too late finds that its queue is not its own any more.
+ * (3) The settings of a group are text to this file. The one of two places that `settings_turn` names is complete;
+ * the other may be half written by a process that was killed.
+ */
+#include <string.h>
+
+#include "core/internal.h"
+
+static uint32_t group_count(const struct shmq_store *store)
+{
+    uint32_t count = atomic_load_explicit(&store->readers->group_count, memory_order_acquire);
+    return count < store->sizes.group_max ? count : store->sizes.group_max;
+}
+
+static uint32_t group_entry(const struct shmq_store *store, const char *name, bool live_only)
+{
+    return shmq_lookup_group(store, name, live_only, group_count(store));
+}
+
+uint32_t shmq_group_find(const struct shmq_store *store, const char *name)
+{
+    return group_entry(store, name, true);
+}
+
+static uint32_t offset_count(const struct shmq_store *store)
+{
+    uint32_t count = atomic_load_explicit(&store->readers->offset_count, memory_order_acquire);
+    return count < store->sizes.offset_max ? count : store->sizes.offset_max;
+}
+
+/* Leave nothing of a group's progress, and no owner that could still write to it. */
+static void offsets_forget(struct shmq_store *store, uint32_t group)
+{
+    uint32_t count = offset_count(store);
+    for (uint32_t i = 0; i < count; i++) {
+        if (store->offsets[i].group == group) {
+            atomic_store_explicit(&store->offsets[i].owner, 0, memory_order_seq_cst);
+        }
+    }
+    /* Only now: a member that looked at its word before it was taken has most probably written by now. */
+    for (uint32_t i = 0; i < count; i++) {
+        if (store->offsets[i].group == group) {
+            atomic_store_explicit(&store->offsets[i].committed, 0, memory_order_release);
+        }
+    }
+}
+
+static void settings_write(struct shmq_group *group, const char *text, uint32_t bytes)
+{
+    uint32_t turn = atomic_load_explicit(&group->settings_turn, memory_order_relaxed) + 1;
+    struct shmq_group_settings *place = &group->settings[turn & 1];
+    /* A reader of this place must not believe what it copies from here on. */
+    atomic_thread_fence(memory_order_release);
+    place->bytes = bytes;
+    memcpy(place->text, text, bytes);
+    atomic_store_explicit(&group->settings_turn, turn, memory_order_release);
+}
+
+/* An entry for a new name: one that was never used, else one that no group uses any more. */
+static uint32_t group_free(const struct shmq_store *store)
+{
+    uint32_t count = group_count(store);
+    if (count < store->sizes.group_max) {
+        return count;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (atomic_load_explicit(&store->groups[i].state, memory_order_acquire) == 0) {
+            return i;
+        }
+    }
+    return SHMQ_NONE;
+}
+
+enum shmq_status shmq_group_put(struct shmq_store *store, const char *name, uint32_t *out)
+{
+    size_t bytes = strlen(name);
+    if (bytes == 0 || bytes > SHMQ_GROUP_BYTES_MAX) {
+        return SHMQ_BAD_ARGUMENT;
+    }
+    /* Most groups are there already: no lock, and no new version of the tables. */
+    *out = store->writable ? group_entry(store, name, true) : SHMQ_NONE;
+    if (*out != SHMQ_NONE) {
+        return SHMQ_OK;
+    }
+    enum shmq_status status = shmq_table_enter(store);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    uint32_t index = group_entry(store, name, false);
+    if (index == SHMQ_NONE) {
+        index = group_free(store);
+        if (index == SHMQ_NONE) {
+            return shmq_table_leave(store, SHMQ_TABLE_FULL);
+        }
+        if (index < group_count(store)) {
+            offsets_forget(store, index); /* an entry that was never used has none */
+        }
+        settings_write(&store->groups[index], "", 0);
+        memset(store->groups[index].name, 0, sizeof store->groups[index].name);
+        memcpy(store->groups[index].name, name, bytes);
+        store->groups[index].name_bytes = (uint32_t)bytes;
+        shmq_lookup_renamed(store, index);
+    }
+    atomic_store_explicit(&store->groups[index].state, 1, memory_order_release);
+    if (index == group_count(store)) {
+        atomic_store_explicit(&store->readers->group_count, index + 1, memory_order_release);
+    }
+    *out = index;
+    return shmq_table_leave(store, SHMQ_OK);
+}
+
+enum shmq_status shmq_group_delete(struct shmq_store *store, const char *name)
+{
+    enum shmq_status status = shmq_table_enter(store);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    uint32_t index = group_entry(store, name, true);
+    if (index == SHMQ_NONE) {
+        return shmq_table_leave(store, SHMQ_NO_TOPIC);
+    }
+    offsets_forget(store, index);
+    settings_write(&store->groups[index], "", 0);
+    atomic_store_explicit(&store->groups[index].state, 0, memory_order_release);
+    return shmq_table_leave(store, SHMQ_OK);
+}
+
+enum shmq_status shmq_group_set(struct shmq_store *store, uint32_t group, const char *text, uint32_t bytes)
+{
+    if (group >= group_count(store) || bytes > SHMQ_GROUP_SETTINGS_BYTES_MAX) {
+        return SHMQ_BAD_ARGUMENT;
+    }
+    enum shmq_status status = shmq_table_enter(store);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    settings_write(&store->groups[group], text, bytes);
+    return shmq_table_leave(store, SHMQ_OK);
+}
+
+uint32_t shmq_group_settings(const struct shmq_store *store, uint32_t group, char *out)
+{
+    if (group >= group_count(store)) {
+        return 0;
+    }
+    struct shmq_group *entry = &store->groups[group];
+    for (int attempt = 0; attempt < 100; attempt++) {
+        uint32_t turn = atomic_load_explicit(&entry->settings_turn, memory_order_acquire);
+        uint32_t bytes = entry->settings[turn & 1].bytes;
+        bytes = bytes < SHMQ_GROUP_SETTINGS_BYTES_MAX ? bytes : SHMQ_GROUP_SETTINGS_BYTES_MAX;
+        memcpy(out, entry->settings[turn & 1].text, bytes);
+        atomic_thread_fence(memory_order_acquire);
+        if (atomic_load_explicit(&entry->settings_turn, memory_order_relaxed) == turn) {
+            return bytes;
+        }
+    }
+    return 0;
+}
+
+enum shmq_status shmq_offset_put(struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t *out)
+{
+    if (group >= group_count(store) || queue >= store->sizes.queue_max) {
+        return SHMQ_BAD_ARGUMENT;
+    }
+    *out = store->writable ? shmq_lookup_offset(store, group, queue, offset_count(store)) : SHMQ_NONE;
+    if (*out != SHMQ_NONE) {
+        return SHMQ_OK; /* a slot stays what it is, so no lock is needed to find one */
+    }
+    enum shmq_status status = shmq_table_enter(store);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    uint32_t count = offset_count(store), index = shmq_lookup_offset(store, group, queue, count);
+    if (index == SHMQ_NONE) {
+        if (count >= store->sizes.offset_max) {
+            return shmq_table_leave(store, SHMQ_TABLE_FULL);
+        }
+        index = count;
+        store->offsets[index].group = group;
+        store->offsets[index].queue = queue;
+        atomic_store_explicit(&store->readers->offset_count, count + 1, memory_order_release);
+    }
+    *out = index;
+    return shmq_table_leave(store, SHMQ_OK);
+}
+
+enum shmq_status shmq_client_put(struct shmq_store *store, uint32_t pid, uint64_t start, uint32_t role, uint32_t *out)
+{
+    enum shmq_status status = shmq_table_enter(store);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    uint32_t slot = 0;
+    while (slot < store->sizes.client_max &&
+           atomic_load_explicit(&store->clients[slot].state, memory_order_acquire) != SHMQ_CLIENT_FREE) {
+        slot++;
+    }
+    if (slot == store->sizes.client_max) {
+        return shmq_table_leave(store, SHMQ_TABLE_FULL);
+    }
+    struct shmq_client *client = &store->clients[slot];
+    client->pid = pid;
+    client->start = start;
+    client->role = role;
+    atomic_store_explicit(&client->received, 0, memory_order_relaxed);
+    atomic_store_explicit(&client->settled, 0, memory_order_relaxed);
+    atomic_store_explicit(&client->sent, 0, memory_order_relaxed);
+    atomic_store_explicit(&client->beat_ns, store->io->monotonic_ns(), memory_order_relaxed);
+    atomic_fetch_add_explicit(&client->generation, 1, memory_order_relaxed);
+    atomic_store_explicit(&client->state, SHMQ_CLIENT_AWAKE, memory_order_release);
+    if (slot >= atomic_load_explicit(&store->readers->client_high, memory_order_relaxed)) {
+        atomic_store_explicit(&store->readers->client_high, slot + 1, memory_order_release);
+    }
+    *out = slot;
+    return shmq_table_leave(store, SHMQ_OK);
+}
+
+void shmq_client_drop(struct shmq_store *store, uint32_t slot)
+{
+    if (slot >= store->sizes.client_max) {
+        return;
+    }
+    /* The generation first: from here on the slot owns no queue, whoever looks. */
+    atomic_fetch_add_explicit(&store->clients[slot].generation, 1, memory_order_acq_rel);
+    atomic_store_explicit(&store->clients[slot].state, SHMQ_CLIENT_FREE, memory_order_release);
+}

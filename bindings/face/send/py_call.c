@@ -1,0 +1,87 @@
+/* Reading the arguments of send, send_oneway, send_batch and reserve, and a body of any buffer type. */
+#include <string.h>
+
+#include "face/py_core.h"
+
+static int name_index(struct core_state *state, PyObject *name, PyObject *second)
+{
+    for (int i = 0; i < CALL_COUNT; i++) {
+        if (name == (i == CALL_SECOND ? second : state->call_names[i])) {
+            return i;
+        }
+    }
+    for (int i = 0; i < CALL_COUNT; i++) { /* a name made at run time need not be interned */
+        if (PyUnicode_Compare(name, i == CALL_SECOND ? second : state->call_names[i]) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+bool call_parse(struct core_state *state, const char *method, PyObject *second, uint32_t allowed, PyObject *const *args,
+                Py_ssize_t nargs, PyObject *kwnames, PyObject **values, bool *unknown)
+{
+    if (nargs > 2) {
+        PyErr_Format(PyExc_TypeError, "%s() takes topic and %U by position, the rest by name (%zd given)", method,
+                     second, nargs);
+        return false;
+    }
+    memset(values, 0, CALL_COUNT * sizeof *values);
+    for (Py_ssize_t i = 0; i < nargs; i++) {
+        values[i] = args[i];
+    }
+    for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, i);
+        int index = name_index(state, name, second);
+        if (index < 0 && unknown) {
+            *unknown = true;
+            return false;
+        }
+        if (index < 0 || !(allowed >> index & 1)) {
+            PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", method, name);
+            return false;
+        }
+        if (values[index]) {
+            PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%U'", method, name);
+            return false;
+        }
+        values[index] = args[nargs + i];
+    }
+    for (int i = CALL_TAG; i < CALL_COUNT; i++) {
+        if (values[i] == Py_None) {
+            values[i] = NULL;
+        }
+    }
+    if (values[CALL_TOPIC] && values[CALL_SECOND]) {
+        return true;
+    }
+    PyErr_Format(PyExc_TypeError, "%s() missing required argument '%U'", method,
+                 values[CALL_TOPIC] ? second : state->call_names[CALL_TOPIC]);
+    return false;
+}
+
+bool body_open(struct core_state *state, PyObject *body, struct body_buffer *out)
+{
+    out->held = false;
+    if (PyBytes_CheckExact(body)) {
+        out->data = PyBytes_AS_STRING(body);
+        out->bytes = (size_t)PyBytes_GET_SIZE(body);
+    } else {
+        if (PyUnicode_Check(body)) {
+            PyErr_SetString(PyExc_TypeError, "a body is bytes, not str; did you mean body=text.encode()?");
+            return false;
+        }
+        if (PyObject_GetBuffer(body, &out->buffer, PyBUF_SIMPLE) < 0) {
+            return false;
+        }
+        out->held = true;
+        out->data = out->buffer.len ? out->buffer.buf : "";
+        out->bytes = (size_t)out->buffer.len;
+    }
+    if (out->bytes <= SHMQ_BODY_BYTES_MAX) {
+        return true;
+    }
+    body_close(out);
+    core_raise(state, SHMQ_TOO_LARGE, "a body of %zu bytes is longer than %u", out->bytes, SHMQ_BODY_BYTES_MAX);
+    return false;
+}

@@ -1,0 +1,149 @@
+/* Receipt: where a message was stored, and RocketMQ's message id made from it. */
+#include <string.h>
+
+#include "face/py_core.h"
+
+PyObject *message_id_text(const uint8_t *host, uint32_t host_bytes, uint64_t log_position)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    char text[2 * (20 + 8)];
+    uint8_t raw[20 + 8];
+    if (host_bytes > 20) {
+        host_bytes = 20;
+    }
+    memcpy(raw, host, host_bytes);
+    for (int i = 0; i < 8; i++) {
+        raw[host_bytes + i] = (uint8_t)(log_position >> (56 - 8 * i));
+    }
+    for (uint32_t i = 0; i < host_bytes + 8; i++) {
+        text[2 * i] = digits[raw[i] >> 4];
+        text[2 * i + 1] = digits[raw[i] & 15];
+    }
+    return PyUnicode_FromStringAndSize(text, 2 * (host_bytes + 8));
+}
+
+PyReceipt *receipt_blank(struct core_state *state)
+{
+    PyReceipt *self;
+    if (state->receipt_free_count) {
+        self = (PyReceipt *)PyObject_Init((PyObject *)state->receipt_free[--state->receipt_free_count],
+                                          state->receipt_type);
+    } else {
+        self = PyObject_New(PyReceipt, state->receipt_type);
+    }
+    if (self) {
+        self->state = state;
+        self->topic = self->message_id = self->recall_handle = NULL;
+    }
+    return self;
+}
+
+PyObject *receipt_new(PyProducer *producer, const struct route *route, uint32_t queue_id,
+                      const struct shmq_appended *appended)
+{
+    PyReceipt *self = receipt_blank(producer->state);
+    if (!self) {
+        return NULL;
+    }
+    self->topic = Py_NewRef(route->topic);
+    self->queue_id = queue_id;
+    self->queue_offset = appended->queue_offset;
+    self->log_position = appended->log_position;
+    self->store_ms = appended->store_ms;
+    memcpy(self->store_host, producer->blank.store_host, sizeof self->store_host);
+    return (PyObject *)self;
+}
+
+static void receipt_dealloc(PyReceipt *self)
+{
+    struct core_state *state = self->state;
+    PyTypeObject *type = Py_TYPE(self);
+    Py_CLEAR(self->topic);
+    Py_CLEAR(self->message_id);
+    Py_CLEAR(self->recall_handle);
+    if (state->receipt_free_count < FREE_LIST_MAX) {
+        state->receipt_free[state->receipt_free_count++] = self;
+    } else {
+        PyObject_Free(self);
+    }
+    Py_DECREF(type); /* last: the type keeps the module, and with it `state`, alive */
+}
+
+static PyObject *receipt_topic(PyReceipt *self, void *closure)
+{
+    (void)closure;
+    return Py_NewRef(self->topic);
+}
+
+static PyObject *receipt_number(PyReceipt *self, void *closure)
+{
+    return PyLong_FromUnsignedLongLong(*(uint64_t *)((char *)self + (Py_ssize_t)(intptr_t)closure));
+}
+
+static PyObject *receipt_queue_id(PyReceipt *self, void *closure)
+{
+    (void)closure;
+    return PyLong_FromUnsignedLong(self->queue_id);
+}
+
+static PyObject *receipt_message_id(PyReceipt *self, void *closure)
+{
+    (void)closure;
+    if (self->message_id) {
+        return Py_NewRef(self->message_id);
+    }
+    return message_id_text(self->store_host, sizeof self->store_host, self->log_position);
+}
+
+static PyObject *receipt_recall_handle(PyReceipt *self, void *closure)
+{
+    (void)closure;
+    if (self->recall_handle && !PyUnicode_Check(self->recall_handle)) { /* few are ever asked for it */
+        PyObject *text = PyObject_CallMethod(self->recall_handle, "encode", NULL);
+        if (!text) {
+            return NULL;
+        }
+        Py_SETREF(self->recall_handle, text);
+    }
+    return Py_NewRef(self->recall_handle ? self->recall_handle : Py_None);
+}
+
+static PyObject *receipt_repr(PyReceipt *self)
+{
+    PyObject *id = receipt_message_id(self, NULL);
+    if (!id) {
+        return NULL;
+    }
+    PyObject *text = PyUnicode_FromFormat("Receipt(topic=%R, queue_id=%u, offset=%llu, message_id=%R)", self->topic,
+                                          self->queue_id, (unsigned long long)self->queue_offset, id);
+    Py_DECREF(id);
+    return text;
+}
+
+#define AT(field) ((void *)(intptr_t)offsetof(PyReceipt, field))
+static PyGetSetDef receipt_getset[] = {
+    {"topic", (getter)receipt_topic, NULL, "Topic the message was stored under.", NULL},
+    {"queue_id", (getter)receipt_queue_id, NULL, "Queue within the topic.", NULL},
+    {"offset", (getter)receipt_number, NULL, "Queue offset: counts messages.", AT(queue_offset)},
+    {"log_position", (getter)receipt_number, NULL, "Position in the CommitLog, in bytes.", AT(log_position)},
+    {"store_ms", (getter)receipt_number, NULL, "When it was stored, ms since the epoch.", AT(store_ms)},
+    {"message_id", (getter)receipt_message_id, NULL, "Store host and log position, in RocketMQ's hex form.", NULL},
+    {"recall_handle", (getter)receipt_recall_handle, NULL,
+     "What recall() takes back a delayed message by; None for one that cannot be.", NULL},
+    {NULL},
+};
+
+static PyType_Slot receipt_slots[] = {
+    {Py_tp_doc, "Where a message was stored."},
+    {Py_tp_dealloc, receipt_dealloc},
+    {Py_tp_repr, receipt_repr},
+    {Py_tp_getset, receipt_getset},
+    {0, NULL},
+};
+
+PyType_Spec receipt_spec = {
+    .name = "shmq.bindings._core.Receipt",
+    .basicsize = sizeof(PyReceipt),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = receipt_slots,
+};

@@ -1,0 +1,392 @@
+/* Store, for the store keeper: positions, flush, bell, units and frames. */
+#include <errno.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "face/py_core.h"
+
+#define UNITS_READ_MAX 65536u
+#define POPULATE_BYTES_MAX (UINT64_C(1) << 30)
+
+static uint64_t load(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)word, memory_order_acquire);
+}
+
+static bool number_from(PyObject *value, uint64_t *out)
+{
+    *out = PyLong_AsUnsignedLongLong(value);
+    return *out != (uint64_t)-1 || !PyErr_Occurred();
+}
+
+/* ---- positions ------------------------------------------------------------------------------------- */
+static PyObject *position_store(PyObject *value, _Atomic uint64_t *word)
+{
+    uint64_t position;
+    if (!number_from(value, &position)) {
+        return NULL;
+    }
+    atomic_store_explicit(word, position, memory_order_release);
+    Py_RETURN_NONE;
+}
+
+static PyObject *keeper_set_allocated_end(PyStore *self, PyObject *value)
+{
+    return store_check_writable(self) ? position_store(value, &self->core.log->allocated_end) : NULL;
+}
+
+static PyObject *keeper_set_log_begin(PyStore *self, PyObject *value)
+{
+    return store_check_writable(self) ? position_store(value, &self->core.log->begin) : NULL;
+}
+
+static PyObject *keeper_set_log_end(PyStore *self, PyObject *value)
+{
+    if (!store_check_writable(self)) {
+        return NULL;
+    }
+    PyObject *none = position_store(value, &self->core.log->durable_end);
+    Py_XDECREF(none);
+    return none ? position_store(value, &self->core.log->end) : NULL;
+}
+
+static PyObject *keeper_raise_durable(PyStore *self, PyObject *value)
+{
+    uint64_t position;
+    if (!store_check_writable(self) || !number_from(value, &position)) {
+        return NULL;
+    }
+    shmq_raise_durable(&self->core, position);
+    Py_RETURN_NONE;
+}
+
+static PyObject *keeper_flush(PyStore *self, PyObject *unused)
+{
+    (void)unused;
+    if (!store_check_writable(self)) {
+        return NULL;
+    }
+    struct store_lane *lane = store_lane_take(self);
+    if (!lane) {
+        return NULL;
+    }
+    uint64_t durable_end = 0;
+    enum shmq_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = shmq_flush(&lane->core, &durable_end);
+    Py_END_ALLOW_THREADS
+    store_lane_give(self, lane);
+    if (status != SHMQ_OK) {
+        return core_raise_status(self->state, status, "flushing the log");
+    }
+    return PyLong_FromUnsignedLongLong(durable_end);
+}
+
+static PyObject *keeper_set_read_only(PyStore *self, PyObject *value)
+{
+    uint64_t reason;
+    if (!store_check_writable(self) || !number_from(value, &reason)) {
+        return NULL;
+    }
+    bool is_full = reason <= 0xffffff && SHMQ_READ_ONLY_REASON(reason) == SHMQ_READ_ONLY_DISK_FULL;
+    if (reason > SHMQ_READ_ONLY_OPERATOR && !is_full) {
+        return core_raise(self->state, SHMQ_BAD_ARGUMENT, "read-only reason %R is none of 0 to %d", value,
+                          SHMQ_READ_ONLY_OPERATOR);
+    }
+    shmq_set_read_only(&self->core, (uint32_t)reason);
+    Py_RETURN_NONE;
+}
+
+static PyObject *keeper_set_retired(PyStore *self, PyObject *unused)
+{
+    (void)unused;
+    if (!store_check_writable(self)) {
+        return NULL;
+    }
+    atomic_store_explicit(&self->core.log->retired, 1, memory_order_release);
+    shmq_wake_all(&self->core);
+    Py_RETURN_NONE;
+}
+
+static PyObject *keeper_beat(PyStore *self, PyObject *unused)
+{
+    (void)unused;
+    if (!store_check_writable(self)) {
+        return NULL;
+    }
+    atomic_store_explicit(&self->core.log->keeper_beat_ns, self->core.io->monotonic_ns(), memory_order_release);
+    Py_RETURN_NONE;
+}
+
+/* Dekker with shmq_ring_keeper: it raises the bell, then looks at `asleep`; we set `asleep`, then look at the bell. */
+static PyObject *keeper_sleep(PyStore *self, PyObject *value)
+{
+    double seconds = PyFloat_AsDouble(value);
+    if ((seconds == -1.0 && PyErr_Occurred()) || !store_check_writable(self)) {
+        return NULL;
+    }
+    struct shmq_log *log = self->core.log;
+    uint64_t until_ns = deadline_after(self, seconds);
+    struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u), .tv_nsec = (long)(until_ns % 1000000000u)};
+    uint32_t seen = self->bell_seen;
+    self->users++;
+    Py_BEGIN_ALLOW_THREADS
+    atomic_store_explicit(&log->keeper_asleep, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&log->keeper_bell, memory_order_seq_cst) == seen) {
+        (void)syscall(SYS_futex, &log->keeper_bell, FUTEX_WAIT_BITSET, seen, &until, NULL, FUTEX_BITSET_MATCH_ANY);
+    }
+    atomic_store_explicit(&log->keeper_asleep, 0, memory_order_seq_cst);
+    self->bell_seen = atomic_load_explicit(&log->keeper_bell, memory_order_seq_cst);
+    Py_END_ALLOW_THREADS
+    bool rung = self->bell_seen != seen;
+    store_user_leave(self);
+    return PyErr_CheckSignals() < 0 ? NULL : PyBool_FromLong(rung);
+}
+
+static PyObject *keeper_populate(PyStore *self, PyObject *args)
+{
+    unsigned long long position, bytes;
+    if (!PyArg_ParseTuple(args, "KK:populate", &position, &bytes) || !store_check(self)) {
+        return NULL;
+    }
+    if (bytes > POPULATE_BYTES_MAX) {
+        return core_raise(self->state, SHMQ_BAD_ARGUMENT, "populate takes at most %llu bytes at once",
+                          (unsigned long long)POPULATE_BYTES_MAX);
+    }
+    struct shmq_mapping *mapping = shmq_mapping_get(&self->core, position);
+    if (!mapping) {
+        return core_raise_status(self->state, SHMQ_SYSTEM, "mapping the log file");
+    }
+    const uint64_t page = 4096;
+    uint64_t at = (position - mapping->base) / page * page;
+    uint64_t end = position - mapping->base + bytes;
+    end = end > mapping->bytes ? mapping->bytes : (end + page - 1) / page * page;
+    shmq_mapping_hold(mapping);
+    Py_BEGIN_ALLOW_THREADS
+    /* Advice only: where the kernel does not take it, the first access faults as usual. */
+    if (end > at) {
+        (void)mapping->io->populate(mapping->data + at, end - at, mapping->writable);
+    }
+    shmq_mapping_release(mapping);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+/* ---- units and frames ------------------------------------------------------------------------------ */
+static bool queue_check(PyStore *self, unsigned int queue)
+{
+    if (queue < self->core.sizes.queue_max) {
+        return true;
+    }
+    core_raise(self->state, SHMQ_NO_QUEUE, "queue index %u of %u", queue, self->core.sizes.queue_max);
+    return false;
+}
+
+static PyObject *keeper_dirty_queues(PyStore *self, PyObject *args)
+{
+    Py_ssize_t limit;
+    unsigned int start = 0;
+    if (!PyArg_ParseTuple(args, "n|I:dirty_queues", &limit, &start) || !store_check(self)) {
+        return NULL;
+    }
+    PyObject *list = PyList_New(0);
+    uint32_t count = atomic_load_explicit(&self->core.log->queue_count, memory_order_acquire);
+    count = count < self->core.sizes.queue_max ? count : self->core.sizes.queue_max;
+    for (uint32_t i = start; list && i < count && PyList_GET_SIZE(list) < limit; i++) {
+        uint64_t persisted = load(&self->core.queues[i].persisted), end = load(&self->core.queues[i].offset_max);
+        if (persisted >= end) {
+            continue;
+        }
+        PyObject *item = Py_BuildValue("(IKK)", i, (unsigned long long)persisted, (unsigned long long)end);
+        if (!item || PyList_Append(list, item) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
+static PyObject *units_bytes(PyStore *self, PyObject *args, bool files)
+{
+    unsigned int queue, count;
+    unsigned long long first;
+    if (!PyArg_ParseTuple(args, "IKI:units_read", &queue, &first, &count) || !store_check(self) ||
+        !queue_check(self, queue)) {
+        return NULL;
+    }
+    count = count < UNITS_READ_MAX ? count : UNITS_READ_MAX;
+    PyObject *out = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * SHMQ_UNIT_BYTES);
+    if (!out) {
+        return NULL;
+    }
+    uint32_t got = shmq_units_read(&self->core, queue, first, count, (uint8_t *)PyBytes_AS_STRING(out));
+    if (got == 0 && files) {
+        got = shmq_units_read_file(&self->core, queue, first, count, (uint8_t *)PyBytes_AS_STRING(out));
+    }
+    _PyBytes_Resize(&out, (Py_ssize_t)got * SHMQ_UNIT_BYTES);
+    return out;
+}
+
+static PyObject *keeper_units_read(PyStore *self, PyObject *args)
+{
+    return units_bytes(self, args, false);
+}
+
+static PyObject *keeper_units_stored(PyStore *self, PyObject *args)
+{
+    return units_bytes(self, args, true);
+}
+
+static PyObject *keeper_units_restore(PyStore *self, PyObject *args)
+{
+    unsigned int queue;
+    unsigned long long first;
+    Py_buffer units;
+    if (!PyArg_ParseTuple(args, "IKy*:units_restore", &queue, &first, &units)) {
+        return NULL;
+    }
+    enum shmq_status status = SHMQ_BAD_ARGUMENT;
+    bool ok = store_check_writable(self) && queue_check(self, queue);
+    if (ok && units.len % SHMQ_UNIT_BYTES == 0 && units.len / SHMQ_UNIT_BYTES <= UINT32_MAX) {
+        status = units.len
+                     ? shmq_units_restore(&self->core, queue, first, (uint32_t)(units.len / SHMQ_UNIT_BYTES), units.buf)
+                     : SHMQ_OK;
+    }
+    PyBuffer_Release(&units);
+    if (!ok) {
+        return NULL;
+    }
+    if (status != SHMQ_OK) {
+        return core_raise_status(self->state, status, "restoring units");
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *keeper_set_persisted(PyStore *self, PyObject *args)
+{
+    unsigned int queue;
+    unsigned long long offset;
+    if (!PyArg_ParseTuple(args, "IK:set_persisted", &queue, &offset) || !store_check_writable(self) ||
+        !queue_check(self, queue)) {
+        return NULL;
+    }
+    atomic_store_explicit(&self->core.queues[queue].persisted, offset, memory_order_release);
+    Py_RETURN_NONE;
+}
+
+static PyObject *keeper_set_queue(PyStore *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"queue", "offset_min", "offset_max", "persisted", NULL};
+    unsigned int queue;
+    unsigned long long first, end, persisted;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "IKKK:set_queue", names, &queue, &first, &end, &persisted) ||
+        !store_check_writable(self) || !queue_check(self, queue)) {
+        return NULL;
+    }
+    if (first > end || persisted > end) {
+        return core_raise(self->state, SHMQ_BAD_ARGUMENT,
+                          "offset_min %llu and persisted %llu must not exceed offset_max "
+                          "%llu",
+                          first, persisted, end);
+    }
+    struct shmq_queue *entry = &self->core.queues[queue];
+    atomic_store_explicit(&entry->offset_min, first, memory_order_release);
+    atomic_store_explicit(&entry->persisted, persisted, memory_order_release);
+    atomic_store_explicit(&entry->offset_max, end, memory_order_release);
+    Py_RETURN_NONE;
+}
+
+static PyObject *keeper_set_offset_min(PyStore *self, PyObject *args)
+{
+    unsigned int queue;
+    unsigned long long offset;
+    if (!PyArg_ParseTuple(args, "IK:set_offset_min", &queue, &offset) || !store_check_writable(self) ||
+        !queue_check(self, queue)) {
+        return NULL;
+    }
+    unsigned long long end = load(&self->core.queues[queue].offset_max);
+    if (offset > end) {
+        return core_raise(self->state, SHMQ_BAD_ARGUMENT, "offset_min %llu must not exceed offset_max %llu", offset,
+                          end);
+    }
+    atomic_store_explicit(&self->core.queues[queue].offset_min, offset, memory_order_release);
+    Py_RETURN_NONE;
+}
+
+static PyObject *keeper_frames_grow(PyStore *self, PyObject *value)
+{
+    uint64_t count;
+    if (!store_check_writable(self) || !number_from(value, &count)) {
+        return NULL;
+    }
+    enum shmq_status status = count > UINT32_MAX ? SHMQ_BAD_ARGUMENT : shmq_frames_grow(&self->core, (uint32_t)count);
+    if (status != SHMQ_OK) {
+        return core_raise_status(self->state, status, "reserving memory for unit frames");
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *keeper_frames_release(PyStore *self, PyObject *args)
+{
+    unsigned int queue, count;
+    unsigned long long ordinal;
+    double timeout;
+    if (!PyArg_ParseTuple(args, "IKId:frames_release", &queue, &ordinal, &count, &timeout) ||
+        !store_check_writable(self) || !queue_check(self, queue)) {
+        return NULL;
+    }
+    struct store_lane *lane = store_lane_take(self);
+    if (!lane) {
+        return NULL;
+    }
+    uint64_t deadline = deadline_after(self, timeout);
+    uint32_t released;
+    Py_BEGIN_ALLOW_THREADS
+    released = shmq_frames_release(&lane->core, queue, ordinal, count, deadline);
+    Py_END_ALLOW_THREADS
+    store_lane_give(self, lane);
+    return PyLong_FromUnsignedLong(released);
+}
+
+static PyObject *keeper_wait_durable(PyStore *self, PyObject *args)
+{
+    unsigned long long position;
+    double timeout;
+    if (!PyArg_ParseTuple(args, "Kd:wait_durable", &position, &timeout) || !store_check_writable(self)) {
+        return NULL;
+    }
+    return store_wait_durable(self, position, timeout) ? Py_NewRef(Py_None) : NULL;
+}
+
+PyMethodDef keeper_methods[] = {
+    {"set_allocated_end", (PyCFunction)keeper_set_allocated_end, METH_O, "All files below it exist and are reserved."},
+    {"set_log_begin", (PyCFunction)keeper_set_log_begin, METH_O, "Say what retention has left."},
+    {"set_log_end", (PyCFunction)keeper_set_log_end, METH_O, "Recovery only: set end and durable end, both."},
+    {"raise_durable", (PyCFunction)keeper_raise_durable, METH_O, "Raise the durable end and wake who waits for it."},
+    {"flush", (PyCFunction)keeper_flush, METH_NOARGS, "fdatasync what is dirty; returns the durable end."},
+    {"set_read_only", (PyCFunction)keeper_set_read_only, METH_O, "Refuse appends from now on; 0 allows them again."},
+    {"set_retired", (PyCFunction)keeper_set_retired, METH_NOARGS, "Give this generation of segments up."},
+    {"keeper_beat", (PyCFunction)keeper_beat, METH_NOARGS, "Say that the keeper is alive."},
+    {"keeper_sleep", (PyCFunction)keeper_sleep, METH_O, "Sleep until a writer rings (True) or the time passes."},
+    {"populate", (PyCFunction)keeper_populate, METH_VARARGS, "Fill page tables ahead of the writers."},
+    {"dirty_queues", (PyCFunction)keeper_dirty_queues, METH_VARARGS,
+     "(queue index, persisted, offset_max) of queues whose units are not all in files."},
+    {"units_read", (PyCFunction)keeper_units_read, METH_VARARGS,
+     "Units still in memory, 20 bytes each; may be shorter."},
+    {"units_stored", (PyCFunction)keeper_units_stored, METH_VARARGS,
+     "Units in memory, else in their file, 20 bytes each; may be shorter."},
+    {"units_restore", (PyCFunction)keeper_units_restore, METH_VARARGS, "Put units back after a restart."},
+    {"set_persisted", (PyCFunction)keeper_set_persisted, METH_VARARGS, "Units below it are in the ConsumeQueue files."},
+    {"set_queue", (PyCFunction)(void (*)(void))keeper_set_queue, METH_VARARGS | METH_KEYWORDS,
+     "Recovery only: set the offsets of a queue."},
+    {"set_offset_min", (PyCFunction)keeper_set_offset_min, METH_VARARGS,
+     "Retention: the first queue offset that is left."},
+    {"frames_grow", (PyCFunction)keeper_frames_grow, METH_O, "Reserve memory for that many more unit frames."},
+    {"frames_release", (PyCFunction)keeper_frames_release, METH_VARARGS,
+     "Give back full, persisted frames of a queue; returns how many."},
+    {"wait_durable", (PyCFunction)keeper_wait_durable, METH_VARARGS,
+     "Wait until the log is on the disk up to a position."},
+    {NULL},
+};

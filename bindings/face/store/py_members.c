@@ -1,0 +1,200 @@
+/* Store: groups, their settings, and the client slots. Their progress and who owns which queue: py_offsets.c. */
+#include <string.h>
+
+#include "face/py_core.h"
+
+/* ---- groups ---------------------------------------------------------------------------------------- */
+static const char *group_name(PyStore *self, PyObject *value)
+{
+    Py_ssize_t bytes;
+    const char *name = PyUnicode_AsUTF8AndSize(value, &bytes);
+    if (name && (!bytes || bytes > SHMQ_GROUP_BYTES_MAX || strlen(name) != (size_t)bytes)) {
+        core_raise(self->state, SHMQ_BAD_ARGUMENT, "group %R: a name has 1 to %u bytes, none of them NUL", value,
+                   SHMQ_GROUP_BYTES_MAX);
+        return NULL;
+    }
+    return name;
+}
+
+static PyObject *members_group_put(PyStore *self, PyObject *value)
+{
+    const char *name = store_check_writable(self) ? group_name(self, value) : NULL;
+    uint32_t group = 0;
+    if (!name) {
+        return NULL;
+    }
+    enum shmq_status status = shmq_group_put(&self->core, name, &group);
+    return status == SHMQ_OK ? PyLong_FromUnsignedLong(group) : core_raise_status(self->state, status, name);
+}
+
+static PyObject *members_group_find(PyStore *self, PyObject *value)
+{
+    const char *name = store_check(self) ? group_name(self, value) : NULL;
+    if (!name) {
+        return NULL;
+    }
+    uint32_t group = shmq_group_find(&self->core, name);
+    return PyLong_FromLong(group == SHMQ_NONE ? -1 : (long)group);
+}
+
+static PyObject *members_group_delete(PyStore *self, PyObject *value)
+{
+    const char *name = store_check_writable(self) ? group_name(self, value) : NULL;
+    if (!name) {
+        return NULL;
+    }
+    enum shmq_status status = shmq_group_delete(&self->core, name);
+    if (status != SHMQ_OK) {
+        return core_raise_status(self->state, status, name);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *members_groups(PyStore *self, PyObject *unused)
+{
+    (void)unused;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    uint32_t count = atomic_load_explicit(&self->core.readers->group_count, memory_order_acquire);
+    count = count < self->core.sizes.group_max ? count : self->core.sizes.group_max;
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list && i < count; i++) {
+        struct shmq_group *group = &self->core.groups[i];
+        if (atomic_load_explicit(&group->state, memory_order_acquire) != SHMQ_TOPIC_LIVE) {
+            continue;
+        }
+        uint32_t bytes = group->name_bytes < sizeof group->name ? group->name_bytes : (uint32_t)sizeof group->name;
+        PyObject *name = PyUnicode_DecodeUTF8(group->name, bytes, "replace");
+        PyObject *item = name ? Py_BuildValue("(IN)", i, name) : NULL;
+        if (!item || PyList_Append(list, item) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
+static PyObject *members_group_settings(PyStore *self, PyObject *value)
+{
+    char text[SHMQ_GROUP_SETTINGS_BYTES_MAX];
+    unsigned long group = store_check(self) ? PyLong_AsUnsignedLong(value) : (unsigned long)-1;
+    if (group == (unsigned long)-1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    uint32_t bytes = shmq_group_settings(&self->core, group < SHMQ_NONE ? (uint32_t)group : SHMQ_NONE, text);
+    return PyBytes_FromStringAndSize(text, bytes);
+}
+
+static PyObject *members_group_set(PyStore *self, PyObject *args)
+{
+    unsigned int group;
+    Py_buffer text;
+    if (!PyArg_ParseTuple(args, "Iy*:group_set", &group, &text)) {
+        return NULL;
+    }
+    enum shmq_status status = SHMQ_BAD_ARGUMENT;
+    bool writable = store_check_writable(self);
+    if (writable && text.len <= SHMQ_GROUP_SETTINGS_BYTES_MAX) {
+        status = shmq_group_set(&self->core, group, text.buf, (uint32_t)text.len);
+    }
+    PyBuffer_Release(&text);
+    if (!writable) {
+        return NULL;
+    }
+    if (status != SHMQ_OK) {
+        return core_raise_status(self->state, status, "the settings of a group");
+    }
+    Py_RETURN_NONE;
+}
+
+/* ---- client slots ---------------------------------------------------------------------------------- */
+static PyObject *members_client_put(PyStore *self, PyObject *args)
+{
+    unsigned int pid, role;
+    unsigned long long start;
+    uint32_t slot = 0;
+    if (!PyArg_ParseTuple(args, "IKI:client_put", &pid, &start, &role) || !store_check_writable(self)) {
+        return NULL;
+    }
+    enum shmq_status status = shmq_client_put(&self->core, pid, start, role, &slot);
+    return status == SHMQ_OK ? PyLong_FromUnsignedLong(slot) : core_raise_status(self->state, status, "a client slot");
+}
+
+static bool slot_from(PyStore *self, PyObject *value, uint32_t *slot)
+{
+    unsigned long number = PyLong_AsUnsignedLong(value);
+    if ((number == (unsigned long)-1 && PyErr_Occurred()) || !store_check(self)) {
+        return false;
+    }
+    *slot = (uint32_t)number;
+    if (number < self->core.sizes.client_max) {
+        return true;
+    }
+    core_raise(self->state, SHMQ_BAD_ARGUMENT, "client slot %lu of %u", number, self->core.sizes.client_max);
+    return false;
+}
+
+static PyObject *members_client_drop(PyStore *self, PyObject *value)
+{
+    uint32_t slot;
+    if (!store_check_writable(self) || !slot_from(self, value, &slot)) {
+        return NULL;
+    }
+    shmq_client_drop(&self->core, slot);
+    Py_RETURN_NONE;
+}
+
+static PyObject *members_clients(PyStore *self, PyObject *unused)
+{
+    (void)unused;
+    typedef unsigned long long u64;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    uint32_t count = atomic_load_explicit(&self->core.readers->client_high, memory_order_acquire);
+    count = count < self->core.sizes.client_max ? count : self->core.sizes.client_max;
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list && i < count; i++) {
+        struct shmq_client *client = &self->core.clients[i];
+        uint32_t state = atomic_load_explicit(&client->state, memory_order_acquire);
+        if (state == SHMQ_CLIENT_FREE) {
+            continue;
+        }
+        PyObject *item = Py_BuildValue("(IIIKIKKKK)", i, state, client->pid, (u64)client->start, client->role,
+                                       (u64)atomic_load_explicit(&client->received, memory_order_relaxed),
+                                       (u64)atomic_load_explicit(&client->sent, memory_order_relaxed),
+                                       (u64)atomic_load_explicit(&client->beat_ns, memory_order_relaxed),
+                                       (u64)atomic_load_explicit(&client->settled, memory_order_relaxed));
+        if (!item || PyList_Append(list, item) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
+static PyObject *members_use_client(PyStore *self, PyObject *value)
+{
+    uint32_t slot;
+    if (!store_check_readers(self) || !slot_from(self, value, &slot)) {
+        return NULL;
+    }
+    self->core.client_slot = slot;
+    Py_RETURN_NONE;
+}
+
+PyMethodDef member_methods[] = {
+    {"group_put", (PyCFunction)members_group_put, METH_O, "Create a group, or find it; returns its index."},
+    {"group_find", (PyCFunction)members_group_find, METH_O, "Group index, -1 when there is none."},
+    {"group_delete", (PyCFunction)members_group_delete, METH_O, "Forget a group and its offsets."},
+    {"groups", (PyCFunction)members_groups, METH_NOARGS, "(index, name) of every group."},
+    {"group_settings", (PyCFunction)members_group_settings, METH_O, "What a group is configured with, as text."},
+    {"group_set", (PyCFunction)members_group_set, METH_VARARGS, "Configure a group, with text of the caller's."},
+    {"client_put", (PyCFunction)members_client_put, METH_VARARGS, "Hand out a client slot."},
+    {"client_drop", (PyCFunction)members_client_drop, METH_O, "Take a client slot back."},
+    {"clients", (PyCFunction)members_clients, METH_NOARGS,
+     "(slot, state, pid, start, role, received, sent, beat_ns, settled) of every used slot."},
+    {"use_client", (PyCFunction)members_use_client, METH_O, "This process' own slot; needed to wait or own offsets."},
+    {NULL},
+};

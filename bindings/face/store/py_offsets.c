@@ -1,0 +1,352 @@
+/* Store: the progress of groups, and who owns which queue.
+ *
+ *   owner word of an offset slot     0                                            nobody
+ *                                    client slot + 1 | slot generation << 32      a local member
+ *                                    LOCK_BIT | holder | until << 32              a client over TCP that reads in order
+ *
+ * A client slot is live while its generation is the one in the word, its state is not FREE and its process (pid and
+ * start time) exists. `holder` is 31 bits of whoever locks, `until` the last tick of 64 ms on the monotonic clock at which
+ * the lock holds: 8 years of them fit. (1) Only compare-and-swap gives a queue to anybody. (2) An owner word of the dead,
+ * or a lock whose time is over, may be replaced by anybody. (3) The broker takes a word away from the living when it sets
+ * a group's offset: the member finds out when it next looks, and until then nothing it acknowledges moves the offset.
+ */
+#include <string.h>
+
+#include "face/py_core.h"
+
+#define LOCK_BIT (UINT32_C(1) << 31)
+#define LOCK_HOLDER (LOCK_BIT - 1)
+#define TAKEN_LOCALLY (UINT64_C(1) << 63)
+enum { LOCK_TICK_MS = 64, NS_PER_MS = 1000000 };
+
+struct lock_wish {
+    struct shmq_offset *entry;
+    unsigned int holder;
+    unsigned long long now_ms, life_ms;
+};
+
+static struct shmq_offset *offset_entry(PyStore *self, PyObject *value)
+{
+    if (!store_check(self)) {
+        return NULL;
+    }
+    unsigned long slot = PyLong_AsUnsignedLong(value);
+    if (slot == (unsigned long)-1 && PyErr_Occurred()) {
+        return NULL;
+    }
+    if (slot < self->core.sizes.offset_max) {
+        return &self->core.offsets[slot];
+    }
+    core_raise(self->state, SHMQ_BAD_ARGUMENT, "offset slot %lu of %u", slot, self->core.sizes.offset_max);
+    return NULL;
+}
+
+static int64_t owner_of(PyStore *self, uint64_t word)
+{
+    uint32_t slot = (uint32_t)word - 1u;
+    if (!(uint32_t)word || slot >= self->core.sizes.client_max) {
+        return -1;
+    }
+    struct shmq_client *client = &self->core.clients[slot];
+    if (atomic_load_explicit(&client->state, memory_order_acquire) == SHMQ_CLIENT_FREE ||
+        atomic_load_explicit(&client->generation, memory_order_acquire) != (uint32_t)(word >> 32)) {
+        return -1;
+    }
+    uint32_t pid = client->pid;
+    uint64_t start = client->start;
+    if (pid == self->core.self_pid && start == self->core.self_start) {
+        return slot;
+    }
+    return shmq_process_start(pid) == start ? (int64_t)slot : -1;
+}
+
+static uint64_t lock_ticks(uint64_t ms)
+{
+    return ms / LOCK_TICK_MS;
+}
+
+static bool is_locked(uint64_t word, uint64_t now_ms)
+{
+    return ((uint32_t)word & LOCK_BIT) && word >> 32 >= lock_ticks(now_ms);
+}
+
+/* Put a word into an owner that is nobody, dead or expired, or whose low half says that it is the caller's already. */
+static bool owner_replace(PyStore *self, struct shmq_offset *entry, uint64_t word, uint64_t own, uint64_t now_ms)
+{
+    uint64_t seen = atomic_load_explicit(&entry->owner, memory_order_acquire);
+    while (seen != word) {
+        bool is_own = (seen & LOCK_BIT) && (uint32_t)seen == own;
+        if (!is_own && (is_locked(seen, now_ms) || owner_of(self, seen) >= 0)) {
+            return false;
+        }
+        /* Acquire: what the former owner did before it left happened before what we read of its progress. */
+        if (atomic_compare_exchange_strong_explicit(&entry->owner, &seen, word, memory_order_acq_rel,
+                                                    memory_order_acquire)) {
+            if (!is_own) {
+                atomic_store_explicit(&entry->taken, 0, memory_order_relaxed); /* that was the former owner's */
+            }
+            break;
+        }
+    }
+    return true;
+}
+
+static PyObject *members_offset_put(PyStore *self, PyObject *args)
+{
+    unsigned int group, queue;
+    uint32_t slot = 0;
+    if (!PyArg_ParseTuple(args, "II:offset_put", &group, &queue) || !store_check_writable(self)) {
+        return NULL;
+    }
+    enum shmq_status status = shmq_offset_put(&self->core, group, queue, &slot);
+    return status == SHMQ_OK ? PyLong_FromUnsignedLong(slot)
+                             : core_raise_status(self->state, status, "an offset slot for a group and a queue");
+}
+
+static PyObject *members_offset_get(PyStore *self, PyObject *value)
+{
+    struct shmq_offset *entry = offset_entry(self, value);
+    if (!entry) {
+        return NULL;
+    }
+    uint64_t committed = atomic_load_explicit(&entry->committed, memory_order_acquire);
+    return PyLong_FromLongLong((long long)committed - 1);
+}
+
+static PyObject *members_offset_set(PyStore *self, PyObject *args)
+{
+    PyObject *slot;
+    unsigned long long offset;
+    struct shmq_offset *entry = NULL;
+    if (PyArg_ParseTuple(args, "OK:offset_set", &slot, &offset) && store_check_readers(self)) {
+        entry = offset_entry(self, slot);
+    }
+    if (!entry) {
+        return NULL;
+    }
+    atomic_store_explicit(&entry->committed, offset + 1, memory_order_release);
+    atomic_store_explicit(&entry->updated_ms, self->core.io->wall_ms(), memory_order_release);
+    Py_RETURN_NONE;
+}
+
+static PyObject *members_offset_owner(PyStore *self, PyObject *value)
+{
+    struct shmq_offset *entry = offset_entry(self, value);
+    if (!entry) {
+        return NULL;
+    }
+    return PyLong_FromLongLong(owner_of(self, atomic_load_explicit(&entry->owner, memory_order_acquire)));
+}
+
+static uint64_t own_word(PyStore *self)
+{
+    uint64_t word = shmq_owner_word(&self->core);
+    if (!word) {
+        core_raise(self->state, SHMQ_BAD_ARGUMENT, "this store has no client slot; call use_client() first");
+    }
+    return word;
+}
+
+static PyObject *members_offset_take(PyStore *self, PyObject *value)
+{
+    struct shmq_offset *entry = offset_entry(self, value);
+    uint64_t own = entry ? own_word(self) : 0;
+    if (!own) {
+        return NULL;
+    }
+    return PyBool_FromLong(owner_replace(self, entry, own, own, self->core.io->monotonic_ns() / NS_PER_MS));
+}
+
+static bool lock_arguments(PyStore *self, PyObject *args, const char *format, struct lock_wish *wish)
+{
+    PyObject *slot;
+    wish->now_ms = wish->life_ms = 0;
+    if (!PyArg_ParseTuple(args, format, &slot, &wish->holder, &wish->now_ms, &wish->life_ms) ||
+        !store_check_writable(self)) {
+        return false;
+    }
+    wish->holder &= LOCK_HOLDER;
+    wish->entry = offset_entry(self, slot);
+    return wish->entry != NULL;
+}
+
+static PyObject *members_offset_lock(PyStore *self, PyObject *args)
+{
+    struct lock_wish wish;
+    if (!lock_arguments(self, args, "OIKK:offset_lock", &wish)) {
+        return NULL;
+    }
+    uint64_t until = lock_ticks(wish.now_ms + wish.life_ms) + 1;
+    uint64_t word = until << 32 | LOCK_BIT | wish.holder;
+    return PyBool_FromLong(owner_replace(self, wish.entry, word, LOCK_BIT | wish.holder, wish.now_ms));
+}
+
+static PyObject *members_offset_unlock(PyStore *self, PyObject *args)
+{
+    struct lock_wish wish;
+    if (!lock_arguments(self, args, "OI:offset_unlock", &wish)) {
+        return NULL;
+    }
+    uint64_t seen = atomic_load_explicit(&wish.entry->owner, memory_order_acquire);
+    while ((uint32_t)seen == (LOCK_BIT | wish.holder)) {
+        if (atomic_compare_exchange_strong_explicit(&wish.entry->owner, &seen, 0, memory_order_acq_rel,
+                                                    memory_order_acquire)) {
+            break;
+        }
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *members_offset_leave(PyStore *self, PyObject *value)
+{
+    struct shmq_offset *entry = offset_entry(self, value);
+    uint64_t own = entry ? own_word(self) : 0;
+    if (!own) {
+        return NULL;
+    }
+    if (atomic_load_explicit(&entry->owner, memory_order_relaxed) == own) {
+        atomic_store_explicit(&entry->taken, 0, memory_order_relaxed);
+    }
+    (void)atomic_compare_exchange_strong_explicit(&entry->owner, &own, 0, memory_order_acq_rel, memory_order_relaxed);
+    Py_RETURN_NONE;
+}
+
+static PyObject *members_offset_free(PyStore *self, PyObject *value)
+{
+    struct shmq_offset *entry = offset_entry(self, value);
+    if (!entry || !store_check_writable(self)) {
+        return NULL;
+    }
+    atomic_store_explicit(&entry->taken, 0, memory_order_relaxed);
+    atomic_store_explicit(&entry->owner, 0, memory_order_seq_cst);
+    Py_RETURN_NONE;
+}
+
+static PyObject *members_offsets(PyStore *self, PyObject *unused)
+{
+    (void)unused;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    uint32_t count = atomic_load_explicit(&self->core.readers->offset_count, memory_order_acquire);
+    count = count < self->core.sizes.offset_max ? count : self->core.sizes.offset_max;
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list && i < count; i++) {
+        struct shmq_offset *entry = &self->core.offsets[i];
+        uint64_t committed = atomic_load_explicit(&entry->committed, memory_order_acquire);
+        uint64_t owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
+        PyObject *item =
+            Py_BuildValue("(IIILLK)", i, entry->group, entry->queue, (long long)committed - 1,
+                          (long long)owner_of(self, owner),
+                          (unsigned long long)atomic_load_explicit(&entry->updated_ms, memory_order_relaxed));
+        if (!item || PyList_Append(list, item) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(item);
+    }
+    return list;
+}
+
+static PyObject *members_offset_counts(PyStore *self, PyObject *args)
+{
+    unsigned int first = 0;
+    if (!PyArg_ParseTuple(args, "|I:offset_counts", &first) || !store_check(self)) {
+        return NULL;
+    }
+    uint32_t count = atomic_load_explicit(&self->core.readers->offset_count, memory_order_acquire);
+    count = count < self->core.sizes.offset_max ? count : self->core.sizes.offset_max;
+    count = count > first ? count - first : 0;
+    PyObject *words = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 16);
+    for (uint32_t i = 0; words && i < count; i++) {
+        const struct shmq_offset *entry = &self->core.offsets[first + i];
+        uint64_t pair[2] = {atomic_load_explicit(&entry->committed, memory_order_acquire),
+                            (uint64_t)entry->group << 32 | entry->queue};
+        memcpy(PyBytes_AS_STRING(words) + sizeof pair * i, pair, sizeof pair);
+    }
+    return words;
+}
+
+/* ---- how far readers were handed messages ----------------------------------------------------------- */
+/* Whether a local member owns it, as far as shared memory says: its slot is in use, and was not handed out again. */
+static bool owner_stays(const struct shmq_store *store, uint64_t word)
+{
+    uint32_t slot = (uint32_t)word - 1u;
+    if (!(uint32_t)word || slot >= store->sizes.client_max) {
+        return false;
+    }
+    const struct shmq_client *client = &store->clients[slot];
+    return atomic_load_explicit(&client->state, memory_order_acquire) != SHMQ_CLIENT_FREE &&
+           atomic_load_explicit(&client->generation, memory_order_acquire) == (uint32_t)(word >> 32);
+}
+
+static PyObject *members_offsets_taken(PyStore *self, PyObject *unused)
+{
+    (void)unused;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    const struct shmq_store *store = &self->core;
+    uint32_t count = atomic_load_explicit(&store->readers->offset_count, memory_order_acquire);
+    count = count < store->sizes.offset_max ? count : store->sizes.offset_max;
+    PyObject *words = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 8);
+    for (uint32_t i = 0; words && i < count; i++) {
+        const struct shmq_offset *entry = &store->offsets[i];
+        uint64_t owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
+        uint64_t taken = atomic_load_explicit(&entry->taken, memory_order_relaxed) & ~TAKEN_LOCALLY;
+        if ((uint32_t)owner && !((uint32_t)owner & LOCK_BIT)) {
+            taken = owner_stays(store, owner) && taken ? taken | TAKEN_LOCALLY : 0;
+        }
+        memcpy(PyBytes_AS_STRING(words) + sizeof taken * i, &taken, sizeof taken);
+    }
+    return words;
+}
+
+static PyObject *members_offset_show(PyStore *self, PyObject *args)
+{
+    unsigned int slot;
+    unsigned long long taken;
+    if (!PyArg_ParseTuple(args, "IK:offset_show", &slot, &taken) || !store_check_readers(self)) {
+        return NULL;
+    }
+    if (slot >= self->core.sizes.offset_max) {
+        core_raise(self->state, SHMQ_BAD_ARGUMENT, "offset slot %u of %u", slot, self->core.sizes.offset_max);
+        return NULL;
+    }
+    struct shmq_offset *entry = &self->core.offsets[slot];
+    uint64_t owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
+    bool is_local = (uint32_t)owner && !((uint32_t)owner & LOCK_BIT);
+    if (is_local && !owner_stays(&self->core, owner)) {
+        /* Of a dead owner; while its word stands, what is shown counts as its own. */
+        is_local = !atomic_compare_exchange_strong_explicit(&entry->owner, &owner, 0, memory_order_acq_rel,
+                                                            memory_order_relaxed);
+    }
+    if (!is_local) {
+        atomic_store_explicit(&entry->taken, (uint64_t)taken, memory_order_relaxed);
+    }
+    Py_RETURN_NONE;
+}
+
+PyMethodDef offset_methods[] = {
+    {"offset_put", (PyCFunction)members_offset_put, METH_VARARGS,
+     "Offset slot of a group and a queue, made if need be."},
+    {"offset_get", (PyCFunction)members_offset_get, METH_O, "Committed queue offset, -1 when never set."},
+    {"offset_set", (PyCFunction)members_offset_set, METH_VARARGS, "Set the next queue offset to deliver."},
+    {"offset_owner", (PyCFunction)members_offset_owner, METH_O,
+     "Client slot of the live owner, -1 when nobody owns it or the owner is dead."},
+    {"offset_take", (PyCFunction)members_offset_take, METH_O,
+     "Become the owner if nobody live is; True when it is ours."},
+    {"offset_lock", (PyCFunction)members_offset_lock, METH_VARARGS,
+     "(slot, holder, now ms, life ms): lock the queue for a client over TCP, or renew that; False while it is another's."},
+    {"offset_unlock", (PyCFunction)members_offset_unlock, METH_VARARGS, "(slot, holder): end that lock."},
+    {"offset_leave", (PyCFunction)members_offset_leave, METH_O, "Give the queue up if it is ours."},
+    {"offset_free", (PyCFunction)members_offset_free, METH_O, "Take the queue away from whoever owns it."},
+    {"offsets", (PyCFunction)members_offsets, METH_NOARGS,
+     "(slot, group, queue, committed or -1, owner client slot or -1, updated_ms) of every offset slot."},
+    {"offset_counts", (PyCFunction)members_offset_counts, METH_VARARGS,
+     "Committed offset plus 1, group and queue of the offset slots from one on, as native 64-bit words."},
+    {"offsets_taken", (PyCFunction)members_offsets_taken, METH_NOARGS,
+     "Of each offset slot the queue offset behind what was handed out, 0: none; as native 64-bit words."},
+    {"offset_show", (PyCFunction)members_offset_show, METH_VARARGS,
+     "Show how far somebody without a client slot was handed messages."},
+    {NULL},
+};

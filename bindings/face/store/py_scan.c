@@ -1,0 +1,183 @@
+/* Store: records by log position, outside any queue: the recovery walk, one message, a search by time; and statistics.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "face/py_core.h"
+
+#define SCAN_COUNT_MAX (1u << 20)
+
+struct scan { /* one step of the walk */
+    uint64_t position;
+    struct shmq_view view;
+    enum shmq_status status; /* OK, EMPTY (a BLANK or a zero size) or CORRUPT */
+    const char *reason;      /* of CORRUPT */
+};
+
+static int64_t record_tag_hash(const struct shmq_view *view)
+{
+    size_t bytes;
+    const char *tag = shmq_property_find(view->properties, view->properties_bytes, "TAGS", 4, &bytes);
+    return tag && bytes ? shmq_tag_hash(tag, bytes) : 0;
+}
+
+static void scan_step(struct scan *scan, const struct shmq_mapping *mapping, uint64_t end)
+{
+    uint64_t at = scan->position - mapping->base;
+    uint64_t room = end - scan->position < mapping->bytes - at ? end - scan->position : mapping->bytes - at;
+    const uint8_t *data = mapping->data + at;
+    scan->reason = "the lengths of the record contradict each other";
+    scan->status = shmq_record_decode(data, room, &scan->view);
+    if (scan->status != SHMQ_OK) {
+        return;
+    }
+    scan->status = SHMQ_CORRUPT;
+    scan->reason = "the record names another position";
+    if (scan->view.log_position != scan->position) {
+        return;
+    }
+    scan->reason = "a CRC does not hold";
+    scan->status = shmq_record_verify(data, &scan->view);
+}
+
+/* Where the walk goes on behind a BLANK: the next file. False: a zero, so nothing was ever written there. */
+static bool is_blank(const struct shmq_mapping *mapping, uint64_t position)
+{
+    uint64_t at = position - mapping->base;
+    uint32_t words[2] = {0, 0};
+    if (mapping->bytes - at >= sizeof words) {
+        memcpy(words, mapping->data + at, sizeof words);
+    }
+    return words[1] == __builtin_bswap32(SHMQ_RECORD_MAGIC_BLANK);
+}
+
+static bool scan_append(PyObject *list, const struct scan *scan)
+{
+    typedef unsigned long long u64;
+    const struct shmq_view *view = &scan->view;
+    PyObject *item = Py_BuildValue("(KIy#IKKLI)", (u64)scan->position, view->record_bytes, view->topic,
+                                   (Py_ssize_t)view->topic_bytes, view->queue_id, (u64)view->queue_offset,
+                                   (u64)view->store_ms, (long long)record_tag_hash(view), view->sys_flag);
+    bool ok = item && PyList_Append(list, item) == 0;
+    Py_XDECREF(item);
+    return ok;
+}
+
+/* Walk until `count` records, `end`, or a stop; the reason for stopping is the result, NULL with an exception. */
+static const char *scan_walk(PyStore *self, struct scan *scan, uint64_t end, Py_ssize_t count, PyObject *list)
+{
+    while (PyList_GET_SIZE(list) < count && scan->position < end) {
+        struct shmq_mapping *mapping = shmq_mapping_get(&self->core, scan->position);
+        if (!mapping) {
+            if (errno == ENOENT) {
+                return "blank-end";
+            }
+            core_raise_status(self->state, SHMQ_SYSTEM, "mapping the log file");
+            return NULL;
+        }
+        shmq_mapping_hold(mapping);
+        Py_BEGIN_ALLOW_THREADS
+        scan_step(scan, mapping, end);
+        Py_END_ALLOW_THREADS
+        bool blank = scan->status == SHMQ_EMPTY && is_blank(mapping, scan->position);
+        uint64_t file_end = mapping->base + mapping->bytes;
+        bool ok = scan->status != SHMQ_OK || scan_append(list, scan);
+        shmq_mapping_release(mapping);
+        if (!ok) {
+            return NULL;
+        }
+        if (scan->status == SHMQ_EMPTY && !blank) {
+            return "zero";
+        }
+        if (scan->status == SHMQ_CORRUPT) {
+            return "corrupt";
+        }
+        scan->position = blank ? file_end : scan->position + scan->view.record_bytes;
+    }
+    return "";
+}
+
+static PyObject *store_scan(PyStore *self, PyObject *args)
+{
+    unsigned long long position, end;
+    Py_ssize_t count;
+    if (!PyArg_ParseTuple(args, "KKn:scan", &position, &end, &count) || !store_check(self)) {
+        return NULL;
+    }
+    PyObject *list = PyList_New(0);
+    if (!list) {
+        return NULL;
+    }
+    struct scan scan = {.position = position};
+    self->users++; /* the walk lets the GIL go while it checks CRCs */
+    const char *stop = scan_walk(self, &scan, end, count < SCAN_COUNT_MAX ? count : SCAN_COUNT_MAX, list);
+    store_user_leave(self);
+    PyObject *text = !stop                          ? NULL
+                     : strcmp(stop, "corrupt") == 0 ? PyUnicode_FromFormat("corrupt: %s", scan.reason)
+                                                    : PyUnicode_FromString(stop);
+    if (text) {
+        return Py_BuildValue("(KNN)", (unsigned long long)scan.position, list, text);
+    }
+    Py_DECREF(list);
+    return NULL;
+}
+
+static PyObject *store_message_at(PyStore *self, PyObject *args)
+{
+    unsigned long long position, bytes = 0;
+    PyObject *owner = Py_None, *codec = Py_None;
+    if (!PyArg_ParseTuple(args, "K|KOO:message_at", &position, &bytes, &owner, &codec) || !store_check(self)) {
+        return NULL;
+    }
+    uint64_t visible = shmq_visible_end(&self->core);
+    uint64_t begin = atomic_load_explicit(&self->core.log->begin, memory_order_acquire);
+    if (position < begin || position >= visible) {
+        return core_raise(self->state, SHMQ_GONE, "log position %llu is outside the log, which holds %llu to %llu",
+                          position, (unsigned long long)begin, (unsigned long long)visible);
+    }
+    struct shmq_mapping *mapping = shmq_mapping_get(&self->core, position);
+    if (!mapping) {
+        return core_raise_status(self->state, errno == ENOENT ? SHMQ_GONE : SHMQ_SYSTEM, "mapping the log file");
+    }
+    uint64_t at = position - mapping->base;
+    uint64_t room = visible - position < mapping->bytes - at ? visible - position : mapping->bytes - at;
+    struct shmq_view view;
+    enum shmq_status status = shmq_record_decode(mapping->data + at, room, &view);
+    if (status != SHMQ_OK || view.log_position != position || (bytes && view.record_bytes != bytes)) {
+        return core_raise(self->state, SHMQ_CORRUPT, "no record starts at log position %llu%s", position,
+                          status == SHMQ_OK && view.log_position == position ? ", or not one of that size" : "");
+    }
+    PyMessage *message = (PyMessage *)message_new(self->state, NULL, &view, mapping, 0, 0);
+    if (message) {
+        message->owner = owner == Py_None ? NULL : Py_NewRef(owner);
+        message->codec = codec == Py_None ? NULL : Py_NewRef(codec);
+    }
+    return (PyObject *)message;
+}
+
+static PyObject *store_search_time(PyStore *self, PyObject *args)
+{
+    unsigned int queue;
+    unsigned long long time_ms;
+    uint64_t offset;
+    if (!PyArg_ParseTuple(args, "IK:search_time", &queue, &time_ms) || !store_check(self)) {
+        return NULL;
+    }
+    if (queue >= self->core.sizes.queue_max) {
+        return core_raise(self->state, SHMQ_NO_QUEUE, "queue index %u of %u", queue, self->core.sizes.queue_max);
+    }
+    enum shmq_status status = shmq_reader_search_time(&self->core, queue, time_ms, &offset);
+    if (status != SHMQ_OK) {
+        return core_raise_status(self->state, status, "searching a queue by time");
+    }
+    return PyLong_FromUnsignedLongLong(offset);
+}
+
+PyMethodDef scan_methods[] = {
+    {"stats", (PyCFunction)store_stats, METH_NOARGS, "Counters of struct shmq_log."},
+    {"scan", (PyCFunction)store_scan, METH_VARARGS, "Walk records of the log, verifying CRCs."},
+    {"message_at", (PyCFunction)store_message_at, METH_VARARGS, "The record at a log position."},
+    {"search_time", (PyCFunction)store_search_time, METH_VARARGS,
+     "First queue offset whose record was stored at or after a time."},
+    {NULL},
+};

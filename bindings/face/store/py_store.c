@@ -1,0 +1,374 @@
+/* Store: the three segments of one broker mapped into this process, and the lanes for calls without the GIL.
+ *
+ * Owns mapping and unmapping, and the plain attributes. close() takes effect for every later call at once; the memory
+ * itself goes when the last call that is inside without the GIL has come back, so no thread loses it under its feet.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "face/py_core.h"
+
+/* ---- helpers of every file ------------------------------------------------------------------------- */
+bool store_check(PyStore *self)
+{
+    if (self->open) {
+        return true;
+    }
+    core_raise(self->state, SHMQ_BAD_ARGUMENT, "the store is closed");
+    return false;
+}
+
+bool store_check_writable(PyStore *self)
+{
+    if (!store_check(self)) {
+        return false;
+    }
+    if (self->core.writable) {
+        return true;
+    }
+    core_raise(self->state, SHMQ_READ_ONLY, "this process mapped the store read-only");
+    return false;
+}
+
+bool store_check_readers(PyStore *self)
+{
+    if (!store_check(self)) {
+        return false;
+    }
+    if (!self->observing) {
+        return true;
+    }
+    core_raise(self->state, SHMQ_READ_ONLY, "this process only looks at the store");
+    return false;
+}
+
+uint64_t deadline_after(const PyStore *self, double seconds)
+{
+    const double seconds_max = 1e9; /* thirty years; keeps the product below far from overflow */
+    if (seconds > seconds_max) {
+        seconds = seconds_max;
+    }
+    return self->core.io->monotonic_ns() + (seconds > 0 ? (uint64_t)(seconds * 1e9) : 0) + 1;
+}
+
+bool seconds_from(struct core_state *state, PyObject *value, const char *name, double *seconds)
+{
+    if (!value || value == Py_None) {
+        return true;
+    }
+    double number = PyFloat_AsDouble(value);
+    if (number == -1.0 && PyErr_Occurred()) {
+        return false;
+    }
+    if (!(number >= 0)) {
+        core_raise(state, SHMQ_BAD_ARGUMENT, "%s is %R seconds; it must be 0 or more", name, value);
+        return false;
+    }
+    *seconds = number;
+    return true;
+}
+
+/* ---- mapping --------------------------------------------------------------------------------------- */
+static void *map_descriptor(int descriptor, bool writable, size_t *bytes)
+{
+    struct stat status;
+    if (fstat(descriptor, &status) != 0) {
+        return NULL;
+    }
+    *bytes = (size_t)status.st_size;
+    if (!*bytes) {
+        errno = ENODATA;
+        return NULL;
+    }
+    void *address = mmap(NULL, *bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, descriptor, 0);
+    return address == MAP_FAILED ? NULL : address;
+}
+
+static void *map_sysv(int identifier, bool writable, size_t *bytes)
+{
+    struct shmid_ds status;
+    if (shmctl(identifier, IPC_STAT, &status) != 0) {
+        return NULL;
+    }
+    *bytes = status.shm_segsz;
+    void *address = shmat(identifier, NULL, writable ? 0 : SHM_RDONLY);
+    return (intptr_t)address == -1 ? NULL : address;
+}
+
+static void store_unmap(PyStore *self)
+{
+    for (struct store_lane *lane = self->lanes, *next; lane; lane = next) {
+        next = lane->next;
+        shmq_store_detach(&lane->core);
+        PyMem_RawFree(lane);
+    }
+    self->lanes = NULL;
+    if (self->mapped) {
+        shmq_store_detach(&self->core);
+    }
+    self->mapped = false;
+    for (int i = 0; i < 3; i++) {
+        if (self->maps[i]) {
+            (void)(self->sysv ? shmdt(self->maps[i]) : munmap(self->maps[i], self->map_bytes[i]));
+        }
+        self->maps[i] = NULL;
+    }
+    if (self->units_fd >= 0) {
+        close(self->units_fd);
+    }
+    self->units_fd = -1;
+}
+
+void store_user_leave(PyStore *self)
+{
+    if (--self->users == 0 && !self->open) {
+        store_unmap(self);
+    }
+}
+
+/* ---- lanes ----------------------------------------------------------------------------------------- */
+static enum shmq_status attach(PyStore *self, struct shmq_store *core, bool writable)
+{
+    return shmq_store_attach(core, self->maps[0], self->map_bytes[0], self->maps[1], self->map_bytes[1], self->maps[2],
+                             self->map_bytes[2], writable, self->units_fd, &shmq_io_posix);
+}
+
+struct store_lane *store_lane_take(PyStore *self)
+{
+    struct store_lane *lane = self->lanes;
+    if (lane) {
+        self->lanes = lane->next; /* last in, first out: one caller at a time keeps one mapping cache */
+    } else {
+        lane = PyMem_RawMalloc(sizeof *lane);
+        if (!lane) {
+            PyErr_NoMemory();
+            return NULL;
+        }
+        enum shmq_status status = attach(self, &lane->core, self->core.writable);
+        if (status != SHMQ_OK) {
+            PyMem_RawFree(lane);
+            core_raise_status(self->state, status, "a second handle on the segments");
+            return NULL;
+        }
+    }
+    lane->core.client_slot = self->core.client_slot;
+    self->users++;
+    return lane;
+}
+
+void store_lane_give(PyStore *self, struct store_lane *lane)
+{
+    int reason = errno;
+    lane->next = self->lanes;
+    self->lanes = lane;
+    store_user_leave(self);
+    errno = reason;
+}
+
+/* ---- construction ---------------------------------------------------------------------------------- */
+static bool store_map(PyStore *self, const int *segments, bool writable)
+{
+    static const char *const names[] = {"control", "units", "readers"};
+    for (int i = 0; i < 3; i++) {
+        bool write = writable || (i == 2 && !self->observing); /* waiter bits and offsets are everybody's */
+        self->maps[i] = self->sysv ? map_sysv(segments[i], write, &self->map_bytes[i])
+                                   : map_descriptor(segments[i], write, &self->map_bytes[i]);
+        if (!self->maps[i]) {
+            core_raise(self->state, SHMQ_SYSTEM, "mapping the %s segment: %s", names[i], strerror(errno));
+            return false;
+        }
+    }
+    if (!self->sysv && writable && (self->units_fd = fcntl(segments[1], F_DUPFD_CLOEXEC, 3)) < 0) {
+        core_raise_status(self->state, SHMQ_SYSTEM, "duplicating the units descriptor");
+        return false;
+    }
+    return true;
+}
+
+static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"control", "units", "readers", "writable", "sysv", "format", "observing", NULL};
+    int segments[3], writable = -1, sysv = 0, observing = 0;
+    PyObject *format = Py_None;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iii|$ppOp:Store", names, &segments[0], &segments[1], &segments[2],
+                                     &writable, &sysv, &format, &observing)) {
+        return NULL;
+    }
+    if (writable < 0) {
+        PyErr_SetString(PyExc_TypeError, "Store() missing required keyword-only argument: 'writable'");
+        return NULL;
+    }
+    PyStore *self = (PyStore *)type->tp_alloc(type, 0);
+    if (!self) {
+        return NULL;
+    }
+    self->state = PyType_GetModuleState(type);
+    self->units_fd = -1;
+    self->sysv = sysv;
+    self->observing = observing && !writable;
+    bool ok = store_map(self, segments, writable) && (format == Py_None || store_format(self, format));
+    if (ok) {
+        enum shmq_status status = attach(self, &self->core, writable);
+        ok = self->mapped = self->open = status == SHMQ_OK;
+        if (!ok) {
+            core_raise_status(self->state, status, "attaching to the segments");
+        }
+    }
+    if (!ok) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    self->bell_seen = atomic_load_explicit(&self->core.log->keeper_bell, memory_order_relaxed);
+    return (PyObject *)self;
+}
+
+static void store_dealloc(PyStore *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    store_unmap(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyObject *store_close(PyStore *self, PyObject *unused)
+{
+    (void)unused;
+    self->open = false;
+    if (!self->users) {
+        store_unmap(self);
+    }
+    Py_RETURN_NONE;
+}
+
+bool store_wait_durable(PyStore *self, uint64_t log_position, double seconds)
+{
+    const uint64_t slice_ns = 200000000;
+    uint64_t deadline = deadline_after(self, seconds);
+    enum shmq_status status;
+    do {
+        struct store_lane *lane = store_lane_take(self); /* it may take the flush itself, and a flush maps files */
+        if (!lane) {
+            return false;
+        }
+        uint64_t slice = self->core.io->monotonic_ns() + slice_ns;
+        bool last = slice >= deadline;
+        Py_BEGIN_ALLOW_THREADS
+        status = shmq_wait_durable(&lane->core, log_position, last ? deadline : slice);
+        Py_END_ALLOW_THREADS
+        store_lane_give(self, lane);
+        if (PyErr_CheckSignals() < 0 || !store_check(self)) {
+            return false;
+        }
+        if (last) {
+            break;
+        }
+    } while (status == SHMQ_TIMED_OUT);
+    if (status == SHMQ_OK) {
+        return true;
+    }
+    if (status == SHMQ_TIMED_OUT) {
+        core_raise(self->state, status,
+                   "the record is in the log up to position %llu, but the disk has it only up to %llu "
+                   "after %d ms",
+                   (unsigned long long)log_position,
+                   (unsigned long long)atomic_load_explicit(&self->core.log->durable_end, memory_order_acquire),
+                   (int)(seconds * 1000));
+    } else {
+        core_raise_status(self->state, status, "waiting for the disk");
+    }
+    return false;
+}
+
+static PyObject *store_repair(PyStore *self, PyObject *args)
+{
+    double timeout;
+    if (!PyArg_ParseTuple(args, "d:repair", &timeout) || !store_check_writable(self)) {
+        return NULL;
+    }
+    struct store_lane *lane = store_lane_take(self);
+    if (!lane) {
+        return NULL;
+    }
+    uint64_t deadline = deadline_after(self, timeout);
+    enum shmq_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = shmq_lock(&lane->core, deadline);
+    if (status == SHMQ_OK) {
+        shmq_unlock(&lane->core);
+    }
+    Py_END_ALLOW_THREADS
+    store_lane_give(self, lane);
+    if (status != SHMQ_OK) {
+        return core_raise_status(self->state, status, "taking the append lock");
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *store_set_store_host(PyStore *self, PyObject *args)
+{
+    Py_buffer host;
+    if (!PyArg_ParseTuple(args, "y*:set_store_host", &host)) {
+        return NULL;
+    }
+    bool fits = host.len == (Py_ssize_t)sizeof self->core.head->store_host;
+    bool writable = store_check_writable(self);
+    if (writable && fits) {
+        memcpy(self->core.head->store_host, host.buf, sizeof self->core.head->store_host);
+    }
+    PyBuffer_Release(&host);
+    if (!writable) {
+        return NULL;
+    }
+    if (!fits) {
+        return core_raise(self->state, SHMQ_BAD_ARGUMENT, "a store host has %u bytes, IPv4 address and port",
+                          (unsigned)sizeof self->core.head->store_host);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef store_methods[] = {
+    {"set_store_host", (PyCFunction)store_set_store_host, METH_VARARGS,
+     "Where records say they are stored, from the next producer on."},
+    {"close", (PyCFunction)store_close, METH_NOARGS, "Detach; messages and their views stay readable."},
+    {"repair", (PyCFunction)store_repair, METH_VARARGS,
+     "Take and release the append lock; a dead holder's work is finished on the way."},
+    {NULL},
+};
+
+/* tp_methods takes one table, the methods live where their subject does: they are joined when the module loads. */
+static PyMethodDef *const store_method_tables[] = {store_methods, keeper_methods, table_methods, member_methods,
+                                                   offset_methods, scan_methods, pull_methods, index_methods,
+                                                   together_methods, columns_methods, figure_methods};
+static PyMethodDef joined_methods[96];
+
+static PyType_Slot store_slots[] = {
+    {Py_tp_doc, "The segments of one broker, mapped. Segments are file descriptors, or SysV ids with sysv=True."},
+    {Py_tp_new, store_new},
+    {Py_tp_dealloc, store_dealloc},
+    {Py_tp_methods, joined_methods},
+    {Py_tp_getset, store_getset},
+    {0, NULL},
+};
+
+PyType_Spec store_spec = {
+    .name = "shmq.bindings._core.Store",
+    .basicsize = sizeof(PyStore),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = store_slots,
+};
+
+void store_methods_join(void)
+{
+    size_t count = 0;
+    for (size_t table = 0; table < sizeof store_method_tables / sizeof *store_method_tables; table++) {
+        for (const PyMethodDef *method = store_method_tables[table]; method->ml_name; method++) {
+            joined_methods[count++] = *method;
+        }
+    }
+    assert(count < sizeof joined_methods / sizeof *joined_methods);
+}

@@ -1,0 +1,232 @@
+/* Store: topics and queues. What an entry says is copied and range-checked before it is believed. */
+#include <string.h>
+
+#include "face/py_core.h"
+
+static bool topic_check(PyStore *self, unsigned int index)
+{
+    uint32_t count = atomic_load_explicit(&self->core.log->topic_count, memory_order_acquire);
+    if (index < count && index < self->core.sizes.topic_max) {
+        return true;
+    }
+    core_raise(self->state, SHMQ_NO_TOPIC, "topic index %u of %u", index, count);
+    return false;
+}
+
+/* An argument that has to be a name: str without NUL. */
+static const char *name_from(PyObject *value, Py_ssize_t *bytes)
+{
+    const char *name = PyUnicode_AsUTF8AndSize(value, bytes);
+    if (name && strlen(name) != (size_t)*bytes) {
+        PyErr_SetString(PyExc_ValueError, "a name must not hold NUL");
+        return NULL;
+    }
+    return name;
+}
+
+static PyObject *tables_topic_put(PyStore *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"name", "read_queues", "write_queues", "perm", "flags", "kind", NULL};
+    const char *name;
+    unsigned int read_queues, write_queues, perm = 6, flags = 0, kind = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sII|III:topic_put", names, &name, &read_queues, &write_queues,
+                                     &perm, &flags, &kind) ||
+        !store_check_writable(self)) {
+        return NULL;
+    }
+    uint32_t index = 0;
+    enum shmq_status status;
+    status = shmq_topic_put(&self->core, name, read_queues, write_queues, perm, flags, kind, &index);
+    if (status == SHMQ_OK) {
+        return PyLong_FromUnsignedLong(index);
+    }
+    PyObject *what =
+        PyUnicode_FromFormat("topic '%s' with %u read and %u write queues", name, read_queues, write_queues);
+    if (what) {
+        core_raise_status(self->state, status, PyUnicode_AsUTF8(what));
+    }
+    Py_XDECREF(what);
+    return NULL;
+}
+
+static PyObject *tables_topic_delete(PyStore *self, PyObject *value)
+{
+    Py_ssize_t bytes;
+    const char *name = name_from(value, &bytes);
+    if (!name || !store_check_writable(self)) {
+        return NULL;
+    }
+    enum shmq_status status = shmq_topic_delete(&self->core, name);
+    if (status != SHMQ_OK) {
+        return core_raise_status(self->state, status, name);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *tables_topic_find(PyStore *self, PyObject *value)
+{
+    Py_ssize_t bytes;
+    const char *name = PyUnicode_AsUTF8AndSize(value, &bytes);
+    if (!name || !store_check(self)) {
+        return NULL;
+    }
+    uint32_t index = shmq_topic_find(&self->core, name, (size_t)bytes);
+    return PyLong_FromLong(index == SHMQ_NONE ? -1 : (long)index);
+}
+
+static PyObject *queue_list(PyStore *self, uint32_t index, uint32_t count)
+{
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list && i < count; i++) {
+        uint32_t queue = shmq_topic_queue(&self->core, index, i);
+        PyObject *number = queue == SHMQ_NONE ? NULL : PyLong_FromUnsignedLong(queue);
+        if (queue == SHMQ_NONE) {
+            break;
+        }
+        if (!number || PyList_Append(list, number) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(number);
+    }
+    return list;
+}
+
+static PyObject *topic_dict(PyStore *self, uint32_t index)
+{
+    struct shmq_topic *entry = &self->core.topics[index];
+    uint32_t state, version, read_queues, write_queues;
+    for (int attempt = 0;; attempt++) {
+        version = atomic_load_explicit(&entry->version, memory_order_acquire);
+        state = atomic_load_explicit(&entry->state, memory_order_acquire);
+        read_queues = entry->read_queues;
+        write_queues = entry->write_queues;
+        atomic_thread_fence(memory_order_acquire);
+        if (atomic_load_explicit(&entry->version, memory_order_relaxed) == version || attempt == 100) {
+            break;
+        }
+    }
+    uint32_t count = read_queues > write_queues ? read_queues : write_queues;
+    uint32_t bytes = entry->name_bytes;
+    bytes = bytes < sizeof entry->name ? bytes : (uint32_t)sizeof entry->name;
+    PyObject *name = PyUnicode_DecodeUTF8(entry->name, bytes, "replace");
+    PyObject *queues = queue_list(self, index, count < self->core.sizes.queue_max ? count : self->core.sizes.queue_max);
+    if (name && queues) {
+        return Py_BuildValue("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:K,s:N,s:N}", "state", state, "version", version,
+                             "read_queues", read_queues, "write_queues", write_queues, "perm", entry->perm, "flags",
+                             entry->flags, "kind", entry->kind, "born_position",
+                             (unsigned long long)entry->born_position, "name", name, "queues", queues);
+    }
+    Py_XDECREF(name);
+    Py_XDECREF(queues);
+    return NULL;
+}
+
+static PyObject *tables_topic(PyStore *self, PyObject *args)
+{
+    unsigned int index;
+    if (!PyArg_ParseTuple(args, "I:topic", &index) || !store_check(self) || !topic_check(self, index)) {
+        return NULL;
+    }
+    return topic_dict(self, index);
+}
+
+static PyObject *tables_topics(PyStore *self, PyObject *unused)
+{
+    (void)unused;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    uint32_t count = atomic_load_explicit(&self->core.log->topic_count, memory_order_acquire);
+    count = count < self->core.sizes.topic_max ? count : self->core.sizes.topic_max;
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list && i < count; i++) {
+        if (atomic_load_explicit(&self->core.topics[i].state, memory_order_acquire) != SHMQ_TOPIC_LIVE) {
+            continue;
+        }
+        PyObject *entry = topic_dict(self, i);
+        PyObject *number = PyLong_FromUnsignedLong(i);
+        if (!entry || !number || PyDict_SetItemString(entry, "index", number) < 0 || PyList_Append(list, entry) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(entry);
+        Py_XDECREF(number);
+    }
+    return list;
+}
+
+static PyObject *tables_set_topic_born(PyStore *self, PyObject *args)
+{
+    unsigned int index;
+    unsigned long long position;
+    if (!PyArg_ParseTuple(args, "IK:set_topic_born", &index, &position) || !store_check_writable(self) ||
+        !topic_check(self, index)) {
+        return NULL;
+    }
+    self->core.topics[index].born_position = position;
+    Py_RETURN_NONE;
+}
+
+static PyObject *tables_queue(PyStore *self, PyObject *args)
+{
+    unsigned int index;
+    if (!PyArg_ParseTuple(args, "I:queue", &index) || !store_check(self)) {
+        return NULL;
+    }
+    if (index >= self->core.sizes.queue_max) {
+        return core_raise(self->state, SHMQ_NO_QUEUE, "queue index %u of %u", index, self->core.sizes.queue_max);
+    }
+    typedef unsigned long long u64;
+    struct shmq_queue *queue = &self->core.queues[index];
+    return Py_BuildValue("(KKKIIK)", (u64)atomic_load_explicit(&queue->offset_min, memory_order_acquire),
+                         (u64)atomic_load_explicit(&queue->offset_max, memory_order_acquire),
+                         (u64)atomic_load_explicit(&queue->persisted, memory_order_acquire), queue->topic,
+                         queue->queue_id, (u64)queue->bytes);
+}
+
+static PyObject *tables_queue_counts(PyStore *self, PyObject *unused)
+{
+    (void)unused;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    uint32_t count = atomic_load_explicit(&self->core.log->queue_count, memory_order_acquire);
+    count = count < self->core.sizes.queue_max ? count : self->core.sizes.queue_max;
+    PyObject *words = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 16);
+    for (uint32_t i = 0; words && i < count; i++) {
+        struct shmq_queue *queue = &self->core.queues[i];
+        uint64_t pair[2] = {atomic_load_explicit(&queue->offset_max, memory_order_acquire), queue->bytes};
+        memcpy(PyBytes_AS_STRING(words) + sizeof pair * i, pair, sizeof pair);
+    }
+    return words;
+}
+
+static PyObject *tables_queue_index(PyStore *self, PyObject *args)
+{
+    unsigned int topic, queue_id;
+    if (!PyArg_ParseTuple(args, "II:queue_index", &topic, &queue_id) || !store_check(self) ||
+        !topic_check(self, topic)) {
+        return NULL;
+    }
+    uint32_t queue = shmq_topic_queue(&self->core, topic, queue_id);
+    if (queue == SHMQ_NONE) {
+        return core_raise(self->state, SHMQ_NO_QUEUE, "topic index %u has no queue %u", topic, queue_id);
+    }
+    return PyLong_FromUnsignedLong(queue);
+}
+
+PyMethodDef table_methods[] = {
+    {"topic_put", (PyCFunction)(void (*)(void))tables_topic_put, METH_VARARGS | METH_KEYWORDS,
+     "Create or change a topic; returns its index."},
+    {"topic_delete", (PyCFunction)tables_topic_delete, METH_O, "Forget a topic; its records stay until retention."},
+    {"topic_find", (PyCFunction)tables_topic_find, METH_O, "Topic index, -1 when there is none."},
+    {"topic", (PyCFunction)tables_topic, METH_VARARGS, "One topic entry as a dict."},
+    {"topics", (PyCFunction)tables_topics, METH_NOARGS, "Every live topic, its index added."},
+    {"set_topic_born", (PyCFunction)tables_set_topic_born, METH_VARARGS,
+     "Say from which log position records of that name are this topic's."},
+    {"queue", (PyCFunction)tables_queue, METH_VARARGS,
+     "(offset_min, offset_max, persisted, topic index, queue id, bytes)."},
+    {"queue_counts", (PyCFunction)tables_queue_counts, METH_NOARGS,
+     "offset_max and bytes of every queue, as native 64-bit words."},
+    {"queue_index", (PyCFunction)tables_queue_index, METH_VARARGS, "Queue index of one queue id of a topic."},
+    {NULL},
+};
