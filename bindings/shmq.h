@@ -28,6 +28,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/types.h>
 
 #define SHMQ_MAGIC UINT64_C(0x53484d5155455545) /* "SHMQUEUE" */
@@ -145,7 +146,7 @@ struct shmq_intent {           /* written under the lock only; kind is invalidat
 
 enum shmq_claim_state { SHMQ_CLAIM_FREE = 0, SHMQ_CLAIM_OPEN = 1 };
 
-struct shmq_claim {            /* at most one claim is open; see claim.c for why one is enough */
+struct shmq_claim {            /* at most one claim is open; claim.c says why one is enough */
     _Atomic uint32_t state;    /* futex word: waiters sleep while it is OPEN */
     uint32_t owner_pid;
     uint64_t owner_start;      /* field 22 of /proc/pid/stat, so a reused pid is not mistaken */
@@ -349,6 +350,7 @@ struct shmq_spec {             /* what to store; pointers are borrowed for the c
     uint64_t prepared_position;
     uint8_t born_host[SHMQ_HOST_BYTES_V6]; /* address and port; the sysFlag's bit follows born_host_bytes */
     uint8_t born_host_bytes;   /* SHMQ_HOST_BYTES_V6, anything else: IPv4 */
+    bool body_changes;         /* somebody may write to `body` meanwhile: shmq_claim_fill takes the CRC of the copy */
     uint8_t store_host[8];
 };
 
@@ -403,6 +405,9 @@ enum shmq_status shmq_record_decode(const uint8_t *data, size_t bytes, struct sh
 enum shmq_status shmq_record_verify(const uint8_t *data, const struct shmq_view *view);
 /* Take the record CRC off a copy of a record, in place; returns its new size, `bytes` when there was none. */
 uint32_t shmq_record_trim(uint8_t *record, uint32_t bytes);
+/* RocketMQ's offset message id, store host and log position in upper-case hex; returns its bytes. */
+#define SHMQ_MESSAGE_ID_BYTES_MAX (2 * (SHMQ_HOST_BYTES_V6 + sizeof(uint64_t)))
+size_t shmq_message_id(char *out, const uint8_t *host, uint32_t host_bytes, uint64_t log_position);
 /* Value of one property in RocketMQ text, or NULL. */
 const char *shmq_property_find(const char *properties, size_t bytes, const char *key, size_t key_bytes, size_t *value_bytes);
 
@@ -460,6 +465,7 @@ struct shmq_store {
     uint32_t self_pid;
     uint64_t self_start;
     const struct shmq_io *io;
+    void (*repair)(struct shmq_store *); /* repair.c: what shmq_lock runs when the holder has died */
     uint64_t clock_ticks;             /* append.c: cycle counter and wall clock at the last look at the clock */
     uint64_t clock_ms;
     void *control_map; size_t control_bytes;
@@ -510,7 +516,6 @@ uint64_t shmq_visible_end(const struct shmq_store *store);
 /* lock, lock.c: SHMQ_WOULD_BLOCK when deadline_ns is 0 and the lock is taken; repairs after a dead holder */
 enum shmq_status shmq_lock(struct shmq_store *store, uint64_t deadline_ns);
 void shmq_unlock(struct shmq_store *store);
-void shmq_repair(struct shmq_store *store); /* what shmq_lock runs on EOWNERDEAD; idempotent */
 uint64_t shmq_process_start(uint32_t pid);  /* 0: no such process, or it is a zombie */
 
 /* append.c */
@@ -535,7 +540,7 @@ enum shmq_status shmq_flush(struct shmq_store *store, uint64_t *durable_end); /*
 void shmq_raise_durable(struct shmq_store *store, uint64_t position);
 void shmq_set_read_only(struct shmq_store *store, uint32_t word);
 
-/* claim.c: two phases for long records and for reserve() */
+/* reserve.c: two phases for long records and for reserve() */
 struct shmq_claim_handle {
     uint64_t serial; uint64_t log_position; uint64_t bytes;
     uint32_t queue; uint32_t body_bytes_max; uint32_t tail_bytes_max; /* topic + properties room behind the body */
@@ -549,15 +554,50 @@ enum shmq_status shmq_claim_open(struct shmq_store *store, uint32_t queue, uint3
 enum shmq_status shmq_claim_commit(struct shmq_store *store, struct shmq_claim_handle *claim, const struct shmq_spec *spec,
                                    int64_t tag_hash, uint64_t deadline_ns, struct shmq_appended *out);
 void shmq_claim_abort(struct shmq_store *store, struct shmq_claim_handle *claim);
+uint32_t shmq_claim_fill(uint8_t *to, const struct shmq_spec *spec); /* copy the body; returns its CRC register */
+/* How the steps of a long append are run: a caller with a lock of its own (the GIL) lets it go where a step waits. */
+struct shmq_claim_steps {
+    enum shmq_status (*open)(void *context, uint32_t queue, uint32_t body_bytes_max, uint32_t tail_bytes_max,
+                             uint64_t deadline_ns, struct shmq_claim_handle *claim);
+    uint32_t (*fill)(uint8_t *to, const struct shmq_spec *spec);
+    enum shmq_status (*commit)(void *context, struct shmq_claim_handle *claim, const struct shmq_spec *spec,
+                               int64_t tag_hash, uint64_t deadline_ns, struct shmq_appended *out);
+    void (*abort)(void *context, struct shmq_claim_handle *claim);
+};
+extern const struct shmq_claim_steps shmq_claim_steps_plain; /* the functions above; their context is the store */
+/* Append a record of any length under a claim, again where it was evicted. What shmq_append does with long ones. */
+enum shmq_status shmq_append_long(struct shmq_store *store, uint32_t queue, const struct shmq_spec *spec,
+                                  int64_t tag_hash, uint64_t deadline_ns, const struct shmq_claim_steps *steps,
+                                  void *context, struct shmq_appended *out);
 
-/* frame.c: ConsumeQueue units */
+/* ConsumeQueue units: log_position 8 | record_bytes 4 | tag_hash 8, big-endian, in memory as in a ConsumeQueue file */
+enum { SHMQ_UNIT_LOG_POSITION_AT = 0, SHMQ_UNIT_RECORD_BYTES_AT = 8, SHMQ_UNIT_TAG_HASH_AT = 12 };
 struct shmq_unit { uint64_t log_position; uint32_t record_bytes; int64_t tag_hash; };
-void shmq_unit_pack(uint8_t out[SHMQ_UNIT_BYTES], const struct shmq_unit *unit);
-void shmq_unit_unpack(const uint8_t in[SHMQ_UNIT_BYTES], struct shmq_unit *unit);
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the byte swaps below assume a little-endian host");
+static inline void shmq_unit_pack(uint8_t out[SHMQ_UNIT_BYTES], const struct shmq_unit *unit)
+{
+    const uint64_t log_position = __builtin_bswap64(unit->log_position);
+    const uint32_t record_bytes = __builtin_bswap32(unit->record_bytes);
+    const uint64_t tag_hash = __builtin_bswap64((uint64_t)unit->tag_hash);
+    memcpy(out + SHMQ_UNIT_LOG_POSITION_AT, &log_position, sizeof log_position);
+    memcpy(out + SHMQ_UNIT_RECORD_BYTES_AT, &record_bytes, sizeof record_bytes);
+    memcpy(out + SHMQ_UNIT_TAG_HASH_AT, &tag_hash, sizeof tag_hash);
+}
+static inline void shmq_unit_unpack(const uint8_t in[SHMQ_UNIT_BYTES], struct shmq_unit *unit)
+{
+    uint64_t log_position, tag_hash;
+    uint32_t record_bytes;
+    memcpy(&log_position, in + SHMQ_UNIT_LOG_POSITION_AT, sizeof log_position);
+    memcpy(&record_bytes, in + SHMQ_UNIT_RECORD_BYTES_AT, sizeof record_bytes);
+    memcpy(&tag_hash, in + SHMQ_UNIT_TAG_HASH_AT, sizeof tag_hash);
+    unit->log_position = __builtin_bswap64(log_position);
+    unit->record_bytes = __builtin_bswap32(record_bytes);
+    unit->tag_hash = (int64_t)__builtin_bswap64(tag_hash);
+}
 /* Copy up to `count` units from queue offset `first`; stops at a frame that is no longer in memory. Lock-free. */
 uint32_t shmq_units_read(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, uint8_t *out);
-/* Same from the ConsumeQueue files of the store directory (old units). */
-uint32_t shmq_units_read_file(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, uint8_t *out);
+/* As shmq_units_read, else from the ConsumeQueue files of the store directory (old units). */
+uint32_t shmq_units_stored(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, uint8_t *out);
 /* Put units back after a restart (the caller is the only writer): sets offset_max too. */
 enum shmq_status shmq_units_restore(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, const uint8_t *units);
 enum shmq_status shmq_frames_grow(struct shmq_store *store, uint32_t frames);

@@ -11,6 +11,7 @@
 #include "shmq.h"
 
 #define SHMQ_PAGE_BYTES 4096u
+#define SHMQ_FRAMES_STEP 256u /* unit frames reserved at once by a writer that finds none; the keeper is rung below it */
 #define SHMQ_SPIN_COUNT 80 /* about 2 us of trylock before blocking; most sections are shorter */
 
 static inline void shmq_pause(void)
@@ -64,62 +65,84 @@ uint32_t shmq_lookup_offset(const struct shmq_store *store, uint32_t group, uint
 /* An entry below the count has another name now. */
 void shmq_lookup_renamed(const struct shmq_store *store, uint32_t group);
 
-/* append.c: shared with claim.c */
-struct shmq_place { struct shmq_mapping *mapping; uint64_t log_position; };
-#define SHMQ_MAP_FIRST 100 /* inside shmq_enter: the file at place->log_position has to be mapped, without the lock */
+/* ---- log/: from the bottom up, each file uses only those above it here ---- */
+/* state.c */
 enum shmq_status shmq_writable_check(const struct shmq_store *store, uint32_t queue);
-/* Take the lock with room for `bytes` at a mapped place, frames for `count` units and no open claim in the way. */
-enum shmq_status shmq_enter(struct shmq_store *store, uint32_t queue, uint32_t bytes, uint32_t count,
-                            uint64_t deadline_ns, struct shmq_place *place);
-uint64_t shmq_now_ms_cached(struct shmq_store *store); /* wall clock, at most a quarter of a millisecond old */
-/* together.c, lock held: finish what an intent of several queues says */
-void shmq_together_publish(struct shmq_store *store);
-/* What the unit says: the hash as it is, or the due time of a delay. */
-static inline int64_t shmq_unit_code(int64_t tag_hash, uint64_t store_ms)
-{
-    return tag_hash < SHMQ_UNIT_DELAY_BASE + SHMQ_UNIT_DELAY_MS_MAX
-               ? (int64_t)(store_ms + ((uint64_t)tag_hash - (uint64_t)SHMQ_UNIT_DELAY_BASE))
-               : tag_hash;
-}
-uint64_t shmq_store_time(struct shmq_store *store, uint64_t now_ms); /* lock held: never decreases along the log */
-/* The redo note; lock held, before the first byte of the record becomes final. */
-void shmq_intend(struct shmq_store *store, uint32_t queue, uint64_t log_position, uint64_t bytes, uint64_t queue_offset,
-                 uint32_t count);
-/* False when no frame is there, which only a scribbled directory explains: shmq_frames_ensure ran under the same lock. */
-bool shmq_unit_write(struct shmq_store *store, uint32_t queue, uint64_t queue_offset, const struct shmq_unit *unit);
-/* Before a record with properties that ends at `end` is published: whoever sees it published sees this. Lock held. A
- * writer killed in between has promised too little, which only costs the index a look. */
-static inline void shmq_describe(struct shmq_store *store, uint64_t end)
-{
-    atomic_store_explicit(&store->log->described_end, end, memory_order_relaxed);
-}
-/* Take the note back: nothing was committed. Lock held. */
-void shmq_intend_nothing(struct shmq_store *store);
-/* Zero behind the record, move the log end (the commit point), raise offset_max, clear the note. Lock held. */
-void shmq_publish(struct shmq_store *store, uint32_t queue, const struct shmq_place *place, uint64_t bytes,
-                  uint64_t queue_offset, uint32_t count);
+bool shmq_keeper_is_silent(const struct shmq_store *store, uint64_t now_ns, uint64_t patience_ns);
+/* lock.c */
+int shmq_robust_lock(const struct shmq_store *store, pthread_mutex_t *mutex, uint64_t deadline_ns, bool *owner_died);
+/* intent.c; lock held: open, write the fields, set; or clear */
+struct shmq_intent *shmq_intent_open(struct shmq_store *store);
+void shmq_intent_set(struct shmq_intent *intent, enum shmq_intent_kind kind);
+void shmq_intent_clear(struct shmq_store *store);
 /* frame.c; lock held */
 uint32_t shmq_frame_find(const struct shmq_store *store, uint32_t queue, uint32_t ordinal);
 enum shmq_status shmq_frame_take(struct shmq_store *store, uint32_t queue, uint32_t ordinal, uint32_t *frame);
 /* Frames for `count` units from `queue_offset` on; SHMQ_UNITS_FULL when no memory is reserved for one. */
 enum shmq_status shmq_frames_ensure(struct shmq_store *store, uint32_t queue, uint64_t queue_offset, uint32_t count);
 void shmq_frame_repair(struct shmq_store *store, uint32_t kind);
+/* What was missing may be unit memory: reserve SHMQ_FRAMES_STEP more, once, lock not held. SHMQ_OK: try again. */
+enum shmq_status shmq_frames_grow_once(struct shmq_store *store, enum shmq_status status, bool *grown);
+/* False when no frame is there, which only a scribbled directory explains: shmq_frames_ensure ran under the same lock. */
+bool shmq_unit_write(struct shmq_store *store, uint32_t queue, uint64_t queue_offset, const struct shmq_unit *unit);
+static inline uint8_t *shmq_unit_place(const struct shmq_store *store, uint32_t frame, uint64_t queue_offset)
+{
+    return store->units + (size_t)frame * SHMQ_FRAME_BYTES + queue_offset % SHMQ_FRAME_UNITS * SHMQ_UNIT_BYTES;
+}
+/* commit.c, commit.h */
+struct shmq_commit {           /* what one commit holds: the same number of records for each queue, back to back */
+    const uint32_t *queues;
+    uint32_t queue_count;
+    uint32_t count;            /* records of each queue; with several queues one */
+    uint32_t units;            /* units of each queue: `count`, or 0 for a record that belongs to no queue */
+    uint32_t bytes;            /* of all records */
+    const uint8_t *data;       /* the encoded records, or NULL when they lie in their place already */
+    const struct shmq_patch *patches;
+    const int64_t *tag_hashes;
+    uint64_t now_ms;
+    struct shmq_mapping *mapping; /* the place: set by shmq_room_enter */
+    uint64_t log_position;
+};
+/* Lock held and room found. SHMQ_CORRUPT, and nothing is published: numbers contradict each other. `out` has an entry
+ * for each queue: where its first record lies and where its last one ends. */
+enum shmq_status shmq_commit(struct shmq_store *store, const struct shmq_commit *commit, struct shmq_appended *out);
+/* Lock held: zero behind the last record and move the log end, the commit point. False: that is no place for it. */
+bool shmq_end_move(struct shmq_store *store, const struct shmq_mapping *mapping, uint64_t end);
 /* claim.c */
-/* Append a long record: copied outside the lock, under a claim. */
-enum shmq_status shmq_append_claimed(struct shmq_store *store, uint32_t queue, const struct shmq_spec *spec,
-                                     int64_t tag_hash, uint64_t deadline_ns, struct shmq_appended *out);
+/* A hole without its body: the 88 bytes before it, the topic with its length, the CRC property with its length. */
+#define SHMQ_HOLE_OVERHEAD \
+    (SHMQ_RECORD_BODY_AT + 1 + (uint32_t)sizeof SHMQ_HOLE_TOPIC - 1 + 2 + SHMQ_RECORD_CRC_BYTES)
 enum shmq_status shmq_claim_wait(struct shmq_store *store, uint64_t deadline_ns); /* lock not held */
-void shmq_claim_repair(struct shmq_store *store);                                  /* lock held */
-/* lock.c */
+void shmq_claim_free(struct shmq_store *store);                                   /* lock held, like the next */
+void shmq_claim_repair(struct shmq_store *store);
+void shmq_claim_wake(struct shmq_store *store);
+/* repair.c */
+void shmq_repair(struct shmq_store *store);
+/* room.c */
+/* Take the lock with room for `bytes` at a mapped place, frames for all units and no open claim in the way. */
+enum shmq_status shmq_room_enter(struct shmq_store *store, struct shmq_commit *commit, uint64_t deadline_ns);
+enum shmq_status shmq_room_frames(struct shmq_store *store, const struct shmq_commit *commit); /* lock held */
+/* append.c */
+uint64_t shmq_now_ms_cached(struct shmq_store *store); /* wall clock, at most a quarter of a millisecond old */
+
+/* ---- segments/ ---- */
+/* process.c */
 /* True only with proof: no such process, it has ended, or the pid belongs to one that started later. */
 bool shmq_process_died(uint32_t pid, uint64_t start);
-int shmq_robust_lock(const struct shmq_store *store, pthread_mutex_t *mutex, uint64_t deadline_ns, bool *owner_died);
 /* table.c */
 void shmq_table_repair(struct shmq_store *store);
 enum shmq_status shmq_table_enter(struct shmq_store *store); /* take the table lock; repairs after a dead holder */
 enum shmq_status shmq_table_leave(struct shmq_store *store, enum shmq_status status); /* returns `status` */
 /* crc.c: shmq_tag_hash of a text whose beginning has the hash given */
 uint32_t shmq_java_hash(uint32_t hash, const char *utf8, size_t bytes);
+/* Bytes of a record that may be appended, 0 when it is too large: a record may have a longer topic than a topic table. */
+static inline uint32_t shmq_append_bytes(const struct shmq_spec *spec)
+{
+    return spec->topic_bytes > SHMQ_TOPIC_BYTES_MAX ? 0 : shmq_record_bytes(spec);
+}
+/* record.c: shmq_record_encode where the size is known already, and when a message without a time of its own was born */
+void shmq_record_lay(uint8_t *out, const struct shmq_spec *spec, uint32_t record_bytes, uint64_t now_ms,
+                     struct shmq_patch *patch);
 /* mapping.c */
 struct shmq_mapping *shmq_mapping_cached(const struct shmq_store *store, uint64_t log_position);
 void shmq_mapping_populate(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes);

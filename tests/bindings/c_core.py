@@ -2,9 +2,9 @@
 
 A test declares the structs and argument types of these files that it needs.
 
-* `load_core("record/crc.c", ...)` gives a `ctypes.CDLL` in this process, built as the product is (plus SHMQ_TEST_POINTS).
-* `run_sanitized(script, "record/crc.c", ...)` runs a Python script in a child whose copy of the library is built with ASan
-  and UBSan; `sys.argv[1]` is the library, every error ends the child with a non-zero status.
+* `load_core("record/crc.c", ...)` gives a `ctypes.CDLL` in this process, built as the product is, with SHMQ_TEST_POINTS.
+* `run_sanitized(script, "record/crc.c", ...)` runs a Python script in a child whose copy of the library is built with
+  ASan and UBSan; `sys.argv[1]` is the library, every error ends the child with a non-zero status.
 """
 
 from __future__ import annotations

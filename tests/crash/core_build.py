@@ -1,7 +1,7 @@
 """Builds C test programs together with the C core, object by object, so that one changed file costs one compilation.
 
-`program(...)` links `tests/**/x.c` files with every C file of `bindings/core`. `edits` replace text in chosen core files
-first (mutants); a file is named without its folder, and the replaced text must occur in it exactly once.
+`program(...)` links `tests/**/x.c` files with every C file of `bindings/core`. `edits` replace text in chosen core
+files and headers first (mutants); a file is named without its folder, and the text must occur in it exactly once.
 """
 
 from __future__ import annotations
@@ -30,11 +30,27 @@ RUN_SECONDS_MAX = 6 * 3600 if LONG else 300  # a watchdog, far above what a run 
 
 
 class Edit(NamedTuple):
-    """Replace `old` by `new` in one core file."""
+    """Replace `old` by `new` in one core file or header."""
 
     file: str
     old: str
     new: str
+
+
+# The commit point in front of what it commits; the check that would refuse to move the end again goes, too.
+END_BEFORE_COPY = (
+    Edit(
+        "commit.h",
+        "    if (commit.data != NULL) {\n",
+        "    atomic_store_explicit(&log->end, position + commit.bytes, memory_order_release);\n"
+        "    if (commit.data != NULL) {\n",
+    ),
+    Edit(
+        "commit.h",
+        "    if (end <= atomic_load_explicit(&log->end, memory_order_relaxed) ||\n        at > ",
+        "    if (at > ",
+    ),
+)
 
 
 @functools.cache
@@ -47,10 +63,33 @@ def core_sources() -> list[Path]:
     return sorted((BINDINGS / "core").rglob("*.c"))
 
 
-def core_source(name: str) -> Path:
-    """The core's file of that name, which is unique among its folders."""
-    (path,) = [path for path in core_sources() if path.name == name]
+def core_file(name: str) -> Path:
+    """The core's file or header of that name, which is unique among its folders."""
+    (path,) = (BINDINGS / "core").rglob(name)
     return path
+
+
+def _edited(edits: Iterable[Edit]) -> dict[Path, str]:
+    """The texts of the files that `edits` change."""
+    texts: dict[Path, str] = {}
+    for edit in edits:
+        path = core_file(edit.file)
+        text = texts.get(path) or path.read_text()
+        assert text.count(edit.old) == 1, f"{edit.file} must hold this text once: {edit.old!r}"
+        texts[path] = text.replace(edit.old, edit.new)
+    return texts
+
+
+def _overlay(headers: dict[Path, str]) -> tuple[str, ...]:
+    """A folder that is searched for headers before ours, with the edited ones."""
+    if not headers:
+        return ()
+    root = Path(_directory().name) / hashlib.sha256("\0".join(headers.values()).encode()).hexdigest()[:20]
+    for path, text in headers.items():
+        target = root / path.relative_to(BINDINGS)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    return (f"-I{root}",)
 
 
 @functools.cache
@@ -82,16 +121,15 @@ def run_checked(command: list[str]) -> None:
 def program(name: str, sources: Iterable[str], flags: tuple[str, ...] = PLAIN, *, edits: Iterable[Edit] = ()) -> Path:
     """Compile and link `sources` (paths below tests/) with the core; returns the executable."""
     texts = {path: path.read_text() for path in core_sources()}
-    edited: set[Path] = set()
-    for edit in edits:
-        path = core_source(edit.file)
-        assert texts[path].count(edit.old) == 1, f"{edit.file} must hold this text once: {edit.old!r}"
-        texts[path] = texts[path].replace(edit.old, edit.new)
-        edited.add(path)
-    texts |= {TESTS / source: (TESTS / source).read_text() for source in sources}
     _directory()  # made here, once: threads that race for it would each make one
+    edited = _edited(edits)
+    texts |= {path: text for path, text in edited.items() if path.suffix == ".c"}
+    texts |= {TESTS / source: (TESTS / source).read_text() for source in sources}
+    headers = {path: text for path, text in edited.items() if path.suffix == ".h"}
+    overlay = _overlay(headers)
+    changed = {path for path, text in texts.items() if path in edited or any(f'/{h.name}"' in text for h in headers)}
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        quiet = {path: (*flags, "-w") if path in edited else flags for path in texts}
+        quiet = {path: (*overlay, *flags, "-w") if path in changed else flags for path in texts}
         objects = list(pool.map(lambda path: _object(path, texts[path], quiet[path]), texts))
     key = hashlib.sha256(" ".join(sorted(map(str, objects))).encode()).hexdigest()[:16]
     target = Path(_directory().name) / f"{name}-{key}"

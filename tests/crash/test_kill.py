@@ -9,7 +9,7 @@ import json
 from typing import Any, NamedTuple
 
 import pytest
-from core_build import Edit, can_step, program, run
+from core_build import END_BEFORE_COPY, Edit, can_step, program, run
 
 pytestmark = pytest.mark.skipif(not can_step(), reason="single-stepping reads x86-64 Linux registers")
 
@@ -105,55 +105,69 @@ class Mutant(NamedTuple):
 
 MUTANTS: dict[str, Mutant] = {
     KEPT_INTENT: Mutant(
-        (Edit("append.c", '#include <string.h>', '#define SHMQ_MUTANT_KEEP_INTENT\n#include <string.h>'),),
+        (
+            Edit(
+                "intent.c",
+                "    atomic_store_explicit(&intent->kind, SHMQ_INTENT_NONE, memory_order_relaxed);\n"
+                "    atomic_thread_fence(memory_order_release);\n",
+                "",
+            ),
+            Edit(
+                "commit.h",
+                "    log->appended_bytes += at;\n    shmq_intent_clear(store);\n",
+                "    log->appended_bytes += at;\n",
+            ),
+        ),
         "append-100",
         ("--ignore", 1 << 9),
     ),
     "offset_max is raised before the commit": Mutant(
-        (Edit("append.c", '#include <string.h>', '#define SHMQ_MUTANT_OFFSET_FIRST\n#include <string.h>'),),
+        (
+            Edit(
+                "commit.h",
+                "    if (!complete || at != commit.bytes",
+                "    atomic_store_explicit(&store->queues[commit.queues[0]].offset_max,\n"
+                "                          out[0].queue_offset + commit.units, memory_order_release);\n"
+                "    if (!complete || at != commit.bytes",
+            ),
+        ),
         "append-100",
     ),
     "the log end is moved before the copy": Mutant(
-        (Edit("append.c", '#include <string.h>', '#define SHMQ_MUTANT_END_FIRST\n#include <string.h>'),),
+        END_BEFORE_COPY,
         "append-100",
     ),
     "no zeros behind the record": Mutant(
-        (
-            Edit(
-                "append.c",
-                "    memset(place->mapping->data + (end - place->mapping->base), 0, SHMQ_RECORD_BLANK_BYTES);\n",
-                "",
-            ),
-        ),
+        (Edit("commit.h", "    memset(mapping->data + at, 0, SHMQ_RECORD_BLANK_BYTES);\n", ""),),
         "append-100",
     ),
     "repair does not raise offset_max": Mutant(
-        (Edit("lock.c", "        atomic_store_explicit(&entry->offset_max, next, memory_order_release);\n", ""),),
-        "append-100",
-    ),
-    "repair leaves the intent": Mutant(
         (
             Edit(
-                "lock.c",
-                "    atomic_store_explicit(&store->log->intent.kind, SHMQ_INTENT_NONE, memory_order_release);\n",
+                "repair.c",
+                "        atomic_store_explicit(&store->queues[queue].offset_max, next, memory_order_release);\n",
                 "",
             ),
         ),
+        "append-100",
+    ),
+    "repair leaves the intent": Mutant(
+        (Edit("repair.c", "    shmq_intent_clear(store);\n", ""),),
         "append-exact",
         ("--depth2", 1, "--appends", 1),
     ),
     "repair raises offset_max without a commit": Mutant(
-        (Edit("lock.c", "memory_order_relaxed) < committed) {", "memory_order_relaxed) < committed && false) {"),),
+        (Edit("repair.c", "intent->record_bytes) {", "intent->record_bytes && false) {"),),
         "append-100",
     ),
     "the intent names one record of a batch": Mutant(
-        (Edit("append.c", "    intent->count = count;\n", "    intent->count = count > 0;\n"),),
+        (Edit("commit.h", "intent->count = commit.units;", "intent->count = commit.units > 0;"),),
         "batch-3",
     ),
     "the repair of a joint append raises one of its queues": Mutant(
         (
             Edit(
-                "together.c",
+                "repair.c",
                 "    const uint32_t count = intent->count < SHMQ_TOGETHER_MAX ? intent->count : SHMQ_TOGETHER_MAX;\n",
                 "    const uint32_t count = 1;\n",
             ),
@@ -163,48 +177,35 @@ MUTANTS: dict[str, Mutant] = {
     "a joint append has no intent": Mutant(
         (
             Edit(
-                "together.c",
-                "    atomic_store_explicit(&intent->kind, SHMQ_INTENT_TOGETHER, memory_order_release);\n",
-                "",
+                "commit.h",
+                "    shmq_intent_set(intent, queue_count == 1 ? SHMQ_INTENT_APPEND : SHMQ_INTENT_TOGETHER);\n",
+                "    if (queue_count == 1) shmq_intent_set(intent, SHMQ_INTENT_APPEND);\n",
             ),
         ),
         "together-2",
     ),
     "a joint append is published before its commit": Mutant(
-        (
-            Edit(
-                "together.c",
-                "    intend(store, all, place->log_position);\n",
-                "    intend(store, all, place->log_position);\n"
-                "    atomic_store_explicit(&log->end, end, memory_order_release);\n",
-            ),
-        ),
+        END_BEFORE_COPY,
         "together-2",
     ),
     "the roll moves the log end before the BLANK is written": Mutant(
         (
             Edit(
-                "append.c",
-                "        put_blank(place->mapping->data + (end - place->mapping->base), file_end - end);\n",
+                "room.c",
+                "        shmq_store32(shmq_store32(blank, (uint32_t)(file_end - end)), SHMQ_RECORD_MAGIC_BLANK);\n",
                 "",
             ),
             Edit(
-                "append.c",
+                "room.c",
                 "        log->rolled++;\n",
                 "        log->rolled++;\n"
-                "        put_blank(place->mapping->data + (end - place->mapping->base), file_end - end);\n",
+                "        shmq_store32(shmq_store32(blank, (uint32_t)(file_end - end)), SHMQ_RECORD_MAGIC_BLANK);\n",
             ),
         ),
         "append-roll",
     ),
     "a frame is taken without an intent": Mutant(
-        (
-            Edit(
-                "frame.c",
-                "    atomic_store_explicit(&intent->kind, SHMQ_INTENT_FRAME_TAKE, memory_order_release);\n",
-                "",
-            ),
-        ),
+        (Edit("frame.c", "    shmq_intent_set(intent, SHMQ_INTENT_FRAME_TAKE);\n", ""),),
         "append-frame-free-one",
     ),
     "repair does not finish a taken frame": Mutant(
@@ -237,7 +238,7 @@ MUTANTS: dict[str, Mutant] = {
         "release-three",
     ),
     "repair does not free a committed claim": Mutant(
-        (Edit("lock.c", "    shmq_claim_repair(store);\n", ""),),
+        (Edit("repair.c", "    shmq_claim_repair(store);\n", ""),),
         "append-evicts",
     ),
     "the claim of a dead owner is never freed": Mutant(
@@ -297,5 +298,5 @@ def test_without_its_invalidation_the_intent_lies_at_a_few_points_only() -> None
 
 
 def test_a_mutant_that_changes_nothing_is_clean() -> None:
-    unchanged = Edit("append.c", '#include <string.h>', '#include <string.h> /* unchanged */')
+    unchanged = Edit("append.c", '#include "core/log/commit.h"', '#include "core/log/commit.h" /* unchanged */')
     assert_clean(step_figures(program("step-mutant", ("crash/step.c", *BED), edits=(unchanged,)), "append-100"))

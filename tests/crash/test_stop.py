@@ -7,7 +7,18 @@ import re
 from typing import Any
 
 import pytest
-from core_build import ADDRESS, BINDINGS, PLAIN, POINTS, Edit, attempt, core_sources, program, run
+from core_build import (
+    ADDRESS,
+    BINDINGS,
+    END_BEFORE_COPY,
+    PLAIN,
+    POINTS,
+    Edit,
+    attempt,
+    core_sources,
+    program,
+    run,
+)
 
 WORLD = ("crash/shapes.c", "crash/scenes.c", "crash/check.c", "crash/arena.c")
 SOAK = ("crash/soak.c", "crash/soak_actors.c", "crash/soak_check.c", "crash/arena.c")
@@ -76,8 +87,8 @@ def test_a_living_owner_that_looks_dead_keeps_its_memory() -> None:
     "edit",
     [
         Edit(
-            "claim.c",
-            "    bytes = bytes < HOLE_OVERHEAD + body_bytes_max ? HOLE_OVERHEAD + body_bytes_max : bytes;\n",
+            "reserve.c",
+            "    bytes = bytes < SHMQ_HOLE_OVERHEAD + body_bytes_max ? SHMQ_HOLE_OVERHEAD + body_bytes_max : bytes;\n",
             "    bytes = bytes < 256 ? 256 : bytes;\n",
         ),
         Edit(
@@ -85,7 +96,7 @@ def test_a_living_owner_that_looks_dead_keeps_its_memory() -> None:
             "    hole.body_bytes = hole.body_bytes < SHMQ_BODY_BYTES_MAX ? hole.body_bytes : SHMQ_BODY_BYTES_MAX;\n",
             "",
         ),
-        Edit("claim.c", "                memset(handle->body, 0, view.body_bytes);\n", ""),
+        Edit("reserve.c", "                memset(handle->body, 0, view.body_bytes);\n", ""),
     ],
     ids=["tail of the hole inside the body", "hole longer than a record", "hole not settled"],
 )
@@ -131,8 +142,7 @@ def test_random_kills_lose_nothing_that_was_acknowledged(crash_plan: Any) -> Non
 
 @pytest.mark.slow
 def test_the_soak_notices_a_core_that_publishes_before_it_commits() -> None:
-    broken = Edit("append.c", '#include <string.h>', '#define SHMQ_MUTANT_END_FIRST\n#include <string.h>')
-    executable = program("soak-mutant", SOAK, edits=(broken,))
+    executable = program("soak-mutant", SOAK, edits=END_BEFORE_COPY)
     (figures,) = lines_of(run(executable, "--kills", 2_000, "--seed", 1, statuses=(0, 1)))
     print(figures)
     assert figures["violations"] > 0

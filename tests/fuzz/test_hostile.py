@@ -49,7 +49,7 @@ def test_scribbled_memory_is_answered(mode: str) -> None:
             "read",
             Edit("table.c", "        if (link == 0 || link > store->sizes.topic_max) {", "        if (link == 0) {"),
         ),
-        ("write", Edit("append.c", "        if (file_end - end < SHMQ_RECORD_BLANK_BYTES) {", "        if (false) {")),
+        ("write", Edit("room.c", "        if (file_end - end < SHMQ_RECORD_BLANK_BYTES) {", "        if (false) {")),
         (
             "write",
             Edit(
@@ -73,7 +73,10 @@ def test_scribbled_memory_is_answered(mode: str) -> None:
                 "        if (place == SHMQ_TOPIC_EXTENTS || wanted",
             ),
         ),
-        ("write", Edit("lock.c", "    if (queue >= store->sizes.queue_max || atomic", "    if (atomic")),
+        (
+            "write",
+            Edit("repair.c", "    if (queue < store->sizes.queue_max &&\n        atomic", "    if (atomic"),
+        ),
     ],
     ids=["frame link", "topic link", "BLANK", "frame taken", "frame gone", "claim", "queue count", "intent"],
 )

@@ -136,22 +136,11 @@ static bool put_host(struct shmq_array *array, const uint8_t *host, uint32_t hos
     return shmq_array_bytes(array, last->text, last->text_bytes);
 }
 
-/* RocketMQ's offset message id: store host and log position in upper-case hex. */
 static bool put_message_id(struct shmq_array *array, const struct shmq_view *view)
 {
-    static const char digits[] = "0123456789ABCDEF";
-    uint8_t raw[SHMQ_HOST_BYTES_V6 + sizeof(uint64_t)];
-    char text[2 * sizeof raw];
-    uint64_t position = __builtin_bswap64(view->log_position);
-    uint32_t bytes = view->store_host_bytes == SHMQ_HOST_BYTES_V6 ? SHMQ_HOST_BYTES_V6 : SHMQ_HOST_BYTES;
-    memcpy(raw, view->store_host, bytes);
-    memcpy(raw + bytes, &position, sizeof position);
-    bytes += sizeof position;
-    for (uint32_t i = 0; i < bytes; i++) {
-        text[2 * i] = digits[raw[i] >> 4];
-        text[2 * i + 1] = digits[raw[i] & 15];
-    }
-    return shmq_array_bytes(array, text, (size_t)2 * bytes);
+    char text[SHMQ_MESSAGE_ID_BYTES_MAX];
+    return shmq_array_bytes(array, text,
+                            shmq_message_id(text, view->store_host, view->store_host_bytes, view->log_position));
 }
 
 static bool put_body(struct shmq_columns *columns, const struct shmq_view *view)

@@ -177,10 +177,7 @@ static uint32_t units_next(struct walk *walk, uint32_t wanted, struct shmq_unit 
     struct shmq_gather *gather = walk->gather;
     uint8_t raw[CHUNK_UNITS * SHMQ_UNIT_BYTES];
     uint64_t visible = shmq_visible_end(walk->store);
-    uint32_t count = shmq_units_read(walk->store, gather->queue, gather->next, wanted, raw);
-    if (!count) {
-        count = shmq_units_read_file(walk->store, gather->queue, gather->next, wanted, raw);
-    }
+    uint32_t count = shmq_units_stored(walk->store, gather->queue, gather->next, wanted, raw);
     if (!count) {
         gather->log_position = UINT64_MAX;
         *status = gather->next < shmq_queue_first(walk->store, gather->queue) ? SHMQ_GONE : SHMQ_CORRUPT;
@@ -323,7 +320,7 @@ uint64_t shmq_queue_visible(struct shmq_store *store, uint32_t queue)
         uint64_t middle = low + (high - low) / 2;
         uint8_t raw[SHMQ_UNIT_BYTES];
         struct shmq_unit unit;
-        if (!shmq_units_read(store, queue, middle, 1, raw) && !shmq_units_read_file(store, queue, middle, 1, raw)) {
+        if (!shmq_units_stored(store, queue, middle, 1, raw)) {
             return low;
         }
         shmq_unit_unpack(raw, &unit);

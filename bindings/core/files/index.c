@@ -14,9 +14,7 @@
  *   3. No byte is stored where no block is reserved: the caller says how many entries have room.
  *   4. What is read from a file is input: numbers are range-checked, and no chain is followed further than asked.
  */
-#include <endian.h>
-#include <string.h>
-
+#include "core/bytes.h"
 #include "core/files/index.h"
 #include "core/internal.h"
 
@@ -31,7 +29,7 @@
 #define AHEAD 8u /* records asked for ahead of the walk */
 #define SECONDS_MAX INT32_MAX
 
-/* ---- big-endian words, each stored and loaded whole ------------------------------------------------- */
+/* ---- big-endian words that a search may read while they are written, each stored and loaded whole ------ */
 static inline uint32_t get32(const uint8_t *at)
 {
     return be32toh(__atomic_load_n((const uint32_t *)(const void *)at, __ATOMIC_ACQUIRE));
@@ -40,19 +38,6 @@ static inline uint32_t get32(const uint8_t *at)
 static inline void put32(uint8_t *at, uint32_t value)
 {
     __atomic_store_n((uint32_t *)(void *)at, htobe32(value), __ATOMIC_RELEASE);
-}
-
-static inline uint64_t get64(const uint8_t *at)
-{
-    uint64_t value;
-    memcpy(&value, at, sizeof value);
-    return be64toh(value);
-}
-
-static inline void put64(uint8_t *at, uint64_t value)
-{
-    value = htobe64(value);
-    memcpy(at, &value, sizeof value);
 }
 
 /* ---- the file --------------------------------------------------------------------------------------- */
@@ -77,10 +62,10 @@ bool shmq_index_head(const struct shmq_index *index, struct shmq_index_head *hea
 {
     const uint8_t *data = index->data;
     *head = (struct shmq_index_head){
-        .begin_ms = get64(data + BEGIN_MS_AT),
-        .end_ms = get64(data + END_MS_AT),
-        .begin_position = get64(data + BEGIN_POSITION_AT),
-        .end_position = get64(data + END_POSITION_AT),
+        .begin_ms = shmq_load64(data + BEGIN_MS_AT),
+        .end_ms = shmq_load64(data + END_MS_AT),
+        .begin_position = shmq_load64(data + BEGIN_POSITION_AT),
+        .end_position = shmq_load64(data + END_POSITION_AT),
         .slots_used = get32(data + SLOTS_USED_AT),
         .next = get32(data + NEXT_AT),
     };
@@ -91,7 +76,7 @@ bool shmq_index_head(const struct shmq_index *index, struct shmq_index_head *hea
         head->end_ms > INT64_MAX || head->begin_position > INT64_MAX || head->end_position > INT64_MAX) {
         return false;
     }
-    head->last_position = head->next > 1 ? get64(entry_at(index, head->next - 1) + 4) : 0;
+    head->last_position = head->next > 1 ? shmq_load64(entry_at(index, head->next - 1) + 4) : 0;
     return head->last_position <= INT64_MAX;
 }
 
@@ -161,7 +146,7 @@ static void put_entry(struct filling *filling, const char *key, size_t bytes)
     }
     uint64_t seconds = filling->store_ms > filling->begin_ms ? (filling->store_ms - filling->begin_ms) / 1000 : 0;
     put32(entry, hash);
-    put64(entry + 4, filling->position);
+    shmq_store64(entry + 4, filling->position);
     put32(entry + 12, seconds < SECONDS_MAX ? (uint32_t)seconds : SECONDS_MAX);
     put32(entry + 16, previous);
     put32(slot, filling->next);
@@ -190,10 +175,10 @@ static enum shmq_index_stop put_record(struct shmq_index *index, const struct sh
     }
     uint8_t *data = index->data;
     if (index->next == 1) {
-        put64(data + BEGIN_POSITION_AT, view->log_position);
-        put64(data + BEGIN_MS_AT, view->store_ms);
+        shmq_store64(data + BEGIN_POSITION_AT, view->log_position);
+        shmq_store64(data + BEGIN_MS_AT, view->store_ms);
     }
-    struct filling filling = {.index = index, .begin_ms = get64(data + BEGIN_MS_AT), .position = view->log_position,
+    struct filling filling = {.index = index, .begin_ms = shmq_load64(data + BEGIN_MS_AT), .position = view->log_position,
                               .store_ms = view->store_ms, .next = index->next, .slots_used = get32(data + SLOTS_USED_AT)};
     filling.topic_hash = shmq_java_hash(shmq_java_hash(0, view->topic, view->topic_bytes), "#", 1);
     if (keys->unique_bytes != 0) {
@@ -203,8 +188,8 @@ static enum shmq_index_stop put_record(struct shmq_index *index, const struct sh
     for (size_t bytes; filling.next < index->next + count && (word = word_next(&at, end, &bytes)) != NULL;) {
         put_entry(&filling, word, bytes);
     }
-    put64(data + END_POSITION_AT, view->log_position);
-    put64(data + END_MS_AT, view->store_ms);
+    shmq_store64(data + END_POSITION_AT, view->log_position);
+    shmq_store64(data + END_MS_AT, view->store_ms);
     put32(data + SLOTS_USED_AT, filling.slots_used);
     put32(data + NEXT_AT, filling.next);
     index->next = filling.next;
@@ -293,7 +278,7 @@ uint32_t shmq_index_find(const struct shmq_index *index, struct shmq_index_searc
         }
         uint64_t stored_ms = head.begin_ms + UINT64_C(1000) * seconds;
         if (get32(entry) == search->hash && stored_ms >= search->begin_ms && stored_ms <= search->end_ms) {
-            positions[found++] = get64(entry + 4);
+            positions[found++] = shmq_load64(entry + 4);
         }
         if (previous >= number || stored_ms < search->begin_ms) {
             break; /* older ones lie before the time asked for, as RocketMQ sees it */

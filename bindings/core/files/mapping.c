@@ -143,8 +143,3 @@ void shmq_mapping_forget(struct shmq_store *store)
         }
     }
 }
-
-uint64_t shmq_visible_end(const struct shmq_store *store)
-{
-    return shmq_load_acquire(store->head->flush_sync ? &store->log->durable_end : &store->log->end);
-}

@@ -8,7 +8,7 @@
 
 #include "core/internal.h"
 
-#define BEAT_STALE_NS UINT64_C(500000000)
+#define KEEPER_PATIENCE_NS UINT64_C(500000000)
 #define FLUSH_LOCK_NS UINT64_C(30000000000)
 #define WAIT_SLICE_NS UINT64_C(50000000)
 
@@ -76,12 +76,6 @@ enum shmq_status shmq_flush(struct shmq_store *store, uint64_t *durable_end)
     return status;
 }
 
-static bool keeper_is_late(struct shmq_store *store, uint64_t now_ns)
-{
-    uint64_t beat = shmq_load_acquire(&store->log->keeper_beat_ns);
-    return now_ns > beat && now_ns - beat > BEAT_STALE_NS;
-}
-
 /* The keeper does not flush: do it ourselves unless it, or another client, is inside fdatasync right now. */
 static enum shmq_status flush_as_leader(struct shmq_store *store)
 {
@@ -115,7 +109,7 @@ enum shmq_status shmq_wait_durable(struct shmq_store *store, uint64_t position, 
         if (now >= deadline_ns) {
             return SHMQ_TIMED_OUT;
         }
-        if (keeper_is_late(store, now) && store->writable) {
+        if (shmq_keeper_is_silent(store, now, KEEPER_PATIENCE_NS) && store->writable) {
             enum shmq_status status = flush_as_leader(store);
             if (status != SHMQ_OK) {
                 return status;

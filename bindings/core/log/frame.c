@@ -1,7 +1,10 @@
 /* ConsumeQueue units in memory: frames of 204 units, found through a hash of (queue, ordinal).
  *
- *   unit    byte 0 log_position 8 | record_bytes 4 | tag_hash 8      big-endian, exactly as in a ConsumeQueue file
- *   frame   unit 204*ordinal … unit 204*ordinal + 203 of one queue
+ *   frame   unit 204*ordinal … unit 204*ordinal + 203 of one queue; a unit's 20 bytes: shmq.h
+ *
+ * Frames of one sparse segment instead of a segment for each queue: 10,000 topics of 8 queues as one mapped object each
+ * would exceed vm.max_map_count and cost an inode each. This way memory follows the queues in use, and a frame that is
+ * persisted and old goes back to the free list.
  *
  * Writers hold the append lock. Readers hold nothing: they copy units out of a frame and believe the copy only if the
  * frame's tag still names their (queue, ordinal) afterwards. A frame that leaves the directory loses its tag before it
@@ -13,46 +16,11 @@
  *   FRAME_FREE   still in its chain           nothing happened
  *                not in its chain             unlinked: finish putting it on the free list
  */
-#include <fcntl.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/internal.h"
 
 #define CHAIN_MAX 4096 /* a longer walk means a damaged directory, not a long chain */
-#define GROW_FRAMES 256u
-
-static void put_be64(uint8_t *out, uint64_t value)
-{
-    value = __builtin_bswap64(value);
-    memcpy(out, &value, 8);
-}
-
-static uint64_t get_be64(const uint8_t *in)
-{
-    uint64_t value;
-    memcpy(&value, in, 8);
-    return __builtin_bswap64(value);
-}
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the byte swaps above assume a little-endian host");
-
-void shmq_unit_pack(uint8_t out[SHMQ_UNIT_BYTES], const struct shmq_unit *unit)
-{
-    uint32_t bytes = __builtin_bswap32(unit->record_bytes);
-    put_be64(out, unit->log_position);
-    memcpy(out + 8, &bytes, 4);
-    put_be64(out + 12, (uint64_t)unit->tag_hash);
-}
-
-void shmq_unit_unpack(const uint8_t in[SHMQ_UNIT_BYTES], struct shmq_unit *unit)
-{
-    uint32_t bytes;
-    memcpy(&bytes, in + 8, 4);
-    unit->log_position = get_be64(in);
-    unit->record_bytes = __builtin_bswap32(bytes);
-    unit->tag_hash = (int64_t)get_be64(in + 12);
-}
 
 static uint32_t bucket_of(const struct shmq_store *store, uint64_t tag)
 {
@@ -91,15 +59,13 @@ enum shmq_status shmq_frame_take(struct shmq_store *store, uint32_t queue, uint3
         return SHMQ_UNITS_FULL;
     }
     struct shmq_frame *entry = &store->frames[frame];
-    struct shmq_intent *intent = &log->intent;
     uint32_t bucket = bucket_of(store, tag);
-    atomic_store_explicit(&intent->kind, SHMQ_INTENT_NONE, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
+    struct shmq_intent *intent = shmq_intent_open(store);
     intent->frame = frame;
     intent->bucket = bucket;
     intent->frame_next = from_free_list ? atomic_load_explicit(&entry->next, memory_order_relaxed) : 0;
     intent->from_free_list = from_free_list;
-    atomic_store_explicit(&intent->kind, SHMQ_INTENT_FRAME_TAKE, memory_order_release);
+    shmq_intent_set(intent, SHMQ_INTENT_FRAME_TAKE);
     SHMQ_POINT("frame.take.intent");
     atomic_store_explicit(&entry->tag, tag, memory_order_release);
     uint32_t head = atomic_load_explicit(&store->frame_buckets[bucket], memory_order_relaxed);
@@ -112,8 +78,8 @@ enum shmq_status shmq_frame_take(struct shmq_store *store, uint32_t queue, uint3
     } else {
         log->frame_bump = frame + 1;
     }
-    atomic_store_explicit(&intent->kind, SHMQ_INTENT_NONE, memory_order_release);
-    if (!from_free_list && ready - frame < GROW_FRAMES) {
+    shmq_intent_clear(store);
+    if (!from_free_list && ready - frame < SHMQ_FRAMES_STEP) {
         shmq_ring_keeper(store); /* once in 204 units at the most */
     }
     *out = frame;
@@ -214,8 +180,7 @@ bool shmq_unit_write(struct shmq_store *store, uint32_t queue, uint64_t queue_of
             return false;
         }
     }
-    uint8_t *data = store->units + (size_t)frame * SHMQ_FRAME_BYTES;
-    shmq_unit_pack(data + queue_offset % SHMQ_FRAME_UNITS * SHMQ_UNIT_BYTES, unit);
+    shmq_unit_pack(shmq_unit_place(store, frame, queue_offset), unit);
     return true;
 }
 
@@ -241,25 +206,32 @@ enum shmq_status shmq_frames_grow(struct shmq_store *store, uint32_t frames)
     return SHMQ_OK;
 }
 
+enum shmq_status shmq_frames_grow_once(struct shmq_store *store, enum shmq_status status, bool *grown)
+{
+    if (status != SHMQ_UNITS_FULL || *grown) {
+        return status;
+    }
+    *grown = true;
+    return shmq_frames_grow(store, SHMQ_FRAMES_STEP);
+}
+
 static void frame_free(struct shmq_store *store, uint32_t frame, uint32_t bucket)
 {
-    struct shmq_intent *intent = &store->log->intent;
     _Atomic uint32_t *word = link_to(store, bucket, frame);
     if (word == NULL) {
         return;
     }
-    atomic_store_explicit(&intent->kind, SHMQ_INTENT_NONE, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
+    struct shmq_intent *intent = shmq_intent_open(store);
     intent->frame = frame;
     intent->bucket = bucket;
-    atomic_store_explicit(&intent->kind, SHMQ_INTENT_FRAME_FREE, memory_order_release);
+    shmq_intent_set(intent, SHMQ_INTENT_FRAME_FREE);
     atomic_fetch_add_explicit(&store->log->frame_version, 1, memory_order_release);
     SHMQ_POINT("frame.free.unlink");
     atomic_store_explicit(word, atomic_load_explicit(&store->frames[frame].next, memory_order_relaxed),
                           memory_order_release);
     SHMQ_POINT("frame.free.unlinked");
     to_free_list(store, frame);
-    atomic_store_explicit(&intent->kind, SHMQ_INTENT_NONE, memory_order_release);
+    shmq_intent_clear(store);
 }
 
 uint32_t shmq_frames_release(struct shmq_store *store, uint32_t queue, uint64_t ordinal_first, uint32_t count,
@@ -295,16 +267,14 @@ uint32_t shmq_units_read(struct shmq_store *store, uint32_t queue, uint64_t firs
     while (copied < count && first + copied < end && first + copied < (uint64_t)UINT32_MAX * SHMQ_FRAME_UNITS) {
         uint64_t offset = first + copied;
         uint32_t ordinal = (uint32_t)(offset / SHMQ_FRAME_UNITS);
-        uint32_t within = (uint32_t)(offset % SHMQ_FRAME_UNITS);
-        uint32_t take = SHMQ_FRAME_UNITS - within;
+        uint32_t take = SHMQ_FRAME_UNITS - (uint32_t)(offset % SHMQ_FRAME_UNITS);
         take = take < count - copied ? take : count - copied;
         take = take < end - offset ? take : (uint32_t)(end - offset);
         uint32_t frame = shmq_frame_find(store, queue, ordinal);
         if (frame == SHMQ_NONE) {
             break;
         }
-        memcpy(out + (size_t)copied * SHMQ_UNIT_BYTES,
-               store->units + (size_t)frame * SHMQ_FRAME_BYTES + within * SHMQ_UNIT_BYTES,
+        memcpy(out + (size_t)copied * SHMQ_UNIT_BYTES, shmq_unit_place(store, frame, offset),
                (size_t)take * SHMQ_UNIT_BYTES);
         /* The copy counts only if the frame was still ours after it; pairs with the release in to_free_list. */
         atomic_thread_fence(memory_order_acquire);
@@ -323,12 +293,13 @@ enum shmq_status shmq_units_restore(struct shmq_store *store, uint32_t queue, ui
         return SHMQ_BAD_ARGUMENT;
     }
     for (uint32_t i = 0; i < count; i++) {
-        enum shmq_status status = shmq_frames_ensure(store, queue, first + i, 1);
-        if (status == SHMQ_UNITS_FULL && shmq_frames_grow(store, GROW_FRAMES) == SHMQ_OK) {
-            status = shmq_frames_ensure(store, queue, first + i, 1);
-        }
-        if (status != SHMQ_OK) {
-            return status;
+        enum shmq_status status;
+        bool grown = false;
+        while ((status = shmq_frames_ensure(store, queue, first + i, 1)) != SHMQ_OK) {
+            status = shmq_frames_grow_once(store, status, &grown);
+            if (status != SHMQ_OK) {
+                return status;
+            }
         }
         struct shmq_unit unit;
         shmq_unit_unpack(units + (size_t)i * SHMQ_UNIT_BYTES, &unit);

@@ -277,15 +277,3 @@ enum shmq_status shmq_wait_for(struct shmq_store *store, const struct shmq_watch
     pthread_mutex_unlock(&store->wait_mutex);
     return status;
 }
-
-void shmq_ring_keeper(struct shmq_store *store)
-{
-    struct shmq_log *log = store->log;
-    if (!store->writable) {
-        return; /* the bell lies in a segment that readers map read-only */
-    }
-    atomic_fetch_add_explicit(&log->keeper_bell, 1, memory_order_seq_cst);
-    if (atomic_load_explicit(&log->keeper_asleep, memory_order_seq_cst) != 0) {
-        shmq_futex_wake(&log->keeper_bell, 1);
-    }
-}

@@ -10,8 +10,8 @@
  * reader.c. Records that lie back to back in the log make one span.
  */
 #include <errno.h>
-#include <string.h>
 
+#include "core/bytes.h"
 #include "core/read/reader.h"
 
 #define PREFETCH_AHEAD 4u
@@ -30,10 +30,7 @@ static bool wanted(const struct shmq_pull *pull, int64_t tag_hash)
 static uint32_t units_next(struct shmq_store *store, struct shmq_pull *pull, uint32_t count, uint8_t *raw,
                            enum shmq_status *status)
 {
-    uint32_t got = shmq_units_read(store, pull->queue, pull->next_offset, count, raw);
-    if (got == 0) {
-        got = shmq_units_read_file(store, pull->queue, pull->next_offset, count, raw);
-    }
+    uint32_t got = shmq_units_stored(store, pull->queue, pull->next_offset, count, raw);
     if (got == 0 && pull->next_offset >= shmq_queue_first(store, pull->queue)) {
         pull->log_position = UINT64_MAX;
         *status = SHMQ_CORRUPT;
@@ -167,9 +164,7 @@ static uint64_t copy_trimmed(const struct shmq_span *span, uint8_t *out)
     const uint8_t *from = span->data;
     uint64_t copied = 0, left = span->bytes;
     while (left > 0) {
-        uint32_t bytes;
-        memcpy(&bytes, from, sizeof bytes); /* a record is longer than that */
-        bytes = __builtin_bswap32(bytes);
+        uint32_t bytes = shmq_load32(from); /* a record is longer than that */
         bytes = bytes < sizeof bytes || bytes > left ? (uint32_t)left : bytes; /* scribbled on since it was judged */
         memcpy(out + copied, from, bytes);
         copied += shmq_record_trim(out + copied, bytes);

@@ -74,10 +74,7 @@ static enum shmq_status cursor_fill(struct shmq_reader *reader, struct shmq_curs
         return SHMQ_EMPTY;
     }
     uint32_t wanted = end - cursor->next < SHMQ_READER_UNITS ? (uint32_t)(end - cursor->next) : SHMQ_READER_UNITS;
-    uint32_t count = shmq_units_read(store, cursor->queue, cursor->next, wanted, raw);
-    if (!count) {
-        count = shmq_units_read_file(store, cursor->queue, cursor->next, wanted, raw);
-    }
+    uint32_t count = shmq_units_stored(store, cursor->queue, cursor->next, wanted, raw);
     if (!count) {
         if (cursor->next >= shmq_queue_first(reader->store, cursor->queue)) {
             return SHMQ_CORRUPT;
@@ -347,7 +344,7 @@ enum shmq_status shmq_reader_search_time(struct shmq_store *store, uint32_t queu
         uint8_t raw[SHMQ_UNIT_BYTES];
         struct shmq_unit unit;
         struct shmq_view view;
-        if (!shmq_units_read(store, queue, middle, 1, raw) && !shmq_units_read_file(store, queue, middle, 1, raw)) {
+        if (!shmq_units_stored(store, queue, middle, 1, raw)) {
             return SHMQ_GONE;
         }
         shmq_unit_unpack(raw, &unit);

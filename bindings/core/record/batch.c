@@ -11,9 +11,7 @@
  * (2) magic and bodyCRC are nobody's: clients write zeros there.
  * (3) A later pair of a property text replaces an earlier one, as in RocketMQ's map.
  */
-#include <endian.h>
-#include <string.h>
-
+#include "core/bytes.h"
 #include "shmq.h"
 
 #define TAG_KEY "TAGS\x01"
@@ -61,20 +59,6 @@ size_t shmq_text_copy(char *out, const char *text, size_t bytes)
     return (size_t)(to - out);
 }
 
-static uint32_t get32(const uint8_t *at)
-{
-    uint32_t value;
-    memcpy(&value, at, sizeof value);
-    return be32toh(value);
-}
-
-static uint32_t get16(const uint8_t *at)
-{
-    uint16_t value;
-    memcpy(&value, at, sizeof value);
-    return be16toh(value);
-}
-
 enum shmq_status shmq_batch_next(const uint8_t *data, size_t bytes, size_t *at, struct shmq_batch_record *out)
 {
     const uint8_t *record = data + *at;
@@ -86,7 +70,7 @@ enum shmq_status shmq_batch_next(const uint8_t *data, size_t bytes, size_t *at, 
         out->reason = "the bytes left are fewer than the shortest message has";
         return SHMQ_BAD_ARGUMENT;
     }
-    const uint32_t total = get32(record), body_bytes = get32(record + BODY_BYTES_AT);
+    const uint32_t total = shmq_load32(record), body_bytes = shmq_load32(record + BODY_BYTES_AT);
     if (total > left || total < LEAST_BYTES) {
         out->reason = "its total size is not between the shortest message and the bytes left";
         return SHMQ_BAD_ARGUMENT;
@@ -95,12 +79,12 @@ enum shmq_status shmq_batch_next(const uint8_t *data, size_t bytes, size_t *at, 
         out->reason = "its body is longer than the message";
         return SHMQ_BAD_ARGUMENT;
     }
-    const uint32_t properties_bytes = get16(record + BODY_AT + body_bytes);
+    const uint32_t properties_bytes = shmq_load16(record + BODY_AT + body_bytes);
     if (properties_bytes != total - LEAST_BYTES - body_bytes) {
         out->reason = "its lengths do not add up to its total size";
         return SHMQ_BAD_ARGUMENT;
     }
-    out->flag = get32(record + FLAG_AT);
+    out->flag = shmq_load32(record + FLAG_AT);
     out->body = record + BODY_AT;
     out->body_bytes = body_bytes;
     out->properties = (const char *)record + LEAST_BYTES + body_bytes;

@@ -17,11 +17,8 @@
  *   (2) encoding reads the body once and patching never: the register is linear, so the late words are added to it;
  *   (3) decoding judges every length against what is left before it uses it, and reads every field once.
  */
-#include "shmq.h"
-
-#include <endian.h>
-#include <string.h>
-
+#include "core/bytes.h"
+#include "core/internal.h"
 #include "core/record/crc.h"
 
 enum {
@@ -45,27 +42,6 @@ enum {
 #define CRC_MASK 0x7FFFFFFFu
 #define START 0xFFFFFFFFu
 static_assert(CRC_KEY_BYTES + DIGITS + 1 == SHMQ_RECORD_CRC_BYTES, "the CRC property is 20 bytes");
-
-static inline uint8_t *put16(uint8_t *out, uint16_t value)
-{
-    value = htobe16(value);
-    memcpy(out, &value, sizeof value);
-    return out + sizeof value;
-}
-
-static inline uint8_t *put32(uint8_t *out, uint32_t value)
-{
-    value = htobe32(value);
-    memcpy(out, &value, sizeof value);
-    return out + sizeof value;
-}
-
-static inline uint8_t *put64(uint8_t *out, uint64_t value)
-{
-    value = htobe64(value);
-    memcpy(out, &value, sizeof value);
-    return out + sizeof value;
-}
 
 static inline uint8_t *put_bytes(uint8_t *out, const void *from, size_t bytes)
 {
@@ -108,25 +84,25 @@ uint32_t shmq_record_bytes(const struct shmq_spec *spec)
 }
 
 /* The 88 or 100 bytes before the body, with bodyCRC and the late fields zero. */
-static inline void put_head(uint8_t *out, const struct shmq_spec *spec, uint32_t record_bytes)
+static inline void put_head(uint8_t *out, const struct shmq_spec *spec, uint32_t record_bytes, uint64_t born_ms)
 {
-    out = put32(out, record_bytes);
-    out = put32(out, spec->topic_bytes > LENGTH_MAX_V1 ? SHMQ_RECORD_MAGIC_V2 : SHMQ_RECORD_MAGIC_V1);
-    out = put32(out, 0);
-    out = put32(out, spec->queue_id);
-    out = put32(out, spec->flag);
-    out = put64(out, 0);
-    out = put64(out, 0);
+    out = shmq_store32(out, record_bytes);
+    out = shmq_store32(out, spec->topic_bytes > LENGTH_MAX_V1 ? SHMQ_RECORD_MAGIC_V2 : SHMQ_RECORD_MAGIC_V1);
+    out = shmq_store32(out, 0);
+    out = shmq_store32(out, spec->queue_id);
+    out = shmq_store32(out, spec->flag);
+    out = shmq_store64(out, 0);
+    out = shmq_store64(out, 0);
     const bool born_v6 = spec->born_host_bytes == SHMQ_HOST_BYTES_V6;
     const uint32_t sys_flag = spec->sys_flag & ~(uint32_t)(SYS_FLAG_BORN_V6 | SYS_FLAG_STORE_V6);
-    out = put32(out, sys_flag | (born_v6 ? SYS_FLAG_BORN_V6 : 0)); /* the store host is an IPv4 one */
-    out = put64(out, spec->born_ms);
+    out = shmq_store32(out, sys_flag | (born_v6 ? SYS_FLAG_BORN_V6 : 0)); /* the store host is an IPv4 one */
+    out = shmq_store64(out, born_ms);
     out = put_bytes(out, spec->born_host, born_v6 ? SHMQ_HOST_BYTES_V6 : SHMQ_HOST_BYTES);
-    out = put64(out, 0);
+    out = shmq_store64(out, 0);
     out = put_bytes(out, spec->store_host, SHMQ_HOST_BYTES);
-    out = put32(out, spec->reconsume_times);
-    out = put64(out, spec->prepared_position);
-    put32(out, spec->body_bytes);
+    out = shmq_store32(out, spec->reconsume_times);
+    out = shmq_store64(out, spec->prepared_position);
+    shmq_store32(out, spec->body_bytes);
 }
 
 /* Everything behind the body; returns how many bytes the record CRC covers of it. */
@@ -134,12 +110,12 @@ static inline size_t put_tail(uint8_t *tail, const struct shmq_spec *spec)
 {
     uint8_t *out = tail;
     if (topic_length_bytes(spec) == 2)
-        out = put16(out, (uint16_t)spec->topic_bytes);
+        out = shmq_store16(out, (uint16_t)spec->topic_bytes);
     else
         *out++ = (uint8_t)spec->topic_bytes;
     out = put_bytes(out, spec->topic, spec->topic_bytes);
     const uint32_t separator = separator_bytes(spec);
-    out = put16(out, (uint16_t)(spec->properties_bytes + separator + SHMQ_RECORD_CRC_BYTES));
+    out = shmq_store16(out, (uint16_t)(spec->properties_bytes + separator + SHMQ_RECORD_CRC_BYTES));
     out = put_bytes(out, spec->properties, spec->properties_bytes);
     if (separator)
         *out++ = 2;
@@ -147,18 +123,16 @@ static inline size_t put_tail(uint8_t *tail, const struct shmq_spec *spec)
     return (size_t)(out - tail);
 }
 
-void shmq_record_encode(uint8_t *out, const struct shmq_spec *spec, struct shmq_patch *patch)
+void shmq_record_lay(uint8_t *out, const struct shmq_spec *spec, uint32_t record_bytes, uint64_t now_ms,
+                     struct shmq_patch *patch)
 {
-    const uint32_t record_bytes = shmq_record_bytes(spec), body_bytes = spec->body_bytes;
-    const uint32_t body_at = shmq_record_body_at(spec);
-    *patch = (struct shmq_patch){.record_bytes = record_bytes,
-                                 .longer = body_at - SHMQ_RECORD_BODY_AT,
-                                 .described = spec->properties_bytes != 0};
-    if (record_bytes == 0)
-        return;
+    const uint32_t body_bytes = spec->body_bytes, body_at = shmq_record_body_at(spec);
     uint8_t *body = out + body_at, *tail = body + body_bytes;
-    put_head(out, spec, record_bytes);
+    put_head(out, spec, record_bytes, spec->born_ms == 0 ? now_ms : spec->born_ms);
     const size_t tail_bytes = put_tail(tail, spec);
+    patch->record_bytes = body_at + body_bytes + (uint32_t)tail_bytes + SHMQ_RECORD_CRC_BYTES; /* what was laid out */
+    patch->longer = body_at - SHMQ_RECORD_BODY_AT;
+    patch->described = spec->properties_bytes != 0;
     uint32_t body_raw = START;
     if (body_bytes != 0 && spec->body == NULL)
         body_raw = spec->body_crc_raw;
@@ -173,12 +147,20 @@ void shmq_record_encode(uint8_t *out, const struct shmq_spec *spec, struct shmq_
     const uint32_t multipliers[3] = {SHMQ_CRC_ONE, shmq_crc_engine.shift(body_bytes),
                                      shmq_crc_engine.shift((uint64_t)body_bytes + body_at - BODY_CRC_AT)};
     const uint32_t before_tail = shmq_crc_engine.products(words, multipliers, SHMQ_CRC_ONE);
-    put32(out + BODY_CRC_AT, body_crc);
+    shmq_store32(out + BODY_CRC_AT, body_crc);
     patch->crc_raw = shmq_crc_engine.raw(before_tail, tail, tail_bytes);
     const uint32_t behind_bytes = record_bytes - SHMQ_RECORD_CRC_BYTES - LATE_END - patch->longer;
     const bool is_near = behind_bytes < SHMQ_CRC_NEAR - LATE_END - SHMQ_HOST_LONGER;
     patch->behind_bytes = is_near ? behind_bytes : 0;
     patch->shift = is_near ? SHMQ_CRC_ONE : shmq_crc_engine.shift(behind_bytes);
+}
+
+void shmq_record_encode(uint8_t *out, const struct shmq_spec *spec, struct shmq_patch *patch)
+{
+    const uint32_t record_bytes = shmq_record_bytes(spec);
+    *patch = (struct shmq_patch){.record_bytes = 0};
+    if (record_bytes != 0)
+        shmq_record_lay(out, spec, record_bytes, 0, patch);
 }
 
 /* ---- late fields ---------------------------------------------------------------------------------- */
@@ -203,9 +185,9 @@ void shmq_record_patch(uint8_t *record, const struct shmq_patch *patch, uint64_t
 {
     if (patch->record_bytes == 0)
         return;
-    put64(record + QUEUE_OFFSET_AT, queue_offset);
-    put64(record + LOG_POSITION_AT, log_position);
-    put64(record + STORE_MS_AT + patch->longer, store_ms);
+    shmq_store64(record + QUEUE_OFFSET_AT, queue_offset);
+    shmq_store64(record + LOG_POSITION_AT, log_position);
+    shmq_store64(record + STORE_MS_AT + patch->longer, store_ms);
     /* A word that ends d bytes before LATE_END (+ longer) weighs x^(8d + 32), the power table's entry d + 4; what is
      * behind it is a second product only where the table does not reach. */
     const uint64_t words[3] = {crc_word64(queue_offset), crc_word64(log_position), crc_word64(store_ms)};
@@ -218,50 +200,29 @@ void shmq_record_patch(uint8_t *record, const struct shmq_patch *patch, uint64_t
 }
 
 /* ---- decode --------------------------------------------------------------------------------------- */
-static inline uint16_t get16(const uint8_t *at)
-{
-    uint16_t value;
-    memcpy(&value, at, sizeof value);
-    return be16toh(value);
-}
-
-static inline uint32_t get32(const uint8_t *at)
-{
-    uint32_t value;
-    memcpy(&value, at, sizeof value);
-    return be32toh(value);
-}
-
-static inline uint64_t get64(const uint8_t *at)
-{
-    uint64_t value;
-    memcpy(&value, at, sizeof value);
-    return be64toh(value);
-}
-
 /* The fields before the body; NULL when they do not fit before `end`, else where the body begins. */
 static inline const uint8_t *decode_head(const uint8_t *data, const uint8_t *end, struct shmq_view *view)
 {
-    view->sys_flag = get32(data + SYS_FLAG_AT);
+    view->sys_flag = shmq_load32(data + SYS_FLAG_AT);
     view->born_host_bytes = view->sys_flag & SYS_FLAG_BORN_V6 ? SHMQ_HOST_BYTES_V6 : SHMQ_HOST_BYTES;
     view->store_host_bytes = view->sys_flag & SYS_FLAG_STORE_V6 ? SHMQ_HOST_BYTES_V6 : SHMQ_HOST_BYTES;
     const size_t longer = view->born_host_bytes + view->store_host_bytes - 2 * SHMQ_HOST_BYTES;
     if ((size_t)(end - data) < FIXED_BYTES + longer)
         return NULL;
-    view->body_crc = get32(data + BODY_CRC_AT);
-    view->queue_id = get32(data + 12);
-    view->flag = get32(data + 16);
-    view->queue_offset = get64(data + QUEUE_OFFSET_AT);
-    view->log_position = get64(data + LOG_POSITION_AT);
-    view->born_ms = get64(data + 40);
+    view->body_crc = shmq_load32(data + BODY_CRC_AT);
+    view->queue_id = shmq_load32(data + 12);
+    view->flag = shmq_load32(data + 16);
+    view->queue_offset = shmq_load64(data + QUEUE_OFFSET_AT);
+    view->log_position = shmq_load64(data + LOG_POSITION_AT);
+    view->born_ms = shmq_load64(data + 40);
     view->born_host = data + BORN_HOST_AT;
     data = view->born_host + view->born_host_bytes;
-    view->store_ms = get64(data);
+    view->store_ms = shmq_load64(data);
     view->store_host = data + 8;
     data = view->store_host + view->store_host_bytes;
-    view->reconsume_times = get32(data);
-    view->prepared_position = get64(data + 4);
-    view->body_bytes = get32(data + 12);
+    view->reconsume_times = shmq_load32(data);
+    view->prepared_position = shmq_load64(data + 4);
+    view->body_bytes = shmq_load32(data + 12);
     view->body = data + 16;
     return view->body;
 }
@@ -273,7 +234,7 @@ static inline bool decode_rest(const uint8_t *at, const uint8_t *end, struct shm
     if (view->body_bytes > (size_t)(end - at) - length_bytes) /* three bytes are left at least */
         return false;
     at += view->body_bytes;
-    view->topic_bytes = length_bytes == 1 ? *at : get16(at);
+    view->topic_bytes = length_bytes == 1 ? *at : shmq_load16(at);
     if (view->topic_bytes > (length_bytes == 1 ? LENGTH_MAX_V1 : LENGTH_MAX_V2))
         return false;
     at += length_bytes;
@@ -281,7 +242,7 @@ static inline bool decode_rest(const uint8_t *at, const uint8_t *end, struct shm
         return false;
     view->topic = (const char *)at;
     at += view->topic_bytes;
-    view->properties_bytes = get16(at);
+    view->properties_bytes = shmq_load16(at);
     at += sizeof(uint16_t);
     view->properties = (const char *)at;
     return view->properties_bytes <= SHMQ_PROPERTIES_BYTES_MAX && (size_t)(end - at) == view->properties_bytes;
@@ -291,12 +252,12 @@ enum shmq_status shmq_record_decode(const uint8_t *data, size_t bytes, struct sh
 {
     if (bytes < sizeof(uint32_t))
         return SHMQ_CORRUPT;
-    view->record_bytes = get32(data);
+    view->record_bytes = shmq_load32(data);
     if (view->record_bytes == 0)
         return SHMQ_EMPTY;
     if (bytes < SHMQ_RECORD_BLANK_BYTES)
         return SHMQ_CORRUPT;
-    view->magic = get32(data + MAGIC_AT);
+    view->magic = shmq_load32(data + MAGIC_AT);
     if (view->magic == SHMQ_RECORD_MAGIC_BLANK)
         return SHMQ_EMPTY;
     if (view->magic != SHMQ_RECORD_MAGIC_V1 && view->magic != SHMQ_RECORD_MAGIC_V2)
@@ -349,8 +310,8 @@ uint32_t shmq_record_trim(uint8_t *record, uint32_t bytes)
         memcmp(record + bytes - SHMQ_RECORD_CRC_BYTES, CRC_KEY, CRC_KEY_BYTES) != 0)
         return bytes;
     uint8_t *properties = record + bytes - view.properties_bytes;
-    put32(record, bytes - SHMQ_RECORD_CRC_BYTES);
-    put16(properties - sizeof(uint16_t), (uint16_t)(view.properties_bytes - SHMQ_RECORD_CRC_BYTES));
+    shmq_store32(record, bytes - SHMQ_RECORD_CRC_BYTES);
+    shmq_store16(properties - sizeof(uint16_t), (uint16_t)(view.properties_bytes - SHMQ_RECORD_CRC_BYTES));
     return bytes - SHMQ_RECORD_CRC_BYTES;
 }
 
@@ -372,4 +333,18 @@ const char *shmq_property_find(const char *properties, size_t bytes, const char 
         properties = next;
     }
     return found;
+}
+
+size_t shmq_message_id(char *out, const uint8_t *host, uint32_t host_bytes, uint64_t log_position)
+{
+    static const char digits[] = "0123456789ABCDEF";
+    uint8_t raw[SHMQ_HOST_BYTES_V6 + sizeof log_position];
+    const uint32_t bytes = host_bytes == SHMQ_HOST_BYTES_V6 ? SHMQ_HOST_BYTES_V6 : SHMQ_HOST_BYTES;
+    memcpy(raw, host, bytes);
+    const uint8_t *end = shmq_store64(raw + bytes, log_position);
+    for (const uint8_t *at = raw; at < end; at++) {
+        *out++ = digits[*at >> 4];
+        *out++ = digits[*at & 15];
+    }
+    return 2 * (size_t)(end - raw);
 }

@@ -143,9 +143,9 @@ enum shmq_status shmq_store_format(void *control, void *readers, const struct sh
     return SHMQ_OK;
 }
 
-static enum shmq_status check_head(const struct shmq_head *head)
+static enum shmq_status check_head(struct shmq_head *head)
 {
-    if (atomic_load_explicit(&((struct shmq_head *)(uintptr_t)head)->magic, memory_order_acquire) != SHMQ_MAGIC) {
+    if (atomic_load_explicit(&head->magic, memory_order_acquire) != SHMQ_MAGIC) {
         return SHMQ_CORRUPT;
     }
     if (head->abi != SHMQ_ABI || head->mutex_bytes != sizeof(pthread_mutex_t) ||
@@ -231,6 +231,7 @@ enum shmq_status shmq_store_attach(struct shmq_store *store, void *control, size
         return SHMQ_SYSTEM; /* /proc cannot be read now: nobody could tell our claims from those of the dead */
     }
     store->io = io;
+    store->repair = shmq_repair;
     store->consumequeue_fd = -1;
     store->control_map = control;
     store->control_bytes = control_bytes;

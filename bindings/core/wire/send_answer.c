@@ -3,9 +3,7 @@
  * Knows which properties ask the broker for more than storing. (1) A text is taken only if it reads back as it was
  * written: every pair whole, no name twice. (2) An answer is written in one go or not at all.
  */
-#include <endian.h>
-#include <string.h>
-
+#include "core/bytes.h"
 #include "core/wire/send_frame.h"
 
 #define NAME_END 1
@@ -81,13 +79,6 @@ enum shmq_status shmq_send_properties(const char *text, uint32_t text_bytes, con
 }
 
 /* ---- the answer ------------------------------------------------------------------------------------- */
-static uint8_t *put32(uint8_t *out, uint32_t value)
-{
-    value = htobe32(value);
-    memcpy(out, &value, sizeof value);
-    return out + sizeof value;
-}
-
 static uint8_t *put_decimal(uint8_t *out, uint64_t value)
 {
     uint8_t digits[20];
@@ -149,21 +140,21 @@ size_t shmq_answer_write(uint8_t *out, size_t room, enum shmq_codec codec, const
             memcpy(at, piece->data, piece->bytes);
             at += piece->bytes;
         } else if (piece->kind == SHMQ_PIECE_OPAQUE_32) {
-            at = put32(at, (uint32_t)answer->opaque);
+            at = shmq_store32(at, (uint32_t)answer->opaque);
         } else if (piece->kind == SHMQ_PIECE_LENGTH_32) {
             length = at;
             at += 4;
         } else if (piece->kind & SHMQ_PIECE_SIZED) {
             uint8_t *end = put_text(at + 4, piece->kind & ~(uint32_t)SHMQ_PIECE_SIZED, answer);
-            put32(at, (uint32_t)(end - at) - 4);
+            shmq_store32(at, (uint32_t)(end - at) - 4);
             at = end;
         } else {
             at = put_text(at, piece->kind, answer);
         }
     }
     if (length != NULL)
-        put32(length, (uint32_t)(at - length) - 4);
+        shmq_store32(length, (uint32_t)(at - length) - 4);
     const uint32_t header_bytes = (uint32_t)(at - out) - SHMQ_FRAME_PREFIX_BYTES;
-    put32(put32(out, header_bytes + 4), (uint32_t)codec << 24 | header_bytes);
+    shmq_store32(shmq_store32(out, header_bytes + 4), (uint32_t)codec << 24 | header_bytes);
     return (size_t)(at - out);
 }

@@ -3,10 +3,8 @@
  * (1) Every length is judged against what is left before it is used; no byte behind the frame is read.
  * (2) A value is taken only in the one form that needs no interpretation; any doubt is "not mine".
  */
+#include "core/bytes.h"
 #include "core/wire/send_frame.h"
-
-#include <endian.h>
-#include <string.h>
 
 #define HEADER_MASK 0xFFFFFFu
 #define FIELDS_MAX 14          /* a to n */
@@ -31,26 +29,12 @@ struct fields { struct value values[FIELDS_MAX]; uint32_t seen; };
 
 struct cursor { const char *at, *end; };
 
-static uint32_t get32(const void *at)
-{
-    uint32_t value;
-    memcpy(&value, at, sizeof value);
-    return be32toh(value);
-}
-
-static uint32_t get16(const void *at)
-{
-    uint16_t value;
-    memcpy(&value, at, sizeof value);
-    return be16toh(value);
-}
-
 enum shmq_status shmq_frame_split(const uint8_t *data, size_t bytes, uint32_t frame_bytes_max,
                                   struct shmq_frame_view *out)
 {
     if (bytes < SHMQ_FRAME_PREFIX_BYTES)
         return SHMQ_EMPTY;
-    const uint32_t counted = get32(data), packed = get32(data + 4);
+    const uint32_t counted = shmq_load32(data), packed = shmq_load32(data + 4);
     out->codec = packed >> 24;
     out->header_bytes = packed & HEADER_MASK;
     if (counted > frame_bytes_max || out->codec > SHMQ_CODEC_BINARY || out->header_bytes == 0 ||
@@ -300,20 +284,20 @@ static bool json_header(struct cursor *in, char *scratch, struct fields fields[2
 static bool binary_header(struct cursor *in, struct fields fields[2], int32_t numbers[TOP_COUNT])
 {
     enum { FIXED = 21, OPAQUE_AT = 5, FLAG_AT = 9, REMARK_AT = 13, EXT_AT = 17 };
-    if (in->end - in->at < FIXED || get32(in->at + REMARK_AT) != 0 || get32(in->at + EXT_AT) != (size_t)(in->end - in->at) - FIXED)
+    if (in->end - in->at < FIXED || shmq_load32(in->at + REMARK_AT) != 0 || shmq_load32(in->at + EXT_AT) != (size_t)(in->end - in->at) - FIXED)
         return false;
-    numbers[CODE] = (int16_t)get16(in->at);
-    numbers[OPAQUE] = (int32_t)get32(in->at + OPAQUE_AT);
-    numbers[TOP_FLAG] = (int32_t)get32(in->at + FLAG_AT);
+    numbers[CODE] = (int16_t)shmq_load16(in->at);
+    numbers[OPAQUE] = (int32_t)shmq_load32(in->at + OPAQUE_AT);
+    numbers[TOP_FLAG] = (int32_t)shmq_load32(in->at + FLAG_AT);
     in->at += FIXED;
     while (in->at < in->end) {
         if (in->end - in->at < 2)
             return false;
-        const struct value name = {in->at + 2, get16(in->at)};
+        const struct value name = {in->at + 2, shmq_load16(in->at)};
         if ((size_t)(in->end - name.data) < (size_t)name.bytes + 4)
             return false;
         struct value *place = field_place(fields, &name);
-        const struct value value = {name.data + name.bytes + 4, get32(name.data + name.bytes)};
+        const struct value value = {name.data + name.bytes + 4, shmq_load32(name.data + name.bytes)};
         if (place == NULL || value.bytes > VALUE_BYTES_MAX || (size_t)(in->end - value.data) < value.bytes)
             return false;
         *place = value;

@@ -5,21 +5,8 @@
 
 PyObject *message_id_text(const uint8_t *host, uint32_t host_bytes, uint64_t log_position)
 {
-    static const char digits[] = "0123456789ABCDEF";
-    char text[2 * (20 + 8)];
-    uint8_t raw[20 + 8];
-    if (host_bytes > 20) {
-        host_bytes = 20;
-    }
-    memcpy(raw, host, host_bytes);
-    for (int i = 0; i < 8; i++) {
-        raw[host_bytes + i] = (uint8_t)(log_position >> (56 - 8 * i));
-    }
-    for (uint32_t i = 0; i < host_bytes + 8; i++) {
-        text[2 * i] = digits[raw[i] >> 4];
-        text[2 * i + 1] = digits[raw[i] & 15];
-    }
-    return PyUnicode_FromStringAndSize(text, 2 * (host_bytes + 8));
+    char text[SHMQ_MESSAGE_ID_BYTES_MAX];
+    return PyUnicode_FromStringAndSize(text, (Py_ssize_t)shmq_message_id(text, host, host_bytes, log_position));
 }
 
 PyReceipt *receipt_blank(struct core_state *state)

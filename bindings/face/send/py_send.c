@@ -91,51 +91,47 @@ void claim_drop(PyStore *store, struct shmq_claim_handle *claim)
     errno = reason;
 }
 
-/* Copy into the claim and return the body's CRC register. */
-static uint32_t claim_fill(uint8_t *to, const struct shmq_spec *spec, bool body_constant)
+/* ---- a long record: the core's algorithm, each step of it with the GIL only as long as it does not wait ------- */
+static enum shmq_status step_open(void *store, uint32_t queue, uint32_t body_bytes, uint32_t tail_bytes,
+                                  uint64_t deadline, struct shmq_claim_handle *claim)
 {
-    if (body_constant) {
-        return shmq_crc32_copy_raw(UINT32_MAX, to, spec->body, spec->body_bytes);
-    }
-    memcpy(to, spec->body, spec->body_bytes); /* the CRC of what arrived, whatever the source does meanwhile */
-    return shmq_crc32_raw(UINT32_MAX, to, spec->body_bytes);
+    return claim_open(store, queue, body_bytes, tail_bytes, deadline, claim);
 }
+
+static uint32_t step_fill(uint8_t *to, const struct shmq_spec *spec)
+{
+    if (spec->body_bytes <= COPY_WITHOUT_GIL_BYTES) {
+        return shmq_claim_fill(to, spec);
+    }
+    uint32_t body_crc_raw;
+    Py_BEGIN_ALLOW_THREADS
+    body_crc_raw = shmq_claim_fill(to, spec);
+    Py_END_ALLOW_THREADS
+    return body_crc_raw;
+}
+
+static enum shmq_status step_commit(void *store, struct shmq_claim_handle *claim, const struct shmq_spec *spec,
+                                    int64_t tag_hash, uint64_t deadline, struct shmq_appended *out)
+{
+    return claim_finish(store, claim, spec, tag_hash, deadline, out);
+}
+
+static void step_abort(void *store, struct shmq_claim_handle *claim)
+{
+    claim_drop(store, claim);
+}
+
+static const struct shmq_claim_steps claim_steps = {
+    .open = step_open, .fill = step_fill, .commit = step_commit, .abort = step_abort};
 
 static enum shmq_status append_long(PyProducer *self, const struct call *call, const struct shmq_spec *spec,
                                     bool body_constant, int64_t tag_hash, struct shmq_appended *out)
 {
     PyStore *store = self->store;
-    uint64_t deadline = deadline_after(store, call->timeout);
-    uint32_t longer = shmq_record_body_at(spec) - SHMQ_RECORD_BODY_AT; /* see claim.c */
-    uint32_t body_bytes = spec->body_bytes + longer;
-    uint32_t tail_bytes = shmq_record_bytes(spec) - SHMQ_RECORD_BODY_AT - body_bytes;
-    for (;;) {
-        struct shmq_claim_handle claim;
-        enum shmq_status status = claim_open(store, call->queue, body_bytes, tail_bytes, deadline, &claim);
-        if (status != SHMQ_OK) {
-            return status;
-        }
-        struct shmq_spec in_place = *spec;
-        in_place.body = NULL;
-        if (spec->body_bytes > COPY_WITHOUT_GIL_BYTES) {
-            Py_BEGIN_ALLOW_THREADS
-            in_place.body_crc_raw = claim_fill(claim.body + longer, spec, body_constant);
-            Py_END_ALLOW_THREADS
-        } else {
-            in_place.body_crc_raw = claim_fill(claim.body + longer, spec, body_constant);
-        }
-        status = claim_finish(store, &claim, &in_place, tag_hash, deadline, out);
-        if (status == SHMQ_OK) {
-            return status;
-        }
-        claim_drop(store, &claim);
-        if (status != SHMQ_EVICTED) {
-            return status;
-        }
-        if (store->core.io->monotonic_ns() >= deadline) {
-            return SHMQ_BROKER_BUSY; /* too slow for the others' patience, again and again */
-        }
-    }
+    struct shmq_spec long_spec = *spec;
+    long_spec.body_changes = !body_constant;
+    return shmq_append_long(&store->core, call->queue, &long_spec, tag_hash, deadline_after(store, call->timeout),
+                            &claim_steps, store, out);
 }
 
 enum shmq_status producer_append(PyProducer *self, struct call *call, const struct shmq_spec *spec, bool body_constant,

@@ -259,10 +259,7 @@ static PyObject *store_settled(PyStore *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "IK:settled", &queue, &offset) || !store_check(self)) {
         return NULL;
     }
-    uint32_t count = shmq_units_read(&self->core, queue, offset, UNITS, units);
-    if (count == 0) {
-        count = shmq_units_read_file(&self->core, queue, offset, UNITS, units);
-    }
+    uint32_t count = shmq_units_stored(&self->core, queue, offset, UNITS, units);
     const uint64_t end = atomic_load_explicit(&self->core.log->end, memory_order_acquire);
     bool ok = true;
     for (uint32_t i = 0; ok && i < count; i++) {

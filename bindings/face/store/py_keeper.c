@@ -12,7 +12,7 @@
 
 static uint64_t load(const _Atomic uint64_t *word)
 {
-    return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)word, memory_order_acquire);
+    return atomic_load_explicit(word, memory_order_acquire);
 }
 
 static bool number_from(PyObject *value, uint64_t *out)
@@ -221,10 +221,8 @@ static PyObject *units_bytes(PyStore *self, PyObject *args, bool files)
     if (!out) {
         return NULL;
     }
-    uint32_t got = shmq_units_read(&self->core, queue, first, count, (uint8_t *)PyBytes_AS_STRING(out));
-    if (got == 0 && files) {
-        got = shmq_units_read_file(&self->core, queue, first, count, (uint8_t *)PyBytes_AS_STRING(out));
-    }
+    uint32_t got = (files ? shmq_units_stored : shmq_units_read)(&self->core, queue, first, count,
+                                                                  (uint8_t *)PyBytes_AS_STRING(out));
     _PyBytes_Resize(&out, (Py_ssize_t)got * SHMQ_UNIT_BYTES);
     return out;
 }

@@ -1,0 +1,64 @@
+/* The state of the log as everybody sees it: whether it takes records, how far it may be read, and the keeper's bell.
+ *
+ *   retired      this generation of segments was given up: attach again
+ *   read_only    why no record is taken; a failed flush and a poisoned section are final, the other reasons may pass
+ *   visible end  the log end; with synchronous flush the durable end, for nothing is shown that a power cut could take
+ *   keeper_bell  a futex word that writers ring when files or frames run low, or somebody waits for the disk
+ *
+ * The bell is Dekker's handshake with the keeper: it sets `keeper_asleep` and looks at the bell, a writer rings and looks
+ * at `keeper_asleep`. A keeper that has not beaten for longer than the caller's patience is taken for dead or stopped;
+ * the caller then does the work itself, or says that nobody will.
+ */
+#include "core/internal.h"
+
+enum shmq_status shmq_writable_check(const struct shmq_store *store, uint32_t queue)
+{
+    struct shmq_log *log = store->log;
+    if (atomic_load_explicit(&log->retired, memory_order_relaxed) != 0) {
+        return SHMQ_RETIRED;
+    }
+    if (!store->writable || atomic_load_explicit(&log->read_only, memory_order_relaxed) != SHMQ_WRITABLE) {
+        return SHMQ_READ_ONLY;
+    }
+    return queue < atomic_load_explicit(&log->queue_count, memory_order_relaxed) && queue < store->sizes.queue_max
+               ? SHMQ_OK
+               : SHMQ_NO_QUEUE;
+}
+
+void shmq_set_read_only(struct shmq_store *store, uint32_t word)
+{
+    struct shmq_log *log = store->log;
+    uint32_t now = atomic_load_explicit(&log->read_only, memory_order_acquire);
+    do {
+        /* Only recovery makes these good; room on the disk, or a holder that goes on, does not. */
+        if (now == SHMQ_READ_ONLY_FLUSH_FAILED || now == SHMQ_READ_ONLY_POISONED) {
+            return;
+        }
+    } while (!atomic_compare_exchange_weak_explicit(&log->read_only, &now, word, memory_order_acq_rel,
+                                                    memory_order_acquire));
+    atomic_fetch_add_explicit(&log->durable_sequence, 1, memory_order_release);
+    shmq_futex_wake(&log->durable_sequence, INT32_MAX);
+}
+
+uint64_t shmq_visible_end(const struct shmq_store *store)
+{
+    return shmq_load_acquire(store->head->flush_sync ? &store->log->durable_end : &store->log->end);
+}
+
+bool shmq_keeper_is_silent(const struct shmq_store *store, uint64_t now_ns, uint64_t patience_ns)
+{
+    uint64_t beat = shmq_load_acquire(&store->log->keeper_beat_ns);
+    return now_ns > beat && now_ns - beat > patience_ns;
+}
+
+void shmq_ring_keeper(struct shmq_store *store)
+{
+    struct shmq_log *log = store->log;
+    if (!store->writable) {
+        return; /* the bell lies in a segment that readers map read-only */
+    }
+    atomic_fetch_add_explicit(&log->keeper_bell, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&log->keeper_asleep, memory_order_seq_cst) != 0) {
+        shmq_futex_wake(&log->keeper_bell, 1);
+    }
+}
