@@ -169,6 +169,126 @@ def receipt_moved(receipt: Receipt, topic: str, queue_id: int, recall_handle: An
     """A receipt of the same record that says another topic and queue; `recall_handle` is a str, something whose
     encode() returns it, or None."""
 
+# Tuples with named places: indexes and unpacking work, too.
+@final
+class QueueEntry(tuple[int, int, int, int, int, int]):
+    """One queue of the queue table."""
+
+    @property
+    def offset_min(self) -> int: ...
+    @property
+    def offset_max(self) -> int: ...
+    @property
+    def persisted(self) -> int: ...
+    @property
+    def topic(self) -> int: ...
+    @property
+    def queue_id(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+
+@final
+class UnpersistedQueue(tuple[int, int, int]):
+    """A queue whose units are not all in files."""
+
+    @property
+    def queue(self) -> int: ...
+    @property
+    def persisted(self) -> int: ...
+    @property
+    def offset_max(self) -> int: ...
+
+@final
+class OffsetEntry(tuple[int, int, int, int, int, int]):
+    """Progress of one group on one queue; `committed` is -1 when never set, `owner` a client slot or -1."""
+
+    @property
+    def slot(self) -> int: ...
+    @property
+    def group(self) -> int: ...
+    @property
+    def queue(self) -> int: ...
+    @property
+    def committed(self) -> int: ...
+    @property
+    def owner(self) -> int: ...
+    @property
+    def updated_ms(self) -> int: ...
+
+@final
+class ClientEntry(tuple[int, int, int, int, int, int, int, int, int]):
+    """One attached process."""
+
+    @property
+    def slot(self) -> int: ...
+    @property
+    def state(self) -> int: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def role(self) -> int: ...
+    @property
+    def received(self) -> int: ...
+    @property
+    def sent(self) -> int: ...
+    @property
+    def beat_ns(self) -> int: ...
+    @property
+    def settled(self) -> int: ...
+
+@final
+class Assignment(tuple[str, int, int, int, int]):
+    """One queue that a reader reads; `committed` is the lowest unacknowledged offset."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def queue(self) -> int: ...
+    @property
+    def queue_id(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def committed(self) -> int: ...
+
+@final
+class ScannedRecord(tuple[int, int, bytes, int, int, int, int, int]):
+    """One record found by a walk over the log."""
+
+    @property
+    def log_position(self) -> int: ...
+    @property
+    def record_bytes(self) -> int: ...
+    @property
+    def topic(self) -> bytes: ...
+    @property
+    def queue_id(self) -> int: ...
+    @property
+    def queue_offset(self) -> int: ...
+    @property
+    def store_ms(self) -> int: ...
+    @property
+    def tag_hash(self) -> int: ...
+    @property
+    def sys_flag(self) -> int: ...
+
+@final
+class IndexProgress(tuple[int, int, int, int, int]):
+    """How far keys were put into an index file; `stop` is an INDEX_* number."""
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def stop(self) -> int: ...
+    @property
+    def store_ms(self) -> int: ...
+    @property
+    def records(self) -> int: ...
+    @property
+    def keyed(self) -> int: ...
+
 @final
 class Store:
     """The segments of one broker, mapped. Segments are file descriptors (posix) or SysV ids (sysv=True)."""
@@ -234,8 +354,8 @@ class Store:
     def populate(self, position: int, size: int, /) -> None: ...
     def forget_pages(self) -> None:
         """Drop our page-table entries of the log more than 32 MiB behind its end; reading finds them again."""
-    def dirty_queues(self, limit: int, start: int = 0, /) -> list[tuple[int, int, int]]:
-        """(queue index, persisted, offset_max) of queues whose units are not all in files."""
+    def dirty_queues(self, limit: int, start: int = 0, /) -> list[UnpersistedQueue]:
+        """Queues whose units are not all in files."""
     def units_read(self, queue: int, first: int, count: int, /) -> bytes:
         """Units still in memory, 20 bytes each; may be shorter."""
     def units_stored(self, queue: int, first: int, count: int, /) -> bytes:
@@ -248,14 +368,11 @@ class Store:
         """Retention: the first queue offset whose record is left; appends may go on meanwhile."""
     def frames_grow(self, count: int, /) -> None: ...
     def frames_release(self, queue: int, ordinal: int, count: int, timeout: float, /) -> int: ...
-    def scan(
-        self, position: int, end: int, count: int, /
-    ) -> tuple[int, list[tuple[int, int, bytes, int, int, int, int, int]], str]:
+    def scan(self, position: int, end: int, count: int, /) -> tuple[int, list[ScannedRecord], str]:
         """Walk records of the log from `position`, verifying CRCs.
 
-        Returns (next position, [(log_position, record_bytes, topic, queue_id, queue_offset, store_ms, tag_hash,
-        sys_flag)], stop) where stop is "" (count reached or end), "blank-end" (no more file), "zero", or
-        "corrupt: reason". BLANKs are stepped over.
+        Returns (next position, records, stop) where stop is "" (count reached or end), "blank-end" (no more file),
+        "zero", or "corrupt: reason". BLANKs are stepped over.
         """
     def index_follow(
         self,
@@ -266,14 +383,12 @@ class Store:
         slots: int = 0,
         entries: int = 0,
         room: int = 0,
-    ) -> tuple[int, int, int, int, int]:
+    ) -> IndexProgress:
         """Put the keys of records from `position` to `until` into an index file; nothing from `end` on is looked at.
 
         Args:
             data: writable buffer over the file; None stops at the first record with keys.
             room: entries with a lower number have blocks reserved.
-
-        Returns (next position, INDEX_* reason to stop, store_ms of the last keys, records passed, with keys).
         """
     # -- tables
     def topic_put(
@@ -287,8 +402,7 @@ class Store:
     def set_topic_born(self, index: int, position: int, /) -> None: ...
     def topics(self) -> list[dict[str, Any]]:
         """Every live topic, as `topic()` with `index` added."""
-    def queue(self, index: int, /) -> tuple[int, int, int, int, int, int]:
-        """(offset_min, offset_max, persisted, topic index, queue id, bytes)."""
+    def queue(self, index: int, /) -> QueueEntry: ...
     def queue_counts(self) -> bytes:
         """offset_max and bytes of every queue, in the order of their indexes: two native 64-bit words each."""
     def queue_index(self, topic: int, queue_id: int, /) -> int: ...
@@ -319,8 +433,7 @@ class Store:
         """Give the queue up if it is ours."""
     def offset_free(self, slot: int, /) -> None:
         """Take the queue away from whoever owns it; its acknowledgements do not move the offset from here on."""
-    def offsets(self) -> list[tuple[int, int, int, int, int, int]]:
-        """(slot, group, queue, committed or -1, owner client slot or -1, updated_ms)."""
+    def offsets(self) -> list[OffsetEntry]: ...
     def offset_counts(self, first: int = 0, /) -> bytes:
         """Of every offset slot from one on two native 64-bit words: the committed offset plus 1 (0: never set), and the
         group's index << 32 | the queue's."""
@@ -333,8 +446,7 @@ class Store:
         """How many records of these units have at most so many bytes, one number a bound and one above; their bytes."""
     def client_put(self, pid: int, start: int, role: int, /) -> int: ...
     def client_drop(self, slot: int, /) -> None: ...
-    def clients(self) -> list[tuple[int, int, int, int, int, int, int, int, int]]:
-        """(slot, state, pid, start, role, received, sent, beat_ns, settled)."""
+    def clients(self) -> list[ClientEntry]: ...
     def use_client(self, slot: int, /) -> None:
         """This process' own slot; needed before waiting or owning offsets."""
     # -- reading outside a Reader
@@ -709,8 +821,7 @@ class Reader:
         """Read queue index `queue` from `offset`; acknowledged offsets are stored at offset slot `slot` unless -1."""
     def revoke(self, queue: int, /) -> None:
         """Stop reading it; messages in flight may still be acknowledged but no longer move the group's offset."""
-    def assigned(self) -> list[tuple[str, int, int, int, int]]:
-        """(topic, queue index, queue id, next offset to deliver, lowest unacknowledged offset)."""
+    def assigned(self) -> list[Assignment]: ...
     def seek(self, queue: int, offset: int, /) -> None: ...
     def pause(self, queue: int, paused: bool, /) -> None: ...
     def poll(self, max: int = 32, timeout: float = 0.0) -> list[Message]:

@@ -596,7 +596,9 @@ static inline void shmq_unit_unpack(const uint8_t in[SHMQ_UNIT_BYTES], struct sh
 }
 /* Copy up to `count` units from queue offset `first`; stops at a frame that is no longer in memory. Lock-free. */
 uint32_t shmq_units_read(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, uint8_t *out);
-/* As shmq_units_read, else from the ConsumeQueue files of the store directory (old units). */
+/* Same from the ConsumeQueue files of the store directory (old units). */
+uint32_t shmq_units_read_file(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, uint8_t *out);
+/* From memory, else from the files. */
 uint32_t shmq_units_stored(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, uint8_t *out);
 /* Put units back after a restart (the caller is the only writer): sets offset_max too. */
 enum shmq_status shmq_units_restore(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, const uint8_t *units);

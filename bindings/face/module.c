@@ -155,6 +155,9 @@ static int module_exec(PyObject *module)
         add_type(module, &filter_spec, &state->filter_type) < 0) {
         return -1;
     }
+    if (!row_types_add(module, state)) {
+        return -1;
+    }
     if (add_constants(module) < 0 || intern_names(state) < 0 || PyModule_AddFunctions(module, record_functions) < 0 ||
         PyModule_AddFunctions(module, foreign_functions) < 0 ||
         PyModule_AddFunctions(module, index_functions) < 0 || PyModule_AddFunctions(module, columns_functions) < 0 ||
@@ -176,6 +179,9 @@ static int module_exec(PyObject *module)
         action((state)->reader_type);                                                                                  \
         action((state)->sender_type);                                                                                  \
         action((state)->filter_type);                                                                                  \
+        for (int kind = 0; kind < ROW_COUNT; kind++) {                                                                 \
+            action((state)->row_types[kind]);                                                                          \
+        }                                                                                                              \
     } while (0)
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg)

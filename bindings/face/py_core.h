@@ -39,6 +39,11 @@ enum append_name {
     APPEND_BATCH_BODY, APPEND_EXTRA, APPEND_COUNT,
 };
 
+/* Tuples with named places; py_row.c has the names. */
+enum row_kind {
+    ROW_QUEUE, ROW_UNPERSISTED, ROW_OFFSET, ROW_CLIENT, ROW_ASSIGNMENT, ROW_SCANNED, ROW_INDEX_PROGRESS, ROW_COUNT,
+};
+
 struct py_message;
 struct py_receipt;
 
@@ -46,7 +51,7 @@ struct core_state {
     PyObject *error;           /* CoreError */
     PyObject *error_factory;   /* makes the exception from CoreError's arguments; NULL: CoreError itself */
     PyTypeObject *store_type, *receipt_type, *producer_type, *slot_type, *message_type, *reader_type, *sender_type,
-        *filter_type;
+        *filter_type, *row_types[ROW_COUNT];
     PyObject *call_names[CALL_COUNT]; /* interned; CALL_SECOND is "body" */
     PyObject *append_names[APPEND_COUNT];
     PyObject *name_bodies, *name_size, *name_ack, *name_nack, *name_extend, *name_idle, *name_stray;
@@ -182,6 +187,12 @@ PyObject *core_raise(struct core_state *state, enum shmq_status status, const ch
 PyObject *core_raise_status(struct core_state *state, enum shmq_status status, const char *what);
 PyObject *core_raise_append(PyStore *store, enum shmq_status status, const char *topic, uint32_t queue_id,
                             uint32_t record_bytes, double timeout);
+
+/* ---- py_row.c ---- */
+bool row_types_add(PyObject *module, struct core_state *state);
+/* A row of numbers; the place `named_at`, unless -1, holds `named` instead, whose reference is taken over. */
+PyObject *row_new(struct core_state *state, enum row_kind kind, const int64_t *numbers, int named_at, PyObject *named);
+bool row_append(PyObject *list, PyObject *row); /* takes the row over; false with an exception */
 
 /* ---- py_store.c ---- */
 bool store_check(PyStore *self);       /* open, or raises */

@@ -189,8 +189,8 @@ class IndexKeeper:
             if self._store.log_begin <= self._position:
                 raise
             return  # retention was faster
-        before, self._position = self._position, reached[0]
-        stop, store_ms, keyed = reached[1], reached[2], reached[4]
+        before, self._position = self._position, reached.position
+        stop, store_ms, keyed = reached.stop, reached.store_ms, reached.keyed
         if keyed:
             self._keyed += keyed
             self._keyed_at = self._now

@@ -258,7 +258,7 @@ class MessageReader(Protocol):
     def assign(self, topic: str, queue: int, queue_id: int, offset: int, slot: int = ..., /) -> None:
         """Read a queue from an offset."""
 
-    def assigned(self) -> list[tuple[str, int, int, int, int]]:
+    def assigned(self) -> Sequence[tuple[str, int, int, int, int]]:
         """Return (topic, queue index, queue id, next offset, lowest offset not settled) of each queue."""
 
     def seek(self, queue: int, offset: int, /) -> None:

@@ -18,14 +18,11 @@ from dataclasses import dataclass
 
 from shmq.errors import CorruptionError
 from shmq.record import HOLE_TOPIC, MAGIC_BYTES, RECORD_BYTES_MAX, record_starts
-from shmq.shm.core import CoreError, Store, record_decode
+from shmq.shm.core import CoreError, ScannedRecord, Store, record_decode
 from shmq.store.commitlog import CommitLogFiles
 
 SCAN_RECORDS = 4096
 _SEARCH_BYTES = 1 << 20
-
-# (log_position, record_bytes, topic, queue_id, queue_offset, store_ms, tag_hash, sys_flag)
-Record = tuple[int, int, bytes, int, int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class LogWalk:
         files: CommitLogFiles,
         *,
         durable_end: int | None,
-        on_records: Callable[[list[Record]], None],
+        on_records: Callable[[list[ScannedRecord]], None],
         on_damage: Callable[[Damage], None],
     ) -> None:
         self._store = store
@@ -79,14 +76,15 @@ class LogWalk:
             position = reached
         return position
 
-    def _scan(self, position: int) -> tuple[int, list[Record], str]:
+    def _scan(self, position: int) -> tuple[int, list[ScannedRecord], str]:
         """As Store.scan, and no record that lost the end of its properties, and with it its record CRC."""
         reached, records, stop = self._store.scan(position, self._files.end, SCAN_RECORDS)
-        last = self._files.bytes_at([record[0] + record[1] - 1 for record in records])
+        last = self._files.bytes_at([record.log_position + record.record_bytes - 1 for record in records])
         index = last.find(0)
         while index >= 0:
-            begin, size = records[index][:2]
-            if record_decode(self._files.read(begin, size))["properties"]:
+            damaged = records[index]
+            begin = damaged.log_position
+            if record_decode(self._files.read(begin, damaged.record_bytes))["properties"]:
                 return begin, records[:index], "corrupt: the properties end with a zero byte"
             index = last.find(0, index + 1)  # a stock record without properties
         return reached, records, stop
@@ -137,4 +135,4 @@ class LogWalk:
 
     def _is_record(self, position: int) -> bool:
         _, records, _ = self._store.scan(position, self._files.end, 1)
-        return bool(records) and records[0][0] == position
+        return bool(records) and records[0].log_position == position

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shmq.errors import SegmentFull, ShmqError, StoreError
-from shmq.shm.core import Store, index_bytes, index_find, index_hash, index_head
+from shmq.shm.core import IndexProgress, Store, index_bytes, index_find, index_hash, index_head
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout
 
@@ -115,7 +115,7 @@ class IndexFile:
         _reserve(self._descriptor, self.path, at, end - at)
         self.room = (end - self.shape.entries_at) // _ENTRY_BYTES
 
-    def follow(self, store: Store, position: int, until: int, end: int) -> tuple[int, int, int, int, int]:
+    def follow(self, store: Store, position: int, until: int, end: int) -> IndexProgress:
         """As `Store.index_follow`."""
         return store.index_follow(position, until, end, self.data, self.shape.slots, self.shape.entries, self.room)
 

@@ -18,10 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from shmq.shm.core import ScannedRecord
 from shmq.shm.unit import PRE_BLANK, RECORD_BYTES_LIMIT, is_pre_blank, pack_unit
 from shmq.store.config import Log
 from shmq.store.consumequeue import QUEUE_ID_MAX, ConsumeQueueFiles, Queue
-from shmq.store.damage import Damage, Record
+from shmq.store.damage import Damage
 from shmq.store.layout import is_safe_name
 
 _TRANSACTION_MASK = 12
@@ -76,7 +77,7 @@ class QueueRebuild:
         self.records = 0
         self.store_ms_last = 0
 
-    def add(self, records: list[Record]) -> None:
+    def add(self, records: list[ScannedRecord]) -> None:
         """Take records in log order. Raises OSError when the units cannot be written."""
         for position, size, topic, queue_id, queue_offset, store_ms, tag_hash, sys_flag in records:
             self.records += 1

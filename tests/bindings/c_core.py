@@ -2,7 +2,7 @@
 
 A test declares the structs and argument types of these files that it needs.
 
-* `load_core("record/crc.c", ...)` gives a `ctypes.CDLL` in this process, built as the product is, with SHMQ_TEST_POINTS.
+* `load_core("record/crc.c", ...)` gives a `ctypes.CDLL` in this process, built as the product is, with test points.
 * `run_sanitized(script, "record/crc.c", ...)` runs a Python script in a child whose copy of the library is built with
   ASan and UBSan; `sys.argv[1]` is the library, every error ends the child with a non-zero status.
 """

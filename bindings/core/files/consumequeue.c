@@ -46,7 +46,7 @@ static int file_at(struct shmq_store *store, const struct shmq_queue *queue, uin
     return fd;
 }
 
-static uint32_t units_read_file(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, uint8_t *out)
+uint32_t shmq_units_read_file(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, uint8_t *out)
 {
     if (queue >= store->sizes.queue_max) {
         return 0;
@@ -78,5 +78,5 @@ static uint32_t units_read_file(struct shmq_store *store, uint32_t queue, uint64
 uint32_t shmq_units_stored(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, uint8_t *out)
 {
     uint32_t units = shmq_units_read(store, queue, first, count, out);
-    return units != 0 ? units : units_read_file(store, queue, first, count, out);
+    return units != 0 ? units : shmq_units_read_file(store, queue, first, count, out);
 }

@@ -116,12 +116,12 @@ static PyObject *reader_assigned(PyReader *self, PyObject *unused)
         if (!cursor->live) {
             continue;
         }
-        PyObject *item = Py_BuildValue("(OIIKK)", (PyObject *)cursor->context, cursor->queue, cursor->queue_id,
-                                       (unsigned long long)cursor->next, (unsigned long long)cursor->committed);
-        if (!item || PyList_Append(list, item) < 0) {
+        const int64_t numbers[] = {0, cursor->queue, cursor->queue_id, (int64_t)cursor->next,
+                                   (int64_t)cursor->committed};
+        PyObject *topic = Py_NewRef((PyObject *)cursor->context);
+        if (!row_append(list, row_new(self->state, ROW_ASSIGNMENT, numbers, 0, topic))) {
             Py_CLEAR(list);
         }
-        Py_XDECREF(item);
     }
     return list;
 }

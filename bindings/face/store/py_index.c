@@ -179,10 +179,9 @@ static PyObject *store_index_follow(PyStore *self, PyObject *args, PyObject *kwa
     if (buffer.obj) {
         PyBuffer_Release(&buffer);
     }
-    typedef unsigned long long u64;
-    return ok ? Py_BuildValue("(KiKKK)", (u64)follow.position, (int)stop, (u64)follow.store_ms, (u64)follow.records,
-                              (u64)follow.keyed)
-              : NULL;
+    const int64_t numbers[] = {(int64_t)follow.position, stop, (int64_t)follow.store_ms, (int64_t)follow.records,
+                               (int64_t)follow.keyed};
+    return ok ? row_new(self->state, ROW_INDEX_PROGRESS, numbers, -1, NULL) : NULL;
 }
 
 PyMethodDef index_methods[] = {

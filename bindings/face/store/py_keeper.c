@@ -199,11 +199,10 @@ static PyObject *keeper_dirty_queues(PyStore *self, PyObject *args)
         if (persisted >= end) {
             continue;
         }
-        PyObject *item = Py_BuildValue("(IKK)", i, (unsigned long long)persisted, (unsigned long long)end);
-        if (!item || PyList_Append(list, item) < 0) {
+        const int64_t numbers[] = {i, (int64_t)persisted, (int64_t)end};
+        if (!row_append(list, row_new(self->state, ROW_UNPERSISTED, numbers, -1, NULL))) {
             Py_CLEAR(list);
         }
-        Py_XDECREF(item);
     }
     return list;
 }
@@ -370,7 +369,7 @@ PyMethodDef keeper_methods[] = {
     {"keeper_sleep", (PyCFunction)keeper_sleep, METH_O, "Sleep until a writer rings (True) or the time passes."},
     {"populate", (PyCFunction)keeper_populate, METH_VARARGS, "Fill page tables ahead of the writers."},
     {"dirty_queues", (PyCFunction)keeper_dirty_queues, METH_VARARGS,
-     "(queue index, persisted, offset_max) of queues whose units are not all in files."},
+     "An UnpersistedQueue of each queue whose units are not all in files."},
     {"units_read", (PyCFunction)keeper_units_read, METH_VARARGS,
      "Units still in memory, 20 bytes each; may be shorter."},
     {"units_stored", (PyCFunction)keeper_units_stored, METH_VARARGS,

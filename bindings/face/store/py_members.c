@@ -148,7 +148,6 @@ static PyObject *members_client_drop(PyStore *self, PyObject *value)
 static PyObject *members_clients(PyStore *self, PyObject *unused)
 {
     (void)unused;
-    typedef unsigned long long u64;
     if (!store_check(self)) {
         return NULL;
     }
@@ -161,15 +160,14 @@ static PyObject *members_clients(PyStore *self, PyObject *unused)
         if (state == SHMQ_CLIENT_FREE) {
             continue;
         }
-        PyObject *item = Py_BuildValue("(IIIKIKKKK)", i, state, client->pid, (u64)client->start, client->role,
-                                       (u64)atomic_load_explicit(&client->received, memory_order_relaxed),
-                                       (u64)atomic_load_explicit(&client->sent, memory_order_relaxed),
-                                       (u64)atomic_load_explicit(&client->beat_ns, memory_order_relaxed),
-                                       (u64)atomic_load_explicit(&client->settled, memory_order_relaxed));
-        if (!item || PyList_Append(list, item) < 0) {
+        const int64_t numbers[] = {i, state, client->pid, (int64_t)client->start, client->role,
+                                   (int64_t)atomic_load_explicit(&client->received, memory_order_relaxed),
+                                   (int64_t)atomic_load_explicit(&client->sent, memory_order_relaxed),
+                                   (int64_t)atomic_load_explicit(&client->beat_ns, memory_order_relaxed),
+                                   (int64_t)atomic_load_explicit(&client->settled, memory_order_relaxed)};
+        if (!row_append(list, row_new(self->state, ROW_CLIENT, numbers, -1, NULL))) {
             Py_CLEAR(list);
         }
-        Py_XDECREF(item);
     }
     return list;
 }
@@ -194,7 +192,7 @@ PyMethodDef member_methods[] = {
     {"client_put", (PyCFunction)members_client_put, METH_VARARGS, "Hand out a client slot."},
     {"client_drop", (PyCFunction)members_client_drop, METH_O, "Take a client slot back."},
     {"clients", (PyCFunction)members_clients, METH_NOARGS,
-     "(slot, state, pid, start, role, received, sent, beat_ns, settled) of every used slot."},
+     "A ClientEntry of every used slot."},
     {"use_client", (PyCFunction)members_use_client, METH_O, "This process' own slot; needed to wait or own offsets."},
     {NULL},
 };

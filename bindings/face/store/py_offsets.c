@@ -235,14 +235,11 @@ static PyObject *members_offsets(PyStore *self, PyObject *unused)
         struct shmq_offset *entry = &self->core.offsets[i];
         uint64_t committed = atomic_load_explicit(&entry->committed, memory_order_acquire);
         uint64_t owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
-        PyObject *item =
-            Py_BuildValue("(IIILLK)", i, entry->group, entry->queue, (long long)committed - 1,
-                          (long long)owner_of(self, owner),
-                          (unsigned long long)atomic_load_explicit(&entry->updated_ms, memory_order_relaxed));
-        if (!item || PyList_Append(list, item) < 0) {
+        const int64_t numbers[] = {i, entry->group, entry->queue, (int64_t)committed - 1, owner_of(self, owner),
+                                   (int64_t)atomic_load_explicit(&entry->updated_ms, memory_order_relaxed)};
+        if (!row_append(list, row_new(self->state, ROW_OFFSET, numbers, -1, NULL))) {
             Py_CLEAR(list);
         }
-        Py_XDECREF(item);
     }
     return list;
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/bytes.h"
 #include "face/py_core.h"
 
 #define SCAN_COUNT_MAX (1u << 20)
@@ -43,24 +44,19 @@ static void scan_step(struct scan *scan, const struct shmq_mapping *mapping, uin
 /* Where the walk goes on behind a BLANK: the next file. False: a zero, so nothing was ever written there. */
 static bool is_blank(const struct shmq_mapping *mapping, uint64_t position)
 {
-    uint64_t at = position - mapping->base;
-    uint32_t words[2] = {0, 0};
-    if (mapping->bytes - at >= sizeof words) {
-        memcpy(words, mapping->data + at, sizeof words);
-    }
-    return words[1] == __builtin_bswap32(SHMQ_RECORD_MAGIC_BLANK);
+    const uint64_t at = position - mapping->base;
+    return mapping->bytes - at >= SHMQ_RECORD_BLANK_BYTES &&
+           shmq_load32(mapping->data + at + sizeof(uint32_t)) == SHMQ_RECORD_MAGIC_BLANK;
 }
 
-static bool scan_append(PyObject *list, const struct scan *scan)
+static bool scan_append(PyStore *self, PyObject *list, const struct scan *scan)
 {
-    typedef unsigned long long u64;
     const struct shmq_view *view = &scan->view;
-    PyObject *item = Py_BuildValue("(KIy#IKKLI)", (u64)scan->position, view->record_bytes, view->topic,
-                                   (Py_ssize_t)view->topic_bytes, view->queue_id, (u64)view->queue_offset,
-                                   (u64)view->store_ms, (long long)record_tag_hash(view), view->sys_flag);
-    bool ok = item && PyList_Append(list, item) == 0;
-    Py_XDECREF(item);
-    return ok;
+    PyObject *topic = PyBytes_FromStringAndSize(view->topic, (Py_ssize_t)view->topic_bytes);
+    const int64_t numbers[] = {(int64_t)scan->position, view->record_bytes, 0, view->queue_id,
+                               (int64_t)view->queue_offset, (int64_t)view->store_ms, record_tag_hash(view),
+                               view->sys_flag};
+    return row_append(list, row_new(self->state, ROW_SCANNED, numbers, 2, topic));
 }
 
 /* Walk until `count` records, `end`, or a stop; the reason for stopping is the result, NULL with an exception. */
@@ -81,7 +77,7 @@ static const char *scan_walk(PyStore *self, struct scan *scan, uint64_t end, Py_
         Py_END_ALLOW_THREADS
         bool blank = scan->status == SHMQ_EMPTY && is_blank(mapping, scan->position);
         uint64_t file_end = mapping->base + mapping->bytes;
-        bool ok = scan->status != SHMQ_OK || scan_append(list, scan);
+        bool ok = scan->status != SHMQ_OK || scan_append(self, list, scan);
         shmq_mapping_release(mapping);
         if (!ok) {
             return NULL;

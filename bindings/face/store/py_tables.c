@@ -175,12 +175,12 @@ static PyObject *tables_queue(PyStore *self, PyObject *args)
     if (index >= self->core.sizes.queue_max) {
         return core_raise(self->state, SHMQ_NO_QUEUE, "queue index %u of %u", index, self->core.sizes.queue_max);
     }
-    typedef unsigned long long u64;
     struct shmq_queue *queue = &self->core.queues[index];
-    return Py_BuildValue("(KKKIIK)", (u64)atomic_load_explicit(&queue->offset_min, memory_order_acquire),
-                         (u64)atomic_load_explicit(&queue->offset_max, memory_order_acquire),
-                         (u64)atomic_load_explicit(&queue->persisted, memory_order_acquire), queue->topic,
-                         queue->queue_id, (u64)queue->bytes);
+    const int64_t numbers[] = {(int64_t)atomic_load_explicit(&queue->offset_min, memory_order_acquire),
+                               (int64_t)atomic_load_explicit(&queue->offset_max, memory_order_acquire),
+                               (int64_t)atomic_load_explicit(&queue->persisted, memory_order_acquire),
+                               queue->topic, queue->queue_id, (int64_t)queue->bytes};
+    return row_new(self->state, ROW_QUEUE, numbers, -1, NULL);
 }
 
 static PyObject *tables_queue_counts(PyStore *self, PyObject *unused)
@@ -224,7 +224,7 @@ PyMethodDef table_methods[] = {
     {"set_topic_born", (PyCFunction)tables_set_topic_born, METH_VARARGS,
      "Say from which log position records of that name are this topic's."},
     {"queue", (PyCFunction)tables_queue, METH_VARARGS,
-     "(offset_min, offset_max, persisted, topic index, queue id, bytes)."},
+     "A QueueEntry: what the queue table says of one queue."},
     {"queue_counts", (PyCFunction)tables_queue_counts, METH_NOARGS,
      "offset_max and bytes of every queue, as native 64-bit words."},
     {"queue_index", (PyCFunction)tables_queue_index, METH_VARARGS, "Queue index of one queue id of a topic."},

@@ -1,0 +1,79 @@
+/* Rows: what the core says of a queue, an offset slot, a client, ... as tuples whose places have names.
+ *
+ * `entry.committed` instead of `entry[3]`; unpacking and indexes work as with any tuple. One table has the names of every
+ * kind of row, in the order of the numbers that row_new takes.
+ */
+#include "face/py_core.h"
+
+#define FIELDS(...) (PyStructSequence_Field[]){__VA_ARGS__, {NULL, NULL}}
+
+static PyStructSequence_Desc rows[ROW_COUNT] = {
+    [ROW_QUEUE] = {"shmq.bindings._core.QueueEntry", "One queue of the queue table.",
+                   FIELDS({"offset_min", "first queue offset whose record still exists"},
+                          {"offset_max", "next queue offset"}, {"persisted", "units below it are in files"},
+                          {"topic", "topic index"}, {"queue_id", "number in its topic"}, {"bytes", "of all records"}),
+                   6},
+    [ROW_UNPERSISTED] = {"shmq.bindings._core.UnpersistedQueue", "A queue whose units are not all in files.",
+                         FIELDS({"queue", "queue index"}, {"persisted", "units below it are in files"},
+                                {"offset_max", "next queue offset"}),
+                         3},
+    [ROW_OFFSET] = {"shmq.bindings._core.OffsetEntry", "Progress of one group on one queue.",
+                    FIELDS({"slot", "offset slot"}, {"group", "group index"}, {"queue", "queue index"},
+                           {"committed", "next queue offset to deliver, -1 when never set"},
+                           {"owner", "client slot, -1 when nobody reads"}, {"updated_ms", "time of the last commit"}),
+                    6},
+    [ROW_CLIENT] = {"shmq.bindings._core.ClientEntry", "One attached process.",
+                    FIELDS({"slot", "client slot"}, {"state", "1 awake, 2 asleep"}, {"pid", "process"},
+                           {"start", "start time of the process"}, {"role", "1 reads, 2 writes, 3 both"},
+                           {"received", "messages"}, {"sent", "messages"}, {"beat_ns", "last poll or send"},
+                           {"settled", "of received"}),
+                    9},
+    [ROW_ASSIGNMENT] = {"shmq.bindings._core.Assignment", "One queue that a reader reads.",
+                        FIELDS({"topic", "name"}, {"queue", "queue index"}, {"queue_id", "number in its topic"},
+                               {"next_offset", "next queue offset to deliver"},
+                               {"committed", "lowest unacknowledged queue offset"}),
+                        5},
+    [ROW_SCANNED] = {"shmq.bindings._core.ScannedRecord", "One record found by a walk over the log.",
+                     FIELDS({"log_position", "where it lies"}, {"record_bytes", "its size"}, {"topic", "name"},
+                            {"queue_id", "number in its topic"}, {"queue_offset", "in its queue"},
+                            {"store_ms", "when it was stored"}, {"tag_hash", "what its unit says"},
+                            {"sys_flag", "RocketMQ's sysFlag"}),
+                     8},
+    [ROW_INDEX_PROGRESS] = {"shmq.bindings._core.IndexProgress", "How far keys were put into an index file.",
+                            FIELDS({"position", "next log position"}, {"stop", "why: INDEX_*"},
+                                   {"store_ms", "of the last keys"}, {"records", "passed"}, {"keyed", "with keys"}),
+                            5},
+};
+
+bool row_types_add(PyObject *module, struct core_state *state)
+{
+    for (int kind = 0; kind < ROW_COUNT; kind++) {
+        state->row_types[kind] = PyStructSequence_NewType(&rows[kind]);
+        if (!state->row_types[kind] || PyModule_AddType(module, state->row_types[kind]) < 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+PyObject *row_new(struct core_state *state, enum row_kind kind, const int64_t *numbers, int named_at, PyObject *named)
+{
+    PyObject *row = PyStructSequence_New(state->row_types[kind]);
+    for (int i = 0; row && i < rows[kind].n_in_sequence; i++) {
+        PyObject *value = i == named_at ? Py_XNewRef(named) : PyLong_FromLongLong(numbers[i]);
+        if (!value) {
+            Py_CLEAR(row);
+        } else {
+            PyStructSequence_SetItem(row, i, value);
+        }
+    }
+    Py_XDECREF(named_at >= 0 ? named : NULL);
+    return row;
+}
+
+bool row_append(PyObject *list, PyObject *row)
+{
+    bool ok = row && PyList_Append(list, row) == 0;
+    Py_XDECREF(row);
+    return ok;
+}
