@@ -1,19 +1,46 @@
-"""The native extension; every other setting lives in setup.cfg."""
+"""The native code; every other setting lives in setup.cfg.
 
+The extension holds the whole core, compiled with its Python face. libshmq.so is the core alone, for programs in C; its
+number is SHMQ_ABI, so a program never runs with a library whose layouts are not those it was compiled with.
+"""
+
+import re
 from glob import glob
+from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ABI = re.search(r"^#define SHMQ_ABI (\d+)u", Path("bindings/shmq.h").read_text(), re.M)[1]
+LIBRARY = f"libshmq.so.{ABI}"
+OPTIONS = ["-std=c11", "-O2", "-flto", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"]
+
+
+class BuildLibrary(build_ext):
+    """Builds the library like an extension, under its own name and without Python in it."""
+
+    def get_ext_filename(self, fullname):
+        if fullname.endswith(".libshmq") or fullname == "libshmq":
+            return str(Path(*fullname.split(".")).with_name(LIBRARY))
+        return super().get_ext_filename(fullname)
+
+
+def native(name, folder, define, link):
+    return Extension(
+        name=f"shmq.bindings.{name}",
+        sources=sorted(glob(f"bindings/{folder}**/*.c", recursive=True)),
+        depends=sorted(glob("bindings/**/*.h", recursive=True)),
+        include_dirs=["bindings"],
+        define_macros=[("_GNU_SOURCE", None), *define],
+        extra_compile_args=OPTIONS,
+        extra_link_args=["-O2", "-flto", *link],
+    )
+
 
 setup(
+    cmdclass={"build_ext": BuildLibrary},
     ext_modules=[
-        Extension(
-            name="shmq.bindings._core",
-            sources=sorted(glob("bindings/**/*.c", recursive=True)),
-            depends=sorted(glob("bindings/**/*.h", recursive=True)),
-            include_dirs=["bindings"],
-            define_macros=[("_GNU_SOURCE", None)],
-            extra_compile_args=["-std=c11", "-O2", "-flto", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden"],
-            extra_link_args=["-O2", "-flto"],
-        )
-    ]
+        native("_core", "", [], []),
+        native("libshmq", "core/", [("SHMQ_LIBRARY", None)], [f"-Wl,-soname,{LIBRARY}", "-Wl,-Bsymbolic-functions"]),
+    ],
 )

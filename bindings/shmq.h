@@ -32,7 +32,17 @@
 #include <sys/types.h>
 
 #define SHMQ_MAGIC UINT64_C(0x53484d5155455545) /* "SHMQUEUE" */
-#define SHMQ_ABI 5u
+#define SHMQ_ABI 5u /* of the layouts in shared memory, and the number behind libshmq.so */
+#define SHMQ_VERSION_MAJOR 0
+#define SHMQ_VERSION_MINOR 1
+#define SHMQ_VERSION_PATCH 0
+
+/* What libshmq.so exports. The Python extension is compiled from the same files and exports none of it. */
+#ifdef SHMQ_LIBRARY
+#define SHMQ_API __attribute__((visibility("default")))
+#else
+#define SHMQ_API
+#endif
 
 /* ---- limits; each is a width or a bound used by more than one file ---------------------------- */
 #define SHMQ_TOPIC_BYTES_MAX 127
@@ -301,18 +311,21 @@ struct shmq_io {
     uint64_t (*wall_ms)(void);
     uint64_t (*monotonic_ns)(void);
 };
-extern const struct shmq_io shmq_io_posix;
+SHMQ_API extern const struct shmq_io shmq_io_posix;
 /* Move the wall clock of this process ahead of the host's, for tests; what is stamped after it comes from then. */
-void shmq_wall_advance(uint64_t milliseconds);
+SHMQ_API void shmq_wall_advance(uint64_t milliseconds);
 
 /* ---- CRC-32 (the IEEE polynomial RocketMQ uses), crc.c ---------------------------------------------- */
 /* `raw` forms keep the register: no initial or final inversion, so they are linear over XOR. */
-uint32_t shmq_crc32(const void *data, size_t bytes);                      /* as zlib.crc32(data) */
-uint32_t shmq_crc32_raw(uint32_t state, const void *data, size_t bytes);
-uint32_t shmq_crc32_copy_raw(uint32_t state, void *to, const void *from, size_t bytes); /* one pass: memcpy and CRC */
-uint32_t shmq_crc32_shift(uint64_t zero_bytes);                           /* multiplier x^(8n) mod P */
-uint32_t shmq_crc32_multiply(uint32_t state, uint32_t multiplier);        /* state followed by those n zero bytes */
-int32_t shmq_tag_hash(const char *utf8, size_t bytes);                    /* Java String.hashCode over UTF-16 */
+SHMQ_API uint32_t shmq_crc32(const void *data, size_t bytes);                      /* as zlib.crc32(data) */
+SHMQ_API uint32_t shmq_crc32_raw(uint32_t state, const void *data, size_t bytes);
+/* One pass: memcpy and CRC. */
+SHMQ_API uint32_t shmq_crc32_copy_raw(uint32_t state, void *to, const void *from, size_t bytes);
+SHMQ_API uint32_t shmq_crc32_shift(uint64_t zero_bytes);                           /* multiplier x^(8n) mod P */
+/* State followed by those n zero bytes. */
+SHMQ_API uint32_t shmq_crc32_multiply(uint32_t state, uint32_t multiplier);
+/* Java String.hashCode over UTF-16. */
+SHMQ_API int32_t shmq_tag_hash(const char *utf8, size_t bytes);
 
 /* ---- record: RocketMQ's stored message, record.c ------------------------------------------------------ */
 #define SHMQ_RECORD_MAGIC_V1 0xDAA320A7u
@@ -372,11 +385,11 @@ static inline bool shmq_is_queued(uint32_t sys_flag)
 {
     return (sys_flag & 4u) == 0;
 }
-uint32_t shmq_record_bytes(const struct shmq_spec *spec);
+SHMQ_API uint32_t shmq_record_bytes(const struct shmq_spec *spec);
 /* Write everything but the three late fields and the CRC digits; `out` has shmq_record_bytes() bytes. */
-void shmq_record_encode(uint8_t *out, const struct shmq_spec *spec, struct shmq_patch *patch);
+SHMQ_API void shmq_record_encode(uint8_t *out, const struct shmq_spec *spec, struct shmq_patch *patch);
 /* Fill queueOffset, physicalOffset, storeTimestamp and the CRC digits; never reads the body. */
-void shmq_record_patch(uint8_t *record, const struct shmq_patch *patch, uint64_t queue_offset,
+SHMQ_API void shmq_record_patch(uint8_t *record, const struct shmq_patch *patch, uint64_t queue_offset,
                        uint64_t log_position, uint64_t store_ms);
 
 struct shmq_view {             /* a decoded record; pointers into the caller's bytes */
@@ -400,22 +413,23 @@ struct shmq_view {             /* a decoded record; pointers into the caller's b
 };
 /* Decode without trusting one length; SHMQ_CORRUPT when any field contradicts another, SHMQ_EMPTY on a BLANK
  * or a zero size. Reads no byte at or beyond data + bytes. */
-enum shmq_status shmq_record_decode(const uint8_t *data, size_t bytes, struct shmq_view *view);
+SHMQ_API enum shmq_status shmq_record_decode(const uint8_t *data, size_t bytes, struct shmq_view *view);
 /* Check record CRC (if the property is there) and body CRC. */
-enum shmq_status shmq_record_verify(const uint8_t *data, const struct shmq_view *view);
+SHMQ_API enum shmq_status shmq_record_verify(const uint8_t *data, const struct shmq_view *view);
 /* Take the record CRC off a copy of a record, in place; returns its new size, `bytes` when there was none. */
-uint32_t shmq_record_trim(uint8_t *record, uint32_t bytes);
+SHMQ_API uint32_t shmq_record_trim(uint8_t *record, uint32_t bytes);
 /* RocketMQ's offset message id, store host and log position in upper-case hex; returns its bytes. */
 #define SHMQ_MESSAGE_ID_BYTES_MAX (2 * (SHMQ_HOST_BYTES_V6 + sizeof(uint64_t)))
-size_t shmq_message_id(char *out, const uint8_t *host, uint32_t host_bytes, uint64_t log_position);
+SHMQ_API size_t shmq_message_id(char *out, const uint8_t *host, uint32_t host_bytes, uint64_t log_position);
 /* Value of one property in RocketMQ text, or NULL. */
-const char *shmq_property_find(const char *properties, size_t bytes, const char *key, size_t key_bytes, size_t *value_bytes);
+SHMQ_API const char *shmq_property_find(const char *properties, size_t bytes, const char *key, size_t key_bytes,
+                                        size_t *value_bytes);
 
 /* ---- what clients send, batch.c ------------------------------------------------------------------------ */
 struct shmq_text_facts { const char *tag; size_t tag_bytes; size_t crc_bytes; }; /* crc_bytes: of record CRCs in it */
-void shmq_text_look(const char *text, size_t bytes, struct shmq_text_facts *out);
+SHMQ_API void shmq_text_look(const char *text, size_t bytes, struct shmq_text_facts *out);
 /* Copy property text without record CRCs, which belong to the record it came from; returns bytes - crc_bytes. */
-size_t shmq_text_copy(char *out, const char *text, size_t bytes);
+SHMQ_API size_t shmq_text_copy(char *out, const char *text, size_t bytes);
 struct shmq_batch_record {     /* one message of a batch; pointers into the caller's bytes */
     uint32_t flag;
     const uint8_t *body;    uint32_t body_bytes;
@@ -423,7 +437,7 @@ struct shmq_batch_record {     /* one message of a batch; pointers into the call
     const char *reason;        /* of SHMQ_BAD_ARGUMENT: what is wrong with it */
 };
 /* Read the message at *at and move on; SHMQ_EMPTY at the end. Reads no byte at or beyond data + bytes. */
-enum shmq_status shmq_batch_next(const uint8_t *data, size_t bytes, size_t *at, struct shmq_batch_record *out);
+SHMQ_API enum shmq_status shmq_batch_next(const uint8_t *data, size_t bytes, size_t *at, struct shmq_batch_record *out);
 
 /* ---- the attached store ------------------------------------------------------------------------------- */
 struct shmq_mapping {          /* one mapped CommitLog file; views keep it alive */
@@ -486,7 +500,7 @@ struct shmq_store {
 };
 
 struct shmq_layout { uint64_t control_bytes, units_bytes, readers_bytes; };
-enum shmq_status shmq_layout_compute(const struct shmq_sizes *sizes, struct shmq_layout *layout);
+SHMQ_API enum shmq_status shmq_layout_compute(const struct shmq_sizes *sizes, struct shmq_layout *layout);
 /* Format three zeroed, fully reserved mappings. The magic is stored last. */
 struct shmq_format_options {
     struct shmq_sizes sizes;
@@ -497,48 +511,54 @@ struct shmq_format_options {
     const char *store_path;
     uint32_t frame_ready;       /* frames whose memory is reserved already */
 };
-enum shmq_status shmq_store_format(void *control, void *readers, const struct shmq_format_options *options);
+SHMQ_API enum shmq_status shmq_store_format(void *control, void *readers, const struct shmq_format_options *options);
 /* Attach to mapped segments. The store owns the mappings only if `own_maps`. */
-enum shmq_status shmq_store_attach(struct shmq_store *store, void *control, size_t control_bytes, void *units,
+SHMQ_API enum shmq_status shmq_store_attach(struct shmq_store *store, void *control, size_t control_bytes, void *units,
                                    size_t units_bytes, void *readers, size_t readers_bytes, bool writable,
                                    int units_fd, const struct shmq_io *io);
-void shmq_store_detach(struct shmq_store *store);
+SHMQ_API void shmq_store_detach(struct shmq_store *store);
+/* Open the control, units and readers segment by path and attach; NULL with *status, and errno for SHMQ_SYSTEM. */
+SHMQ_API struct shmq_store *shmq_store_open(const char *const paths[3], bool writable, enum shmq_status *status);
+SHMQ_API void shmq_store_close(struct shmq_store *store); /* and unmap */
+SHMQ_API const char *shmq_version(void);                  /* of the library; SHMQ_VERSION_* are those of the header */
 
 /* log files, mapping.c */
-struct shmq_mapping *shmq_mapping_get(struct shmq_store *store, uint64_t log_position); /* borrowed, NULL + errno */
-struct shmq_mapping *shmq_mapping_hold(struct shmq_mapping *mapping);
-void shmq_mapping_release(struct shmq_mapping *mapping);
-void shmq_mapping_populate_read(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes);
+/* Borrowed, NULL + errno. */
+SHMQ_API struct shmq_mapping *shmq_mapping_get(struct shmq_store *store, uint64_t log_position);
+SHMQ_API struct shmq_mapping *shmq_mapping_hold(struct shmq_mapping *mapping);
+SHMQ_API void shmq_mapping_release(struct shmq_mapping *mapping);
+SHMQ_API void shmq_mapping_populate_read(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes);
 /* Drop the page-table entries of this process that lie far behind the log end: they count as its memory. */
-void shmq_mapping_forget(struct shmq_store *store);
-uint64_t shmq_visible_end(const struct shmq_store *store);
+SHMQ_API void shmq_mapping_forget(struct shmq_store *store);
+SHMQ_API uint64_t shmq_visible_end(const struct shmq_store *store);
 
 /* lock, lock.c: SHMQ_WOULD_BLOCK when deadline_ns is 0 and the lock is taken; repairs after a dead holder */
-enum shmq_status shmq_lock(struct shmq_store *store, uint64_t deadline_ns);
-void shmq_unlock(struct shmq_store *store);
-uint64_t shmq_process_start(uint32_t pid);  /* 0: no such process, or it is a zombie */
+SHMQ_API enum shmq_status shmq_lock(struct shmq_store *store, uint64_t deadline_ns);
+SHMQ_API void shmq_unlock(struct shmq_store *store);
+SHMQ_API uint64_t shmq_process_start(uint32_t pid);  /* 0: no such process, or it is a zombie */
 
 /* append.c */
 struct shmq_appended { uint64_t queue_offset; uint64_t log_position; uint64_t end; uint64_t store_ms; };
 /* Append one record to a queue. deadline_ns 0 never blocks. */
-enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const struct shmq_spec *spec,
+SHMQ_API enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const struct shmq_spec *spec,
                              int64_t tag_hash, uint64_t deadline_ns, struct shmq_appended *out);
 /* Append up to SHMQ_BATCH_MAX records, at most SHMQ_BATCH_BYTES_MAX bytes encoded, to one queue: all or none. */
-enum shmq_status shmq_append_batch(struct shmq_store *store, uint32_t queue, const struct shmq_spec *specs,
+SHMQ_API enum shmq_status shmq_append_batch(struct shmq_store *store, uint32_t queue, const struct shmq_spec *specs,
                                    const int64_t *tag_hashes, uint32_t count, uint64_t deadline_ns,
                                    struct shmq_appended *first);
 /* together.c: records of different queues, all or none */
 struct shmq_entry { uint32_t queue; int64_t tag_hash; struct shmq_spec spec; };
 /* Append up to SHMQ_TOGETHER_MAX records in this order, one a queue, of any length: `out` gets as many answers.
  * SHMQ_FENCED, and nothing is done, when log position `because_of` lies below the fence; UINT64_MAX never does. */
-enum shmq_status shmq_append_together(struct shmq_store *store, const struct shmq_entry *entries, uint32_t count,
+SHMQ_API enum shmq_status shmq_append_together(struct shmq_store *store, const struct shmq_entry *entries,
+                                               uint32_t count,
                                       uint64_t because_of, uint64_t deadline_ns, struct shmq_appended *out);
-enum shmq_status shmq_fence_raise(struct shmq_store *store, uint64_t log_position, uint64_t deadline_ns);
+SHMQ_API enum shmq_status shmq_fence_raise(struct shmq_store *store, uint64_t log_position, uint64_t deadline_ns);
 /* Wait until durable_end >= position (sync flush); takes the flush itself if the keeper is dead. */
-enum shmq_status shmq_wait_durable(struct shmq_store *store, uint64_t position, uint64_t deadline_ns);
-enum shmq_status shmq_flush(struct shmq_store *store, uint64_t *durable_end); /* fdatasync, raise, wake */
-void shmq_raise_durable(struct shmq_store *store, uint64_t position);
-void shmq_set_read_only(struct shmq_store *store, uint32_t word);
+SHMQ_API enum shmq_status shmq_wait_durable(struct shmq_store *store, uint64_t position, uint64_t deadline_ns);
+SHMQ_API enum shmq_status shmq_flush(struct shmq_store *store, uint64_t *durable_end); /* fdatasync, raise, wake */
+SHMQ_API void shmq_raise_durable(struct shmq_store *store, uint64_t position);
+SHMQ_API void shmq_set_read_only(struct shmq_store *store, uint32_t word);
 
 /* reserve.c: two phases for long records and for reserve() */
 struct shmq_claim_handle {
@@ -547,14 +567,16 @@ struct shmq_claim_handle {
     uint8_t *body;                     /* writable, in the log */
     struct shmq_mapping *mapping;      /* held until commit or abort */
 };
-enum shmq_status shmq_claim_open(struct shmq_store *store, uint32_t queue, uint32_t body_bytes_max,
+SHMQ_API enum shmq_status shmq_claim_open(struct shmq_store *store, uint32_t queue, uint32_t body_bytes_max,
                                  uint32_t tail_bytes_max, uint64_t deadline_ns, struct shmq_claim_handle *claim);
 /* spec->body must be NULL and body_crc_raw set; consumes the handle on SHMQ_OK. After SHMQ_EVICTED the body is still at
  * claim->body: copy it with shmq_append, then call shmq_claim_abort, which settles the hole that was left. */
-enum shmq_status shmq_claim_commit(struct shmq_store *store, struct shmq_claim_handle *claim, const struct shmq_spec *spec,
+SHMQ_API enum shmq_status shmq_claim_commit(struct shmq_store *store, struct shmq_claim_handle *claim,
+                                            const struct shmq_spec *spec,
                                    int64_t tag_hash, uint64_t deadline_ns, struct shmq_appended *out);
-void shmq_claim_abort(struct shmq_store *store, struct shmq_claim_handle *claim);
-uint32_t shmq_claim_fill(uint8_t *to, const struct shmq_spec *spec); /* copy the body; returns its CRC register */
+SHMQ_API void shmq_claim_abort(struct shmq_store *store, struct shmq_claim_handle *claim);
+/* Copy the body; returns its CRC register. */
+SHMQ_API uint32_t shmq_claim_fill(uint8_t *to, const struct shmq_spec *spec);
 /* How the steps of a long append are run: a caller with a lock of its own (the GIL) lets it go where a step waits. */
 struct shmq_claim_steps {
     enum shmq_status (*open)(void *context, uint32_t queue, uint32_t body_bytes_max, uint32_t tail_bytes_max,
@@ -564,9 +586,10 @@ struct shmq_claim_steps {
                                int64_t tag_hash, uint64_t deadline_ns, struct shmq_appended *out);
     void (*abort)(void *context, struct shmq_claim_handle *claim);
 };
-extern const struct shmq_claim_steps shmq_claim_steps_plain; /* the functions above; their context is the store */
+/* The functions above; their context is the store. */
+SHMQ_API extern const struct shmq_claim_steps shmq_claim_steps_plain;
 /* Append a record of any length under a claim, again where it was evicted. What shmq_append does with long ones. */
-enum shmq_status shmq_append_long(struct shmq_store *store, uint32_t queue, const struct shmq_spec *spec,
+SHMQ_API enum shmq_status shmq_append_long(struct shmq_store *store, uint32_t queue, const struct shmq_spec *spec,
                                   int64_t tag_hash, uint64_t deadline_ns, const struct shmq_claim_steps *steps,
                                   void *context, struct shmq_appended *out);
 
@@ -595,44 +618,55 @@ static inline void shmq_unit_unpack(const uint8_t in[SHMQ_UNIT_BYTES], struct sh
     unit->tag_hash = (int64_t)__builtin_bswap64(tag_hash);
 }
 /* Copy up to `count` units from queue offset `first`; stops at a frame that is no longer in memory. Lock-free. */
-uint32_t shmq_units_read(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, uint8_t *out);
+SHMQ_API uint32_t shmq_units_read(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count,
+                                  uint8_t *out);
 /* Same from the ConsumeQueue files of the store directory (old units). */
-uint32_t shmq_units_read_file(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, uint8_t *out);
+SHMQ_API uint32_t shmq_units_read_file(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count,
+                                       uint8_t *out);
 /* From memory, else from the files. */
-uint32_t shmq_units_stored(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, uint8_t *out);
+SHMQ_API uint32_t shmq_units_stored(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count,
+                                    uint8_t *out);
 /* Put units back after a restart (the caller is the only writer): sets offset_max too. */
-enum shmq_status shmq_units_restore(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, const uint8_t *units);
-enum shmq_status shmq_frames_grow(struct shmq_store *store, uint32_t frames);
+SHMQ_API enum shmq_status shmq_units_restore(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count,
+                                             const uint8_t *units);
+SHMQ_API enum shmq_status shmq_frames_grow(struct shmq_store *store, uint32_t frames);
 /* Give back up to `count` full frames of `queue` whose units are all persisted; returns how many. */
-uint32_t shmq_frames_release(struct shmq_store *store, uint32_t queue, uint64_t ordinal_first, uint32_t count, uint64_t deadline_ns);
+SHMQ_API uint32_t shmq_frames_release(struct shmq_store *store, uint32_t queue, uint64_t ordinal_first,
+                                      uint32_t count, uint64_t deadline_ns);
 
 /* lookup.c: how many entries were looked at to find groups and offset slots, since the store was attached. */
-uint64_t shmq_lookup_probes(const struct shmq_store *store);
+SHMQ_API uint64_t shmq_lookup_probes(const struct shmq_store *store);
 /* table.c, member.c: topics; groups, offsets, clients; all changes under table_lock */
-enum shmq_status shmq_topic_put(struct shmq_store *store, const char *name, uint32_t read_queues, uint32_t write_queues,
+SHMQ_API enum shmq_status shmq_topic_put(struct shmq_store *store, const char *name, uint32_t read_queues,
+                                         uint32_t write_queues,
                                 uint32_t perm, uint32_t flags, uint32_t kind, uint32_t *topic);
-enum shmq_status shmq_topic_delete(struct shmq_store *store, const char *name);
-uint32_t shmq_topic_find(const struct shmq_store *store, const char *name, size_t bytes); /* index or SHMQ_NONE */
-uint32_t shmq_topic_queue(const struct shmq_store *store, uint32_t topic, uint32_t queue_id); /* queue index or SHMQ_NONE */
-enum shmq_status shmq_group_put(struct shmq_store *store, const char *name, uint32_t *group);
-uint32_t shmq_group_find(const struct shmq_store *store, const char *name);
-enum shmq_status shmq_group_delete(struct shmq_store *store, const char *name);
+SHMQ_API enum shmq_status shmq_topic_delete(struct shmq_store *store, const char *name);
+/* Index or SHMQ_NONE. */
+SHMQ_API uint32_t shmq_topic_find(const struct shmq_store *store, const char *name, size_t bytes);
+/* Queue index or SHMQ_NONE. */
+SHMQ_API uint32_t shmq_topic_queue(const struct shmq_store *store, uint32_t topic, uint32_t queue_id);
+SHMQ_API enum shmq_status shmq_group_put(struct shmq_store *store, const char *name, uint32_t *group);
+SHMQ_API uint32_t shmq_group_find(const struct shmq_store *store, const char *name);
+SHMQ_API enum shmq_status shmq_group_delete(struct shmq_store *store, const char *name);
 /* What a group is configured with, as text of the caller's; empty until set. */
-enum shmq_status shmq_group_set(struct shmq_store *store, uint32_t group, const char *text, uint32_t bytes);
+SHMQ_API enum shmq_status shmq_group_set(struct shmq_store *store, uint32_t group, const char *text, uint32_t bytes);
 /* Copies at most SHMQ_GROUP_SETTINGS_BYTES_MAX bytes to `out`; returns how many. */
-uint32_t shmq_group_settings(const struct shmq_store *store, uint32_t group, char *out);
-enum shmq_status shmq_offset_put(struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t *slot);
-enum shmq_status shmq_client_put(struct shmq_store *store, uint32_t pid, uint64_t start, uint32_t role, uint32_t *slot);
-void shmq_client_drop(struct shmq_store *store, uint32_t slot);
+SHMQ_API uint32_t shmq_group_settings(const struct shmq_store *store, uint32_t group, char *out);
+SHMQ_API enum shmq_status shmq_offset_put(struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t *slot);
+SHMQ_API enum shmq_status shmq_client_put(struct shmq_store *store, uint32_t pid, uint64_t start, uint32_t role,
+                                          uint32_t *slot);
+SHMQ_API void shmq_client_drop(struct shmq_store *store, uint32_t slot);
 
 /* wake.c */
-void shmq_wake(struct shmq_store *store, uint32_t queue);       /* writer side: after commit, outside the lock */
+/* Writer side: after commit, outside the lock. */
+SHMQ_API void shmq_wake(struct shmq_store *store, uint32_t queue);
 /* As shmq_wake, but the caller's own client slot sleeps on: it is told otherwise. */
-void shmq_wake_others(struct shmq_store *store, uint32_t queue);
-void shmq_wake_all(struct shmq_store *store);
-void shmq_wake_client(struct shmq_store *store, uint32_t slot);
+SHMQ_API void shmq_wake_others(struct shmq_store *store, uint32_t queue);
+SHMQ_API void shmq_wake_all(struct shmq_store *store);
+SHMQ_API void shmq_wake_client(struct shmq_store *store, uint32_t slot);
 /* Sleep until one of the queues moves past its offset, or deadline. Sets the waiter bits, re-checks, sleeps. */
-enum shmq_status shmq_wait(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets, uint32_t count,
+SHMQ_API enum shmq_status shmq_wait(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets,
+                                    uint32_t count,
                            uint32_t spin_us, uint64_t deadline_ns);
 struct shmq_watch {            /* what a wait ends for */
     const uint32_t *queues;    /* one of them has a visible message at or behind its offset */
@@ -643,11 +677,11 @@ struct shmq_watch {            /* what a wait ends for */
     uint32_t interrupts_seen;
 };
 /* As shmq_wait, for any of these. */
-enum shmq_status shmq_wait_for(struct shmq_store *store, const struct shmq_watch *watch, uint32_t spin_us,
+SHMQ_API enum shmq_status shmq_wait_for(struct shmq_store *store, const struct shmq_watch *watch, uint32_t spin_us,
                                uint64_t deadline_ns);
 /* End the interruptible waits of this handle, from any thread: those that sleep, and the next to begin. */
-void shmq_interrupt(struct shmq_store *store);
-void shmq_ring_keeper(struct shmq_store *store);
+SHMQ_API void shmq_interrupt(struct shmq_store *store);
+SHMQ_API void shmq_ring_keeper(struct shmq_store *store);
 
 /* ---- test points: named places between protocol steps; nothing at all without SHMQ_TEST_POINTS -------- */
 #ifdef SHMQ_TEST_POINTS
