@@ -1,13 +1,13 @@
-/* shmq: the shared-memory log, public C API and every shared struct layout.
+/* shmq: the shared-memory log. Public header of libshmq, and every struct that processes share.
  *
- * Owns what is in the three shared segments of one broker and how processes may change it:
+ * A broker is a RocketMQ CommitLog that processes map: producers append to the file in memory, consumers read it there,
+ * and no daemon is asked. Its tables lie in three shared segments:
  *
  *   control   head · log state · claim · topic table · queue table · frame table   writers map it RW, readers RO
  *   units     frames of 4096 bytes, 204 ConsumeQueue units of 20 bytes each        writers map it RW, readers RO
  *   readers   client slots · waiter bitmaps · group offsets                        everybody maps it RW
  *
- * and the CommitLog files `<store>/commitlog/%020d`, which writers map RW and readers RO.
- * It does not know sockets, JSON, Python, or who decides that a topic should exist.
+ * and the records in the CommitLog files `<store>/commitlog/%020d`, which writers map RW and readers RO.
  *
  * Rules that hold at every instruction, whoever is killed:
  *   (1) bytes below log_end are complete records and never change;
@@ -16,7 +16,11 @@
  *   (4) whatever a dead lock holder left unfinished is finished by the next one from `intent` (redo only);
  *   (5) memory a live process may still write into is never given to anybody else.
  *
- * Every value read from shared memory is input: copied once, then range-checked.
+ * Every value read from shared memory is input: copied once, then range-checked. A process that may write to the
+ * segments may damage them all the same; who may is a matter of file permissions.
+ *
+ * A program in C opens a broker with shmq_store_open and is linked with libshmq.so (docs/reference/c.md). A struct
+ * shmq_store belongs to one thread at a time. Deadlines are times on CLOCK_MONOTONIC in nanoseconds; 0 never blocks.
  */
 #ifndef SHMQ_H
 #define SHMQ_H

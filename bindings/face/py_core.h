@@ -200,6 +200,18 @@ bool store_check_readers(PyStore *self); /* and its readers segment may be writt
 bool store_check_writable(PyStore *self);
 struct store_lane *store_lane_take(PyStore *self);
 void store_lane_give(PyStore *self, struct store_lane *lane);
+/* status = call, without the GIL; the call's store is &lane->core. FACE_ERROR when there is no lane. */
+#define ON_LANE(store, status, call)                                                                                   \
+    do {                                                                                                               \
+        struct store_lane *lane = store_lane_take(store);                                                              \
+        (status) = FACE_ERROR;                                                                                         \
+        if (lane) {                                                                                                    \
+            Py_BEGIN_ALLOW_THREADS                                                                                     \
+            (status) = (call);                                                                                         \
+            Py_END_ALLOW_THREADS                                                                                       \
+            store_lane_give(store, lane);                                                                              \
+        }                                                                                                              \
+    } while (0)
 void store_user_leave(PyStore *self);
 uint64_t deadline_after(const PyStore *self, double seconds);
 /* Without the GIL, looking at signals between slices; false with an exception. */

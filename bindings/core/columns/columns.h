@@ -1,6 +1,8 @@
 /* Records as columns: one buffer a column, in the layout Apache Arrow uses, so that they are handed over as they are.
  *
- * Knows records, units and the bytes of Arrow arrays. Does not know Python, Spark, or who decides what is read.
+ * Bodies are copied once, from the mapped file into the buffer that Arrow's C data interface hands over. Views without
+ * any copy are refused by Spark, and an object for each message costs ten times as much. Batches are of 2 MiB, so that
+ * they are still in a cache when they are sent on.
  *
  *   integer   values                                                  i, l
  *   time      microseconds since the epoch, values                    tsu:UTC

@@ -7,6 +7,10 @@
  * A key is "topic#key" for UNIQ_KEY and for each blank-separated word of KEYS; its slot is its Java hash, made positive,
  * modulo the number of slots. One process fills a file; others may search it meanwhile.
  *
+ * The log says where the index need not look: an append of a record with properties raises `described_end`, one word
+ * beside the log end, so a log without keys costs the follower nothing. After a crash of the host the file that was open
+ * is thrown away and built again behind the running broker, as RocketMQ does it.
+ *
  * Invariants:
  *   1. `next entry` is stored last, once for each record: it is the commit of all keys of that record, and the file's
  *      last entry says which record that was. Killed before: the record is done again, over the same entries.

@@ -1,4 +1,7 @@
-/* The real I/O vtable: every system call on files, and both clocks. A fault harness puts another table in its place. */
+/* The real I/O vtable: every system call on files, and both clocks. A fault harness puts another table in its place.
+ *
+ * A path is never followed through a symbolic link: log files and segments have exactly one name.
+ */
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>

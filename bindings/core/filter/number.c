@@ -1,6 +1,6 @@
 /* Numbers in text as Java's Integer.valueOf, Long.valueOf and Double.valueOf read them.
  *
- * Owns these rules: no blank around an integer, blanks around a double; a sign; NaN, Infinity, hexadecimal doubles and
+ * The rules: no blank around an integer, blanks around a double; a sign; NaN, Infinity, hexadecimal doubles and
  * the suffixes f and d. Digits are those of ASCII. Nothing is allocated, and no locale but "C" is asked.
  *
  * A double is exact: up to 19 digits with a small power of ten take one multiplication of two exact numbers; anything

@@ -42,7 +42,8 @@ static inline int64_t shmq_unit_code(int64_t tag_hash, uint64_t store_ms)
                : tag_hash;
 }
 
-static inline __attribute__((always_inline)) void shmq_intend(struct shmq_store *store, const struct shmq_commit commit, const uint32_t queue_count)
+static inline __attribute__((always_inline)) void
+shmq_intend(struct shmq_store *store, const struct shmq_commit commit, const uint32_t queue_count)
 {
     struct shmq_intent *intent = shmq_intent_open(store);
     if (queue_count == 1) {

@@ -11,6 +11,12 @@
  * ASLEEP -> AWAKE change made by a writer, so the semaphore never runs ahead. A reader that died leaves at most a stale
  * bit and one wasted post.
  *
+ * A broker that appends for its clients wakes the others only (shmq_wake_others): it serves its own waiting pulls itself,
+ * and being woken by its own append would make its two threads compete for the GIL.
+ *
+ * Before it sleeps, a reader spins as long as news may come sooner than a sleep takes, if a processor is idle. 50 us are
+ * the limit the library sets: with 20 us a request and its answer just missed each other.
+ *
  * Threads of one process share its slot: one of them, the leader, waits on the semaphore, the others on a private
  * condition; a leader that comes back lets them all look again.
  */

@@ -6,8 +6,7 @@
  *                              record deleted since     passed over, the answer may begin behind it
  *                              record contradicts it    the end, or SHMQ_CORRUPT when it is the first looked at
  *
- * Owns the limits and the order of looking. It does not know Python, nor how the bytes travel. Readers never lock: see
- * reader.c. Records that lie back to back in the log make one span.
+ * Readers never lock: see reader.c. Records that lie back to back in the log make one span.
  */
 #include <errno.h>
 

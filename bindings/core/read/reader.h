@@ -1,7 +1,7 @@
 /* Cursors over queues with acknowledgement windows: what a consumer knows between two messages.
  *
- * Knows queues by index, records by unit, offsets by slot. Does not know Python, groups, topics' names or who decides
- * which queue is ours. Not thread-safe: the caller serialises (the Python face does so with the GIL).
+ * Queues are known by index, records by unit, offsets by slot; which queues are ours the caller decides. Not thread-safe:
+ * the caller serialises (the Python face does so with the GIL).
  *
  *      committed          next             offset_max
  *          |  in flight    |  not delivered  |

@@ -1,7 +1,6 @@
 /* What a client sends: property text of unknown origin, and the body of SEND_BATCH_MESSAGE.
  *
- * Owns the byte layout of a batch on the wire and the reading of property text that is stored as it is. It does not know
- * queues, segments or who sent it. A batch is records back to back, big-endian:
+ * Property text is stored as it came, but for record CRCs in it. A batch is records back to back, big-endian:
  *
  *    0 totalSize 4     12 flag 4          20 body            20 + n propertiesLength 2
  *    4 magic 4         16 bodyLength n 4                     22 + n properties

@@ -1,6 +1,6 @@
 /* CRC-32 (IEEE 802.3, as zlib computes it) and Java's String.hashCode.
  *
- * Owns the polynomial, its tables, the choice of engine and the portable engine. It does not know what is hashed.
+ * The polynomial, its tables, the portable engine, and the choice of the fastest engine the processor has.
  *
  * Rules:
  *   (1) every engine gives bit-identical results for every input;

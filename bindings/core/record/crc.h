@@ -1,13 +1,11 @@
 /* The CRC engine behind shmq.h's CRC section: the operations a processor may do its own way.
  *
- * Owns the notation crc.c, crc_x86.c and record.c share. It knows nothing of records.
- *
  * A register is reflected: bit i of a 32-bit value is the coefficient of x^(31-i), bit i of a 64-bit word that of
  * x^(63-i), so eight message bytes read as a little-endian word are already a polynomial. "times" and "+" are over
  * GF(2), modulo P.
  */
-#ifndef SHMQ_CRC_INTERNAL_H
-#define SHMQ_CRC_INTERNAL_H
+#ifndef SHMQ_CRC_H
+#define SHMQ_CRC_H
 
 #include <stddef.h>
 #include <stdint.h>

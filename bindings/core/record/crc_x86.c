@@ -1,6 +1,6 @@
 /* CRC-32 with carry-less multiplication: PCLMULQDQ (128 bits) and VPCLMULQDQ with AVX-512 (512 bits).
  *
- * Owns the folding constants of both. See crc_internal.h for the notation; the register after n bytes M is
+ * crc.h has the notation; the register after n bytes M is
  * state * x^(8n) + M * x^32 mod P.
  *
  * Three facts carry everything; `K << 1` divides by x in reflected notation, which undoes the one bit a carry-less

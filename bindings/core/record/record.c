@@ -1,7 +1,7 @@
 /* RocketMQ's stored message: sizes, encoding, late fields, decoding, verifying.
  *
- * Owns the byte layout of one CommitLog record and of the record CRC property. It does not know files, queues or locks.
- * Big-endian; offsets with two IPv4 hosts, an IPv6 host (sysFlag 16 born, 32 store) adds 12:
+ * The one place that knows the bytes of a CommitLog record and of the record CRC property. Big-endian; offsets with two
+ * IPv4 hosts, an IPv6 host (sysFlag 16 born, 32 store) adds 12:
  *
  *    0 totalSize 4     16 flag 4               40 bornTimestamp 8     72 reconsumeTimes 4
  *    4 magic 4         20 queueOffset 8 *      48 bornHost 4 + 4      76 preparedTransactionOffset 8

@@ -6,6 +6,8 @@
  * mistaken. (2) An offset slot keeps group and queue for good; a group's entry is given to another name only in a full
  * table (member.c), so only there a name that is not linked has to be looked for entry by entry. (3) Without memory for
  * buckets everything is found entry by entry.
+ *
+ * In shared memory the hash would have to survive every kill; a private one costs nothing where nobody asks.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,8 @@
  * (1) An entry is given to another name only when the table has no unused one left. (2) A deleted group's offset slots
  * are owned by nobody and hold nothing; a member that comes too late finds that its queue is not its own any more.
  * (3) The settings of a group are text to this file. The one of two places that `settings_turn` names is complete;
- * the other may be half written by a process that was killed.
+ * the other may be half written by a process that was killed. Reading needs no lock that way, and every bridge and
+ * local member sees a change at once. Any local process may write there, so what cannot be is read as the default.
  */
 #include <string.h>
 

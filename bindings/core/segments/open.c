@@ -38,7 +38,8 @@ struct shmq_store *shmq_store_open(const char *const paths[3], bool writable, en
         }
     }
     if (*status == SHMQ_OK) {
-        *status = shmq_store_attach(store, maps[0], bytes[0], maps[1], bytes[1], maps[2], bytes[2], writable, units_fd, io);
+        *status = shmq_store_attach(store, maps[0], bytes[0], maps[1], bytes[1], maps[2], bytes[2], writable, units_fd,
+                                    io);
     }
     if (*status == SHMQ_OK) {
         return store;

@@ -1,4 +1,4 @@
-/* Reading a plain send; sendframe.h says what that is.
+/* Reading a plain send; send_frame.h says what that is.
  *
  * (1) Every length is judged against what is left before it is used; no byte behind the frame is read.
  * (2) A value is taken only in the one form that needs no interpretation; any doubt is "not mine".

@@ -31,18 +31,11 @@ enum shmq_status part_append(PyProducer *producer, struct call *call, const stru
     enum shmq_status status =
         shmq_append_batch(&store->core, call->queue, part->specs, part->tag_hashes, part->count, 0, first);
     if (status == SHMQ_WOULD_BLOCK) {
-        struct store_lane *lane = store_lane_take(store);
-        if (!lane) {
-            return FACE_ERROR;
-        }
         uint64_t deadline = deadline_after(store, call->timeout);
-        Py_BEGIN_ALLOW_THREADS
-        status =
-            shmq_append_batch(&lane->core, call->queue, part->specs, part->tag_hashes, part->count, deadline, first);
-        Py_END_ALLOW_THREADS
-        store_lane_give(store, lane);
+        ON_LANE(store, status, shmq_append_batch(&lane->core, call->queue, part->specs, part->tag_hashes, part->count,
+                                                 deadline, first));
     }
-    if (status == SHMQ_OK) {
+    if (status == SHMQ_OK || status == FACE_ERROR) {
         return status;
     }
     core_raise_append(store, status, call->route->name, call->queue_id, part->bytes, call->timeout);

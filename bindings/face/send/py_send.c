@@ -26,15 +26,9 @@ static enum shmq_status append_blocking(PyProducer *self, const struct call *cal
         }
         stable.body = memcpy(copy, spec->body, spec->body_bytes);
     }
-    struct store_lane *lane = store_lane_take(store);
-    enum shmq_status status = FACE_ERROR;
-    if (lane) {
-        uint64_t deadline = deadline_after(store, call->timeout);
-        Py_BEGIN_ALLOW_THREADS
-        status = shmq_append(&lane->core, call->queue, &stable, tag_hash, deadline, out);
-        Py_END_ALLOW_THREADS
-        store_lane_give(store, lane);
-    }
+    enum shmq_status status;
+    uint64_t deadline = deadline_after(store, call->timeout);
+    ON_LANE(store, status, shmq_append(&lane->core, call->queue, &stable, tag_hash, deadline, out));
     PyMem_RawFree(copy);
     return status;
 }
@@ -43,17 +37,9 @@ enum shmq_status claim_open(PyStore *store, uint32_t queue, uint32_t body_bytes,
                             struct shmq_claim_handle *claim)
 {
     enum shmq_status status = shmq_claim_open(&store->core, queue, body_bytes, tail_bytes, 0, claim);
-    if (status != SHMQ_WOULD_BLOCK) {
-        return status;
+    if (status == SHMQ_WOULD_BLOCK) {
+        ON_LANE(store, status, shmq_claim_open(&lane->core, queue, body_bytes, tail_bytes, deadline, claim));
     }
-    struct store_lane *lane = store_lane_take(store);
-    if (!lane) {
-        return FACE_ERROR;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    status = shmq_claim_open(&lane->core, queue, body_bytes, tail_bytes, deadline, claim);
-    Py_END_ALLOW_THREADS
-    store_lane_give(store, lane);
     return status;
 }
 
@@ -61,17 +47,9 @@ enum shmq_status claim_finish(PyStore *store, struct shmq_claim_handle *claim, c
                               int64_t tag_hash, uint64_t deadline, struct shmq_appended *out)
 {
     enum shmq_status status = shmq_claim_commit(&store->core, claim, spec, tag_hash, 0, out);
-    if (status != SHMQ_WOULD_BLOCK) {
-        return status;
+    if (status == SHMQ_WOULD_BLOCK) {
+        ON_LANE(store, status, shmq_claim_commit(&lane->core, claim, spec, tag_hash, deadline, out));
     }
-    struct store_lane *lane = store_lane_take(store);
-    if (!lane) {
-        return FACE_ERROR;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    status = shmq_claim_commit(&lane->core, claim, spec, tag_hash, deadline, out);
-    Py_END_ALLOW_THREADS
-    store_lane_give(store, lane);
     return status;
 }
 

@@ -110,15 +110,12 @@ static enum shmq_status append(PyProducer *self, struct together_call *call, uin
     enum shmq_status status =
         shmq_append_together(&store->core, call->entries, call->count, because_of, 0, call->out);
     if (status == SHMQ_WOULD_BLOCK) {
-        struct store_lane *lane = store_lane_take(store);
-        if (!lane) {
-            return FACE_ERROR;
-        }
         const uint64_t deadline = deadline_after(store, call->timeout);
-        Py_BEGIN_ALLOW_THREADS
-        status = shmq_append_together(&lane->core, call->entries, call->count, because_of, deadline, call->out);
-        Py_END_ALLOW_THREADS
-        store_lane_give(store, lane);
+        ON_LANE(store, status,
+                shmq_append_together(&lane->core, call->entries, call->count, because_of, deadline, call->out));
+    }
+    if (status == FACE_ERROR) {
+        return status;
     }
     if (status != SHMQ_OK && status != SHMQ_FENCED) {
         core_raise_append(store, status, call->route->name, call->entries[0].spec.queue_id, call->bytes, call->timeout);
@@ -193,15 +190,11 @@ static PyObject *store_raise_fence(PyStore *self, PyObject *args)
     }
     enum shmq_status status = shmq_fence_raise(&self->core, position, 0);
     if (status == SHMQ_WOULD_BLOCK) {
-        struct store_lane *lane = store_lane_take(self);
-        if (!lane) {
-            return NULL;
-        }
         const uint64_t deadline = deadline_after(self, timeout);
-        Py_BEGIN_ALLOW_THREADS
-        status = shmq_fence_raise(&lane->core, position, deadline);
-        Py_END_ALLOW_THREADS
-        store_lane_give(self, lane);
+        ON_LANE(self, status, shmq_fence_raise(&lane->core, position, deadline));
+    }
+    if (status == FACE_ERROR) {
+        return NULL;
     }
     if (status != SHMQ_OK) {
         return core_raise_status(self->state, status, "raising the fence");

@@ -68,16 +68,12 @@ static PyObject *keeper_flush(PyStore *self, PyObject *unused)
     if (!store_check_writable(self)) {
         return NULL;
     }
-    struct store_lane *lane = store_lane_take(self);
-    if (!lane) {
-        return NULL;
-    }
     uint64_t durable_end = 0;
     enum shmq_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = shmq_flush(&lane->core, &durable_end);
-    Py_END_ALLOW_THREADS
-    store_lane_give(self, lane);
+    ON_LANE(self, status, shmq_flush(&lane->core, &durable_end));
+    if (status == FACE_ERROR) {
+        return NULL;
+    }
     if (status != SHMQ_OK) {
         return core_raise_status(self->state, status, "flushing the log");
     }

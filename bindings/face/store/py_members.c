@@ -67,10 +67,9 @@ static PyObject *members_groups(PyStore *self, PyObject *unused)
         uint32_t bytes = group->name_bytes < sizeof group->name ? group->name_bytes : (uint32_t)sizeof group->name;
         PyObject *name = PyUnicode_DecodeUTF8(group->name, bytes, "replace");
         PyObject *item = name ? Py_BuildValue("(IN)", i, name) : NULL;
-        if (!item || PyList_Append(list, item) < 0) {
+        if (!row_append(list, item)) {
             Py_CLEAR(list);
         }
-        Py_XDECREF(item);
     }
     return list;
 }

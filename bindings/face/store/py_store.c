@@ -1,7 +1,7 @@
 /* Store: the three segments of one broker mapped into this process, and the lanes for calls without the GIL.
  *
- * Owns mapping and unmapping, and the plain attributes. close() takes effect for every later call at once; the memory
- * itself goes when the last call that is inside without the GIL has come back, so no thread loses it under its feet.
+ * close() takes effect for every later call at once; the memory itself goes when the last call that is inside without
+ * the GIL has come back, so no thread loses it under its feet.
  */
 #include <errno.h>
 #include <fcntl.h>
