@@ -1,4 +1,4 @@
-"""Writing a filter program: the bytes that `bindings/filter.h` describes.
+"""Writing a filter program: the bytes that `bindings/core/filter/filter.h` describes.
 
 Here are the instruction numbers and operand widths of the Python side. The core runs a program over the property text
 of a record without allocating anything, 0.2 us for three terms; it checks each program when it loads it.

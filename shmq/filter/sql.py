@@ -36,7 +36,7 @@ def sql_filter(text: str) -> Filter:
 
 
 def sql_program(text: str) -> bytes:
-    """Return the program an expression compiles to; see `bindings/filter.h`.
+    """Return the program an expression compiles to; see `bindings/core/filter/filter.h`.
 
     Raises:
         FilterSyntaxError: it is none; the error says where and why.
