@@ -8,8 +8,8 @@
           20   queue offset   8
           28   log position   8   of the record's own first byte
 
-All fields are big-endian. What follows is decoded by `shmq.shm.core.record_decode`; `bindings/record.c` owns the
-format, and `tests/test_record.py` compares this head with what it writes.
+All fields are big-endian. What follows is decoded by `shmq.shm.core.record_decode`; `bindings/core/record/record.c`
+owns the format, and `tests/test_record.py` compares this head with what it writes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The index directory: RocketMQ's hash files from a message's keys to its place in the log.
 
-The keeper fills the files behind the log, 100 ns a record; bindings/index.c fills and searches one file. Every append
-of a record with properties raises one word beside the log end, so a log without keys costs nothing. A file is committed
+The keeper fills the files behind the log, 100 ns a record; bindings/core/files/index.c fills and searches one file.
+Every append of a record with properties raises one word beside the log end, so a log without keys costs nothing. A file is committed
 one record at a time by its entry count, from which the successor of a killed keeper goes on; after a host crash the
 file that was open is built again behind the running broker, as RocketMQ does it.
 
