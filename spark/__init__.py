@@ -10,8 +10,8 @@
     jobs/                              archive, replay, reconcile, lag, dlq
 
 Records are read from the mapped log without asking the broker; the core's `bindings/core/columns/gather.c` copies the
-wanted fields into Arrow buffers, one copy a body, in batches of 2 MiB that are still in the processor's cache when they are sent on.
-Spark refuses zero-copy views of bodies, and `Message` objects would cost ten times as much.
+wanted fields into Arrow buffers, one copy a body, in batches of 2 MiB that are still in the processor's cache when
+they are sent on. Spark refuses zero-copy views of bodies, and `Message` objects would cost ten times as much.
 
 Importing this package loads nothing else; each name is imported when it is first used.
 """

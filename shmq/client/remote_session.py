@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from shmq.client.consumers.readers import PoppingReaders
 from shmq.client.pop.poppers import Poppers
+from shmq.client.requests.pushed import PushedReplies, take_pushed
 from shmq.client.requests.replier import Replier
-from shmq.client.requests.requester import PushedReplies, Requests, take_pushed
+from shmq.client.requests.requester import Requests
 from shmq.client.search import Search
 from shmq.client.transactions.half import RemoteTransactions
 from shmq.client.wire_tcp.groups import TcpGroups

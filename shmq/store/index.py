@@ -1,17 +1,17 @@
 """The index directory: RocketMQ's hash files from a message's keys to its place in the log.
 
 The keeper fills the files behind the log, 100 ns a record; bindings/core/files/index.c fills and searches one file.
-Every append of a record with properties raises one word beside the log end, so a log without keys costs nothing. A file is committed
-one record at a time by its entry count, from which the successor of a killed keeper goes on; after a host crash the
-file that was open is built again behind the running broker, as RocketMQ does it.
+Every append of a record with properties raises one word beside the log end, so a log without keys costs nothing. A
+file is committed one record at a time by its entry count, from which the successor of a killed keeper goes on; after
+a host crash the file that was open is built again behind the running broker, as RocketMQ does it.
 
     index/20260131235959999       named by local time of creation; names rise. 420,000,040 bytes, mostly holes:
                                   blocks are reserved for head and slots (20 MB), then for entries, a step at a time
     <root>/.index.<name>.tmp      one that is being made
 
 Rules: (1) a file gets its name when it has its size and the blocks of its slots; (2) blocks are reserved before they
-are written to, so that a full disk is an error here and never a SIGBUS; (3) a searched file is mapped read-only and may
-be unlinked meanwhile; (4) the head of a file is input.
+are written to, so that a full disk is an error here and never a SIGBUS; (3) a searched file is mapped read-only and
+may be unlinked meanwhile; (4) the head of a file is input.
 """
 
 from __future__ import annotations
