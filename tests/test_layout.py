@@ -3,8 +3,10 @@
 import ast
 import configparser
 import functools
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,6 +89,9 @@ PUBLIC = {"shmq", "shmq.aio", "shmq.testing", "shmq.errors", "shmq.message", "sh
 # About 400 lines are where to ask whether a file is one thing; this is where the answer is no.
 FILE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 50
+FOLDER_FILES_MAX = 25
+SMALL_MODULE_LINES = 25
+SMALL_MODULES_SHARE = 0.05
 
 
 def python_files() -> Iterator[tuple[Path, str]]:
@@ -219,3 +224,78 @@ def test_the_packages_type_check_strictly(tmp_path: Path) -> None:
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Every module with the modules it imports, at run time or for types alike."""
+    modules = {module for _, module in python_files()}
+    return {
+        module: {target for _, target in imports_of(path) if target in modules and target != module}
+        for path, module in python_files()
+    }
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of modules that reach each other: Tarjan's strongly connected components of more than one."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        order[module] = lowest[module] = len(order)
+        stack.append(module)
+        for target in graph[module]:
+            if target not in order:
+                visit(target)
+                lowest[module] = min(lowest[module], lowest[target])
+            elif target in stack:
+                lowest[module] = min(lowest[module], order[target])
+        if lowest[module] == order[module]:
+            position = stack.index(module)
+            component = stack[position:]
+            del stack[position:]
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    for module in graph:
+        if module not in order:
+            visit(module)
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    found = circles(import_graph())
+    assert not found, "\n".join(" ".join(component) for component in found)
+
+
+def test_a_circle_would_be_seen() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+
+
+def test_a_folder_shows_its_subject() -> None:
+    """More source files than these in one folder need rooms by capability."""
+    folders = Counter(
+        path.parent
+        for root in (*ROOTS, "tests", "benchmarks", "examples")
+        for path in (ROOT / root).rglob("*")
+        if path.suffix in {".py", ".c", ".h"} and path.name != "__init__.py"
+    )
+    full = {str(folder.relative_to(ROOT)): count for folder, count in folders.items() if count > FOLDER_FILES_MAX}
+    assert not full, full
+
+
+def test_small_modules_are_rare() -> None:
+    sizes = [len(path.read_text().splitlines()) for path, _ in python_files() if path.name != "__init__.py"]
+    small = sum(size < SMALL_MODULE_LINES for size in sizes)
+    assert small <= SMALL_MODULES_SHARE * len(sizes), f"{small} of {len(sizes)} modules are shorter than 25 lines"
+
+
+def test_the_architecture_page_is_short_and_names_files_that_exist() -> None:
+    page = ROOT / "ARCHITECTURE.md"
+    text = page.read_text()
+    named = re.findall(r"`((?:bindings|shmq|daemon|tools|spark|tests|benchmarks)/[\w/.]*)`", text)
+    missing = sorted({name for name in named if not (ROOT / name).exists()})
+    assert not missing, missing
+    assert len(named) > 30
+    assert len(text.encode()) <= 16 << 10
