@@ -367,8 +367,8 @@ struct shmq_spec {             /* what to store; pointers are borrowed for the c
     uint64_t prepared_position;
     uint8_t born_host[SHMQ_HOST_BYTES_V6]; /* address and port; the sysFlag's bit follows born_host_bytes */
     uint8_t born_host_bytes;   /* SHMQ_HOST_BYTES_V6, anything else: IPv4 */
-    bool body_changes;         /* somebody may write to `body` meanwhile: shmq_claim_fill takes the CRC of the copy */
     uint8_t store_host[8];
+    bool body_changes;         /* somebody may write to `body` meanwhile: shmq_claim_fill takes the CRC of the copy */
 };
 
 struct shmq_patch {            /* what must be kept to fill the last fields in under the lock */

@@ -29,7 +29,7 @@ class Spec(ctypes.Structure):
         ("body", POINTER), ("body_bytes", U32), ("body_crc_raw", U32), ("topic", POINTER), ("topic_bytes", U32),
         ("properties", POINTER), ("properties_bytes", U32), ("queue_id", U32), ("flag", U32), ("sys_flag", U32),
         ("reconsume_times", U32), ("born_ms", U64), ("prepared_position", U64), ("born_host", ctypes.c_uint8 * 20),
-        ("born_host_bytes", ctypes.c_uint8), ("store_host", ctypes.c_uint8 * 8),
+        ("born_host_bytes", ctypes.c_uint8), ("store_host", ctypes.c_uint8 * 8), ("body_changes", ctypes.c_bool),
     ]  # fmt: skip
 
 
