@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.command import run
-from benchmarks.peers.table.peer import Peer, latency, throughput
-from benchmarks.peers.table.table import installed
+from benchmarks.peers.peer import Peer, latency, throughput
+from benchmarks.peers.table import installed
 from benchmarks.workload import Figure, Measure, Workload
 from benchmarks.workloads import core, ours
 

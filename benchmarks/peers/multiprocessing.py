@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Any
 
-from benchmarks.peers.table.peer import Peer
+from benchmarks.peers.peer import Peer
 from shmq.tools.measurement.measure import Receive, Send
 
 

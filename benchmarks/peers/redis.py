@@ -15,7 +15,7 @@ from typing import Any
 
 import redis
 
-from benchmarks.peers.table.peer import Peer
+from benchmarks.peers.peer import Peer
 from shmq.tools.measurement.measure import Receive, Send
 
 START_SECONDS_MAX = 10.0

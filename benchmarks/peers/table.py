@@ -10,15 +10,15 @@ from importlib import import_module
 from importlib.util import find_spec
 from shutil import which
 
-from benchmarks.peers.table.peer import Peer
+from benchmarks.peers.peer import Peer
 
 # Python package, program beside it, our module with PEERS
 NEEDS = (
-    ("zmq", "", "benchmarks.peers.table.zmq"),
-    ("iceoryx2", "", "benchmarks.peers.table.iceoryx2"),
-    ("faster_fifo", "", "benchmarks.peers.table.fifo"),
-    ("multiprocessing", "", "benchmarks.peers.table.multiprocessing"),
-    ("redis", "redis-server", "benchmarks.peers.table.redis"),
+    ("zmq", "", "benchmarks.peers.zmq"),
+    ("iceoryx2", "", "benchmarks.peers.iceoryx2"),
+    ("faster_fifo", "", "benchmarks.peers.fifo"),
+    ("multiprocessing", "", "benchmarks.peers.multiprocessing"),
+    ("redis", "redis-server", "benchmarks.peers.redis"),
 )
 
 

@@ -16,9 +16,12 @@ import enum
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from shmq.errors import UsageError
+
+if TYPE_CHECKING:
+    from shmq.shm.core import Store
 
 PositionLike: TypeAlias = "str | int | datetime"
 
@@ -134,3 +137,9 @@ def _ago(text: str, word: str, now_ms: int) -> int:
     if not unit or not 0 <= amount < 1e9:
         raise UsageError(f"{text!r} is not a time ago", hint="write -90s, -15m, -2h, -1d or -1w")
     return max(0, round(now_ms - amount * unit * 1000))
+
+
+def start_offset(store: Store, queue_index: int, position: Position) -> int:
+    """Return the queue offset a position means in a queue now."""
+    offset_min, offset_max = store.queue(queue_index)[:2]
+    return position.resolve(offset_min, offset_max, lambda time_ms: store.search_time(queue_index, time_ms))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.peers.table.peer import latency, throughput
 
-from benchmarks.peers.table import table as peers
+from benchmarks.peers import table as peers
+from benchmarks.peers.peer import latency, throughput
 
 PEERS, SKIPPED = peers.installed()
 

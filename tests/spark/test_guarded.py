@@ -17,13 +17,13 @@ pytest.importorskip("pyspark")
 import pyarrow
 
 from shmq.errors import PermissionDenied
-from shmq.spark.access.way import remote
+from shmq.spark.access import remote
 from shmq.spark.options import parse_options
 from shmq.spark.scan.reader import ShmqReader
+from shmq.spark.sink import connection as sink_connection
 from shmq.spark.sink.connection import find_broker
 from shmq.spark.sink.options import parse_sink_options
 from shmq.spark.sink.staged import Task, check_staging, commit_batch, stage_task
-from shmq.spark.sink.writer import connection as sink_connection
 from shmq.testing import Broker
 from tests.spark.accounts import MESSAGES, READER, WRITER, address, guarded_broker
 from tests.spark.cluster import until

@@ -12,8 +12,8 @@ pytest.importorskip("pyspark")
 
 from shmq.spark import options
 from shmq.spark.schema import VIEWS
+from shmq.spark.sink import options as sink_options
 from shmq.spark.sink.columns import COLUMNS, SECOND_NAMES
-from shmq.spark.sink.writer import options as sink_options
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/reference/spark.md").read_text()
 

@@ -70,7 +70,7 @@ class States:
 
     def _clean(self, topic: str, begin: int) -> None:
         """Play retention for queue 0."""
-        store = self._mq._live().store
+        store = self._mq._live().wire.store
         store.set_offset_min(store.topic(store.topic_find(topic))["queues"][0], begin)
 
     def _pop(self, name: str, count: int, settled: int) -> None:

@@ -18,6 +18,8 @@ FOREIGN = {
     *("--now", "--pid", "--ipc", "--shm-size"),  # systemctl, docker, py-spy
     *("--archives", "--py-files"),  # spark-submit
     *("--quick", "--figure", "--list", "--runs", "--peers-only"),  # python -m benchmarks.…
+    *("--base", "--head", "--pairs", "--only", "--tables", "--tolerance"),  # python -m benchmarks.compare
+    *("--cflags", "--libs", "--segments"),  # python -m shmq.bindings.config
 }
 
 

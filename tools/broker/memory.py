@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from shmq.client.position import Position
-from shmq.client.wire_shm.queues import start_offset
+from shmq.client.position import Position, start_offset
 from shmq.errors import BrokerNotRunning, PermissionDenied, SegmentError
 from shmq.protocol.roster import popped_messages
 from shmq.shm.core import Reader, Store

@@ -7,22 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shmq.client import options
-from shmq.client.position import Position
+from shmq.client.position import Position, start_offset
 from shmq.client.wire import QueueSlot
 from shmq.client.wire_shm.wire import ShmWire
 from shmq.errors import ConnectError, TopicNotFound, UsageError
 from shmq.message import check_topic, is_system_topic, nearest
 from shmq.protocol.dialect import MessageQueue
-from shmq.shm.core import Message, Reader, Store
+from shmq.shm.core import Message, Reader
 
 PERM_READ_WRITE: Final = 6
 PERM_WRITE: Final = 2
-
-
-def start_offset(store: Store, queue_index: int, position: Position) -> int:
-    """Return the queue offset a position means in a queue now."""
-    offset_min, offset_max = store.queue(queue_index)[:2]
-    return position.resolve(offset_min, offset_max, lambda time_ms: store.search_time(queue_index, time_ms))
 
 
 class ShmQueues:

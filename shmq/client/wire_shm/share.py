@@ -22,9 +22,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from shmq.client import options
-from shmq.client.position import BEGIN, Position
+from shmq.client.position import BEGIN, Position, start_offset
 from shmq.client.wire import QueueSlot
-from shmq.client.wire_shm.queues import start_offset
 from shmq.shm.core import RETRY_QUEUE_BASE
 
 if TYPE_CHECKING:

@@ -21,9 +21,10 @@ from shmq.client.wire_tcp.ranges import STRIPES, Piece, RangeClient
 from shmq.errors import BrokerNotRunning, OffsetOutOfRange, ShmqError, TopicNotFound, UsageError
 from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import UNIT_BYTES
+from shmq.spark.access import remote
 from shmq.spark.access.remote import RemoteAccess, connect_remote
 from shmq.spark.access.segments import Attachment
-from shmq.spark.access.way import open_access, remote, reopen
+from shmq.spark.access.way import open_access, reopen
 from shmq.spark.options import parse_options
 from shmq.spark.scan.reader import ShmqReader
 from shmq.spark.schema import column_kinds

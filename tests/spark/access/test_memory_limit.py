@@ -15,8 +15,8 @@ pytest.importorskip("pyspark")
 
 import pyarrow
 
+from shmq.spark.access import segments
 from shmq.spark.access.memory_limit import explained, memory_explained
-from shmq.spark.access.way import segments
 from shmq.spark.options import parse_options
 from shmq.spark.scan.reader import ShmqReader
 from shmq.spark.sink.connection import find_broker

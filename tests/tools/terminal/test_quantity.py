@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 
 from shmq.errors import UsageError
-from shmq.tools.terminal.output import quantity
+from shmq.tools.terminal import quantity
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_a_selection_leaves_messages_out_but_no_offsets(broker: Any, bodies: lis
 
 
 def test_a_day_ends_a_file(broker: Any, bodies: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shmq.spark.jobs.table.table import file as archive_file
+    from shmq.spark.jobs.table import file as archive_file
 
     monkeypatch.setitem(archive_file._PERIODS_US, "date", 1000)  # a day of a millisecond
     entries = written(broker, tmp_path)

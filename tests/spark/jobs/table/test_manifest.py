@@ -15,10 +15,10 @@ pytest.importorskip("pyarrow")
 
 from shmq.errors import CorruptionError, OffsetOutOfRange, StoreError, StoreLocked, UsageError
 from shmq.spark.jobs.archived import settled
+from shmq.spark.jobs.table import manifest as module
 from shmq.spark.jobs.table.entry import Entry, QueueKey
 from shmq.spark.jobs.table.manifest import Manifest, entries_in, read_manifest, versions
 from shmq.spark.jobs.table.table import Commit, accepted
-from shmq.spark.jobs.table.table import manifest as module
 
 KEY = QueueKey("orders", "a", 0, 7)
 FILES = 2
