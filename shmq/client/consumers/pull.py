@@ -217,8 +217,9 @@ class PullConsumer:
 
     def _assign(self, session: Session, reader: MessageReader, *, new_from_start: bool) -> None:
         queues = session.queues
+        readable = queues.read_queues(self.topic)  # before the offsets are asked for: this may create the topic
         committed = self.committed() if self.group is not None and new_from_start else {}
-        for slot in queues.read_queues(self.topic):
+        for slot in readable:
             if slot.queue_id in self._queues:
                 continue
             offset_min, offset_max = queues.bounds(self.topic, slot)
