@@ -1,7 +1,5 @@
 """RocketMQ's delay levels: how long a message of each level waits, and where it waits meanwhile.
 
-Owns the text of the levels, the schedule topic and the due time its queues' units say. It does not know who delivers.
-
     level      1   2   3    4    5   6   ...  18
     delay      1s  5s  10s  30s  1m  2m  ...  2h     one queue of SCHEDULE_TOPIC_XXXX each: queue id = level - 1
     unit       log_position 8 | record_bytes 4 | due time 8, in place of the tag's hash

@@ -1,7 +1,7 @@
 """Names of topics and groups, and the text of message properties.
 
-Owns what a name may look like, which names and property keys RocketMQ keeps for itself, and how properties become
-the text that a record and a send header carry. It does not know records, sockets, or which topics exist.
+This module says what a name may look like, which names and property keys RocketMQ keeps for itself, and how properties
+become the text that a record and a send header carry.
 
     properties   key 0x01 value 0x02 key 0x01 value 0x02 ...        UTF-8, at most 32767 bytes
 

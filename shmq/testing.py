@@ -1,14 +1,15 @@
 """A real broker for tests: started as a subprocess in private directories, and removed without a trace.
 
-Owns the life of such a broker and the faults that can be done to it. It does not know pytest until pytest loads it as a
-plugin (entry point `pytest11`), and then offers three fixtures:
+`Broker` starts, stops, kills and slows such a broker. Loaded by pytest as a plugin (entry point `pytest11`), this
+module offers three fixtures:
 
     shmq_broker           one broker for one test
     shmq_broker_factory   call it for brokers with settings of their own: shmq_broker_factory(flush="sync")
     shmq_shared_broker    one broker for the whole session; `named("orders")` gives each test names of its own
 
-Rules: (1) the processes are those of production, with smaller files and tables; (2) everything lies below one temporary
-directory, and nothing else on the host is touched; (3) processes are ended by pid and start time, never by name.
+Rules: (1) the processes are those of production, with smaller files and tables; (2) everything lies below one
+temporary directory, and nothing else on the host is touched; (3) processes are ended by pid and start time, never by
+name.
 """
 
 from __future__ import annotations

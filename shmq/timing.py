@@ -1,6 +1,6 @@
 """Messages for a time of their own: the properties that say when, the topic they wait in, and how one is taken back.
 
-Owns RocketMQ 5's names and formats of timed messages, for clients and brokers. It does not know who delivers.
+The names and formats are RocketMQ 5's, for clients and brokers.
 
     TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS   what a producer asks for; the first of these counts
     rmq_sys_wheel_timer, queue 0                        where the message waits, with REAL_TOPIC and REAL_QID

@@ -1,8 +1,7 @@
-"""Owns the asyncio twin of a connection.
+"""The asyncio twin of a connection: it makes a sync connection in a thread and hands out faces of what that makes.
 
-It does not know how things are done: it makes a sync connection in a thread and hands out faces of what that makes.
-
-Rule: every name of `shmq.Connection` is here and means the same; only what may wait is awaited, objects open on use.
+Invariant: every name of `shmq.Connection` is here and means the same; only what may wait is awaited, objects open on
+use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Owns the asyncio twins of the consumers.
-
-It does not know queues or groups; the sync consumers do. What talks to the broker or waits is awaited.
-"""
+"""The asyncio twins of the consumers: what talks to the broker, or waits, is awaited."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Owns listeners that are coroutine functions: tasks instead of threads, the same outcomes and the same lanes.
+"""Listeners that are coroutine functions: tasks instead of threads, the same outcomes and the same lanes.
 
-It does not know what an outcome means (client.outcome) nor which message may run next (client.lanes).
-
-Rule: at most `threads` calls run at once; when the listeners stop, running calls get the drain time, and messages taken
-ahead are given back.
+Invariant: at most `threads` calls run at once; when the listeners stop, running calls get the drain time, and
+messages taken ahead are given back.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Owns the asyncio faces of a message and of a reserved slot.
+"""The asyncio faces of a message and of a reserved slot.
 
-It does not know how they came here. Everything that is read is read from the sync object; what settles is awaited,
+Everything that is read is read from the sync object; what settles is awaited,
 so that code reads the same whether settling waits or not. Settling a message never blocks and runs inline.
 """
 

@@ -1,6 +1,6 @@
-"""Owns how blocking calls of the sync core leave the event loop.
+"""How blocking calls of the sync client leave the event loop.
 
-It does not know messages or brokers. Calls that end by themselves within their timeout run on the loop's own executor;
+Calls that end by themselves within their timeout run on the loop's own executor;
 waiting for messages, which may last for ever, runs on a daemon thread of ours, so it never keeps a process from ending.
 """
 

@@ -1,7 +1,4 @@
-"""Owns the asyncio twin of the producer.
-
-It does not know how a message leaves the loop; sending does.
-"""
+"""The asyncio twin of the producer; `sending.py` says how a message leaves the loop."""
 
 from __future__ import annotations
 

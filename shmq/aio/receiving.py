@@ -1,9 +1,7 @@
-"""Owns receiving on an event loop: what is there is taken at once, what is not is waited for in a thread.
+"""Receiving on an event loop: what is there is taken at once, what is not is waited for in a thread.
 
-It does not know what is done with messages.
-
-Rule: a message taken from the core is never dropped. When the task that waited is cancelled, the batch that arrives
-later is kept for the next one.
+Invariant: a message taken from the core is never dropped. When the task that waited is cancelled, the batch that
+arrives later is kept for the next one.
 """
 
 from __future__ import annotations

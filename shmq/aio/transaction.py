@@ -1,4 +1,4 @@
-"""Owns the asyncio twin of the transaction. It does not know where halves are stored; everything runs in a thread."""
+"""The asyncio twin of the transaction; everything that may wait runs in a thread."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Owns the messages, results and numbers of the old packages; see `shmq.compat.rocketmq`.
-
-It does not know connections.
-"""
+"""The messages, results and numbers of the old packages; see `shmq.compat.rocketmq`."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
     from rocketmq.client import Producer, PushConsumer, Message, ConsumeStatus      before
     from shmq.compat.rocketmq import Producer, PushConsumer, Message, ConsumeStatus  after
 
-It does not know transports: a name server address gives TCP, `shmq://NAME` this host's shared memory. Both spellings of
-renamed methods exist. Settings that only tune the C++ library (compress level, log files, ...) are taken and ignored.
+A name server address gives TCP, `shmq://NAME` this host's shared memory. Both spellings of renamed methods exist.
+Settings that only tune the C++ library (compress level, log files, ...) are taken and ignored.
 
 Rules:
     (1) a status the old packages returned is returned; what they raised as their own exceptions are shmq's errors;

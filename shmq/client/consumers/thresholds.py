@@ -1,7 +1,5 @@
-"""Owns when a push consumer takes no more of a queue: RocketMQ's pullThresholdForQueue, pullThresholdSizeForQueue and
-consumeConcurrentlyMaxSpan.
-
-It does not know what is held where; whoever holds messages counts them.
+"""When a consumer takes no more of a queue: RocketMQ's pullThresholdForQueue, pullThresholdSizeForQueue and
+consumeConcurrentlyMaxSpan. Whoever holds messages counts them.
 """
 
 from __future__ import annotations
