@@ -1,5 +1,6 @@
 """Accounts, TLS and the rule about listening, at a real bridge with real sockets."""
 
+import contextlib
 import os
 import socket
 import ssl
@@ -180,7 +181,10 @@ def test_a_default_bridge_listens_on_loopback_only() -> None:
 
 
 def sockets_of(pid: int) -> set[str]:
-    links = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")]
+    links = []
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+            links.append(os.readlink(entry.path))
     return {link[8:-1] for link in links if link.startswith("socket:[")}
 
 
