@@ -31,7 +31,7 @@ def test_a_killed_executor_and_a_worker_elsewhere_change_nothing(
     source |= {"maxOffsetsPerTrigger": "90", "minPartitions": "6"}
     until(lambda: len(cluster.executors()) == len(cluster.workers), "three executors")
     driver.begin("tests.spark.jobs.calls:archive", path=str(path), source=source)
-    until(lambda: len(entries_in(path)) >= 6, "the first batch", 300)
+    until(lambda: len(entries_in(path)) >= 6, "the first batch", timeout=300)
     os.kill(cluster.executors()[0], signal.SIGKILL)
     report = driver.result()
     assert (report["messages"], report["gaps"]) == (MESSAGES, [])
