@@ -125,15 +125,6 @@ def parse_start_offsets(text: str) -> dict[tuple[str, int], int]:
     return {(flag, _number(queue)): _number(value) for flag, queue, value in _entries(text)}
 
 
-def parse_order_counts(text: str) -> dict[str, int]:
-    """Return the tries in a reply by `<retry flag> qo<queue id>%<offset>` and `<retry flag> <queue id>`.
-
-    Raises:
-        ProtocolError: the text is not of this form.
-    """
-    return {f"{flag} {name}": _number(value) for flag, name, value in _entries(text)}
-
-
 def _entries(text: str) -> Iterable[list[str]]:
     for entry in text.split(";") if text else ():
         words = entry.split(" ")

@@ -1,6 +1,6 @@
-"""The kernel's own list of System V objects: /proc/sysvipc of this IPC namespace.
+"""The kernel's own list of System V segments: /proc/sysvipc/shm of this IPC namespace.
 
-Reading the list attaches to nothing, so it leaves no trace and needs no permission on the objects.
+Reading the list attaches to nothing, so it leaves no trace and needs no permission on the segments.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 PRIVATE_KEY = 0  # of what is found by its identifier alone
 
-_TABLES = "/proc/sysvipc"
+_TABLE = "/proc/sysvipc/shm"
 _DESTROYED = 0o1000  # SHM_DEST: removed, and kept only for those who are still attached
 
 
@@ -40,19 +40,14 @@ def sysv_segments() -> dict[int, SysvSegment]:
             key=int(row["key"]),
             creator=int(row["cpid"]),
         )
-        for row in _rows("shm")
+        for row in _rows()
         if not int(row["perms"], 8) & _DESTROYED
     }
 
 
-def sysv_semaphore_keys() -> list[int]:
-    """Return the keys of all semaphore sets; those of sets without a name are 0."""
-    return [int(row["key"]) for row in _rows("sem")]
-
-
-def _rows(table: str) -> Iterator[dict[str, str]]:
+def _rows() -> Iterator[dict[str, str]]:
     try:
-        with open(f"{_TABLES}/{table}") as file:
+        with open(_TABLE) as file:
             lines = file.read().splitlines()
     except OSError:
         return

@@ -12,7 +12,6 @@ from shmq.protocol.pop import (
     Receipt,
     bit_set,
     offset_fields,
-    parse_order_counts,
     parse_receipt,
     parse_start_offsets,
 )
@@ -38,7 +37,7 @@ def test_what_is_no_receipt_is_told(text: str) -> None:
 
 @given(st.text())
 def test_no_text_breaks_the_reader(text: str) -> None:
-    for read in (parse_receipt, parse_start_offsets, parse_order_counts):
+    for read in (parse_receipt, parse_start_offsets):
         try:
             read(text)
         except ProtocolError:
@@ -54,7 +53,6 @@ def test_offsets_of_a_reply_are_as_rocketmq_writes_them() -> None:
         "orderCountInfo": "0 qo3%5 2;0 3 0;1 0 0",
     }
     assert parse_start_offsets(fields["startOffsetInfo"]) == {("0", 3): 5, ("1", 0): 9}
-    assert parse_order_counts(fields["orderCountInfo"])["0 qo3%5"] == 2
     assert "orderCountInfo" not in offset_fields(queues)
 
 

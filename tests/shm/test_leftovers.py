@@ -17,9 +17,14 @@ from shmq.shm.place import Place
 from shmq.shm.presence import presence_count, remove_presence
 from shmq.shm.sweep import sweep
 from shmq.shm.sysv_generations import unnamed_generations
-from shmq.shm.sysv_table import SysvSegment, sysv_segments, sysv_semaphore_keys
+from shmq.shm.sysv_table import SysvSegment, sysv_segments
 from tests.shm.private_memory import private_memory
 from tests.shm.test_sweep import VIEWER, Broker, successor_of
+
+
+def sysv_semaphore_keys() -> list[int]:
+    """The keys of all semaphore sets, as the kernel lists them."""
+    return [int(line.split()[0]) for line in Path("/proc/sysvipc/sem").read_text().splitlines()[1:]]
 
 
 @pytest.fixture(autouse=True)

@@ -66,12 +66,6 @@ class Conflict(NamedTuple):
         return f"members subscribe differently{since} ({'; '.join(parts)}){refused}; messages are lost to its queues"
 
 
-def conflicts_of(status: Mapping[str, Any]) -> list[Conflict]:
-    """Return the conflicts of every group in the body of a broker's STATUS."""
-    found = (conflict_of_status(name, entry) for name, entry in sorted(status["consumerGroups"].items()))
-    return [conflict for conflict in found if conflict is not None]
-
-
 def conflict_of_status(name: str, entry: Mapping[str, Any]) -> Conflict | None:
     """Return the conflict of one group in the body of a broker's STATUS; None while its members agree."""
     members = [

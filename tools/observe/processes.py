@@ -125,23 +125,3 @@ def _age(start: int) -> float:
     import time
 
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - start / os.sysconf("SC_CLK_TCK"))
-
-
-def processes_mapping(prefix: str) -> dict[int, int]:
-    """Return which processes of the host map a file whose path begins so: pid -> number of mappings.
-
-    It reads /proc/<pid>/maps of every process, so it is for `doctor`, never for a loop. Processes of other users are
-    seen by root only.
-    """
-    found: dict[int, int] = {}
-    needle = f" {prefix}".encode()
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/maps", "rb") as file:
-                    count = sum(1 for line in file if needle in line)
-            except OSError:
-                continue
-            if count:
-                found[int(name)] = count
-    return found

@@ -213,11 +213,6 @@ def refuse_strangers(root: Path) -> None:
         raise refused(f"{root} holds {found}, and no archive", "take an empty directory")
 
 
-def gaps_in(root: Path) -> list[dict[str, Any]]:
-    """Return the gaps that were written down."""
-    return [gap for path in versions(root) for gap in read_manifest(path)["gaps"]]
-
-
 def _json(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     return [entry.to_json() for entry in entries]
 

@@ -15,7 +15,7 @@ from shmq.daemon.broker.tables import Topic
 from shmq.message import parse_properties, pop_retry_topic, popped_topic
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
-from shmq.protocol.pop import Receipt, parse_order_counts, parse_receipt, parse_start_offsets
+from shmq.protocol.pop import Receipt, parse_receipt, parse_start_offsets
 from tests.broker.record_log import RecordLog
 
 INVISIBLE_MS = 60_000
@@ -192,7 +192,8 @@ def messages_of(reply: Command, broker: str = "default") -> list[PoppedMessage]:
         assert not reply.body
         return []
     starts = parse_start_offsets(reply.ext["startOffsetInfo"])
-    counts = parse_order_counts(reply.ext.get("orderCountInfo", ""))
+    entries = [entry.rsplit(" ", 1) for entry in reply.ext.get("orderCountInfo", "").split(";") if entry]
+    counts = {name: int(tries) for name, tries in entries}
     found = []
     for record in records_of(reply.body):
         text = parse_properties(record.properties.decode()).get("POP_CK")

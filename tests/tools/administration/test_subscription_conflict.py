@@ -1,6 +1,6 @@
 """A conflict names the topic, the sides and how long it has lasted; agreement is none."""
 
-from shmq.tools.administration.subscription_conflict import Member, conflict_of, conflicts_of
+from shmq.tools.administration.subscription_conflict import Member, conflict_of, conflict_of_status
 
 
 def test_members_with_other_tags_of_one_topic_are_in_conflict() -> None:
@@ -36,5 +36,6 @@ def test_a_status_tells_of_every_group_in_conflict() -> None:
 
     at_odds = {"members": {"a": member("x"), "b": member("y")}, "differsSinceMs": 1500, "conflicts": 1}
     agreed = {"members": {"a": member("x"), "b": member("x")}, "differsSinceMs": None, "conflicts": 0}
-    (found,) = conflicts_of({"consumerGroups": {"odd": at_odds, "good": agreed}})
-    assert (found.group, found.seconds, found.refused) == ("odd", 1.5, 1)
+    assert conflict_of_status("good", agreed) is None
+    found = conflict_of_status("odd", at_odds)
+    assert found is not None and (found.group, found.seconds, found.refused) == ("odd", 1.5, 1)

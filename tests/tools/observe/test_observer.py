@@ -12,7 +12,6 @@ import pytest
 from shmq.shm.instance import read_instance
 from shmq.testing import Broker
 from shmq.tools.observe.observer import Observer
-from shmq.tools.observe.processes import processes_mapping
 from shmq.tools.observe.snapshot import Snapshot
 from tests.tools.shell import Shell, until
 
@@ -77,8 +76,6 @@ def test_segments_are_those_of_dev_shm(broker: Broker, observer: Observer) -> No
         status = os.stat(segment.path)
         assert (segment.size_bytes, segment.used_bytes) == (status.st_size, status.st_blocks * 512)
         assert (segment.uid, segment.mode) == (status.st_uid, status.st_mode & 0o7777)
-    mapping = processes_mapping(f"/dev/shm/shmq.{broker.name}.")
-    assert mapping.keys() >= {mark.pid for role, mark in broker.processes.items() if role != "supervisor"}
 
 
 def test_the_log_disk_and_memory_are_those_of_the_file_system(broker: Broker, observer: Observer) -> None:
