@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING
 from shmq.version import __version__
 
 if TYPE_CHECKING:
-    from shmq.client.administration.admin import Admin, DeadLetter, QueueInfo, TopicInfo
+    from shmq.client.administration.admin import Admin, Check, DeadLetter, Health, QueueInfo, TopicInfo
     from shmq.client.administration.group import Group, GroupLag, QueueLag, ResetStep
-    from shmq.client.administration.health import Check, Health
     from shmq.client.connection import Connection, connect
+    from shmq.client.consumers.consumer import Subscription
     from shmq.client.consumers.pull import PullConsumer
     from shmq.client.consumers.simple import SimpleConsumer
-    from shmq.client.consumers.subscription import Subscription
     from shmq.client.producers.producer import Producer
-    from shmq.client.redelivery.outcome import Action
+    from shmq.client.redelivery.redelivery import Action
     from shmq.client.topic import Codec, Topic, TypedMessage, TypedSubscription
     from shmq.client.transactions.transaction import COMMIT, ROLLBACK, UNKNOWN, Transaction, TxState
     from shmq.errors import (
@@ -64,15 +63,14 @@ if TYPE_CHECKING:
     from shmq.shm.core import Message, Receipt, Slot
 
 _HOMES = {
-    "shmq.client.administration.admin": ("Admin", "DeadLetter", "QueueInfo", "TopicInfo"),
+    "shmq.client.administration.admin": ("Admin", "Check", "DeadLetter", "Health", "QueueInfo", "TopicInfo"),
     "shmq.client.connection": ("Connection", "connect"),
     "shmq.client.administration.group": ("Group", "GroupLag", "QueueLag", "ResetStep"),
-    "shmq.client.administration.health": ("Check", "Health"),
-    "shmq.client.redelivery.outcome": ("Action",),
+    "shmq.client.redelivery.redelivery": ("Action",),
     "shmq.client.producers.producer": ("Producer",),
     "shmq.client.consumers.pull": ("PullConsumer",),
     "shmq.client.consumers.simple": ("SimpleConsumer",),
-    "shmq.client.consumers.subscription": ("Subscription",),
+    "shmq.client.consumers.consumer": ("Subscription",),
     "shmq.client.transactions.transaction": ("COMMIT", "ROLLBACK", "UNKNOWN", "Transaction", "TxState"),
     "shmq.client.topic": ("Codec", "Topic", "TypedMessage", "TypedSubscription"),
     "shmq.shm.core": ("Message", "Receipt", "Slot"),

@@ -309,11 +309,9 @@ class Broker:
         return None
 
     def _local(self) -> list[Link]:
-        from shmq.client.fork import live_connections
-        from shmq.client.link import Link
+        from shmq.client.link import live_connections
 
-        live = live_connections()
-        return [link for link in live if isinstance(link, Link) and not link.closed and link.place == self.place]
+        return [link for link in live_connections() if not link.closed and link.place == self.place]
 
     def _watch(self) -> Connection:
         if self._observer is None:

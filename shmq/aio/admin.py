@@ -11,10 +11,9 @@ from typing import Any
 from shmq.aio.offload import offload
 from shmq.client.administration.admin import Admin as SyncAdmin
 from shmq.client.administration.admin import DeadLetter as SyncDeadLetter
-from shmq.client.administration.admin import Kind, TopicInfo
+from shmq.client.administration.admin import Health, Kind, TopicInfo
 from shmq.client.administration.group import Group as SyncGroup
 from shmq.client.administration.group import GroupLag, QueueLag, ResetStep
-from shmq.client.administration.health import Health
 from shmq.client.position import PositionLike
 from shmq.errors import UsageError
 from shmq.shm.core import Message as SyncMessage

@@ -15,10 +15,10 @@ from shmq.aio.offload import Face, Waiter, offload
 from shmq.aio.receiving import Receiving
 from shmq.client import options
 from shmq.client.consumers.consumer import Consumer as SyncConsumer
+from shmq.client.consumers.consumer import Subscription as SyncSubscription
 from shmq.client.consumers.pull import PullConsumer as SyncPullConsumer
 from shmq.client.consumers.simple import SimpleConsumer as SyncSimpleConsumer
 from shmq.client.consumers.simple import check_invisible
-from shmq.client.consumers.subscription import Subscription as SyncSubscription
 from shmq.client.place import is_remote
 from shmq.client.position import PositionLike
 from shmq.errors import ShmqError

@@ -18,7 +18,7 @@ from shmq.client import options
 from shmq.client.consumers.lanes import Lanes
 from shmq.client.consumers.listener import PushConsumer
 from shmq.client.observers.observer import Call
-from shmq.client.redelivery.outcome import settle, settle_failed
+from shmq.client.redelivery.redelivery import settle, settle_failed
 from shmq.client.spec import ConsumerSpec
 from shmq.errors import UsageError
 

@@ -12,17 +12,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.client import options
+from shmq.client.consumers.consumer import Subscription
 from shmq.client.consumers.pull import PullConsumer
 from shmq.client.consumers.simple import HiddenBy, SimpleConsumer, check_hidden_by, check_invisible
-from shmq.client.consumers.subscription import Subscription
 from shmq.client.link import Link
 from shmq.client.place import COMPRESSIONS, locate
 from shmq.client.position import PositionLike, parse_position
 from shmq.client.producers.producer import Producer
 from shmq.client.producers.queue_selector import QueueSelector, check_selector
 from shmq.client.requests.replier import replying
-from shmq.client.spec import Model, consumer_spec
-from shmq.client.wanted import wanted_of
+from shmq.client.spec import Model, consumer_spec, wanted_of
 from shmq.errors import ConnectError, UsageError
 from shmq.message import check_group, check_topic
 

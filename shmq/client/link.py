@@ -8,14 +8,18 @@
 
 Invariants:
     (1) a connection may be used from any thread;
-    (2) after a fork the child has a client id, a client slot and a thread of its own; the parent notices nothing;
+    (2) after a fork the child has a client id, a client slot and a thread of its own; nothing of the parent's is used,
+        told or closed for good, and handles open anew on first use;
     (3) `close()` returns within its timeout, whatever hangs;
-    (4) nothing here blocks in a finalizer.
+    (4) nothing here blocks in a finalizer;
+    (5) at the end of the process connections say goodbye, quickly, so that others need not find out.
 """
 
 from __future__ import annotations
 
 import _thread
+import atexit
+import os
 import threading
 import time
 import warnings
@@ -23,9 +27,8 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from shmq.client import fork, options
-from shmq.client.consumers.consumer import Consumer
-from shmq.client.consumers.context import ConsumerContext
+from shmq.client import options
+from shmq.client.consumers.consumer import Consumer, ConsumerContext
 from shmq.client.consumers.membership import Membership
 from shmq.client.coordinator import Clock, Coordinator
 from shmq.client.observers.observer import observer_of
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
     from shmq.client.transactions.transaction import Checkers, Transactions
     from shmq.client.wire import Queues, Wire
 
+
+_live: weakref.WeakSet[Link] = weakref.WeakSet()
 ConsumerT = TypeVar("ConsumerT", bound=Consumer)
 
 
@@ -100,7 +105,7 @@ class Link(Sender):
         self._session: Session | None = None
         self._observer = observer_of(lambda body, keys: _store_trace(link, body, keys), trace=trace, spans=spans)
         self._live()
-        fork.watch(self)
+        _live.add(self)
         weakref.finalize(self, _dropped, self._held, self.url).atexit = False
 
     @property
@@ -344,3 +349,22 @@ def _dropped(held: list[Session], url: str) -> None:
         )
         # Not threading.Thread, whose start() waits for the new thread: nothing may wait inside a collection.
         _thread.start_new_thread(held.pop().close, ())
+
+
+def live_connections() -> list[Link]:
+    """Return the connections of this process that nobody has dropped; closed ones may be among them."""
+    return list(_live)
+
+
+def _in_child() -> None:
+    for connection in live_connections():
+        connection._after_fork()
+
+
+def _at_exit() -> None:
+    for connection in live_connections():
+        connection._at_exit()
+
+
+os.register_at_fork(after_in_child=_in_child)
+atexit.register(_at_exit)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from shmq.client.consumers.readers import PoppingReaders
-from shmq.client.pop.poppers import Poppers
+from shmq.client.pop.poppers import Poppers, PoppingReaders
 from shmq.client.requests.replier import Home, Replier
 from shmq.client.requests.requester import Requests, SharedReplies
 from shmq.client.search import Search

@@ -87,6 +87,15 @@ BROWSE_LIMIT_MAX: Final = 10_000
 LISTENER_THREADS_MAX: Final = 1024
 """More threads than this in one listener is a mistake, not a setting."""
 
+HELD_COUNT_MAX: Final = 1000
+"""RocketMQ's pullThresholdForQueue: messages of one queue that may be taken and not settled."""
+
+HELD_BYTES_MAX: Final = 100 << 20
+"""RocketMQ's pullThresholdSizeForQueue: the bytes of their records."""
+
+HELD_SPAN_MAX: Final = 2000
+"""RocketMQ's consumeConcurrentlyMaxSpan: how far the newest of them may be ahead of the oldest."""
+
 LISTENER_BACKLOG: Final = 4
 """Messages taken ahead for each listener thread, so that a worker never waits for the dispatcher."""
 
@@ -95,6 +104,11 @@ SEND_NOWAIT_MAX: Final = 10_000
 
 CREATE_POLL: Final = 0.002
 """Pause between two looks for a topic that the broker has just been asked to create."""
+
+
+def is_full(count: int, size_bytes: int, span: int) -> bool:
+    """Say whether a consumer that holds so much of a queue takes no more; `span` is 0 where order keeps it small."""
+    return count >= HELD_COUNT_MAX or size_bytes >= HELD_BYTES_MAX or span > HELD_SPAN_MAX
 
 
 def retry_delay(attempt: int) -> float:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from shmq.client.consumers.readers import PoppingReaders
-from shmq.client.pop.poppers import Poppers
+from shmq.client.pop.poppers import Poppers, PoppingReaders
 from shmq.client.requests.pushed import PushedReplies, take_pushed
 from shmq.client.requests.replier import Replier
 from shmq.client.requests.requester import Requests
@@ -24,7 +23,7 @@ from shmq.protocol.transaction import PREPARED
 
 if TYPE_CHECKING:
     from shmq.client.place import RemotePlace
-    from shmq.client.wire_tcp.channel import Channel
+    from shmq.client.wire_tcp.network import Channel
     from shmq.shm.core import Receipt
 
 

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from shmq.client import options
 from shmq.client.place import Address
 from shmq.client.position import BEGIN, Kind, Position, parse_moment
-from shmq.client.wanted import EVERYTHING, Wanted
+from shmq.client.spec import EVERYTHING, Wanted
 from shmq.client.wire import Question, ask_each, reply_of
 from shmq.errors import OffsetOutOfRange, RemoteError, UsageError
 from shmq.message import check_topic

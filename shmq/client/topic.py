@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack, cast, runtime_checkable
 
 from shmq.client import options
-from shmq.client.consumers.subscription import Subscription
+from shmq.client.consumers.consumer import Subscription
 from shmq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The body of a batch: messages one behind the other, each with its own flag and properties.
 
-    int size | int 0 | int 0 | int flag | int body bytes | body | short property bytes | properties   ...
+int size | int 0 | int 0 | int flag | int body bytes | body | short property bytes | properties   ...
 """
 
 from __future__ import annotations

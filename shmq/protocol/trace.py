@@ -145,4 +145,3 @@ def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
         raise ValueError(text)
     return int(text)
-

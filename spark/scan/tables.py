@@ -120,9 +120,7 @@ def _group_elsewhere(access: Access, options: Options, group: str) -> Iterator[R
             yield _group_row(group, queue.topic, access.broker, queue.queue_id, Backlog(offset, low, high), None)
 
 
-def _group_row(
-    group: str, topic: str, broker: str, queue_id: int, backlog: Backlog, updated: datetime | None
-) -> Row:
+def _group_row(group: str, topic: str, broker: str, queue_id: int, backlog: Backlog, updated: datetime | None) -> Row:
     return {
         "consumer_group": group,
         "topic": topic,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import shmq
-from shmq.client.wanted import parse_tags
+from shmq.client.spec import parse_tags
 from shmq.testing import Broker, SharedBroker
 
 Eventually = Callable[..., Any]

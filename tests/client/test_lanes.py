@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 from shmq.client import options
-from shmq.client.consumers import thresholds
 from shmq.client.consumers.lanes import Lanes
 
 Make = Callable[..., Any]
@@ -88,7 +87,7 @@ def test_a_crowded_queue_pauses_and_goes_on_when_it_has_emptied(message: Make) -
 
 def test_without_order_a_queue_stops_at_a_thousand_messages_and_goes_on_below(message: Make) -> None:
     lanes = Lanes(ordered=False)
-    taken = [message(0, offset) for offset in range(thresholds.COUNT_MAX)]
+    taken = [message(0, offset) for offset in range(options.HELD_COUNT_MAX)]
     for each in taken[:-1]:
         lanes.offer(each)
     assert lanes.relieve({0}, {}) == {}
@@ -103,10 +102,10 @@ def test_without_order_a_queue_stops_at_a_thousand_messages_and_goes_on_below(me
 def test_without_order_a_queue_stops_while_one_message_holds_up_two_thousand(message: Make) -> None:
     lanes = Lanes(ordered=False)
     lanes.offer(message(0, 0))
-    assert lanes.relieve({0}, {0: thresholds.SPAN_MAX}) == {}
-    assert lanes.relieve({0}, {0: thresholds.SPAN_MAX + 1}) == {0: True}
+    assert lanes.relieve({0}, {0: options.HELD_SPAN_MAX}) == {}
+    assert lanes.relieve({0}, {0: options.HELD_SPAN_MAX + 1}) == {0: True}
     assert lanes.relieve((), {0: 0}) == {0: False}
 
 
 def test_bytes_count_as_messages_do() -> None:
-    assert thresholds.is_full(1, thresholds.BYTES_MAX, 0) and not thresholds.is_full(1, thresholds.BYTES_MAX - 1, 0)
+    assert options.is_full(1, options.HELD_BYTES_MAX, 0) and not options.is_full(1, options.HELD_BYTES_MAX - 1, 0)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import shmq
-from shmq.client.consumers.thresholds import SPAN_MAX
+from shmq.client.options import HELD_SPAN_MAX
 from tests.conformance.conftest import Named
 
 Eventually = Callable[..., Any]
-COUNT = SPAN_MAX + 1000
+COUNT = HELD_SPAN_MAX + 1000
 ON_THE_WAY = 100  # taken at once, or pulled at once, before anybody counts
 
 
@@ -30,8 +30,8 @@ def test_a_message_that_takes_long_holds_its_queue_up_at_two_thousand(
         seen.add(message.body)
 
     mq.start()
-    eventually(lambda: len(seen) >= SPAN_MAX - ON_THE_WAY)
-    assert _stands_still(seen, eventually) <= SPAN_MAX + ON_THE_WAY
+    eventually(lambda: len(seen) >= HELD_SPAN_MAX - ON_THE_WAY)
+    assert _stands_still(seen, eventually) <= HELD_SPAN_MAX + ON_THE_WAY
     release.set()
     eventually(lambda: len(seen) == COUNT)
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from shmq.client.wanted import EVERYTHING, Wanted, wanted_of
+from shmq.client.spec import EVERYTHING, Wanted, wanted_of
 from shmq.errors import RequestTimeout, ShmqError, TopicNotFound, UsageError
 from shmq.tools.broker.memory import open_memory
 from shmq.tools.command import Call, Command, pass_call

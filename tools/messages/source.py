@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shmq.client.position import parse_position
-from shmq.client.wanted import Wanted
+from shmq.client.spec import Wanted
 from shmq.shm.core import Message, Reader
 from shmq.tools.broker.memory import Memory
 from shmq.tools.broker.view import BrokerView, QueueView, TopicView

@@ -6,7 +6,7 @@ shared memory (local_figures.py) or asked of the brokers of a cluster (remote_fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -22,13 +22,14 @@ from shmq.message import (
 )
 
 if TYPE_CHECKING:
-    from shmq.client.administration.health import Health
     from shmq.shm.core import Message, Receipt
 
 KINDS = ("normal", "fifo", "delay", "transaction")
 """Topic kinds by their number in shared memory."""
 
 Kind = Literal["normal", "fifo", "delay", "transaction"]
+Verdict = Literal["OK", "WARNING", "CRITICAL"]
+_ORDER: tuple[Verdict, ...] = ("OK", "WARNING", "CRITICAL")
 DEAD_LETTERS_MAX = 10_000
 READ_PATIENCE = 1.0
 """Seconds to wait for dead letters that are there."""
@@ -67,6 +68,31 @@ class TopicInfo(NamedTuple):
     def is_system(self) -> bool:
         """Whether the broker made it for its own use."""
         return is_broker_topic(self.name, self.perm) or self.name.startswith("%")
+
+
+class Check(NamedTuple):
+    """One thing looked at; `figures` are raw numbers."""
+
+    name: str
+    verdict: Verdict
+    text: str
+    figures: dict[str, int]
+
+
+class Health(NamedTuple):
+    """All checks, and the worst verdict."""
+
+    verdict: Verdict
+    checks: tuple[Check, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the same as plain dicts and lists."""
+        return {"verdict": self.verdict, "checks": [check._asdict() for check in self.checks]}
+
+
+def health_of(checks: Sequence[Check]) -> Health:
+    """Return checks with their worst verdict."""
+    return Health(max((check.verdict for check in checks), key=_ORDER.index), tuple(checks))
 
 
 class Figures(GroupFigures, Protocol):

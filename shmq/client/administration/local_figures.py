@@ -6,15 +6,16 @@ reset takes each queue as a member would, writes the offset, and leaves it: whoe
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shmq.client.administration.admin import KINDS, QueueInfo, TopicInfo
+from shmq.client.administration.admin import KINDS, Check, Health, QueueInfo, TopicInfo, Verdict, health_of
 from shmq.client.administration.group import QueueLag, ResetStep
-from shmq.client.administration.health import Health, store_health
 from shmq.client.wire import Queues
 from shmq.errors import ConsumeError, TopicNotFound, UsageError
 from shmq.protocol.roster import popped_messages
+from shmq.shm.core import READ_ONLY_REASONS
 
 if TYPE_CHECKING:
     from shmq.shm.core import Store
@@ -202,3 +203,42 @@ def _topic_info(store: Store, entry: dict[str, Any]) -> TopicInfo:
         queues.append(QueueInfo(queue_id, offset_min, offset_max, size_bytes))
     kind = KINDS[entry["kind"]] if 0 <= entry["kind"] < len(KINDS) else f"kind {entry['kind']}"
     return TopicInfo(entry["name"], kind, tuple(queues), entry["read_queues"], entry["write_queues"], entry["perm"])
+
+
+# ---- health: a short look; thresholds of users, processes and disks are for `shmq health` ----------------------------
+
+KEEPER_BEAT_WARNING_MS = 5_000
+"""The store keeper beats at least every second; five missed ones are not a busy machine any more."""
+
+
+def store_health(store: Store, *, alive: bool) -> Health:
+    """Look at the store of this host's broker, and whether its control plane answers."""
+    plane = "the control plane answers" if alive else "the control plane is gone; sending and receiving go on"
+    control = Check("control", "OK" if alive else "CRITICAL", plane, {"alive": int(alive)})
+    return health_of([control, _keeper(store), _store(store), _space(store)])
+
+
+def _keeper(store: Store) -> Check:
+    age_ms = max(0, time.monotonic_ns() - store.keeper_beat_ns) // 1_000_000
+    verdict: Verdict = "OK" if age_ms < KEEPER_BEAT_WARNING_MS else "WARNING"
+    return Check("keeper", verdict, f"the store keeper's last round was {age_ms} ms ago", {"beat_age_ms": age_ms})
+
+
+def _store(store: Store) -> Check:
+    reason = store.read_only
+    if reason:
+        words = READ_ONLY_REASONS.get(reason, f"reason {reason}")
+        return Check("store", "CRITICAL", f"the store is read-only: {words}", {"read_only": reason})
+    if store.retired:
+        return Check("store", "CRITICAL", "this generation of segments was given up", {"retired": 1})
+    behind = max(0, store.log_end - store.durable_end)
+    return Check("store", "OK", f"writable, {behind} bytes not flushed yet", {"flush_behind_bytes": behind})
+
+
+def _space(store: Store) -> Check:
+    free = max(0, store.allocated_end - store.log_end)
+    file_bytes = int(store.head["file_bytes"]) if "file_bytes" in store.head else int(store.head["sizes"]["file_bytes"])
+    figures = {"allocated_free_bytes": free, "file_bytes": file_bytes}
+    # Less than a tenth of a file left means that the keeper has not made the next one, as it does long before.
+    verdict: Verdict = "WARNING" if free * 10 < file_bytes else "OK"
+    return Check("space", verdict, f"{free} bytes of the log are allocated ahead", figures)

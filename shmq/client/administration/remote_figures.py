@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from shmq.client.administration.admin import KINDS, QueueInfo, TopicInfo
+from shmq.client.administration.admin import KINDS, Check, Health, QueueInfo, TopicInfo, Verdict, health_of
 from shmq.client.administration.group import QueueLag, ResetStep
-from shmq.client.administration.health import Check, Health, cluster_health, health_of
 from shmq.client.wire import Question, Queues, Wire, ask_each, reply_of
 from shmq.errors import ConsumeError, ProtocolError, RemoteError, RequestTimeout, ShmqError
 from shmq.message import RETRY_PREFIX
@@ -35,6 +34,8 @@ from shmq.protocol.route import DEFAULT_TOPIC, KVTable
 BODY_BYTES_MAX: Final = 4 << 20
 DEFAULT_QUEUES: Final = 8
 PERM_READ, PERM_WRITE = 4, 2
+DISK_WARNING: Final = 0.85
+"""RocketMQ refuses writes at 0.9 by default."""
 _ROUTE_POLL: Final = 0.05
 
 
@@ -320,6 +321,22 @@ class RemoteFigures:
         except ShmqError as error:
             return health_of([Check("brokers", "CRITICAL", f"the brokers do not answer: {error}", {"alive": 0})])
         return cluster_health(brokers)
+
+
+def cluster_health(brokers: Mapping[str, Mapping[str, str]]) -> Health:
+    """Look at what the brokers of a cluster say about themselves, by name."""
+    checks = [Check("brokers", "OK", f"{len(brokers)} brokers answer", {"alive": len(brokers)})]
+    return health_of(checks + [_disk(name, table) for name, table in sorted(brokers.items())])
+
+
+def _disk(name: str, table: Mapping[str, str]) -> Check:
+    try:
+        ratio = float(table.get("commitLogDiskRatio", "0"))
+    except ValueError:
+        ratio = 0.0
+    verdict: Verdict = "WARNING" if ratio >= DISK_WARNING else "OK"
+    text = f"the disk of its log is {100 * ratio:.0f} % full"
+    return Check(f"disk of {name}", verdict, text, {"disk_percent": round(100 * ratio)})
 
 
 def _offset_table(body: bytes) -> dict[MessageQueue, dict[str, Any]]:

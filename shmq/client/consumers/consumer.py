@@ -1,4 +1,5 @@
-"""One reader of one topic for one group: its life and its part of the queues. Public consumers derive from `Consumer`.
+"""One reader of one topic for one group: its life and its part of the queues. Public consumers derive from `Consumer`;
+`Subscription`, which iterates, is the plainest of them.
 
     open ──▶ reading ──close──▶ closed
      ▲          │ fork: the child forgets everything, and opens anew on first use
@@ -14,16 +15,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from shmq.client import options
-from shmq.client.consumers.assignment import AssignmentWatch
-from shmq.client.consumers.context import ConsumerContext
 from shmq.client.consumers.kept_offsets import OffsetKeeper, keeper_of
-from shmq.client.consumers.reader_owner import ReaderOwner
+from shmq.client.coordinator import Coordinator
 from shmq.client.observers.observer import iterated, polled
 from shmq.client.redelivery.redelivery import Redelivery
 from shmq.client.redelivery.send_back import SendBack
@@ -32,10 +31,26 @@ from shmq.errors import UsageError
 from shmq.shm.core import RETRY_QUEUE_BASE
 
 if TYPE_CHECKING:
+    from shmq.client.observers.observer import Observer
     from shmq.client.session import Session
     from shmq.client.spec import ConsumerSpec
     from shmq.client.wire import MessageReader, QueueShare
     from shmq.shm.core import Message
+
+
+class ConsumerContext(NamedTuple):
+    """Made by a connection for each consumer; it keeps the connection alive."""
+
+    url: str
+    timetable: Coordinator
+    live: Callable[[], Session]
+    """Returns the session, opened if there is none."""
+    requeue: Callable[[str | None, Message], bool]
+    """Lets the consumer of the same connection that reads the message's topic for a group deliver it; False: nobody."""
+    left: Callable[[Any], None]
+    """Called once, by a consumer that is closed."""
+    observer: Observer | None
+    """What is told of messages handed out and of listeners' calls; None when nobody watches."""
 
 
 class Consumer:
@@ -364,3 +379,91 @@ def _cut_off(owner: ReaderOwner | None, reader: MessageReader | None) -> None:
     if reader is not None:
         for entry in reader.assigned():
             reader.revoke(entry[1])
+
+
+class ReaderOwner:
+    """What a reader and its messages ask of their consumer; the core knows the methods by these names.
+
+    Rule: nothing happens once it is cut off, be it that the consumer has another reader now, or in a forked child.
+    """
+
+    __slots__ = ("_extend", "_idle", "_later", "_nack", "_now", "_stray")
+
+    def __init__(
+        self,
+        redelivery: Redelivery,
+        coordinator: Coordinator,
+        *,
+        stray: Callable[[Message], None],
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        self._nack: Callable[[Message, float | None], object] = redelivery.nack
+        self._extend: Callable[[Message, float], None] = redelivery.extend
+        self._stray: Callable[[Message], None] = stray  # a message of the retry topic that another consumer reads
+        self._idle: Callable[[], bool] = is_stopped
+        self._now: Callable[[], float] = coordinator.clock.now
+        self._later: Callable[[float, Callable[[], None]], None] = coordinator.call_after
+
+    def cut_off(self) -> None:
+        """Let nothing happen any more, and an iteration end."""
+        self._nack = self._extend = self._stray = self._later = _nothing
+        self._idle = _yes
+        self._now = time.monotonic
+
+
+def _nothing(*_: object) -> None:
+    return
+
+
+def _yes() -> bool:
+    return True
+
+
+class AssignmentWatch:
+    """Calls `warn(seconds)` once, when a consumer stays without a queue for so long.
+
+    The consumer shows what it holds after each step; why there is no queue is asked only when the warning is due.
+    """
+
+    def __init__(self, timetable: Coordinator, warn: Callable[[float], None]) -> None:
+        self._timetable = timetable
+        self._warn = warn
+        self._since: float | None = None
+        self._warned = False
+
+    def look(self, *, has_queue: bool) -> None:
+        """Note whether the consumer holds a queue now; the caller holds its lock."""
+        if has_queue:
+            self._since = None
+        elif self._since is None and not self._warned:
+            self._since = self._timetable.clock.now()
+            self._timetable.call_after(options.ASSIGNMENT_WARNING_AFTER, self._due)
+
+    def _due(self) -> None:
+        since = self._since
+        if since is None or self._warned:
+            return
+        if self._timetable.clock.now() - since < options.ASSIGNMENT_WARNING_AFTER:
+            return  # it had a queue in between; another look is due later
+        self._warned = True
+        self._warn(options.ASSIGNMENT_WARNING_AFTER)
+
+
+class Subscription(Consumer):
+    """Messages of a topic, as they come. Made by `Connection.subscribe()`.
+
+    Iterating waits for the next message without using a processor, and ends after `stop()` or `close()` only.
+    A message that was not acknowledged when the subscription ends is delivered again, to whoever reads next.
+
+    Example:
+        >>> with mq.subscribe("orders", group="billing") as subscription:      # doctest: +SKIP
+        ...     for message in subscription:
+        ...         message.ack()
+    """
+
+    def __iter__(self) -> Iterator[Message]:
+        return self._messages()
+
+    def receive(self, max: int = options.RECEIVE_MAX, wait: float = 0.0) -> list[Message]:
+        """Return at most `max` messages; [] when none came within `wait` seconds."""
+        return self._poll(max, wait)

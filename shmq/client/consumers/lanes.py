@@ -10,7 +10,7 @@ Messages are offered, taken and finished; the caller holds a lock.
 Invariants:
     (1) ordered: no message of a queue is taken before all earlier ones offered are finished as consumed;
     (2) a lane holds little more than LISTENER_BACKLOG messages: its queue is paused, the others go on;
-    (3) without order a queue is paused while too much of it is taken and not settled (`thresholds`);
+    (3) without order a queue is paused while too much of it is taken and not settled (`options.is_full`);
     (4) a forgotten queue leaves nothing behind; finishing one of its messages later has no effect.
 """
 
@@ -21,7 +21,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from shmq.client import options
-from shmq.client.consumers import thresholds
 
 if TYPE_CHECKING:
     from shmq.shm.core import Message
@@ -137,7 +136,7 @@ class Lanes:
             most = options.LISTENER_BACKLOG // 2 if was_crowded else options.LISTENER_BACKLOG
             return self.waiting_in(queue_id) > most
         sizes = self._sizes.get(queue_id, {})
-        return thresholds.is_full(len(sizes), sum(sizes.values()), span)
+        return options.is_full(len(sizes), sum(sizes.values()), span)
 
     def forget(self, queue_id: int) -> None:
         """Drop the messages of a queue that is read by somebody else now."""

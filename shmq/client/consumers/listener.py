@@ -5,7 +5,7 @@
 Invariants:
     (1) `threads=1` runs the function on the thread that receives: nothing is taken ahead;
     (2) with more threads at most LISTENER_BACKLOG messages per thread are taken ahead; they are given back on stop;
-    (3) a queue is paused while too much of it is not settled (`thresholds`); over TCP the reader sees to that;
+    (3) a queue is paused while too much of it is not settled (`options.is_full`); over TCP the reader sees to that;
     (4) ordered: one message of a queue at a time, and the next one only after this one was consumed.
 """
 
@@ -19,11 +19,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from shmq.client import options
-from shmq.client.consumers.consumer import Consumer
-from shmq.client.consumers.context import ConsumerContext
+from shmq.client.consumers.consumer import Consumer, ConsumerContext
 from shmq.client.consumers.lanes import Lanes
 from shmq.client.observers.observer import Call
-from shmq.client.redelivery.outcome import settle, settle_failed
+from shmq.client.redelivery.redelivery import settle, settle_failed
 from shmq.client.spec import ConsumerSpec
 from shmq.client.wire import PacingReader
 from shmq.errors import UsageError

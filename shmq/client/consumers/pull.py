@@ -19,10 +19,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from shmq.client import options
-from shmq.client.consumers.context import ConsumerContext
+from shmq.client.consumers.consumer import ConsumerContext
 from shmq.client.observers.observer import polled
 from shmq.client.position import Position, PositionLike, parse_position, parse_time
-from shmq.client.wanted import Wanted
+from shmq.client.spec import Wanted
 from shmq.client.wire import QueueSlot
 from shmq.errors import OffsetOutOfRange, UsageError
 

@@ -1,7 +1,7 @@
 """The simple consumer: take, work, settle, with an invisible time for each message.
 
-    hidden by the broker     messages of all queues are shared one by one; nothing in hand is lost or given out early
-    hidden by the process    queues are shared out, and the messages of a queue with it
+hidden by the broker     messages of all queues are shared one by one; nothing in hand is lost or given out early
+hidden by the process    queues are shared out, and the messages of a queue with it
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from shmq.client import options
-from shmq.client.consumers.consumer import Consumer
-from shmq.client.consumers.context import ConsumerContext
+from shmq.client.consumers.consumer import Consumer, ConsumerContext
 from shmq.client.spec import ConsumerSpec
 from shmq.client.wire import HidingReader
 from shmq.errors import UsageError

@@ -1,4 +1,4 @@
-"""The keywords of a send, and the properties of a message that they stand for.
+"""What a message is made of before it is sent: the properties its keywords stand for, its body, its id.
 
     tag, key, keys, message_group, properties    `message_properties`; the core reads them by itself
     delay_level=3         DELAY=3                 waits 10 s
@@ -6,20 +6,27 @@
     deliver_at="…"        TIMER_DELIVER_MS=…      waits until then
 
 The keywords of the last three lines are special: the core does not know them and hands such a send over. Locally it is
-stored where it waits (wire_shm/delayed_send.py); over TCP the properties travel with the message, and the broker does
+stored where it waits (wire_shm/sends.py); over TCP the properties travel with the message, and the broker does
 the rest. An application may not set these properties by itself. A keyword whose value is None counts as not given.
 
 Invariants:
     1. A send without a special keyword never comes here.
     2. A keyword nobody knows is refused with the words of the core.
     3. Nothing is early: what is asked for is rounded up to the millisecond.
+    4. A body that does not become shorter is not compressed.
+    5. Two ids of one process differ, as long as it makes fewer than 65,536 in a millisecond.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import itertools
 import math
+import os
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from struct import Struct
 from typing import Any, Final, TypedDict
 
 from shmq.delay_levels import DELAY
@@ -252,3 +259,98 @@ def take_special(arguments: dict[str, Any]) -> dict[str, str]:
     if len(found) > 1:
         _check_one(found)
     return found
+
+
+# ---- compression -----------------------------------------------------------------------------------------------------
+
+# Every reader inflates by itself: `Message.body` knows all three kinds. zlib is written without its type bits: clients
+# older than the types read every compressed body as zlib.
+#
+#   sysFlag   bit 0 compressed · bits 8 to 10 how: 0 zlib, 1 LZ4 frame, 2 Zstandard
+
+COMPRESS_ABOVE_BYTES: Final = 4096
+SYS_FLAG_COMPRESSED: Final = 1
+_TYPE_BITS: Final = {"zlib": 0, "lz4": 1 << 8, "zstd": 2 << 8}
+_ZLIB_LEVEL: Final = 5
+
+
+def compress(body: Any, kind: str) -> tuple[Any, int]:
+    """Return the body to be sent and its sysFlag bits.
+
+    Raises:
+        UsageError: the library for this kind is not installed.
+    """
+    if kind == "none" or len(body) <= COMPRESS_ABOVE_BYTES:
+        return body, 0
+    packed = _pack(body, kind)
+    return (packed, SYS_FLAG_COMPRESSED | _TYPE_BITS[kind]) if len(packed) < len(body) else (body, 0)
+
+
+def _pack(body: Any, kind: str) -> bytes:
+    if kind == "zlib":
+        import zlib
+
+        return zlib.compress(body, _ZLIB_LEVEL)
+    try:
+        if kind == "lz4":
+            import lz4.frame
+
+            return bytes(lz4.frame.compress(body))
+        import zstandard
+
+        return zstandard.ZstdCompressor().compress(body)
+    except ImportError as error:
+        raise UsageError(f"{kind} is not installed: {error}", hint="pip install lz4 zstandard") from error
+
+
+# ---- ids -------------------------------------------------------------------------------------------------------------
+
+# As RocketMQ's clients make them: its tools search around the time in an id, so it is written as they read it.
+#
+#   bytes   4 or 16          2     4          4                                    2
+#           IP of the host   pid   a random   ms since the month began (local)     counter
+#                                  number
+#           upper-case hex: 32 characters, 56 for IPv6
+
+_HEAD: Final = Struct(">HI")
+
+
+def month_start_ms(now_ms: int) -> int:
+    """Return when the current month began, local time, in ms since the epoch."""
+    now = datetime.fromtimestamp(now_ms / 1000)
+    return round(datetime(now.year, now.month, 1).timestamp() * 1000)
+
+
+class UniqueIds:
+    """Ids of one process on one host."""
+
+    def __init__(self, host: str, *, pid: int | None = None, salt: int | None = None) -> None:
+        process = (os.getpid() if pid is None else pid) & 0xFFFF
+        head = _HEAD.pack(process, random.getrandbits(32) if salt is None else salt)
+        self._prefix = (ipaddress.ip_address(host).packed + head).hex().upper()
+        self._counter = itertools.count(random.getrandbits(16))
+        self._month_ms = 0
+        self._month_ends_ms = 0
+        self._head = (-1, "")  # all but the counter, of ids made in that millisecond
+
+    def next(self, now_ms: int) -> str:
+        """Return a new id."""
+        made_ms, head = self._head
+        if made_ms != now_ms:
+            head = self._head_of(now_ms)
+            self._head = now_ms, head
+        return f"{head}{next(self._counter) & 0xFFFF:04X}"
+
+    def _head_of(self, now_ms: int) -> str:
+        if not self._month_ms <= now_ms < self._month_ends_ms:
+            self._month_ms = month_start_ms(now_ms)
+            self._month_ends_ms = month_start_ms(self._month_ms + 32 * 86_400_000)
+        return f"{self._prefix}{now_ms - self._month_ms:08X}"
+
+
+def offset_of_id(offset_message_id: str) -> int:
+    """Return the log position in an offset message id; 0 when it is none."""
+    try:
+        return int(offset_message_id[-16:], 16) if len(offset_message_id) in (32, 56) else 0
+    except ValueError:
+        return 0

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shmq.client.producers.compression import SYS_FLAG_COMPRESSED
+from shmq.client.producers.keywords import SYS_FLAG_COMPRESSED
 from shmq.client.requests.requester import Requests, request_properties
 from shmq.errors import ProtocolError
 from shmq.message import encode_properties, parse_properties
@@ -16,7 +16,7 @@ from shmq.protocol.codes import Response
 from shmq.shm.core import Message, record_encode, records_read
 
 if TYPE_CHECKING:
-    from shmq.client.requests.waiting import Waiting
+    from shmq.client.requests.requester import Waiting
     from shmq.protocol.command import Command
 
 _TYPE_BITS = 0x700

@@ -23,8 +23,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shmq.client.producers.keywords import keys_of, message_properties
-from shmq.client.producers.unique_id import UniqueIds
+from shmq.client.producers.keywords import UniqueIds, keys_of, message_properties
 from shmq.client.transactions.transaction import Half, Question, TxState
 from shmq.errors import BrokerNotRunning, ProtocolError, RemoteError, TransactionError, UsageError
 from shmq.message import encode_properties, is_system_topic, parse_properties

@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from shmq.client.wire_shm.attachment import Attachment
-from shmq.client.wire_shm.control_channel import REQUEST_TIMEOUT, ControlChannel
+from shmq.client.wire_shm.control_channel import REQUEST_TIMEOUT, Attachment, ControlChannel
 from shmq.errors import RemoteError, ShmqError, UsageError
 from shmq.protocol.body import (
     ConsumerData,

@@ -21,18 +21,24 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Self
+from dataclasses import dataclass
+from typing import Any, Self
+
+import msgspec
 
 from shmq.client.wire import guarded
-from shmq.client.wire_shm.attachment import Attachment, attachment_of
 from shmq.client.wire_shm.control_link import ControlLink
+from shmq.delay_levels import DEFAULT_DELAY_LEVELS
 from shmq.errors import BrokerNotRunning, ConnectError, ProtocolError, RequestTimeout, ShmqError, UsageError
+from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.failure import error_of
 from shmq.shm.core import ABI
+from shmq.shm.instance import Instance
 from shmq.shm.liveness import pid_namespace
 from shmq.shm.place import Place
+from shmq.timing import MAX_DELAY_SECONDS
 from shmq.version import __version__
 
 REQUEST_TIMEOUT = 2.0  # the broker answers from memory on this host
@@ -40,6 +46,52 @@ _RECONNECT_PAUSE_MIN = 0.02
 _RECONNECT_PAUSE_MAX = 1.0
 _CLOSE_TIMEOUT = 1.0
 _OPAQUE_END = 1 << 31
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """What the broker handed out. `client_slot` is -1 for a client without a role."""
+
+    instance: Instance
+    client_slot: int
+    auto_create: bool
+    default_queues: int
+    wait_durable: bool
+    delay_levels: str  # RocketMQ's messageDelayLevel
+    timer_max_delay_seconds: int
+    broker_uid: int  # whose segments they must be
+    cluster: str
+
+
+class _AttachBody(msgspec.Struct):
+    instance: dict[str, Any]
+    clientSlot: int
+    autoCreate: bool
+    defaultQueues: int
+    waitDurable: bool
+    cluster: str = "DefaultCluster"
+    messageDelayLevel: str = DEFAULT_DELAY_LEVELS
+    timerMaxDelaySec: int = MAX_DELAY_SECONDS
+
+
+def attachment_of(reply: Command, broker_uid: int) -> Attachment:
+    """Read the answer to ATTACH.
+
+    Raises:
+        ProtocolError: it is none.
+    """
+    body = decode_body(reply.body, _AttachBody)
+    return Attachment(
+        instance=Instance.from_object(body.instance),
+        client_slot=body.clientSlot,
+        auto_create=body.autoCreate,
+        default_queues=body.defaultQueues,
+        wait_durable=body.waitDurable,
+        delay_levels=body.messageDelayLevel,
+        timer_max_delay_seconds=body.timerMaxDelaySec,
+        broker_uid=broker_uid,
+        cluster=body.cluster,
+    )
 
 
 class _Waiter:

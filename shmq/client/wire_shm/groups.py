@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shmq.client import options
-from shmq.client.spec import ConsumerSpec, reads_retries
-from shmq.client.wanted import Wanted
+from shmq.client.spec import ConsumerSpec, Wanted, reads_retries
 from shmq.client.wire import Handed, QueueSlot
 from shmq.client.wire_shm.queues import ShmQueues
 from shmq.client.wire_shm.share import ShmShare

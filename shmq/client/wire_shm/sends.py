@@ -1,29 +1,57 @@
 """Sending through shared memory: plain sends are the core's own methods, without a Python frame around them.
 
-What the core cannot do by itself is added around it: special keywords (delayed_send.py), and compression for a producer
-that asks for it. In memory a copy is cheaper than packing, but a store keeps three days of messages.
+What the core cannot do by itself is added around it. Compression is for a producer that asks for it: in memory a copy
+is cheaper than packing, but a store keeps three days of messages.
 
     body of more than 4096 bytes that becomes shorter     packed, and the sysFlag says how
     all others, batches, reserve(), delayed messages      as without compression
+
+A send with special keywords stores a delayed message where it waits; the broker delivers it (daemon/broker/timers/).
+
+    delay_level=3         ─▶ SCHEDULE_TOPIC_XXXX, queue 2       unit: store time + 10 s
+    delay=, deliver_at=   ─▶ rmq_sys_wheel_timer, queue 0       unit: due time
+                             REAL_TOPIC, REAL_QID say where the message belongs
+
+    send(topic, body, tag="t", delay_level=3)
+      core ── special(topic, body, {"tag": "t", "delay_level": 3}) ──▶ SpecialSend ──▶ the core's send, where it waits
+
+Invariants:
+    1. A local producer stores what a broker stores for the same message over TCP: the record in the topic where it
+       waits, the receipt with the topic and queue the message is for, and the queue offset it waits at.
+    2. A level above the highest is the highest, 0 is no delay; a time that is over is no delay either, as in RocketMQ.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from shmq.client.producers.compression import COMPRESS_ABOVE_BYTES, compress
-from shmq.client.producers.keywords import OWN, body_of, keys_of, message_properties
-from shmq.client.wire_shm.delayed_send import SpecialSend
+from shmq.client.producers.keywords import (
+    COMPRESS_ABOVE_BYTES,
+    OWN,
+    UniqueIds,
+    body_of,
+    compress,
+    is_delayed,
+    keys_of,
+    message_properties,
+    property_text,
+    take_special,
+)
+from shmq.delay_levels import DELAY, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import UsageError
-from shmq.message import TRACE_TOPIC, encode_properties
+from shmq.message import TRACE_TOPIC, check_properties, encode_properties
 from shmq.protocol.message_id import message_id_text, message_place
-from shmq.shm.core import Producer, Receipt, receipt_make, tag_hash
+from shmq.shm.core import UNIT_DELAY_BASE, Producer, Receipt, receipt_make, receipt_moved, tag_hash
+from shmq.timing import DELAY_MS, DELIVER_MS, OUT_MS, TIMER_TOPIC, UNIQUE_KEY, RecallHandle, out_ms
 
 if TYPE_CHECKING:
     from shmq.client.wire_shm.queues import ShmQueues
     from shmq.client.wire_shm.wire import ShmWire
+
+    PlainSend = Callable[..., Receipt | None]
 
 
 class ShmSends:
@@ -143,3 +171,156 @@ class CompressingSender:
             return queue_id
         turn = tag_hash(group) & 0x7FFFFFFF if group is not None else next(self._turn)
         return queues[turn % len(queues)]
+
+
+_PERM_WRITE: Final = 2
+_KEY_IS: Final = f"{UNIQUE_KEY}\x01"
+_DUE_IS: Final = f"\x02{DELIVER_MS}\x01"
+_OUT_IS: Final = f"\x02{OUT_MS}\x01"
+_handle: Final[Callable[..., RecallHandle]] = tuple.__new__  # half the time of the call with names
+
+
+class SpecialSend:
+    """Takes the special sends of one local producer."""
+
+    __slots__ = ("_delayed", "_send", "_send_oneway")
+
+    def __init__(self, wire: ShmWire, queues: ShmQueues) -> None:
+        self._delayed = DelayedSend(wire, queues)
+
+    def bind(self, producer: Producer) -> Producer:
+        """Say whose sends these are; return it."""
+        self._send, self._send_oneway = producer.send, producer.send_oneway
+        return producer
+
+    def __call__(self, topic: str, body: Any, arguments: dict[str, Any], is_oneway: bool) -> Receipt | None:
+        """Store one message and return where; a one-way message returns nothing and does not wait for the disk."""
+        send = self._send_oneway if is_oneway else self._send
+        found = take_special(arguments)
+        if is_delayed(found):
+            return self._delayed.send(send, topic, body, found, arguments)
+        if found:
+            arguments["properties"] = property_text(found, arguments.get("properties"))
+        return send(topic, body, **arguments)
+
+
+class DelayedSend:
+    """Stores the delayed messages of one producer; any thread may use it."""
+
+    __slots__ = ("_broker", "_ids", "_levels", "_max_delay_ms", "_places", "_queues", "_store", "_turn", "_version")
+
+    def __init__(self, wire: ShmWire, queues: ShmQueues) -> None:
+        attachment = wire.control.attachment
+        self._queues = queues
+        self._store = wire.store
+        self._broker = wire.place.broker_name
+        self._levels = DelayLevels(attachment.delay_levels)
+        self._max_delay_ms = attachment.timer_max_delay_seconds * 1000
+        self._ids = UniqueIds("127.0.0.1")
+        self._turn = itertools.count()
+        self._version = -1  # of the tables that is known here:
+        self._places: dict[str, tuple[str, ...]] = {}  # topic -> text for each write queue; where messages wait, ()
+
+    def send(
+        self, send: PlainSend, topic: str, body: Any, found: Mapping[str, str], arguments: dict[str, Any]
+    ) -> Receipt | None:
+        """Store one message where it waits, and return a receipt of the topic it is for; None if `send` gives none.
+
+        Raises:
+            UsageError: a queue the topic does not have, a property that is not the application's, a time that is
+                farther away than the broker allows.
+        """
+        if DELAY in found:
+            return self._send_by_level(send, topic, body, found, arguments)
+        now_ms = time.time_ns() // 1_000_000
+        if DELAY_MS in found:
+            deliver_ms = now_ms + 1 + int(found[DELAY_MS])  # the millisecond that has begun does not count
+        else:
+            deliver_ms = int(found[DELIVER_MS])
+            if deliver_ms < now_ms:  # the store's stamp may be from before the millisecond that has begun
+                return send(topic, body, **arguments)
+        if deliver_ms - now_ms > self._max_delay_ms + 1:
+            raise UsageError(
+                f"the message would wait {(deliver_ms - now_ms) / 1000:.0f} s, the broker allows "
+                f"{self._max_delay_ms // 1000} s",
+                hint="shmq serve --timer-max-delay SECONDS",
+            )
+        queue_id, place = self._place(topic, arguments)
+        unique_key = self._ids.next(now_ms)
+        text = f"{_KEY_IS}{unique_key}{_DUE_IS}{deliver_ms}{_OUT_IS}{out_ms(deliver_ms)}{place}"
+        if TIMER_TOPIC not in self._places:
+            self._ensure(TIMER_TOPIC)
+        if arguments:
+            text += _own_text(arguments)
+            stored = send(TIMER_TOPIC, body, properties=text.encode(), queue_id=0, tag_code=deliver_ms, **arguments)
+        else:
+            stored = send(TIMER_TOPIC, body, properties=text.encode(), queue_id=0, tag_code=deliver_ms)
+        if stored is None:
+            return None
+        return receipt_moved(
+            stored, topic, queue_id, _handle(RecallHandle, (topic, self._broker, deliver_ms, unique_key))
+        )
+
+    def _send_by_level(
+        self, send: PlainSend, topic: str, body: Any, found: Mapping[str, str], arguments: dict[str, Any]
+    ) -> Receipt | None:
+        queue_id, place = self._place(topic, arguments)
+        level = self._levels.level_of(int(found[DELAY]))
+        text = f"{DELAY}\x01{level}{place}{_own_text(arguments)}"
+        self._ensure(SCHEDULE_TOPIC)
+        code = UNIT_DELAY_BASE + self._levels.delay_ms(level)
+        stored = send(SCHEDULE_TOPIC, body, properties=text.encode(), queue_id=level - 1, tag_code=code, **arguments)
+        return None if stored is None else receipt_moved(stored, topic, queue_id, None)
+
+    def _ensure(self, topic: str) -> None:
+        """Have a topic where messages wait.
+
+        A broker that never had a delayed message may not have it yet; how many queues it has, it knows.
+        """
+        if topic not in self._places:
+            if self._store.topic_find(topic) < 0:
+                self._queues.put_topic(topic, queues=1, only_if_missing=True)
+            self._places[topic] = ()
+
+    def _place(self, topic: str, arguments: dict[str, Any]) -> tuple[int, str]:
+        """Return the queue the message is for, chosen as the core chooses, and the text that says so."""
+        version = self._store.table_version
+        if version != self._version:
+            self._places.clear()
+            self._version = version
+        places = self._places.get(topic) or self._find_places(topic)
+        queue_id = self._queue_id(topic, len(places), arguments) if arguments else next(self._turn) % len(places)
+        return queue_id, places[queue_id]
+
+    def _queue_id(self, topic: str, queues: int, arguments: dict[str, Any]) -> int:
+        queue_id = arguments.pop("queue_id", None)
+        if queue_id is not None:
+            if type(queue_id) is not int or not 0 <= queue_id < queues:
+                raise UsageError(
+                    f"topic '{topic}' has {queues} write queues, so queue_id is 0 to {queues - 1}, not {queue_id!r}"
+                )
+            return queue_id
+        message_group = arguments.get("message_group")
+        if message_group is not None:
+            return (tag_hash(message_group) & 0x7FFFFFFF) % queues
+        return next(self._turn) % queues
+
+    def _find_places(self, topic: str) -> tuple[str, ...]:
+        entry = self._store.topic(self._queues.resolve(topic))
+        queues: int = entry["write_queues"] if entry["perm"] & _PERM_WRITE else 0
+        if not queues:
+            raise UsageError(f"topic '{topic}' takes no messages: permission {entry['perm']}")
+        places = tuple(
+            f"\x02{REAL_TOPIC}\x01{topic}\x02{REAL_QUEUE_ID}\x01{queue_id}\x02" for queue_id in range(queues)
+        )
+        self._places[topic] = places
+        return places
+
+
+def _own_text(arguments: dict[str, Any]) -> str:
+    """Take the application's own properties out of the arguments, and return their text."""
+    own = arguments.pop("properties", None)
+    if not own:
+        return ""
+    check_properties(own)
+    return encode_properties(own)

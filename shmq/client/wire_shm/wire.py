@@ -5,6 +5,10 @@
     close     the reverse; what is still exported (messages, views) keeps its own mapping alive
     abandon   in a forked child: let go of everything without telling the broker anything, it all belongs to the parent
 
+A broker that answers while its segments or its log are not where this process looks has another /dev/shm, IPC namespace
+or file system. That is said as such, and at once: told to start the broker, a user would look for the fault where it is
+not.
+
 Invariant: the segments belong to the owner of the socket that described them. `store` is another object after a
 renewal, so parts ask for it each time and keep none.
 """
@@ -15,15 +19,16 @@ import contextlib
 from collections.abc import Callable, Mapping
 
 from shmq.client.wire import Answer, guarded
-from shmq.client.wire_shm.attachment import map_segments
-from shmq.client.wire_shm.control import REQUEST_TIMEOUT, ControlClient
-from shmq.errors import BrokerNotRunning, ShmqError
+from shmq.client.wire_shm.control import REQUEST_TIMEOUT, Attachment, ControlClient
+from shmq.errors import BrokerNotRunning, ForeignNamespace, SegmentError, ShmqError
 from shmq.protocol.codes import Role
 from shmq.protocol.command import Command
 from shmq.shm.core import Message, Store
+from shmq.shm.instance import Instance
+from shmq.shm.log_reach import check_log_is_here
 from shmq.shm.place import Place
-from shmq.shm.presence import detach_presence
-from shmq.shm.segment import Instance
+from shmq.shm.presence import attach_presence, detach_presence
+from shmq.shm.segment import are_here, open_store
 
 
 class ShmWire:
@@ -140,3 +145,25 @@ class ShmWire:
         if self._counted:
             self._counted = False
             detach_presence(self.instance)
+
+
+def map_segments(attachment: Attachment, *, alive: bool) -> Store:
+    """Return the mapped segments of an attachment, counted as attached; `alive` says whether its broker answers now.
+
+    Raises:
+        ForeignNamespace: they, or the log's files, are in a namespace that this process does not share.
+        SegmentError, PermissionDenied, VersionMismatch: as `open_store`.
+    """
+    instance = attachment.instance
+    check_log_is_here(instance)
+    try:
+        store = open_store(instance, writable=True, uid=attachment.broker_uid)
+    except SegmentError as error:
+        if not alive or are_here(instance):
+            raise
+        raise ForeignNamespace(
+            f'broker "{instance.broker_name}" answers, but its segments are not in the shared memory of this process',
+            hint="share its IPC namespace and its /dev/shm (docker: --ipc=container:<broker>), or connect over TCP",
+        ) from error
+    attach_presence(instance)
+    return store

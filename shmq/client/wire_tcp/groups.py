@@ -16,14 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from shmq.client.spec import ConsumerSpec, reads_retries
-from shmq.client.wanted import Wanted
-from shmq.client.wire_tcp.duties import Duties
-from shmq.client.wire_tcp.group_reader import GroupReader
-from shmq.client.wire_tcp.pull_reader import PullReader
+from shmq.client.spec import ConsumerSpec, Wanted, reads_retries
+from shmq.client.wire_tcp.duties import Duties, Upkeep
+from shmq.client.wire_tcp.pulls import GroupReader, PullReader
 from shmq.client.wire_tcp.registration import Registration
 from shmq.client.wire_tcp.share import TcpShare
-from shmq.client.wire_tcp.upkeep import Upkeep
 from shmq.client.wire_tcp.wire import LEAVE_TIMEOUT, TcpWire
 from shmq.errors import BrokerNotRunning, ShmqError
 from shmq.message import retry_topic

@@ -9,7 +9,7 @@ The reader holds its lock around every call.
 Invariants:
     (1) `committed` never passes a message that was delivered and not settled;
     (2) what arrives for an older generation (before a seek, a reset, a loss of the queue) is dropped;
-    (3) pulling pauses while too much is held (`thresholds`).
+    (3) pulling pauses while too much is held (`options.is_full`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from shmq.client.consumers import thresholds
+from shmq.client import options
 
 if TYPE_CHECKING:
     from shmq.protocol.dialect import MessageQueue
@@ -81,7 +81,7 @@ class ProcessQueue:
 
     def is_full(self) -> bool:
         """Whether pulling has to pause."""
-        return thresholds.is_full(len(self._window), self._bytes, 0 if self.ordered else self.span)
+        return options.is_full(len(self._window), self._bytes, 0 if self.ordered else self.span)
 
     def arrive(self, messages: Iterable[Message], next_offset: int, offset_max: int, generation: int) -> bool:
         """Take what a pull returned; False when it is out of date."""

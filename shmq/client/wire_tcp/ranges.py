@@ -29,8 +29,14 @@ from shmq.client.place import RemotePlace
 from shmq.client.position import Kind, Position
 from shmq.client.wire_tcp.name_service import NameService
 from shmq.client.wire_tcp.network import Network
-from shmq.client.wire_tcp.pull_request import ANONYMOUS_GROUP, COUNT_MAX, PullQuestion, pull_command, read_pulled
-from shmq.client.wire_tcp.questions import QueueQuestions
+from shmq.client.wire_tcp.questions import (
+    ANONYMOUS_GROUP,
+    COUNT_MAX,
+    PullQuestion,
+    QueueQuestions,
+    pull_command,
+    read_pulled,
+)
 from shmq.client.wire_tcp.route import Route
 from shmq.errors import OffsetOutOfRange, ProtocolError, TopicNotFound, UsageError
 from shmq.protocol.codes import Request, Response

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP
-from shmq.client.wanted import EVERYTHING, Wanted
+from shmq.client.spec import EVERYTHING, Wanted
 from shmq.errors import ConnectError, RemoteError, RequestTimeout, ShmqError
 from shmq.message import retry_topic
 from shmq.protocol.body import ClientConfig, ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body

@@ -1,35 +1,49 @@
 """Sending over TCP: one send is a few tries on the I/O thread, which somebody waits for or not.
 
-    arguments ──outgoing.py──▶ Outgoing ──send_policy.py──▶ queue ──request──▶ answer ──send_policy.py──▶ receipt, error
-                                             ▲                                               │
-                                             └──────────────────── another try ──────────────┘
+    arguments ──single, batches──▶ Outgoing ──send_policy──▶ queue ──request──▶ answer ──send_policy──▶ receipt, error
+                                             ▲                                            │
+                                             └─────────────────── another try ────────────┘
 
 Invariants:
     1. A message group stays on its queue, whatever fails: its order is worth more than the send.
     2. The parts of a batch go to one queue, one after the other; only the first may choose another one.
     3. Every send ends within its timeout.
+    4. A message keeps its id over every retry, so consumers can recognise a message that was stored twice.
+    5. Batches are not compressed, as RocketMQ's are not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from shmq.client.producers.keywords import body_of, keys_of, message_properties, take_special
-from shmq.client.producers.unique_id import offset_of_id
-from shmq.client.wire_tcp.outgoing import Outgoing, batches, send_command, single
+from shmq.client.producers.keywords import (
+    DEFAULT_PRODUCER_GROUP,
+    UniqueIds,
+    body_of,
+    compress,
+    keys_of,
+    message_properties,
+    offset_of_id,
+    take_special,
+)
+from shmq.client.wire_tcp.route import DEFAULT_TOPIC_QUEUES
 from shmq.client.wire_tcp.send_policy import RETRIES, Attempts, FaultTable, QueueChoice, queue_of_group, send_error
-from shmq.errors import BrokerNotRunning, ConnectError, ProtocolError, RequestTimeout, UsageError
-from shmq.message import TRACE_TOPIC
-from shmq.protocol.command import Command
+from shmq.errors import BrokerNotRunning, ConnectError, MessageTooLarge, ProtocolError, RequestTimeout, UsageError
+from shmq.message import TRACE_TOPIC, check_topic, encode_properties
+from shmq.protocol.batch_body import pack_entry
+from shmq.protocol.codes import Request
+from shmq.protocol.command import FLAG_ONEWAY, Command
 from shmq.protocol.dialect import MessageQueue
+from shmq.protocol.route import DEFAULT_TOPIC
 from shmq.protocol.trace import TRACE_GROUP
 from shmq.shm.core import BODY_BYTES_MAX, Receipt, receipt_make
 
 if TYPE_CHECKING:
     from shmq.client.wire_tcp.route import Route
     from shmq.client.wire_tcp.wire import TcpWire
+
 
 Publish = Callable[[memoryview, Mapping[str, str]], Receipt]
 
@@ -335,3 +349,85 @@ class TcpSlot:
             self.abort()
         elif self._open:
             self.commit()
+
+
+BATCH_BYTES_MAX: Final = 1 << 20
+"""Bytes of one batch request; RocketMQ advises against more."""
+BATCH_COUNT_MAX: Final = 512
+"""Messages of one batch request: the ids in its answer have to fit one header field."""
+
+
+class Outgoing(NamedTuple):
+    """One message, or one batch, ready to be sent to any queue of its topic."""
+
+    topic: str
+    body: Any
+    properties: str
+    flag: int
+    sys_flag: int
+    message_ids: tuple[str, ...]
+    born_ms: int
+    is_batch: bool = False
+
+
+def single(
+    ids: UniqueIds, now_ms: int, compression: str, topic: str, body: Any, flag: int, properties: dict[str, str]
+) -> Outgoing:
+    """Return one message ready to be sent."""
+    message_id = ids.next(now_ms)
+    data, sys_flag = compress(body_of(body), compression)
+    text = encode_properties({**properties, "UNIQ_KEY": message_id, "WAIT": "true"})
+    return Outgoing(check_topic(topic), data, text, flag, sys_flag, (message_id,), now_ms)
+
+
+def batches(
+    ids: UniqueIds, now_ms: int, topic: str, bodies: Sequence[Any], each: Sequence[dict[str, str]]
+) -> list[Outgoing]:
+    """Return the requests that carry `bodies`, in order; `each` holds the properties of each body."""
+    check_topic(topic)
+    made: list[Outgoing] = []
+    pieces: list[bytes] = []
+    found: list[str] = []
+    size = 0
+    for body, properties in zip(bodies, each, strict=True):
+        message_id = ids.next(now_ms)
+        text = encode_properties({**properties, "UNIQ_KEY": message_id, "WAIT": "true"})
+        entry = pack_entry(body_of(body), text.encode())
+        if pieces and (size + len(entry) > BATCH_BYTES_MAX or len(pieces) >= BATCH_COUNT_MAX):
+            made.append(_batch(topic, pieces, found, now_ms))
+            pieces, found, size = [], [], 0
+        pieces.append(entry)
+        found.append(message_id)
+        size += len(entry)
+    if pieces:
+        made.append(_batch(topic, pieces, found, now_ms))
+    return made
+
+
+def _batch(topic: str, pieces: list[bytes], ids: list[str], now_ms: int) -> Outgoing:
+    body = b"".join(pieces)
+    if len(body) > BODY_BYTES_MAX:  # one message so long that the fields around it do not fit
+        raise MessageTooLarge(f"a batch of {len(body)} bytes is longer than {BODY_BYTES_MAX}", hint="use send()")
+    text = encode_properties({"WAIT": "true"})  # brokers add these to every message of the batch
+    return Outgoing(topic, body, text, 0, 0, tuple(ids), now_ms, is_batch=True)
+
+
+def send_command(message: Outgoing, *, group: str, broker_name: str, queue_id: int, oneway: bool = False) -> Command:
+    """Return the request that stores a message in one queue."""
+    ext = {
+        "a": group or DEFAULT_PRODUCER_GROUP,
+        "b": message.topic,
+        "c": DEFAULT_TOPIC,
+        "d": str(DEFAULT_TOPIC_QUEUES),
+        "e": str(queue_id),
+        "f": str(message.sys_flag),
+        "g": str(message.born_ms),
+        "h": str(message.flag),
+        "i": message.properties,
+        "j": "0",
+        "k": "false",
+        "m": "true" if message.is_batch else "false",
+        "n": broker_name,
+    }
+    code = Request.SEND_BATCH_MESSAGE if message.is_batch else Request.SEND_MESSAGE_V2
+    return Command(code=code, ext=ext, body=message.body, flag=FLAG_ONEWAY if oneway else 0)

@@ -29,7 +29,7 @@ from shmq.protocol.dialect import MessageQueue
 
 if TYPE_CHECKING:
     from shmq.client.spec import ConsumerSpec
-    from shmq.client.wire_tcp.group_reader import GroupReader
+    from shmq.client.wire_tcp.pulls import GroupReader
     from shmq.client.wire_tcp.wire import TcpWire
 
 OPEN_AGAIN: Final = 1.0

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from shmq.client.producers.unique_id import UniqueIds
+from shmq.client.producers.keywords import UniqueIds
 from shmq.client.wire import Answer, QueueSlot, guarded
 from shmq.client.wire_tcp.name_service import NameService
 from shmq.client.wire_tcp.network import Network
@@ -32,7 +32,7 @@ from shmq.protocol.failure import error_of, failure_reply
 
 if TYPE_CHECKING:
     from shmq.client.place import Address, RemotePlace
-    from shmq.client.wire_tcp.channel import Channel
+    from shmq.client.wire_tcp.network import Channel
 
 ResultT = TypeVar("ResultT")
 Handler = Callable[["Channel", Command], Command | None]

@@ -1,7 +1,7 @@
 """Which kind of table an archive is: plain Parquet files with manifests, or a Delta table.
 
-    form "parquet"   `manifest.Manifest`      locked while it is open
-    form "delta"     `delta.DeltaArchive`     Delta itself refuses two writers
+form "parquet"   `manifest.Manifest`      locked while it is open
+form "delta"     `delta.DeltaArchive`     Delta itself refuses two writers
 """
 
 from __future__ import annotations

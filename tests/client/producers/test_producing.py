@@ -8,7 +8,7 @@ import pytest
 
 import shmq
 import shmq.aio
-from shmq.client.producers.compression import SYS_FLAG_COMPRESSED
+from shmq.client.producers.keywords import SYS_FLAG_COMPRESSED
 from shmq.client.producers.queue_selector import Candidate
 from shmq.client.wire_tcp.send_policy import Latencies
 from shmq.errors import UsageError

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from shmq.client.redelivery.schedule import Schedule
+from shmq.client.redelivery.redelivery import Schedule
 
 Make = Callable[..., Any]
 

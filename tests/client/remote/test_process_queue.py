@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shmq.client.consumers.thresholds import BYTES_MAX, COUNT_MAX, SPAN_MAX
+from shmq.client.options import HELD_BYTES_MAX, HELD_COUNT_MAX, HELD_SPAN_MAX
 from shmq.client.wire_tcp.process_queue import ProcessQueue
 from shmq.protocol.dialect import MessageQueue
 
@@ -64,22 +64,22 @@ def test_what_arrives_twice_is_taken_once(filled: Callable[..., ProcessQueue]) -
     assert [message.offset for message in queue.waiting] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("count", [COUNT_MAX - 1, COUNT_MAX])
+@pytest.mark.parametrize("count", [HELD_COUNT_MAX - 1, HELD_COUNT_MAX])
 def test_pulling_pauses_at_a_thousand_messages(filled: Callable[..., ProcessQueue], count: int) -> None:
-    assert filled(*range(count)).is_full() is (count == COUNT_MAX)
+    assert filled(*range(count)).is_full() is (count == HELD_COUNT_MAX)
 
 
 def test_pulling_pauses_at_a_hundred_mebibytes(filled: Callable[..., ProcessQueue]) -> None:
-    assert not filled(0, size=BYTES_MAX - 1).is_full()
-    assert filled(0, size=BYTES_MAX).is_full()
+    assert not filled(0, size=HELD_BYTES_MAX - 1).is_full()
+    assert filled(0, size=HELD_BYTES_MAX).is_full()
 
 
 def test_one_message_that_is_never_settled_stops_pulling_unless_order_matters(
     filled: Callable[..., ProcessQueue],
 ) -> None:
-    assert not filled(0, SPAN_MAX).is_full()
-    assert filled(0, SPAN_MAX + 1).is_full()
-    assert not filled(0, SPAN_MAX + 1, ordered=True).is_full()
+    assert not filled(0, HELD_SPAN_MAX).is_full()
+    assert filled(0, HELD_SPAN_MAX + 1).is_full()
+    assert not filled(0, HELD_SPAN_MAX + 1, ordered=True).is_full()
 
 
 def test_after_a_restart_the_old_generation_is_nothing(filled: Callable[..., ProcessQueue]) -> None:

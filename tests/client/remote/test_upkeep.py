@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shmq.client.wire_tcp.group_reader import GroupReader
+from shmq.client.wire_tcp.duties import Upkeep
 from shmq.client.wire_tcp.process_queue import ProcessQueue
-from shmq.client.wire_tcp.upkeep import Upkeep
+from shmq.client.wire_tcp.pulls import GroupReader
 from shmq.errors import BrokerNotRunning
 from shmq.protocol.dialect import MessageQueue
 

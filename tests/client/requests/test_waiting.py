@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shmq.client.requests.waiting import Waiting, WaitingRequests
+from shmq.client.requests.requester import Waiting, WaitingRequests
 from shmq.errors import RequestTimeout, StoreError, UsageError
 
 Eventually = Callable[..., Any]
