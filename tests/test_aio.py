@@ -65,6 +65,15 @@ def test_twins_take_the_same_arguments(name: str) -> None:
             assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters), method
 
 
+@pytest.mark.parametrize("name", ["subscribe", "simple_consumer", "pull_consumer", "producer", "listener", "replier"])
+def test_a_twin_checks_and_shows_the_parameters_of_the_sync_method(name: str) -> None:
+    sync, twin = inspect.signature(getattr(shmq.Connection, name)), getattr(shmq.aio.Connection, name)
+    assert inspect.signature(twin).parameters == sync.parameters
+    given = {"group": "billing"} if name == "producer" else {"topic": "orders", "group": "billing"}
+    with pytest.raises(TypeError, match="nonsense"):
+        twin(shmq.aio.connect("shmq://nobody"), **given, nonsense=1)
+
+
 def test_hello(shmq_shared_broker: SharedBroker) -> None:
     topic, group = shmq_shared_broker.named("orders"), shmq_shared_broker.named("billing")
 

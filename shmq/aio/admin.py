@@ -6,18 +6,18 @@ Over TCP figures have to be asked for, too: `await …fetch_…()` works everywh
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
-from shmq.aio.offload import offload
+from shmq.aio.offload import Twin, awaited, offload, read_through
 from shmq.client.administration.admin import Admin as SyncAdmin
 from shmq.client.administration.admin import DeadLetter as SyncDeadLetter
-from shmq.client.administration.admin import Health, Kind, TopicInfo
+from shmq.client.administration.admin import TopicInfo
 from shmq.client.administration.group import Group as SyncGroup
-from shmq.client.administration.group import GroupLag, QueueLag, ResetStep
-from shmq.client.position import PositionLike
+from shmq.client.administration.group import GroupLag, QueueLag
 from shmq.errors import UsageError
-from shmq.shm.core import Message as SyncMessage
-from shmq.shm.core import Receipt
+
+if TYPE_CHECKING:
+    from shmq.shm.core import Message as SyncMessage
 
 
 def _refuse_remote(is_remote: bool, instead: str) -> None:
@@ -25,13 +25,13 @@ def _refuse_remote(is_remote: bool, instead: str) -> None:
         raise UsageError("over TCP this has to be asked for, which may not hold the event loop up", hint=instead)
 
 
-class Group:
+class Group(Twin[SyncGroup]):
     """One consumer group; see `shmq.Group`."""
 
-    __slots__ = ("_is_remote", "_sync")
+    __slots__ = ("_is_remote",)
 
     def __init__(self, sync: SyncGroup, *, is_remote: bool) -> None:
-        self._sync = sync
+        super().__init__(sync)
         self._is_remote = is_remote
 
     @property
@@ -63,21 +63,10 @@ class Group:
         """Client ids of the members the broker knows."""
         return await offload(lambda: self._sync.members)
 
-    async def reset(self, topic: str, *, to: PositionLike, dry_run: bool = False) -> list[ResetStep]:
-        """Move the group's offsets on a topic, and return what that does to each queue."""
-        return await offload(self._sync.reset, topic, to=to, dry_run=dry_run)
-
-    async def skip(self, topic: str, *, dry_run: bool = False) -> list[ResetStep]:
-        """Leave out everything the group has not consumed of a topic."""
-        return await offload(self._sync.skip, topic, dry_run=dry_run)
-
-    async def clone(self, to: str, *, topic: str | None = None, dry_run: bool = False) -> dict[str, list[ResetStep]]:
-        """Give another group the progress of this one."""
-        return await offload(self._sync.clone, to, topic=topic, dry_run=dry_run)
-
-    async def delete(self) -> None:
-        """Forget the group and its offsets."""
-        await offload(self._sync.delete)
+    reset = awaited(SyncGroup.reset)
+    skip = awaited(SyncGroup.skip)
+    clone = awaited(SyncGroup.clone)
+    delete = awaited(SyncGroup.delete)
 
     def __repr__(self) -> str:
         return f"<shmq.aio.Group {self.name!r}>"
@@ -101,65 +90,38 @@ class Groups(Mapping[str, Group]):
         return len(self._sync)
 
 
-class DeadLetter:
+class DeadLetter(Twin[SyncDeadLetter]):
     """One message a group gave up on; see `shmq.DeadLetter`."""
 
-    __slots__ = ("_sync",)
+    __slots__ = ()
 
-    def __init__(self, sync: SyncDeadLetter) -> None:
-        self._sync = sync
+    if TYPE_CHECKING:
+        group: str
+        message: SyncMessage
+        body: bytes
+        reason: str
+        origin_topic: str
+        origin_message_id: str
 
-    @property
-    def group(self) -> str:
-        """The group that gave it up."""
-        return self._sync.group
-
-    @property
-    def message(self) -> SyncMessage:
-        """The dead letter as it is stored."""
-        return self._sync.message
-
-    @property
-    def body(self) -> bytes:
-        """The body, as it was sent."""
-        return self._sync.body
-
-    @property
-    def reason(self) -> str:
-        """Why it was given up."""
-        return self._sync.reason
-
-    @property
-    def origin_topic(self) -> str:
-        """The topic it was sent to."""
-        return self._sync.origin_topic
-
-    @property
-    def origin_message_id(self) -> str:
-        """Its id there."""
-        return self._sync.origin_message_id
-
-    async def resend(self) -> Receipt:
-        """Send it to its topic again."""
-        return await offload(self._sync.resend)
+    resend = awaited(SyncDeadLetter.resend)
 
 
-class Admin:
+read_through(DeadLetter, SyncDeadLetter, ("group", "message", "body", "reason", "origin_topic", "origin_message_id"))
+
+
+class Admin(Twin[SyncAdmin]):
     """What `mq.admin` offers, awaited."""
 
-    __slots__ = ("_is_remote", "_sync")
+    __slots__ = ("_is_remote",)
 
     def __init__(self, sync: SyncAdmin, *, is_remote: bool) -> None:
-        self._sync = sync
+        super().__init__(sync)
         self._is_remote = is_remote
 
-    async def create_topic(self, name: str, *, queues: int | None = None, kind: Kind = "normal") -> TopicInfo:
-        """Create a topic, or change the number of its queues, and return it."""
-        return await offload(self._sync.create_topic, name, queues=queues, kind=kind)
-
-    async def delete_topic(self, name: str) -> None:
-        """Delete a topic."""
-        await offload(self._sync.delete_topic, name)
+    create_topic = awaited(SyncAdmin.create_topic)
+    delete_topic = awaited(SyncAdmin.delete_topic)
+    status = awaited(SyncAdmin.status)
+    health = awaited(SyncAdmin.health)
 
     @property
     def topics(self) -> dict[str, TopicInfo]:
@@ -185,14 +147,6 @@ class Admin:
     async def dlq(self, group: str, *, limit: int = 1000) -> list[DeadLetter]:
         """Return what a group gave up on, oldest first."""
         return [DeadLetter(letter) for letter in await offload(self._sync.dlq, group, limit=limit)]
-
-    async def status(self) -> dict[str, Any]:
-        """Return what the broker says about itself."""
-        return await offload(self._sync.status)
-
-    async def health(self) -> Health:
-        """Look at the broker and say whether it is well."""
-        return await offload(self._sync.health)
 
     def __repr__(self) -> str:
         return "<shmq.aio.Admin>"

@@ -8,34 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from shmq.aio.admin import Admin
 from shmq.aio.consumer import PullConsumer, SimpleConsumer, Subscription
 from shmq.aio.listener import Listener, Listeners
 from shmq.aio.message import Message, Slot
-from shmq.aio.offload import Face, offload
+from shmq.aio.offload import SyncT, awaited, offload, taking
 from shmq.aio.producer import Producer
 from shmq.aio.replier import replying
-from shmq.aio.sending import Sending
+from shmq.aio.sending import Sending, SendingFace
 from shmq.aio.topic import Topic
 from shmq.aio.transaction import checker_for
 from shmq.client import options
 from shmq.client.connection import Connection as SyncConnection
-from shmq.client.connection import Decode
-from shmq.client.consumers import simple
 from shmq.client.place import RemotePlace, locate
 from shmq.client.position import PositionLike
-from shmq.client.producers.keywords import BatchArguments, RequestArguments, ReserveArguments, SendArguments
-from shmq.client.producers.queue_selector import QueueSelector
-from shmq.client.spec import Model, consumer_spec
+from shmq.client.producers.keywords import RequestArguments, ReserveArguments
+from shmq.client.spec import consumer_spec
 from shmq.client.topic import Codec
 from shmq.errors import UsageError
 from shmq.message import check_group
-from shmq.shm.core import Message as SyncMessage
-from shmq.shm.core import Receipt
 from shmq.shm.place import Place
 
 if TYPE_CHECKING:
@@ -57,7 +51,7 @@ def connect(
     return Connection(locate(url), timeout=timeout, trace=trace, spans=spans)
 
 
-class Connection(Face[SyncConnection]):
+class Connection(SendingFace[SyncConnection]):
     """Everything a process does with one broker, from an event loop. Made by `shmq.aio.connect()`."""
 
     def __init__(
@@ -72,7 +66,6 @@ class Connection(Face[SyncConnection]):
         self.place = place
         self._timeout = timeout
         self._watching: dict[str, Any] = {"trace": trace, "spans": spans}
-        self._sending: Sending | None = None
         self._listeners = Listeners()
         self._closed = False
         self._asked: set[str] = set()
@@ -94,11 +87,6 @@ class Connection(Face[SyncConnection]):
         if self._made is None:
             raise UsageError("the connection is not open yet", hint="async with shmq.aio.connect() as mq:")
         return self._made
-
-    async def _sender(self) -> Sending:
-        await self._open()
-        assert self._sending is not None
-        return self._sending
 
     # -- what it is
     @property
@@ -127,22 +115,6 @@ class Connection(Face[SyncConnection]):
         return self._closed
 
     # -- sending
-    async def send(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> Receipt:
-        """Store one message and return where; see `shmq.Connection.send`."""
-        return await (self._sending or await self._sender()).send(topic, body, **arguments)
-
-    async def send_oneway(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> None:
-        """Store one message without a receipt and without waiting for durability."""
-        await (self._sending or await self._sender()).send_oneway(topic, body, **arguments)
-
-    async def recall(self, receipt: Receipt | str) -> None:
-        """Take back a message that was sent with `delay=` or `deliver_at=`, before it is due."""
-        await offload((await self._open()).recall, receipt)
-
-    async def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Unpack[BatchArguments]) -> list[Receipt]:
-        """Store all bodies into one queue, in order, and return their receipts."""
-        return await (self._sending or await self._sender()).send_batch(topic, bodies, **arguments)
-
     def reserve(self, topic: str, size: int, **arguments: Unpack[ReserveArguments]) -> Slot:
         """Return room for a body inside the log: `async with mq.reserve(…) as slot:`."""
         self._link()
@@ -171,21 +143,10 @@ class Connection(Face[SyncConnection]):
         self._asked.add(topic)
         return Message(reply)
 
-    def replier(
-        self,
-        topic: str,
-        *,
-        group: str,
-        tags: str | Sequence[str] | None = None,
-        where: str | None = None,
-        threads: int = 1,
-        attempts_max: int = options.ATTEMPTS_MAX,
-        codec: Decode | None = None,
-    ) -> Callable[[FunctionT], FunctionT]:
+    @taking(SyncConnection.replier)
+    def replier(self, **arguments: Any) -> Callable[[FunctionT], FunctionT]:
         """Decorate a coroutine function that answers requests; see `shmq.Connection.replier`."""
-        listen = self.listener(
-            topic, group=group, tags=tags, where=where, threads=threads, attempts_max=attempts_max, codec=codec
-        )
+        listen = self.listener(**arguments)
 
         def decorate(function: FunctionT) -> FunctionT:
             listen(replying(self._link, function))
@@ -209,154 +170,45 @@ class Connection(Face[SyncConnection]):
         return decorate
 
     # -- making things
-    def producer(
-        self,
-        *,
-        group: str | None = None,
-        timeout: float | None = None,
-        compression: str | None = None,
-        queue_selector: QueueSelector | None = None,
-    ) -> Producer:
+    @taking(SyncConnection.producer)
+    def producer(self, *, group: str | None, timeout: float | None, **arguments: Any) -> Producer:
         """Return a producer with a timeout of its own, and `send_nowait`; see `shmq.Connection.producer`."""
-
-        async def make() -> Any:
-            return await offload(
-                (await self._open()).producer,
-                group=group,
-                timeout=timeout,
-                compression=compression,
-                queue_selector=queue_selector,
-            )
-
+        make = self._maker(SyncConnection.producer, group=group, timeout=timeout, **arguments)
         return Producer(group, self._timeout if timeout is None else timeout, self._link, make)
 
-    def subscribe(
-        self,
-        topic: str,
-        *,
-        group: str | None = None,
-        tags: str | Sequence[str] | None = None,
-        where: str | None = None,
-        auto_ack: bool = False,
-        model: Model = "clustering",
-        start: PositionLike | None = None,
-        attempts_max: int | None = None,
-        codec: Decode | None = None,
-    ) -> Subscription:
+    @taking(SyncConnection.subscribe)
+    def subscribe(self, topic: str, **arguments: Any) -> Subscription:
         """Return an async iterable of messages; arguments as for `shmq.Connection.subscribe`."""
-        call = functools.partial(
-            SyncConnection.subscribe,
-            topic=topic,
-            group=group,
-            tags=tags,
-            where=where,
-            auto_ack=auto_ack,
-            model=model,
-            start=start,
-            attempts_max=attempts_max,
-            codec=codec,
-        )
-        return Subscription(topic, group, self._maker(call))
+        return Subscription(topic, arguments["group"], self._maker(SyncConnection.subscribe, topic, **arguments))
 
-    def simple_consumer(
-        self,
-        topic: str,
-        *,
-        group: str,
-        tags: str | Sequence[str] | None = None,
-        where: str | None = None,
-        invisible: float = options.INVISIBLE,
-        start: PositionLike | None = None,
-        attempts_max: int | None = None,
-        codec: Decode | None = None,
-        hidden_by: simple.HiddenBy = "broker",
-    ) -> SimpleConsumer:
+    @taking(SyncConnection.simple_consumer)
+    def simple_consumer(self, topic: str, *, group: str, invisible: float, **arguments: Any) -> SimpleConsumer:
         """Return a consumer that takes batches and hides each message for `invisible` seconds."""
-        call = functools.partial(
-            SyncConnection.simple_consumer,
-            topic=topic,
-            group=group,
-            tags=tags,
-            where=where,
-            invisible=invisible,
-            start=start,
-            attempts_max=attempts_max,
-            codec=codec,
-            hidden_by=hidden_by,
-        )
-        return SimpleConsumer(topic, group, invisible, self._maker(call))
+        make = self._maker(SyncConnection.simple_consumer, topic, group=group, invisible=invisible, **arguments)
+        return SimpleConsumer(topic, group, invisible, make)
 
-    def pull_consumer(
-        self,
-        topic: str,
-        *,
-        group: str | None = None,
-        tags: str | Sequence[str] | None = None,
-        where: str | None = None,
-        start: PositionLike = "begin",
-        codec: Decode | None = None,
-    ) -> PullConsumer:
+    @taking(SyncConnection.pull_consumer)
+    def pull_consumer(self, topic: str, **arguments: Any) -> PullConsumer:
         """Return a consumer that reads every queue from where it is told."""
-        call = functools.partial(
-            SyncConnection.pull_consumer, topic=topic, group=group, tags=tags, where=where, start=start, codec=codec
-        )
-        return PullConsumer(topic, group, self._maker(call))
+        return PullConsumer(topic, arguments["group"], self._maker(SyncConnection.pull_consumer, topic, **arguments))
 
-    async def browse(
-        self,
-        topic: str,
-        *,
-        key: str | None = None,
-        id: str | None = None,
-        since: str | datetime | None = None,
-        until: str | datetime | None = None,
-        queue_id: int | None = None,
-        offset: int | None = None,
-        tags: str | Sequence[str] | None = None,
-        where: str | None = None,
-        limit: int = options.BROWSE_MAX,
-    ) -> list[SyncMessage]:
-        """Look at stored messages without consuming them; arguments as for `shmq.Connection.browse`."""
-        call = functools.partial(
-            SyncConnection.browse,
-            topic=topic,
-            key=key,
-            id=id,
-            since=since,
-            until=until,
-            queue_id=queue_id,
-            offset=offset,
-            tags=tags,
-            where=where,
-            limit=limit,
-        )
-        return await offload(call, await self._open())
+    browse = awaited(SyncConnection.browse)
 
     def topic(self, name: str, type: type[ValueT], *, codec: str | Codec[ValueT] = "json") -> Topic[ValueT]:
         """Return a typed topic: values in, values out."""
         return Topic(self, name, type, codec)
 
+    @taking(SyncConnection.listener)
     def listener(
-        self,
-        topic: str,
-        *,
-        group: str,
-        tags: str | Sequence[str] | None = None,
-        where: str | None = None,
-        threads: int = 1,
-        ordered: bool = False,
-        start: PositionLike | None = None,
-        attempts_max: int | None = None,
-        codec: Decode | None = None,
+        self, topic: str, *, group: str, threads: int, ordered: bool, start: PositionLike | None, **arguments: Any
     ) -> Callable[[FunctionT], FunctionT]:
         """Decorate a coroutine function that is called with each message once `run()` or `start()` was awaited.
 
         Args:
             threads: how many messages may be handled at once, as tasks.
         """
-        spec = consumer_spec(
-            topic, group, tags, "clustering", start, where=where, attempts_max=attempts_max, codec=codec
-        )
+        tags = arguments.pop("tags")
+        spec = consumer_spec(topic, group, tags, "clustering", start, **arguments)
 
         def decorate(function: FunctionT) -> FunctionT:
             self._listeners.add(Listener(spec, function, threads=threads, ordered=ordered))
@@ -393,8 +245,10 @@ class Connection(Face[SyncConnection]):
     def __repr__(self) -> str:
         return f"<shmq.aio.Connection {self.url}{' closed' if self._closed else ''}>"
 
-    def _maker(self, call: Callable[..., Any]) -> Callable[[], Any]:
-        async def make() -> Any:
-            return await offload(call, await self._open())
+    def _maker(self, call: Callable[..., SyncT], *given: Any, **named: Any) -> Callable[[], Coroutine[Any, Any, SyncT]]:
+        """Return what opens the connection if need be, and calls a method of it that may wait."""
+
+        async def make() -> SyncT:
+            return await offload(call, await self._open(), *given, **named)
 
         return make

@@ -7,11 +7,10 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Coroutine
-from datetime import datetime
 from typing import Any, Self, TypeVar
 
 from shmq.aio.message import Message
-from shmq.aio.offload import Face, Waiter, offload
+from shmq.aio.offload import Face, Waiter, awaited, offload
 from shmq.aio.receiving import Receiving
 from shmq.client import options
 from shmq.client.consumers.consumer import Consumer as SyncConsumer
@@ -20,7 +19,6 @@ from shmq.client.consumers.pull import PullConsumer as SyncPullConsumer
 from shmq.client.consumers.simple import SimpleConsumer as SyncSimpleConsumer
 from shmq.client.consumers.simple import check_invisible
 from shmq.client.place import is_remote
-from shmq.client.position import PositionLike
 from shmq.errors import ShmqError
 from shmq.shm.core import Message as SyncMessage
 
@@ -133,20 +131,11 @@ class PullConsumer(Face[SyncPullConsumer]):
         self.group = group
         self._waiter = Waiter()
 
-    async def queues(self) -> list[int]:
-        """Return the queue ids of the topic."""
-        return await offload((await self._open()).queues)
-
-    async def seek(
-        self,
-        queue: int,
-        position: PositionLike | None = None,
-        *,
-        offset: int | None = None,
-        time: str | datetime | None = None,
-    ) -> int:
-        """Read `queue` from there on, and return the offset meant."""
-        return await offload((await self._open()).seek, queue, position, offset=offset, time=time)
+    queues = awaited(SyncPullConsumer.queues)
+    seek = awaited(SyncPullConsumer.seek)
+    committed = awaited(SyncPullConsumer.committed)
+    commit = awaited(SyncPullConsumer.commit)
+    lag = awaited(SyncPullConsumer.lag)
 
     async def poll(self, max: int = options.RECEIVE_MAX, wait: float = 0.0) -> list[Message]:
         """Return at most `max` messages and move the positions behind them; [] when none came in `wait` seconds."""
@@ -176,18 +165,6 @@ class PullConsumer(Face[SyncPullConsumer]):
     async def positions(self) -> dict[int, int]:
         """Return {queue: offset of the next message}."""
         return (await self._open()).positions()
-
-    async def committed(self, group: str | None = None) -> dict[int, int]:
-        """Return {queue: the group's committed offset}."""
-        return await offload((await self._open()).committed, group)
-
-    async def commit(self, group: str | None = None, *, offsets: dict[int, int] | None = None) -> dict[int, int]:
-        """Write positions down as the offsets of a group, and return them."""
-        return await offload((await self._open()).commit, group, offsets=offsets)
-
-    async def lag(self) -> dict[int, int]:
-        """Return {queue: messages behind the newest one}."""
-        return await offload((await self._open()).lag)
 
     async def close(self) -> None:
         """Stop reading; commits nothing. Twice is harmless."""

@@ -6,10 +6,9 @@ so that code reads the same whether settling waits or not. Settling a message ne
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
-from shmq.aio.offload import offload
+from shmq.aio.offload import offload, read_through
 from shmq.shm.core import Message as SyncMessage
 
 if TYPE_CHECKING:
@@ -81,9 +80,9 @@ class Message:
         return repr(self._sync)
 
 
-for _name in dir(SyncMessage):
-    if not _name.startswith("_") and _name not in AWAITED:
-        setattr(Message, _name, property(attrgetter(f"_sync.{_name}"), doc=getattr(SyncMessage, _name).__doc__))
+read_through(
+    Message, SyncMessage, [name for name in dir(SyncMessage) if not name.startswith("_") and name not in AWAITED]
+)
 
 
 class Slot:

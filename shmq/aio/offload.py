@@ -1,4 +1,4 @@
-"""How blocking calls of the sync client leave the event loop.
+"""How blocking calls of the sync client leave the event loop, and how a twin gets its methods from its sync object.
 
 Calls that end by themselves within their timeout run on the loop's own executor;
 waiting for messages, which may last for ever, runs on a daemon thread of ours, so it never keeps a process from ending.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import inspect
 import queue
 import threading
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from concurrent.futures import Future
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from operator import attrgetter
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 ParametersT = ParamSpec("ParametersT")
 ResultT = TypeVar("ResultT")
@@ -26,6 +28,60 @@ async def offload(
     """Run a call that ends by itself in a thread; the loop goes on meanwhile."""
     inside = contextvars.copy_context()  # what is current here, such as a span, is so there
     return await asyncio.get_running_loop().run_in_executor(None, functools.partial(inside.run, call, *args, **kwargs))
+
+
+def awaited(
+    call: Callable[Concatenate[Any, ParametersT], ResultT],
+) -> Callable[Concatenate[Any, ParametersT], Coroutine[Any, Any, ResultT]]:
+    """Return the twin of a sync method: the same parameters and documentation, called in a thread, and awaited."""
+
+    @functools.wraps(call)
+    async def twin(self: Any, /, *args: ParametersT.args, **kwargs: ParametersT.kwargs) -> ResultT:
+        return await offload(call, await self._open(), *args, **kwargs)
+
+    return twin
+
+
+def taking(
+    call: Callable[Concatenate[Any, ParametersT], object],
+) -> Callable[[Callable[..., ResultT]], Callable[Concatenate[Any, ParametersT], ResultT]]:
+    """Give a method of a twin the parameters of a sync one, under which it is called, read in help(), and checked.
+
+    The method itself takes all of them by name, those that were left out as their defaults.
+    """
+    signature = inspect.signature(call)
+    own = next(iter(signature.parameters))
+
+    def decorate(make: Callable[..., ResultT]) -> Callable[Concatenate[Any, ParametersT], ResultT]:
+        @functools.wraps(make)
+        def twin(self: Any, /, *args: ParametersT.args, **kwargs: ParametersT.kwargs) -> ResultT:
+            bound = signature.bind(self, *args, **kwargs)
+            bound.apply_defaults()
+            return make(self, **{name: value for name, value in bound.arguments.items() if name != own})
+
+        made: Any = twin
+        made.__signature__ = signature.replace(return_annotation=inspect.signature(make).return_annotation)
+        return twin
+
+    return decorate
+
+
+def read_through(twin: type, sync: type, names: Iterable[str]) -> None:
+    """Let these attributes of a twin be those of its sync object, with their documentation."""
+    for name in names:
+        setattr(twin, name, property(attrgetter(f"_sync.{name}"), doc=getattr(sync, name).__doc__))
+
+
+class Twin(Generic[SyncT]):
+    """The twin of a sync object that is there already."""
+
+    __slots__ = ("_sync",)
+
+    def __init__(self, sync: SyncT) -> None:
+        self._sync = sync
+
+    async def _open(self) -> SyncT:
+        return self._sync
 
 
 class Waiter:
@@ -61,8 +117,8 @@ class Waiter:
             del entry, future, call
 
 
-class Face(Generic[SyncT]):
-    """An asyncio twin: its sync object is made by `make` on first use, `async with`, or `await`."""
+class Opened(Generic[SyncT]):
+    """A twin whose sync object is made by `make` on first use, `async with`, or `await`."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, SyncT]]) -> None:
         self._make = make
@@ -82,10 +138,6 @@ class Face(Generic[SyncT]):
     def _opened(self, made: SyncT) -> None:
         """Take what the twin needs from the object just made."""
 
-    async def close(self) -> None:
-        """Close; twice is harmless."""
-        raise NotImplementedError
-
     async def _ready(self) -> Self:
         await self._open()
         return self
@@ -95,6 +147,14 @@ class Face(Generic[SyncT]):
 
     async def __aenter__(self) -> Self:
         return await self._ready()
+
+
+class Face(Opened[SyncT]):
+    """The same of what is closed at the end of its `async with` block."""
+
+    async def close(self) -> None:
+        """Close; twice is harmless."""
+        raise NotImplementedError
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, Unpack
 
 from shmq.aio.message import Slot
-from shmq.aio.offload import Face, offload
-from shmq.aio.sending import Sending
+from shmq.aio.offload import offload
+from shmq.aio.sending import Sending, SendingFace
 from shmq.aio.transaction import Transaction
 from shmq.client import options
 from shmq.client.link import Link
-from shmq.client.producers.keywords import BatchArguments, ReserveArguments, SendArguments
+from shmq.client.producers.keywords import ReserveArguments, SendArguments
 from shmq.client.producers.producer import Producer as SyncProducer
 from shmq.client.transactions.transaction import Transaction as SyncTransaction
 from shmq.errors import UsageError
 from shmq.shm.core import Receipt
 
 
-class Producer(Face[SyncProducer]):
+class Producer(SendingFace[SyncProducer]):
     """Sends with a timeout and group of its own; see `shmq.Producer`."""
 
     def __init__(
@@ -33,31 +33,9 @@ class Producer(Face[SyncProducer]):
         self.group = group
         self._timeout = timeout
         self._link = link
-        self._sending: Sending | None = None
 
     def _opened(self, made: SyncProducer) -> None:
         self._sending = Sending(made, self._link(), self._timeout)
-
-    async def _sender(self) -> Sending:
-        await self._open()
-        assert self._sending is not None
-        return self._sending
-
-    async def send(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> Receipt:
-        """Store one message and return where; see `shmq.Connection.send`."""
-        return await (self._sending or await self._sender()).send(topic, body, **arguments)
-
-    async def send_oneway(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> None:
-        """Store one message without a receipt and without waiting for durability."""
-        await (self._sending or await self._sender()).send_oneway(topic, body, **arguments)
-
-    async def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Unpack[BatchArguments]) -> list[Receipt]:
-        """Store all bodies into one queue, in order, and return their receipts."""
-        return await (self._sending or await self._sender()).send_batch(topic, bodies, **arguments)
-
-    async def recall(self, receipt: Receipt | str) -> None:
-        """Take back a message that was sent with `delay=` or `deliver_at=`, before it is due."""
-        await offload((await self._open()).recall, receipt)
 
     def reserve(self, topic: str, size: int, **arguments: Unpack[ReserveArguments]) -> Slot:
         """Return room for a body inside the log: `async with producer.reserve(…) as slot:`."""

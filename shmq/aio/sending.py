@@ -11,19 +11,19 @@ be stored in several parts is not tried.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from shmq.aio.message import Slot
-from shmq.aio.offload import offload
+from shmq.aio.offload import Face, SyncT, awaited, offload
 from shmq.client.local_session import LocalSession as Session
 from shmq.client.producers.keywords import BatchArguments, ReserveArguments, SendArguments
+from shmq.client.producers.producer import Sender
 from shmq.errors import BrokerBusy, SegmentFull
 from shmq.shm.core import BATCH_MAX
 
 if TYPE_CHECKING:
     from shmq.client.link import Link
-    from shmq.client.producers.producer import Sender
     from shmq.shm.core import Producer as CoreProducer
     from shmq.shm.core import Receipt
 
@@ -45,57 +45,39 @@ class Sending:
         self._fast: CoreProducer | None = None
         self._known: set[str] = set()
 
-    async def send(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> Receipt:
+    def send(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> Coroutine[Any, Any, Receipt]:
         """Store one message and return where."""
-        if self._link.is_remote:
-            return await self._started("start_send", topic, body, arguments)  # type: ignore[no-any-return]
-        fast = self._fast_for(topic)
-        if fast is not None:
-            timeout = arguments.pop("timeout", None)
-            try:
-                receipt = fast.send(topic, body, **arguments)
-            except (BrokerBusy, SegmentFull):
-                arguments["timeout"] = timeout
-            else:
-                await self._durable(timeout)
-                return receipt
-        receipt = await offload(self._sender.send, topic, body, **arguments)
-        self._known.add(topic)
-        return receipt
+        return self._store("send", topic, body, arguments)
 
-    async def send_oneway(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> None:
+    def send_oneway(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> Coroutine[Any, Any, None]:
         """Store one message without a receipt and without waiting for durability."""
-        if self._link.is_remote:
-            await self._started("start_send_oneway", topic, body, arguments)
-            return
-        fast = self._fast_for(topic)
-        if fast is not None:
-            timeout = arguments.pop("timeout", None)
-            try:
-                fast.send_oneway(topic, body, **arguments)
-                return
-            except (BrokerBusy, SegmentFull):
-                arguments["timeout"] = timeout
-        await offload(self._sender.send_oneway, topic, body, **arguments)
-        self._known.add(topic)
+        return self._store("send_oneway", topic, body, arguments)
 
-    async def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Unpack[BatchArguments]) -> list[Receipt]:
+    def send_batch(
+        self, topic: str, bodies: Sequence[Any], **arguments: Unpack[BatchArguments]
+    ) -> Coroutine[Any, Any, list[Receipt]]:
         """Store all bodies into one queue, in order."""
+        return self._store("send_batch", topic, bodies, arguments)
+
+    async def _store(self, name: str, topic: str, body: Any, given: Any) -> Any:
+        """Send in one of the three ways, of which only a one-way send does not wait for the disk."""
+        arguments: dict[str, Any] = given
         if self._link.is_remote:
-            return await self._started("start_send_batch", topic, bodies, arguments)  # type: ignore[no-any-return]
+            return await self._started(f"start_{name}", topic, body, arguments)
         fast = self._fast_for(topic)
-        if fast is not None and _is_one_part(bodies):
+        if fast is not None and (name != "send_batch" or _is_one_part(body)):
             timeout = arguments.pop("timeout", None)
             try:
-                receipts = fast.send_batch(topic, bodies, **arguments)
+                stored = getattr(fast, name)(topic, body, **arguments)
             except (BrokerBusy, SegmentFull):
                 arguments["timeout"] = timeout
             else:
-                await self._durable(timeout)
-                return receipts
-        receipts = await offload(self._sender.send_batch, topic, bodies, **arguments)
+                if name != "send_oneway":
+                    await self._durable(timeout)
+                return stored
+        stored = await offload(getattr(self._sender, name), topic, body, **arguments)
         self._known.add(topic)
-        return receipts
+        return stored
 
     def reserve(self, topic: str, size: int, **arguments: Unpack[ReserveArguments]) -> Slot:
         """Return room for a body, for an `async with` block."""
@@ -129,6 +111,31 @@ class Sending:
         position = store.log_end  # at or behind the end of what was just stored
         if store.durable_end < position:
             await offload(_wait_durable, session, position, self._timeout if timeout is None else timeout)
+
+
+class SendingFace(Face[SyncT]):
+    """The twin of something that sends; whoever derives from it sets `_sending` when the sync object is made."""
+
+    _sending: Sending | None = None
+
+    async def _sender(self) -> Sending:
+        await self._open()
+        assert self._sending is not None
+        return self._sending
+
+    async def send(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> Receipt:
+        """Store one message and return where; see `shmq.Connection.send`."""
+        return await (self._sending or await self._sender()).send(topic, body, **arguments)
+
+    async def send_oneway(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> None:
+        """Store one message without a receipt and without waiting for durability."""
+        await (self._sending or await self._sender()).send_oneway(topic, body, **arguments)
+
+    async def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Unpack[BatchArguments]) -> list[Receipt]:
+        """Store all bodies into one queue, in order, and return their receipts."""
+        return await (self._sending or await self._sender()).send_batch(topic, bodies, **arguments)
+
+    recall = awaited(Sender.recall)
 
 
 def _wait_durable(session: Session, position: int, timeout: float) -> None:

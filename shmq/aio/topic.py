@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Unpack
 
-from shmq.client import options
-from shmq.client.position import PositionLike
+from shmq.aio.offload import taking
 from shmq.client.producers.keywords import BatchArguments, SendArguments
 from shmq.client.topic import Codec, codec_of
+from shmq.client.topic import Topic as SyncTopic
 
 if TYPE_CHECKING:
     from shmq.aio.consumer import PullConsumer, SimpleConsumer, Subscription
-    from shmq.client.spec import Model
     from shmq.shm.core import Receipt
 
 ValueT = TypeVar("ValueT")
@@ -53,58 +52,25 @@ class Topic(Generic[ValueT]):
         """Encode and store values into one queue, in order."""
         return await self._connection.send_batch(self.name, [self.codec.encode(value) for value in values], **arguments)
 
-    def subscribe(
-        self,
-        *,
-        group: str | None = None,
-        tags: str | Sequence[str] | None = None,
-        where: str | None = None,
-        auto_ack: bool = False,
-        model: Model = "clustering",
-        start: PositionLike | None = None,
-    ) -> Subscription:
+    @taking(SyncTopic.subscribe)
+    def subscribe(self, **arguments: Any) -> Subscription:
         """Subscribe; messages have a `value`."""
-        return self._connection.subscribe(
-            self.name,
-            group=group,
-            tags=tags,
-            where=where,
-            auto_ack=auto_ack,
-            model=model,
-            start=start,
-            codec=self.codec.decode,
-        )
+        return self._connection.subscribe(self.name, codec=self.codec.decode, **arguments)
 
-    def simple_consumer(
-        self,
-        *,
-        group: str,
-        tags: str | Sequence[str] | None = None,
-        where: str | None = None,
-        invisible: float = options.INVISIBLE,
-    ) -> SimpleConsumer:
+    @taking(SyncTopic.simple_consumer)
+    def simple_consumer(self, **arguments: Any) -> SimpleConsumer:
         """Return a simple consumer whose messages have a `value`."""
-        return self._connection.simple_consumer(
-            self.name, group=group, tags=tags, where=where, invisible=invisible, codec=self.codec.decode
-        )
+        return self._connection.simple_consumer(self.name, codec=self.codec.decode, **arguments)
 
-    def pull_consumer(self, *, group: str | None = None, start: PositionLike = "begin") -> PullConsumer:
+    @taking(SyncTopic.pull_consumer)
+    def pull_consumer(self, **arguments: Any) -> PullConsumer:
         """Return a pull consumer whose messages have a `value`."""
-        return self._connection.pull_consumer(self.name, group=group, start=start, codec=self.codec.decode)
+        return self._connection.pull_consumer(self.name, codec=self.codec.decode, **arguments)
 
-    def listener(
-        self,
-        *,
-        group: str,
-        tags: str | Sequence[str] | None = None,
-        where: str | None = None,
-        threads: int = 1,
-        ordered: bool = False,
-    ) -> Callable[[FunctionT], FunctionT]:
+    @taking(SyncTopic.listener)
+    def listener(self, **arguments: Any) -> Callable[[FunctionT], FunctionT]:
         """Decorate a coroutine function that is called with each message."""
-        return self._connection.listener(
-            self.name, group=group, tags=tags, where=where, threads=threads, ordered=ordered, codec=self.codec.decode
-        )
+        return self._connection.listener(self.name, codec=self.codec.decode, **arguments)
 
     def __repr__(self) -> str:
         return f"<shmq.aio.Topic {self.name!r} of {getattr(self.type, '__name__', self.type)}>"

@@ -5,42 +5,23 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from shmq.aio.offload import offload
+from shmq.aio.offload import Opened, offload
 from shmq.client.transactions.transaction import Checker, TxState
 from shmq.errors import UsageError
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from shmq.client.transactions.transaction import Transaction as SyncTransaction
     from shmq.shm.core import Message, Receipt
 
 
-class Transaction:
+class Transaction(Opened["SyncTransaction"]):
     """One message of a transaction: `async with p.transaction(…) as tx`, or `tx = await p.transaction(…)`."""
 
-    def __init__(self, begin: Callable[[], Any]) -> None:
-        self._begin = begin
-        self._made: SyncTransaction | None = None
-
-    async def _open(self) -> Self:
-        if self._made is None:
-            self._made = await self._begin()
-        return self
-
-    def __await__(self) -> Any:
-        return self._open().__await__()
-
-    async def __aenter__(self) -> Self:
-        return await self._open()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: Any) -> None:
         # Shielded: a cancelled task must not leave in the middle what the broker would have to ask about.
-        await asyncio.shield(offload(self._open_one.__exit__, kind, error, traceback))
+        await asyncio.shield(offload(self._open_one.__exit__, *exc))
 
     @property
     def _open_one(self) -> SyncTransaction:
