@@ -94,7 +94,7 @@ def _overlay(headers: dict[Path, str]) -> tuple[str, ...]:
 
 @functools.cache
 def _headers_digest() -> str:
-    headers = sorted([*BINDINGS.rglob("*.h"), *TESTS.glob("*/*.h")])
+    headers = sorted([*BINDINGS.rglob("*.h"), *TESTS.rglob("*.h")])
     return hashlib.sha256(b"".join(path.read_bytes() for path in headers)).hexdigest()
 
 

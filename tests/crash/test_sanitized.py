@@ -27,7 +27,11 @@ def test_evictions_are_clean_under_sanitizers() -> None:
 @pytest.mark.parametrize(
     ("name", "sources", "arguments"),
     [
-        ("soak", ("crash/soak.c", "crash/soak_actors.c", "crash/soak_check.c", "crash/arena.c"), ("--kills", 100)),
+        (
+            "soak",
+            ("crash/soak/soak.c", "crash/soak/soak_actors.c", "crash/soak/soak_check.c", "crash/arena.c"),
+            ("--kills", 100),
+        ),
         ("threads", ("race/threads.c", "crash/check.c", "crash/arena.c"), (1000,)),
         ("wake", ("race/wake.c", "crash/check.c", "crash/arena.c"), (500,)),
     ],

@@ -21,7 +21,7 @@ from core_build import (
 )
 
 WORLD = ("crash/shapes.c", "crash/scenes.c", "crash/check.c", "crash/arena.c")
-SOAK = ("crash/soak.c", "crash/soak_actors.c", "crash/soak_check.c", "crash/arena.c")
+SOAK = ("crash/soak/soak.c", "crash/soak/soak_actors.c", "crash/soak/soak_check.c", "crash/arena.c")
 HOST_REFUSED = 77
 
 

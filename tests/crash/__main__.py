@@ -1,0 +1,77 @@
+"""Faults on purpose, for as long as you like: `python -m tests.crash --minutes 10`.
+
+    power     snapshots of a broker under load; every disk that a power cut may leave is recovered and read
+    calls     the n-th sync, write, allocation or change of a name fails
+    soak      kills of every process on a slow disk under a clock that jumps
+
+They take turns until the time is over; whatever is under way is finished. Each turn prints its counts and the seed
+that repeats it, and the last lines sum up. The exit code is 1 when anything was lost, wrong, stuck or invented.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from tests.crash.broker.soak import soak
+from tests.crash.disk.failing_calls import failing_call
+from tests.crash.disk.power_cuts import power_cuts
+
+_OF_CALLS = 400
+Turn = Callable[[int], tuple[Counter[str], list[str]]]
+
+
+def _power(seed: int) -> tuple[Counter[str], list[str]]:
+    flush, slow_ms = random.Random(seed).choice((("sync", 0), ("sync", 40), ("sync", 400), ("async", 40)))
+    counts = power_cuts(seed=seed, snapshots=8, images=50, flush=flush, slow_ms=slow_ms)
+    return Counter(power_images=counts.images, power_acknowledged=counts.acknowledged), counts.failures
+
+
+def _calls(seed: int) -> tuple[Counter[str], list[str]]:
+    counts = failing_call(1 + seed % _OF_CALLS, seed=seed)
+    return Counter(failing_calls=1, calls_acknowledged=counts.acknowledged), counts.failures
+
+
+def _soak(seed: int) -> tuple[Counter[str], list[str]]:
+    counts = soak(seed=seed, episodes=5, flush=random.Random(seed).choice(("sync", "async")))
+    found = Counter(kills=counts.kills, soak_acknowledged=counts.acknowledged, soak_delivered=counts.delivered)
+    return found, counts.failures
+
+
+_TURNS: dict[str, Turn] = {"power": _power, "calls": _calls, "soak": _soak}
+_ORDER = ("power", "calls", "calls", "calls", "calls", "soak")
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.crash", description="faults on purpose, counted")
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long (10)")
+    parser.add_argument("--seed", type=int, default=None, help="repeat the turns of a run")
+    parser.add_argument("--only", nargs="+", choices=sorted(_TURNS), default=list(_ORDER), help="which kinds of turn")
+    arguments = parser.parse_args(given)
+    seed = random.randrange(1 << 30) if arguments.seed is None else arguments.seed
+    until = time.monotonic() + 60 * arguments.minutes
+    totals: Counter[str] = Counter()
+    failures: list[str] = []
+    for number, name in enumerate(itertools.cycle(each for each in _ORDER if each in arguments.only)):
+        if number and time.monotonic() >= until:
+            break
+        counts, wrong = _TURNS[name](seed + number)
+        totals += counts
+        failures += [f"{name} --seed {seed + number}: {each}" for each in wrong]
+        told = ", ".join(f"{value} {key.replace('_', ' ')}" for key, value in counts.items())
+        print(f"{name:<6} seed {seed + number}: {told}; {len(wrong)} wrong", flush=True)
+        for each in wrong[:5]:
+            print(f"       {each[:300]}", flush=True)
+    print("\n" + "\n".join(f"{key.replace('_', ' '):<22} {value:>10}" for key, value in totals.items()))
+    print(f"{'wrong':<22} {len(failures):>10}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

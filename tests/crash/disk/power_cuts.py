@@ -1,0 +1,136 @@
+"""Power cuts: a real broker under load on a `FaultyDisk`, and what recovery makes of every disk a cut may leave.
+
+One run starts a broker, lets writers of every kind send, and takes snapshots at random moments; each snapshot gives
+images, and each image is recovered and read.
+
+    must hold of each image      --flush sync: every message acknowledged before the snapshot began lies where its
+                                 receipt says; --flush async: those of before the last flush that had ended
+                                 nothing that was not sent, no changed body, no gap, nothing twice
+                                 recovering what was recovered changes nothing (of every fourth image)
+
+Rule: acknowledgements are copied before the snapshot is taken, attempts after it.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shmq.errors import ShmqError
+from shmq.testing import Broker
+from tests.crash.disk.disk import FaultyDisk
+from tests.crash.disk.recovered import RecoveredStore
+from tests.crash.disk.snapshot import Snapshot
+from tests.crash.history.history import History, stored_anomalies
+from tests.crash.history.workload import KINDS, Workload
+
+FILE_BYTES = 256 << 10
+_AGAIN_EVERY = 4  # recovering twice takes twice as long
+PLACED = ("plain", "batch", "slot", "group")
+"""Kinds whose receipts say where a message lies."""
+
+
+@dataclass
+class Counts:
+    """What a run did, and what was wrong."""
+
+    images: int = 0
+    snapshots: int = 0
+    acknowledged: int = 0
+    pages_open: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, other: Counts) -> None:
+        """Take the counts of another run."""
+        self.images += other.images
+        self.snapshots += other.snapshots
+        self.acknowledged += other.acknowledged
+        self.pages_open += other.pages_open
+        self.failures += other.failures
+
+
+@contextmanager
+def in_memory() -> Iterator[Path]:
+    """Let temporary directories be made in memory, where inode numbers are not given twice."""
+    before = tempfile.tempdir
+    with tempfile.TemporaryDirectory(prefix="shmq-power-", dir="/dev/shm") as directory:
+        tempfile.tempdir = directory
+        try:
+            yield Path(directory)
+        finally:
+            tempfile.tempdir = before
+
+
+def power_cuts(
+    *, seed: int, snapshots: int, images: int, flush: str = "sync", slow_ms: int = 0, **settings: Any
+) -> Counts:
+    """Take `snapshots` of one broker under load and check `images` of each.
+
+    Args:
+        slow_ms: each sync takes up to that long.
+    """
+    chance = random.Random(seed)
+    counts = Counts()
+    with in_memory() as directory:
+        broker = Broker(flush=flush, file_bytes=FILE_BYTES, default_queues=2, **settings)
+        with FaultyDisk(broker.store) as disk:
+            history = History()
+            taken: list[tuple[Snapshot, History, int]] = []
+            try:
+                with disk.around():
+                    broker.start()
+                disk.slow(0, slow_ms)
+                with Workload(broker.url, history, seed=seed, kinds=KINDS):
+                    for number in range(snapshots):
+                        history.wait_acks(chance.randrange(5, 60))
+                        into = directory / f"cut-{number}"
+                        into.mkdir()
+                        acked = history.copy()
+                        taken.append((disk.snapshot(into), acked, chance.randrange(1 << 30)))
+                disk.slow(0, 0)
+            finally:
+                broker.stop()
+        for snapshot, acked, first in taken:
+            counts.snapshots += 1
+            counts.pages_open += snapshot.pages_open
+            acks = acked.acks_of(*PLACED) if flush == "sync" else {}
+            counts.acknowledged += len(acks)
+            for number in range(images):
+                counts.images += 1
+                how, wrong = check_image(snapshot, first + number, acks, history, directory / "image")
+                counts.failures += [f"{how}: {each}" for each in wrong]
+    return counts
+
+
+def check_image(
+    snapshot: Snapshot, seed: int, acks: dict[str, Any], history: History, into: Path, *, share: float | None = None
+) -> tuple[str, list[str]]:
+    """Write one image, recover and check it; returns how it was chosen and what is wrong.
+
+    Args:
+        share: how much of what was open reached the disk; None draws it.
+    """
+    how = snapshot.image(seed, into, share=share)
+    try:
+        found: list[dict[Any, bytes]] = []
+        for _ in range(2 if seed % _AGAIN_EVERY == 0 else 1):
+            recovered = RecoveredStore(into, file_bytes=FILE_BYTES)
+            try:
+                found.append(recovered.messages())
+                bounds = recovered.bounds()
+            finally:
+                recovered.close()
+        wrong = [f"{each.kind}: {each.what}" for each in stored_anomalies(found[0], bounds, acks, history)]
+        if found[0] != found[-1]:
+            wrong.append("recovering again changed what is stored")
+        return how, wrong
+    except ShmqError as error:
+        return how, [f"recovery refused: {error}"]
+    finally:
+        shutil.rmtree(into, ignore_errors=True)
