@@ -13,7 +13,7 @@ read; (2) clients of living segments go on undisturbed when only broker processe
 
 import contextlib
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.options import Options
@@ -180,7 +180,7 @@ def _cold(options: Options, files: OpenFiles, log: EventLog) -> Attached:
         unlink_segments(instance)
         files.close()
         raise
-    numbers = {name: value for name, value in asdict(report).items() if name != "damages"}
+    numbers = {name: value for name, value in vars(report).items() if name != "damages"}
     log("recovery.done", **numbers, damages=len(report.damages))
     described = instance._replace(settings=_told_settings(options), recovery=_told_recovery(report))
     return Attached(described, store, files, tables, report)

@@ -1,7 +1,5 @@
 """The life of a keeper process: attach, say so, keep, stop or be orphaned."""
 
-from dataclasses import asdict
-
 from shmq.daemon.counters import make_counters, own_counters
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, UNEXPECTED, exit_code_of
@@ -11,6 +9,7 @@ from shmq.daemon.options import Options
 from shmq.daemon.tether import Tether
 from shmq.errors import ShmqError
 from shmq.shm.counters import KEEPER
+from shmq.store.recovery import RecoveryReport
 
 
 def run_keeper(options: Options, tether: Tether, log: EventLog) -> int:
@@ -31,7 +30,7 @@ def run_keeper(options: Options, tether: Tether, log: EventLog) -> int:
         warm=report is None,
         records=report.records if report else 0,
         seconds=round(report.seconds, 3) if report else 0.0,
-        damages=[asdict(damage) for damage in report.damages] if report else [],
+        damages=_told_damages(report) if report else [],
     )
     keeper.run(tether.stopping)
     if tether.is_orphaned:
@@ -39,3 +38,7 @@ def run_keeper(options: Options, tether: Tether, log: EventLog) -> int:
         keeper.abandon()
         return DONE
     return DONE if keeper.stop() else UNEXPECTED
+
+
+def _told_damages(report: RecoveryReport) -> list[dict[str, int | str]]:
+    return [{"position": damage.position, "end": damage.end, "reason": damage.reason} for damage in report.damages]

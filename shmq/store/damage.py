@@ -3,21 +3,27 @@
 Records are handed on in log order, damage between them.
 
     the hole of an evicted claim                           stepped over, nothing is missing
-    a bad record         below the durable mark            damage: reported, stepped over, never cut off
-                         at or above the durable mark      torn tail: the log ends there
-                         no mark (a stock store)           damage if a valid record follows anywhere, else torn tail
+    a bad record         a whole record follows anywhere   damage: reported, stepped over, never cut off
+                         none, below the durable mark      damage up to the mark, where the log ends
+                         none, above it or without one     torn tail: the log ends there
+
+The mark lags behind the last sync, so a whole record behind a bad one may have been acknowledged wherever it lies. It
+is none that an earlier life of these blocks left there: files are never used again, the tail behind an end that was
+chosen holds no whole record and is zeroed, and a record may not name a queue offset that its queue has passed.
 
 Rules: (1) a position is a record's only if the core accepts every length, both CRCs and the position stored in it;
-(2) nothing is written here.
+(2) a bad record whose lengths agree is stepped over as a whole, so that a record inside somebody's body is never taken
+for one of the log; (3) nothing is written here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from shmq.errors import CorruptionError
-from shmq.record import HOLE_TOPIC, MAGIC_BYTES, RECORD_BYTES_MAX, record_starts
+from shmq.record import HOLE_TOPIC, LENGTH_BYTES, MAGIC_BYTES, RECORD_BYTES_MAX, record_bytes_at, record_starts
 from shmq.shm.core import CoreError, ScannedRecord, Store, record_decode
 from shmq.store.commitlog import CommitLogFiles
 
@@ -25,13 +31,23 @@ SCAN_RECORDS = 4096
 _SEARCH_BYTES = 1 << 20
 
 
+class DamagedRecord(NamedTuple):
+    """What a record says whose lengths and position agree and whose CRC does not: any one field may be wrong."""
+
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    record_bytes: int
+
+
 @dataclass(frozen=True)
 class Damage:
-    """A range of the log that holds no readable record."""
+    """A range of the log that holds no readable record; one record, if that much can still be seen."""
 
     position: int
     end: int
     reason: str
+    record: DamagedRecord | None = field(default=None, compare=False)
 
 
 class LogWalk:
@@ -41,6 +57,7 @@ class LogWalk:
         durable_end: every byte below it was on disk; None when no mark says so.
         on_records: told every batch of records, in order.
         on_damage: told every unreadable range, in order with the records.
+        is_plausible: asked about the first record behind damage, whether it can be of this log.
     """
 
     def __init__(
@@ -51,12 +68,14 @@ class LogWalk:
         durable_end: int | None,
         on_records: Callable[[list[ScannedRecord]], None],
         on_damage: Callable[[Damage], None],
+        is_plausible: Callable[[ScannedRecord], bool] = lambda _: True,
     ) -> None:
         self._store = store
         self._files = files
         self._durable_end = durable_end
         self._on_records = on_records
         self._on_damage = on_damage
+        self._is_plausible = is_plausible
 
     def run(self, position: int) -> int:
         """Walk from a record border to the end of the log and return where that is."""
@@ -91,40 +110,63 @@ class LogWalk:
 
     def _hole_end(self, position: int) -> int | None:
         """Where the hole of an evicted claim ends that its owner did not settle, so that its body CRC is wrong."""
-        try:
-            hole = record_decode(self._files.read(position, RECORD_BYTES_MAX))
-        except CoreError:
-            return None
-        if hole["log_position"] != position or hole["topic"] != HOLE_TOPIC:
-            return None
-        return position + int(hole["record_bytes"])
+        hole = self._decoded(position)
+        return position + int(hole["record_bytes"]) if hole is not None and hole["topic"] == HOLE_TOPIC else None
 
     def _step_over(self, bad: int, reason: str) -> int | None:
         """The next readable record behind a bad one, or None when the log ends."""
-        durable_end = self._durable_end
-        if durable_end is not None and bad >= durable_end:
-            return None
         after = self.next_record(bad)
-        if durable_end is None:
-            if after is None:
-                return None
-            end = after
-        else:
-            # What follows above the mark is a torn tail, even if a record in it happens to be whole.
-            end = durable_end if after is None or after > durable_end else after
-        self._on_damage(Damage(bad, end, reason))
-        return end if end == after else None
+        if after is not None:
+            for damage in self._split(bad, after, reason):
+                self._on_damage(damage)
+        elif self._durable_end is not None and bad < self._durable_end:
+            self._on_damage(Damage(bad, self._durable_end, reason))
+        return after
 
     def next_record(self, bad: int) -> int | None:
-        """Return the position of the first valid record behind `bad`, or None."""
-        at = bad + 1
+        """Return where the log goes on behind `bad`, with a whole record or a file's blank end; None: nowhere."""
+        at = self._behind_agreeing(bad)
+        if at != bad and self._is_whole(at):
+            return at
+        at = max(at, bad + 1)
         while at < self._files.end:
             for begin, size in self._files.data_ranges(at):
                 for candidate in self._candidates(begin, begin + size):
-                    if candidate > bad and self._is_record(candidate):
+                    if candidate >= at and self._is_whole(candidate):
                         return candidate
             at += self._files.file_bytes - at % self._files.file_bytes
         return None
+
+    def _split(self, position: int, end: int, reason: str) -> Iterator[Damage]:
+        """The damage of a range, record by record as long as their lengths agree."""
+        while position < end:
+            found = self._decoded(position)
+            behind = end if found is None else position + int(found["record_bytes"])
+            if found is None or behind > end:
+                yield Damage(position, end, reason)
+                return
+            record = DamagedRecord(found["topic"], found["queue_id"], found["queue_offset"], int(found["record_bytes"]))
+            yield Damage(position, behind, reason, record)
+            position = behind
+
+    def _behind_agreeing(self, bad: int) -> int:
+        """Step over bad records whose lengths agree and that name their own position."""
+        at = bad
+        while at < self._files.end and (at == bad or not self._is_whole(at)):
+            record = self._decoded(at)
+            if record is None:
+                break
+            at += int(record["record_bytes"])
+        return at
+
+    def _decoded(self, position: int) -> dict[str, Any] | None:
+        """The fields of a record that names this position, whatever its CRCs say; None when there is none."""
+        size = record_bytes_at(self._files.read(position, LENGTH_BYTES).ljust(LENGTH_BYTES, b"\0"), 0)
+        try:
+            record: dict[str, Any] = record_decode(self._files.read(position, min(size, RECORD_BYTES_MAX)))
+        except CoreError:
+            return None
+        return record if record["log_position"] == position else None
 
     def _candidates(self, begin: int, end: int) -> Iterator[int]:
         """Positions in a range where a record could begin, judged by the magic alone; ascending within each part."""
@@ -133,6 +175,9 @@ class LogWalk:
             chunk = self._files.read(at, min(_SEARCH_BYTES + MAGIC_BYTES - 1, end - at))
             yield from (at + start for start in record_starts(chunk))
 
-    def _is_record(self, position: int) -> bool:
-        _, records, _ = self._store.scan(position, self._files.end, 1)
-        return bool(records) and records[0].log_position == position
+    def _is_whole(self, position: int) -> bool:
+        """Whether the log can go on here; behind a file's blank end the next file is not looked at."""
+        reached, records, _ = self._store.scan(position, self._files.end, 1)
+        if records and records[0].log_position == position:
+            return self._is_plausible(records[0])
+        return reached > position

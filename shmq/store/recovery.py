@@ -140,6 +140,7 @@ def _recover_files(
     rebuild = QueueRebuild(
         files.consumequeue,
         dispatched=start,
+        log_begin=commitlog.begin,
         born={name: record.born for name, record in tables.topics.items()},
         deleted=tables.deleted,
         log=log,
@@ -157,6 +158,7 @@ def _recover_files(
         durable_end=mark.durable_end if mark else None,
         on_records=rebuild.add,
         on_damage=on_damage,
+        is_plausible=rebuild.is_plausible,
     )
     log_end = walk.run(start)
     report.log_begin, report.log_end, report.scanned_from = commitlog.begin, log_end, start
@@ -165,7 +167,7 @@ def _recover_files(
         commitlog.write_again(max(mark.durable_end, commitlog.begin), log_end)
     else:
         commitlog.sync(commitlog.begin, log_end)
-    bounds = rebuild.finish(log_begin=commitlog.begin, log_end=log_end)
+    bounds = rebuild.finish(log_end=log_end)
     files.consumequeue.sync_all()
     store.set_log_end(log_end)
     report.records = rebuild.records

@@ -6,9 +6,8 @@ It works on the files alone, whether a broker runs or not, and needs no right bu
              of bytes ends it early
     sample   units at random places of random queues: a whole record of that topic, queue and offset lies there
 
-    a record that is not whole   below the durable mark   damage
-                                 at or above it           the log's end; a running broker writes there
-                                 no mark (a stock store)  damage if a record follows in that file, else the end
+    a record that is not whole   below the durable mark      damage
+                                 above it, or without one    damage if a record follows in that file, else the end
 
 Rules: (1) nothing is opened for writing, nothing is mapped, so a file that goes away is no signal; (2) a file that
 retention removes while it is read counts as not there.
@@ -205,11 +204,15 @@ class _Walk:
     def _after(self, at: int, reason: str, file_end: int) -> int | None:
         """Where to go on behind something that is no record, None when the log ends there."""
         durable_end = self._result.durable_end
-        if durable_end is not None and at >= durable_end:
-            return None
         after = self._next_record(at + 1, file_end)
-        if durable_end is None and after is None:
-            return None
+        if durable_end is None or at >= durable_end:
+            if after is None:
+                return None
+            # A running broker may have stored this record after it was read, and the one behind it since.
+            self._data = b""
+            size, magic = LENGTH_AND_MAGIC.unpack(self._window(at, LENGTH_AND_MAGIC.size))
+            if not self._wrong(at, size, magic, file_end):
+                return at
         self._result.add_fault(at, reason)
         return file_end if after is None else after
 

@@ -123,22 +123,96 @@ def test_garbage_behind_the_last_record_is_zeroed(open_session: OpenSession, roo
     assert not any(read_at(root, end, 64 << 10))
 
 
-def test_whole_records_behind_a_torn_one_do_not_come_back(open_session: OpenSession, root: Path) -> None:
+def test_whole_records_behind_a_damaged_one_above_the_mark_are_kept(open_session: OpenSession, root: Path) -> None:
     session = open_session()
     session.send("orders", b"kept")
     session.save()
-    torn = session.send("orders", b"torn")
-    stale = [session.send("orders", b"stale") for _ in range(5)]
+    # Synced and acknowledged; the mark that would say so was not written yet.
+    sent = [session.send("orders", b"acknowledged %d" % number, queue_id=number % 2) for number in range(150)]
+    end = session.store.flush()
     session.end()
-    write_at(root, torn.log_position + 20, b"\xff")
+    write_at(root, sent[40].log_position + 20, b"\xff")
+    log = read_at(root, 0, 64 << 10)
     session = open_session()
-    assert session.store.log_end == torn.log_position
-    # A record of the same size fills the gap exactly; what stood behind it must not be taken for the log again.
-    session.send("orders", b"anew")
-    assert session.store.log_end == stale[0].log_position
+    assert session.store.log_end == end
+    assert [(damage.position, damage.end) for damage in session.report.damages] == [
+        (sent[40].log_position, sent[41].log_position)
+    ]
+    assert read_at(root, 0, 64 << 10) == log
+    assert (session.queue("orders", 0), session.queue("orders", 1)) == ((0, 76), (0, 75))
+    assert session.store.message_at(sent[149].log_position).body == b"acknowledged 149"
+    assert session.send("orders", b"next").offset == 76
+
+
+@pytest.mark.parametrize("bytes_lost", [4096, 8192])
+def test_a_page_above_the_mark_that_was_lost_costs_its_own_records(
+    open_session: OpenSession, root: Path, bytes_lost: int
+) -> None:
     session = open_session()
-    assert session.store.log_end == stale[0].log_position
-    assert session.read("orders") == [b"kept", b"anew"]
+    sent = [session.send("orders", b"%d" % number * 50) for number in range(400)]
+    end = session.store.log_end
+    session.end()
+    write_at(root, 16384, bytes(bytes_lost))
+    session = open_session()
+    first = max(index for index, receipt in enumerate(sent) if receipt.log_position <= 16384)
+    behind = next(receipt for receipt in sent if receipt.log_position >= 16384 + bytes_lost)
+    (damage,) = session.report.damages
+    assert (session.store.log_end, session.queue("orders", 0)) == (end, (0, 400))
+    assert damage.position == sent[first].log_position and damage.end <= behind.log_position
+    assert session.store.message_at(behind.log_position).body == b"%d" % behind.offset * 50
+
+
+def test_a_record_inside_the_body_of_a_damaged_one_is_not_taken_for_one_of_the_log(
+    open_session: OpenSession, root: Path
+) -> None:
+    session = open_session()
+    session.send("orders", b"kept")
+    position = session.store.log_end
+    inner = record_encode(
+        body=b"forged", topic=b"orders", queue_offset=1, log_position=position + 88 + 7, born_ms=1, store_ms=1
+    )
+    outer = session.send("orders", b"x" * 7 + inner)
+    assert (outer.log_position, read_at(root, position + 95, len(inner))) == (position, inner)
+    behind = session.send("orders", b"behind")
+    session.end()
+    write_at(root, position + 88, b"y")
+    session = open_session()
+    assert [(damage.position, damage.end) for damage in session.report.damages] == [(position, behind.log_position)]
+    assert session.queue("orders", 0) == (0, 3)
+
+
+def test_a_whole_record_of_an_offset_that_its_queue_has_passed_does_not_come_back(
+    open_session: OpenSession, root: Path
+) -> None:
+    session = open_session()
+    for number in range(5):
+        session.send("orders", b"%d" % number)
+    session.save()
+    end = session.store.log_end
+    session.end()
+    # What an earlier life of these blocks may have left: whole, at its own position, but not of this log.
+    stale = record_encode(
+        body=b"stale", topic=b"orders", queue_offset=2, log_position=end + 1000, born_ms=1, store_ms=1
+    )
+    write_at(root, end, b"torn" * 10)
+    write_at(root, end + 1000, stale)
+    session = open_session()
+    assert (session.store.log_end, session.queue("orders", 0)) == (end, (0, 5))
+    assert not any(read_at(root, end, 4096))
+
+
+def test_the_offset_of_a_damaged_last_record_is_not_given_out_again(open_session: OpenSession, root: Path) -> None:
+    session = open_session()
+    for number in range(5):
+        session.send("orders", b"%d" % number)
+    last = session.send("orders", b"the last of its queue", tag="t")
+    session.send("payments", b"behind")
+    session.end()
+    write_at(root, last.log_position + 90, b"\xff")
+    session = open_session()
+    assert [damage.position for damage in session.report.damages] == [last.log_position]
+    assert session.queue("orders", 0) == (0, 6)
+    assert session.send("orders", b"next").offset == 6
 
 
 def test_zeroing_that_was_interrupted_is_finished_by_the_next_recovery(open_session: OpenSession, root: Path) -> None:
@@ -146,10 +220,11 @@ def test_zeroing_that_was_interrupted_is_finished_by_the_next_recovery(open_sess
     session.send("orders", b"kept")
     session.save()
     torn = session.send("orders", bytes(3000))
-    tail = session.send("orders", bytes(3000))
+    end = session.store.log_end
     session.end()
-    # The torn record is gone already, a whole one behind it is not: as after a crash while the tail was zeroed.
-    write_at(root, torn.log_position, bytes(tail.log_position - torn.log_position))
+    # The begin of the torn record is gone already, its rest is not: as after a crash while the tail was zeroed.
+    write_at(root, torn.log_position, bytes(100))
+    write_at(root, end, b"garbage" * 1000)
     session = open_session()
     assert session.store.log_end == torn.log_position
     assert not any(read_at(root, torn.log_position, 32 << 10))
