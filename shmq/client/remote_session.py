@@ -12,13 +12,13 @@ from shmq.client.requests.replier import Replier
 from shmq.client.requests.requester import Requests
 from shmq.client.search import Search
 from shmq.client.transactions.half import RemoteTransactions
+from shmq.client.wire import reply_of
 from shmq.client.wire_tcp.groups import TcpGroups
 from shmq.client.wire_tcp.queues import TcpQueues
 from shmq.client.wire_tcp.sender import TcpSends
 from shmq.client.wire_tcp.wire import TcpWire
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
-from shmq.protocol.failure import error_of
 from shmq.protocol.transaction import PREPARED
 
 if TYPE_CHECKING:
@@ -69,9 +69,7 @@ class RemoteSession:
 
         def tell(fields: dict[str, str]) -> None:
             command = Command(code=Request.END_TRANSACTION, ext=fields)
-            error = error_of(self.wire.call(self.wire.network.request(channel.address, command, self.wire.timeout)))
-            if error is not None:
-                raise error
+            reply_of(self.wire.call(self.wire.network.request(channel.address, command, self.wire.timeout)))
 
         self.transactions.asked(request, tell)
 

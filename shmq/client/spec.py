@@ -19,8 +19,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from shmq.client.position import BEGIN, END, Position, PositionLike, parse_position
 from shmq.errors import UsageError
 from shmq.filter.sql import SQL92, sql_filter, with_tags
-from shmq.message import check_group, check_topic
-from shmq.protocol.body import SubscriptionData
+from shmq.message import check_group, check_topic, retry_topic
+from shmq.protocol.body import ConsumerData, SubscriptionData
 from shmq.shm.core import Filter, tag_hash
 
 TAG = "TAG"
@@ -150,6 +150,33 @@ def consumer_spec(
     position = begin if start is None else parse_position(start)
     wanted = wanted_of(tags, where)
     return ConsumerSpec(topic, group, wanted.tags, model, position, where=wanted.where, **rest)
+
+
+def consumer_data(
+    specs: Iterable[ConsumerSpec], subscription: Callable[[ConsumerSpec, str], SubscriptionData], *, retries: bool
+) -> list[ConsumerData]:
+    """Return one entry of a heartbeat for each group, with everything a connection reads for it.
+
+    Args:
+        subscription: returns what it says of a topic.
+        retries: name the retry topics, too, which members of a group read.
+    """
+    groups: dict[str, ConsumerData] = {}
+    for spec in specs:
+        if spec.group is None:
+            continue
+        entry = groups.get(spec.group)
+        if entry is None:
+            entry = groups[spec.group] = ConsumerData(
+                groupName=spec.group,
+                subscriptionDataSet=[],
+                messageModel=spec.model.upper(),
+                consumeFromWhere="CONSUME_FROM_FIRST_OFFSET",
+            )
+            if retries and spec.model == "clustering":
+                entry.subscriptionDataSet.append(subscription(spec, retry_topic(spec.group)))
+        entry.subscriptionDataSet.append(subscription(spec, spec.topic))
+    return list(groups.values())
 
 
 def reads_retries(spec: ConsumerSpec, specs: Iterable[ConsumerSpec]) -> bool:

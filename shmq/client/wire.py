@@ -18,7 +18,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
-from shmq.errors import RequestTimeout, ShmqError
+from shmq.client import options
+from shmq.errors import ProtocolError, RequestTimeout, ShmqError
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.failure import error_of
@@ -126,6 +127,7 @@ def guarded(call: Callable[..., None], *arguments: object) -> None:
 
 CONCURRENT_MAX: Final = 16
 """Requests of one question that are on their way at once."""
+_DIGITS_MAX: Final = 19  # of 64 bits
 _ANSWER_MARGIN: Final = 1.0  # seconds after the deadline of a request, whose own error says more
 
 
@@ -166,17 +168,33 @@ def ask_each(wire: Wire, questions: Sequence[Question], *, slave_may_answer: boo
     return [answer for answer in answers if answer is not None]
 
 
+def error_in(answer: Answer) -> ShmqError | None:
+    """Return why there is no answer, or why the broker refused; None when it did neither."""
+    return answer if isinstance(answer, ShmqError) else error_of(answer)
+
+
 def reply_of(answer: Answer) -> Command:
     """Return an answer that is no refusal.
 
     Raises:
         ShmqError: there is none, or the broker refused; the type says why.
     """
-    if isinstance(answer, ShmqError):
-        raise answer
-    if (error := error_of(answer)) is not None:
+    if (error := error_in(answer)) is not None:
         raise error
+    assert not isinstance(answer, ShmqError)
     return answer
+
+
+def number_in(answer: str, ext: Mapping[str, str], name: str) -> int:
+    """Return a field of an answer that is a number.
+
+    Raises:
+        ProtocolError: it is none; `answer` says what was answered.
+    """
+    text = ext.get(name, "")
+    if not text.isdecimal() or len(text) > _DIGITS_MAX:
+        raise ProtocolError(f"{answer} has {name}={text[:32]!a}")
+    return int(text)
 
 
 class Queues(Protocol):
@@ -314,33 +332,98 @@ class PacingReader(Protocol):
     paces: bool
 
 
-class QueueShare(Protocol):
-    """The part of a topic that one consumer reads."""
+class QueueShare:
+    """The part of a topic that one consumer reads: told which queues are wanted, and then stepped. Nothing here waits.
 
-    held: dict[int, QueueSlot]
-    step_interval: float
+        free ──taken──▶ held ──no longer wanted──▶ leaving ──nothing in flight, or time is up──▶ free
+                                                     │ paused: delivers nothing new, acknowledgements still count
+                                                     └──wanted again──▶ held
+
+    Invariant: a broadcast consumer takes and leaves without asking, and is told where it was.
+    """
+
+    step_interval = options.TAKE_INTERVAL
+
+    def __init__(self, reader: Any, on_left: Callable[[int], None]) -> None:
+        """`on_left` is called with the id of a queue left."""
+        self.held: dict[int, QueueSlot] = {}
+        self._reader = reader
+        self._on_left = on_left
+        self._wanted: dict[int, QueueSlot] = {}
+        self._leaving: dict[int, float] = {}
+        self._paused: set[int] = set()
+        self._offsets: dict[int, int] = {}  # broadcasting: where a queue goes on after it was left
 
     @property
     def missing(self) -> list[QueueSlot]:
         """Wanted queues that are not held yet."""
+        return [slot for index, slot in self._wanted.items() if index not in self.held]
 
     def name_of(self, slot: QueueSlot) -> str:
         """Return a name of a queue that means the same after a restart."""
+        return str(slot.queue_id)
 
     def go_on(self, offsets: Mapping[int, int]) -> None:
         """Say by queue index where a broadcast consumer was, for queues it has not read yet."""
+        self._offsets = {**offsets, **self._offsets}
 
     def want(self, wanted: Iterable[QueueSlot], all_slots: Iterable[QueueSlot], now: float) -> None:
-        """Say which queues to read from now on; `step()` makes it so."""
+        """Say which queues to read from now on, out of all queues of the topic; `step()` makes it so."""
+        self._wanted = {slot.queue_index: slot for slot in wanted}
+        self._prepare(list(all_slots))
+        for index in self.held:
+            if index in self._wanted:
+                if self._leaving.pop(index, None) is not None:
+                    self._reader.pause(index, index in self._paused)
+            elif index not in self._leaving:
+                self._leaving[index] = now + options.REVOKE_TIMEOUT
+                self._reader.pause(index, True)
 
     def step(self, now: float) -> bool:
         """Leave and take what can be left and taken, without waiting; True while something is pending."""
+        in_flight = self._in_flight() if self._leaving else {}
+        for index, deadline in list(self._leaving.items()):
+            if now >= deadline or not in_flight.get(index, 0):
+                self._leave(index)
+        return self._take_missing(now)
 
     def pause(self, queue_id: int, *, paused: bool) -> None:
-        """Stop or go on delivering a held queue."""
+        """Stop or go on delivering a held queue; one that is being left stays silent."""
+        for index, slot in self.held.items():
+            if slot.queue_id == queue_id:
+                (self._paused.add if paused else self._paused.discard)(index)
+                if index not in self._leaving:
+                    self._reader.pause(index, paused)
 
     def retake(self) -> None:
         """After a reconnection: make sure that the held queues are still ours."""
 
     def leave_all(self) -> None:
-        """Give every queue up at once."""
+        """Give every queue up at once; messages in flight are delivered again, to whoever reads next."""
+        self._wanted = {}
+        for index in list(self.held):
+            self._leave(index)
+
+    def _forget(self, index: int) -> None:
+        """Read a queue no more."""
+        slot = self.held.pop(index)
+        self._leaving.pop(index, None)
+        self._paused.discard(index)
+        self._reader.revoke(index)
+        self._on_left(slot.queue_id)
+
+    # -- what each wire does in its way
+    def _prepare(self, all_slots: list[QueueSlot]) -> None:
+        """Do what has to be done before queues are taken and left."""
+
+    def _in_flight(self) -> Mapping[int, int]:
+        """Return by queue index how many messages are in the hands of the application."""
+        raise NotImplementedError
+
+    def _take_missing(self, now: float) -> bool:
+        """Take what can be taken; True while something is pending."""
+        raise NotImplementedError
+
+    def _leave(self, index: int) -> None:
+        """Forget a queue, and let others have it."""
+        raise NotImplementedError

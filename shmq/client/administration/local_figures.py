@@ -8,63 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from shmq.client.administration.admin import KINDS, Check, Health, QueueInfo, TopicInfo, Verdict, health_of
 from shmq.client.administration.group import QueueLag, ResetStep
-from shmq.client.wire import Queues
-from shmq.errors import ConsumeError, TopicNotFound, UsageError
+from shmq.errors import ConsumeError, UsageError
 from shmq.protocol.roster import popped_messages
 from shmq.shm.core import READ_ONLY_REASONS
 
 if TYPE_CHECKING:
+    from shmq.client.wire_shm.queues import ShmQueues
+    from shmq.client.wire_shm.wire import ShmWire
     from shmq.shm.core import Store
-    from shmq.shm.instance import Instance
-    from shmq.shm.place import Place
-
-
-class Attachment(Protocol):
-    """What the broker said when this process attached."""
-
-    @property
-    def default_queues(self) -> int: ...
-
-
-class Control(Protocol):
-    """The control plane, as far as administration asks it."""
-
-    @property
-    def attachment(self) -> Attachment: ...
-    @property
-    def alive(self) -> bool: ...
-    def members(self, group: str) -> list[str]: ...
-    def offset_slots(self, group: str, topic: str) -> list[tuple[int, int, int]]: ...
-    def delete_topic(self, name: str) -> None: ...
-    def delete_group(self, name: str) -> None: ...
-    def status(self) -> dict[str, Any]: ...
-
-
-class HostWire(Protocol):
-    """The wire to this host's broker: its control plane, and the segments that are mapped now."""
-
-    @property
-    def place(self) -> Place: ...
-    @property
-    def instance(self) -> Instance: ...
-    @property
-    def store(self) -> Store: ...
-    @property
-    def control(self) -> Control: ...
-
-
-class HostQueues(Queues, Protocol):
-    """The topics of this host's broker."""
-
-    def put_topic(self, topic: str, *, queues: int, kind: str = "normal") -> int:
-        """Let the broker create or change a topic and return its index once it is in shared memory."""
-
-    def topic_not_found(self, topic: str) -> TopicNotFound:
-        """Return the error for a topic that does not exist."""
 
 
 class LocalFigures:
@@ -75,7 +30,7 @@ class LocalFigures:
         queues: likewise.
     """
 
-    def __init__(self, wire: Callable[[], HostWire], queues: Callable[[], HostQueues]) -> None:
+    def __init__(self, wire: Callable[[], ShmWire], queues: Callable[[], ShmQueues]) -> None:
         self._wire = wire
         self._queues = queues
 
@@ -85,7 +40,7 @@ class LocalFigures:
         return f'on broker "{self._wire().place.broker_name}"'
 
     @property
-    def queues(self) -> HostQueues:
+    def queues(self) -> ShmQueues:
         """Its topics and queues."""
         return self._queues()
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from shmq.client.administration.admin import KINDS, Check, Health, QueueInfo, TopicInfo, Verdict, health_of
 from shmq.client.administration.group import QueueLag, ResetStep
-from shmq.client.wire import Question, Queues, Wire, ask_each, reply_of
+from shmq.client.wire import Question, ask_each, reply_of
 from shmq.errors import ConsumeError, ProtocolError, RemoteError, RequestTimeout, ShmqError
 from shmq.message import RETRY_PREFIX
 from shmq.protocol.body import (
@@ -31,26 +31,16 @@ from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue, loads
 from shmq.protocol.route import DEFAULT_TOPIC, KVTable
 
+if TYPE_CHECKING:
+    from shmq.client.wire import Queues
+    from shmq.client.wire_tcp.wire import TcpWire
+
 BODY_BYTES_MAX: Final = 4 << 20
 DEFAULT_QUEUES: Final = 8
 PERM_READ, PERM_WRITE = 4, 2
 DISK_WARNING: Final = 0.85
 """RocketMQ refuses writes at 0.9 by default."""
 _ROUTE_POLL: Final = 0.05
-
-
-class ClusterWire(Wire, Protocol):
-    """The wire to a cluster: its brokers, and its name servers."""
-
-    def tell_name_servers(self, code: int, ext: Mapping[str, str]) -> None:
-        """Ask every name server for a change.
-
-        Raises:
-            ShmqError: the first refusal.
-        """
-
-    def refresh(self, topic: str) -> tuple[int, int]:
-        """Ask the name servers for a topic now; return how many queues may be read and written, 0 when it is gone."""
 
 
 class QueueStats(NamedTuple):
@@ -72,7 +62,7 @@ class RemoteFigures:
 
     default_queues = DEFAULT_QUEUES
 
-    def __init__(self, wire: Callable[[], ClusterWire], queues: Callable[[], Queues], name_servers: str) -> None:
+    def __init__(self, wire: Callable[[], TcpWire], queues: Callable[[], Queues], name_servers: str) -> None:
         self._wire = wire
         self._queues = queues
         self.place = f"at {name_servers}"

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from shmq.client import options
 from shmq.client.pop.reader import MappedLog, PopReader
 from shmq.client.pop.request import ANY_QUEUE
 from shmq.client.position import BEGIN
@@ -123,25 +122,11 @@ class Poppers:
         return count
 
 
-class PopShare:
-    """What a consumer that pops has instead of a share of the queues: users see every queue, and none is its own."""
+class PopShare(QueueShare):
+    """What a consumer that pops has instead of a share: users see every queue, and none is its own.
 
-    step_interval = options.TAKE_INTERVAL
-
-    def __init__(self) -> None:
-        self.held: dict[int, QueueSlot] = {}
-
-    @property
-    def missing(self) -> list[QueueSlot]:
-        """Nothing is waited for."""
-        return []
-
-    def name_of(self, slot: QueueSlot) -> str:
-        """Return its number; nothing is kept of what is popped."""
-        return str(slot.queue_id)
-
-    def go_on(self, offsets: Mapping[int, int]) -> None:
-        """Nothing: brokers know where a group is."""
+    Nothing is kept of what is popped, nobody delivers without being asked, and brokers forget no receipt.
+    """
 
     def want(self, wanted: Iterable[QueueSlot], all_slots: Iterable[QueueSlot], now: float) -> None:
         """Note which queues there are."""
@@ -153,9 +138,6 @@ class PopShare:
 
     def pause(self, queue_id: int, *, paused: bool) -> None:
         """Nothing: nobody delivers without being asked."""
-
-    def retake(self) -> None:
-        """Nothing: brokers forget no receipt."""
 
     def leave_all(self) -> None:
         """Read no queue any more."""
@@ -169,6 +151,10 @@ class PoppingReaders:
         """`wired` makes the readers of the wire, `poppers` those that pop."""
         self._wired = wired
         self._poppers = poppers
+        # Of these the wire knows as much, whoever reads.
+        self.why_unassigned: Callable[[ConsumerSpec, Any], str] = wired.why_unassigned
+        self.hand_over: Callable[[ConsumerSpec, Message], Handed | None] = wired.hand_over
+        self.pull_reader: Callable[..., MessageReader] = wired.pull_reader
 
     def reader(self, owner: ReaderOwner, spec: ConsumerSpec) -> MessageReader:
         """Return the reader of a consumer."""
@@ -179,7 +165,7 @@ class PoppingReaders:
     def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> QueueShare:
         """Return the share that decides what such a reader reads."""
         if isinstance(reader, HidingReader):
-            return PopShare()
+            return PopShare(reader, on_left)
         return self._wired.share(reader, spec, on_left)  # type: ignore[no-any-return]
 
     def assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
@@ -188,17 +174,3 @@ class PoppingReaders:
             slots = self._poppers.slots(spec)
             return slots, slots
         return self._wired.assignment(spec)  # type: ignore[no-any-return]
-
-    def why_unassigned(self, spec: ConsumerSpec, share: Any) -> str:
-        """Say why a consumer has no queue."""
-        return self._wired.why_unassigned(spec, share)  # type: ignore[no-any-return]
-
-    def hand_over(self, spec: ConsumerSpec, message: Message) -> Handed | None:
-        """Say that a broker is about to take a message over; None when its queue is another member's now."""
-        return self._wired.hand_over(spec, message)  # type: ignore[no-any-return]
-
-    def pull_reader(
-        self, tags: Sequence[str], codec: Callable[[bytes], Any] | None, where: str | None = None
-    ) -> MessageReader:
-        """Return a reader for a consumer that decides itself where it reads."""
-        return self._wired.pull_reader(tags, codec, where)  # type: ignore[no-any-return]

@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from shmq.client.wire import number_in, reply_of
 from shmq.errors import ProtocolError
 from shmq.message import POP_NORMAL, popped_topic
 from shmq.protocol.body import encode_body
 from shmq.protocol.codes import Request, Response
-from shmq.protocol.failure import error_of
 from shmq.protocol.pop import PLACE_BYTES, BatchAck, BatchAcks, Receipt, bit_set, parse_start_offsets, read_places
 
 if TYPE_CHECKING:
@@ -101,8 +101,7 @@ def batch_of(reply: Command) -> Batch:
     """
     if reply.code in NOTHING:
         return Batch()
-    if (error := error_of(reply)) is not None:
-        raise error
+    reply_of(reply)  # raises what was refused
     count = number_of(reply, "places") if "places" in reply.ext else 0
     return Batch(
         reply.body[count * PLACE_BYTES :],
@@ -167,7 +166,4 @@ def new_receipt(reply: Command, receipt: Receipt) -> Receipt:
 
 def number_of(reply: Command, name: str) -> int:
     """Return a field of an answer that is a number, and raise ProtocolError when it is none."""
-    text = reply.ext.get(name, "")
-    if not text.isdecimal() or len(text) > 18:
-        raise ProtocolError(f"the answer to a pop has {name}={text[:32]!a}")
-    return int(text)
+    return number_in("the answer to a pop", reply.ext, name)

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Final
 
 from shmq.client.pop.request import Ask, ack_request, change_request, new_receipt
 from shmq.client.redelivery.send_back import DEAD_LETTER, send_back_ext
+from shmq.client.wire import error_in, reply_of
 from shmq.errors import RemoteError, ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
-from shmq.protocol.failure import error_of
 
 if TYPE_CHECKING:
     from shmq.client.spec import ConsumerSpec
@@ -125,7 +125,7 @@ class Settlement:
         ]
 
     def _confirmed(self, leases: Sequence[Lease], answer: Answer) -> None:
-        error = _error_in(answer)
+        error = error_in(answer)
         now = self._owner._now()
         again = [lease for lease in leases if lease.until > now] if error is not None else []
         with self._changed:
@@ -242,11 +242,10 @@ class Settlement:
         try:
             if answer is None:
                 ask = next(exchange)
-            elif isinstance(answer, ShmqError):
-                ask = exchange.throw(answer)
+            elif (error := error_in(answer)) is not None:
+                ask = exchange.throw(error)
             else:
-                error = error_of(answer)
-                ask = exchange.throw(error) if error is not None else exchange.send(answer)
+                ask = exchange.send(reply_of(answer))
         except (StopIteration, ShmqError) as end:
             if isinstance(end, ShmqError) and consequence:
                 warn(self._spec, end, consequence)
@@ -267,10 +266,6 @@ class Settlement:
             self._changed.notify_all()
         for exchange, consequence in following:
             self._step(lease, exchange, consequence, None)
-
-
-def _error_in(answer: Answer) -> ShmqError | None:
-    return answer if isinstance(answer, ShmqError) else error_of(answer)
 
 
 def warn(spec: ConsumerSpec, error: Exception, consequence: str) -> None:

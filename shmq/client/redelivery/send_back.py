@@ -22,9 +22,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from shmq.client import options
+from shmq.client.wire import error_in
 from shmq.errors import ConsumeError, ShmqError
 from shmq.protocol.codes import Request
-from shmq.protocol.failure import error_of
 
 if TYPE_CHECKING:
     from shmq.client.spec import ConsumerSpec
@@ -123,7 +123,7 @@ class SendBack:
 
 
 def _answered(message: Message, handed: Handed, refused: Callable[[Message], None], answer: Answer) -> None:
-    error = answer if isinstance(answer, ShmqError) else error_of(answer)
+    error = error_in(answer)
     if error is None:
         handed.settle()
         return

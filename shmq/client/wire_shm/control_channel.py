@@ -26,14 +26,13 @@ from typing import Any, Self
 
 import msgspec
 
-from shmq.client.wire import guarded
+from shmq.client.wire import guarded, reply_of
 from shmq.client.wire_shm.control_link import ControlLink
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS
 from shmq.errors import BrokerNotRunning, ConnectError, ProtocolError, RequestTimeout, ShmqError, UsageError
 from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
-from shmq.protocol.failure import error_of
 from shmq.shm.core import ABI
 from shmq.shm.instance import Instance
 from shmq.shm.liveness import pid_namespace
@@ -205,10 +204,7 @@ class ControlChannel:
                     raise
                 self._lose(link)
                 continue
-            error = error_of(reply)
-            if error is not None:
-                raise error
-            return reply
+            return reply_of(reply)
 
     def begin(
         self, code: int, ext: Mapping[str, str], body: bytes = b"", *, then: Callable[[Command | None], None]
@@ -382,11 +378,7 @@ class ControlChannel:
         link = ControlLink.dial(self.place, deadline)
         try:
             link.send(Command(code=Request.ATTACH, ext=self._identity()), deadline)
-            reply = _first_reply(link, deadline)
-            error = error_of(reply)
-            if error is not None:
-                raise error
-            attachment = attachment_of(reply, link.broker_uid)
+            attachment = attachment_of(reply_of(_first_reply(link, deadline)), link.broker_uid)
         except BaseException:
             link.finish()
             raise

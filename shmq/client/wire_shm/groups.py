@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shmq.client import options
-from shmq.client.spec import ConsumerSpec, Wanted, reads_retries
+from shmq.client.spec import ConsumerSpec, Wanted, consumer_data, reads_retries
 from shmq.client.wire import Handed, QueueSlot
 from shmq.client.wire_shm.queues import ShmQueues
 from shmq.client.wire_shm.share import ShmShare
@@ -19,7 +19,7 @@ from shmq.client.wire_shm.wire import ShmWire
 from shmq.errors import ShmqError
 from shmq.message import TOPIC_BYTES_MAX, retry_topic
 from shmq.protocol.allocation import strategy_of
-from shmq.protocol.body import ConsumerData
+from shmq.protocol.body import SubscriptionData
 from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import RETRY_QUEUE_BASE, Message, Reader
 
@@ -52,7 +52,7 @@ class ShmGroups:
     def register(self, producer_groups: Sequence[str], specs: Sequence[ConsumerSpec]) -> None:
         """Tell the broker which groups this client is a member of."""
         self._specs = tuple(specs)
-        self._wire.control.heartbeat(producer_groups, consumer_data(specs))
+        self._wire.control.heartbeat(producer_groups, consumer_data(specs, _subscription, retries=False))
 
     def unregister(self, group: str) -> None:
         """Leave a group."""
@@ -143,22 +143,8 @@ class ShmGroups:
         return ShmShare(store=self._wire.store, reader=reader, topic=spec.topic, start=spec.start, on_left=on_left)
 
 
-def consumer_data(specs: Iterable[ConsumerSpec]) -> list[ConsumerData]:
-    """Return one entry of a heartbeat for each group, with everything the connection reads for it."""
-    groups: dict[str, ConsumerData] = {}
-    for spec in specs:
-        if spec.group is None:
-            continue
-        entry = groups.get(spec.group)
-        if entry is None:
-            entry = groups[spec.group] = ConsumerData(
-                groupName=spec.group,
-                subscriptionDataSet=[],
-                messageModel=spec.model.upper(),
-                consumeFromWhere="CONSUME_FROM_FIRST_OFFSET",
-            )
-        entry.subscriptionDataSet.append(spec.wanted.subscription(spec.topic, round(time.time() * 1000)))
-    return list(groups.values())
+def _subscription(spec: ConsumerSpec, topic: str) -> SubscriptionData:
+    return spec.wanted.subscription(topic, round(time.time() * 1000))
 
 
 def _nothing() -> None:

@@ -1,111 +1,62 @@
 """The queues one consumer of this host reads of one topic: taking them, reading from the right place, leaving them.
 
-The share is told which queues are wanted and is then stepped; nothing here waits.
-
-    free ──take──▶ held ──no longer wanted──▶ leaving ──nothing in flight, or time is up──▶ free
-      ▲ retried while another member          │ paused: delivers nothing new, acknowledgements still count
-      └ that lives still owns it              └──wanted again──▶ held
+A queue is taken again and again while another member that lives still owns it.
 
 Invariants:
     (1) a queue of a group is read only between `offset_take` and `offset_leave` of its offset slot, so never by two;
     (2) reading starts at the group's committed offset; a group that never committed anything on the topic starts where
         `start` says, and writes that down before it reads, for all queues at once;
     (3) a queue that appears later, when its siblings have offsets, starts at its first message: nothing is skipped;
-    (4) a broadcast consumer takes and leaves without asking, and is told where it was;
-    (5) the broker takes queues away from a member when an administrator has set the group's offset: the member reads on
+    (4) the broker takes queues away from a member when an administrator has set the group's offset: the member reads on
         from there, and what it had in flight no longer counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from shmq.client import options
 from shmq.client.position import BEGIN, Position, start_offset
-from shmq.client.wire import QueueSlot
+from shmq.client.wire import QueueShare, QueueSlot
 from shmq.shm.core import RETRY_QUEUE_BASE
 
 if TYPE_CHECKING:
     from shmq.shm.core import Reader, Store
 
 
-class ShmShare:
+class ShmShare(QueueShare):
     """The part of a topic that this consumer reads."""
 
-    step_interval = options.TAKE_INTERVAL
-
     def __init__(
-        self, *, store: Store, reader: Reader, topic: str, start: Position, on_left: Callable[[int], None] | None = None
+        self, *, store: Store, reader: Reader, topic: str, start: Position, on_left: Callable[[int], None]
     ) -> None:
+        super().__init__(reader, on_left)
         self.topic = topic
-        self.held: dict[int, QueueSlot] = {}
         self._store = store
-        self._reader = reader
         self._start = start
-        self._on_left = on_left
-        self._wanted: dict[int, QueueSlot] = {}
-        self._leaving: dict[int, float] = {}
-        self._paused: set[int] = set()
         self._unset_since: dict[int, float] = {}
-        self._offsets: dict[int, int] = {}  # broadcasting: where a queue goes on after it was left
 
     @property
     def is_settled(self) -> bool:
         """Whether exactly the wanted queues are held, and nothing is on its way."""
         return not self._leaving and self.held.keys() == self._wanted.keys()
 
-    @property
-    def missing(self) -> list[QueueSlot]:
-        """Wanted queues that are not held yet."""
-        return [slot for index, slot in self._wanted.items() if index not in self.held]
-
-    def name_of(self, slot: QueueSlot) -> str:
-        """Return a name of a queue that means the same after a restart."""
-        return str(slot.queue_id)
-
-    def go_on(self, offsets: Mapping[int, int]) -> None:
-        """Say by queue index where a broadcast consumer was, for queues it has not read yet."""
-        self._offsets = {**offsets, **self._offsets}
-
-    def want(self, wanted: Iterable[QueueSlot], all_slots: Iterable[QueueSlot], now: float) -> None:
-        """Say which queues to read from now on, out of all queues of the topic; `step()` makes it so."""
-        self._wanted = {slot.queue_index: slot for slot in wanted}
+    def _prepare(self, all_slots: list[QueueSlot]) -> None:
         self._drop_lost()
-        self._write_start(list(all_slots))
-        for index in self.held:
-            if index in self._wanted:
-                if self._leaving.pop(index, None) is not None:
-                    self._reader.pause(index, index in self._paused)
-            elif index not in self._leaving:
-                self._leaving[index] = now + options.REVOKE_TIMEOUT
-                self._reader.pause(index, True)
+        self._write_start(all_slots)
 
     def _drop_lost(self) -> None:
-        """Stop reading what is not ours any more (rule 5); where it is wanted, it is taken again."""
+        """Stop reading what is not ours any more (rule 4); where it is wanted, it is taken again."""
         for index, slot in list(self.held.items()):
             if slot.offset_slot >= 0 and self._store.offset_owner(slot.offset_slot) != self._store.client_slot:
                 self._forget(index)
 
-    def step(self, now: float) -> bool:
-        """Leave and take what can be left and taken; True while something is still pending."""
-        if self._leaving:
-            in_flight = self._in_flight()
-            for index, deadline in list(self._leaving.items()):
-                if now >= deadline or not in_flight.get(index, 0):
-                    self._leave(index)
+    def _take_missing(self, now: float) -> bool:
         took = [slot for slot in self.missing if self._take(slot, now)]
         if took:
             self._reader.wake()
         return not self.is_settled
-
-    def pause(self, queue_id: int, *, paused: bool) -> None:
-        """Stop or go on delivering a held queue; one that is being left stays silent."""
-        for index, slot in self.held.items():
-            if slot.queue_id == queue_id:
-                (self._paused.add if paused else self._paused.discard)(index)
-                if index not in self._leaving:
-                    self._reader.pause(index, paused)
 
     def retake(self) -> None:
         """After a reconnection: own the held queues again, if our client slot is not what it was, or give them up."""
@@ -118,12 +69,6 @@ class ShmShare:
             else:
                 self._forget(index)
 
-    def leave_all(self) -> None:
-        """Give every queue up at once; messages in flight are delivered again, to whoever reads next."""
-        self._wanted = {}
-        for index in list(self.held):
-            self._leave(index)
-
     def _leave(self, index: int) -> None:
         slot = self.held[index]
         if slot.offset_slot < 0:
@@ -131,14 +76,6 @@ class ShmShare:
         self._forget(index)
         if slot.offset_slot >= 0:
             self._store.offset_leave(slot.offset_slot)
-
-    def _forget(self, index: int) -> None:
-        slot = self.held.pop(index)
-        self._leaving.pop(index, None)
-        self._paused.discard(index)
-        self._reader.revoke(index)
-        if self._on_left is not None:
-            self._on_left(slot.queue_id)
 
     def _take(self, slot: QueueSlot, now: float) -> bool:
         if slot.offset_slot < 0:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from shmq.client.place import Address, parse_address
+from shmq.client.wire import reply_of
 from shmq.client.wire_tcp.network import Network
 from shmq.client.wire_tcp.route import Route, decode_route, route_of_default
 from shmq.errors import (
@@ -34,7 +35,6 @@ from shmq.message import TRACE_TOPIC, is_system_topic
 from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
-from shmq.protocol.failure import error_of
 from shmq.protocol.route import DEFAULT_TOPIC, MASTER_ID, ClusterInfo, TopicList
 
 REFRESH: Final = 30.0
@@ -160,9 +160,7 @@ class NameService:
             raise
         route: Route | None = None
         if reply.code != Response.TOPIC_NOT_EXIST:
-            if (error := error_of(reply)) is not None:
-                raise error
-            route = decode_route(topic, reply.body)
+            route = decode_route(topic, reply_of(reply).body)
         if self.routes.put(topic, route, self._network.loop.time()) and route is not None:
             self._on_change(route)
         return route
@@ -219,9 +217,7 @@ class NameService:
 
     async def topics(self, *, timeout: float) -> list[str]:
         """Return the names of all topics."""
-        reply = await self.ask(Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, timeout=timeout)
-        if (error := error_of(reply)) is not None:
-            raise error
+        reply = reply_of(await self.ask(Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, timeout=timeout))
         return sorted(set(decode_body(reply.body, TopicList, dialect_bytes_max=1 << 20).topicList))
 
     async def broker_names(self, *, timeout: float) -> list[str]:
@@ -297,7 +293,5 @@ class NameService:
 
     async def clusters(self, *, timeout: float) -> ClusterInfo:
         """Return all brokers."""
-        reply = await self.ask(Request.GET_BROKER_CLUSTER_INFO, timeout=timeout)
-        if (error := error_of(reply)) is not None:
-            raise error
+        reply = reply_of(await self.ask(Request.GET_BROKER_CLUSTER_INFO, timeout=timeout))
         return decode_body(reply.body, ClusterInfo, dialect_bytes_max=1 << 20)

@@ -24,7 +24,7 @@ import msgspec
 
 from shmq.client.place import Address
 from shmq.client.position import Kind, Position
-from shmq.client.wire import CONCURRENT_MAX
+from shmq.client.wire import CONCURRENT_MAX, number_in, reply_of
 from shmq.client.wire_tcp.name_service import NameService
 from shmq.client.wire_tcp.network import Network
 from shmq.errors import BrokerNotRunning, ConnectError, PermissionDenied, ProtocolError, RemoteError, ShmqError
@@ -110,8 +110,10 @@ def read_pulled(reply: Command, question: PullQuestion, waited: float) -> Pulled
         stale = reply.code in (Response.SUBSCRIPTION_NOT_EXIST, Response.SUBSCRIPTION_NOT_LATEST)
         return Pulled(next_offset=question.offset, register=stale, pause=ERROR_PAUSE, error=error_of(reply))
     try:
-        next_offset, offset_max = _number(reply, "nextBeginOffset"), _number(reply, "maxOffset")
-        broker_id = _number(reply, "suggestWhichBrokerId")
+        next_offset, offset_max, broker_id = (
+            number_in("the answer to a pull", reply.ext, name)
+            for name in ("nextBeginOffset", "maxOffset", "suggestWhichBrokerId")
+        )
     except ProtocolError as error:
         return Pulled(next_offset=question.offset, pause=ERROR_PAUSE, error=error)
     if reply.code == Response.SUCCESS:
@@ -122,13 +124,6 @@ def read_pulled(reply: Command, question: PullQuestion, waited: float) -> Pulled
     advanced = next_offset > question.offset
     quick = question.hold > 0 and waited < EMPTY_PAUSE and not advanced
     return Pulled(b"", max(next_offset, question.offset), offset_max, broker_id, pause=EMPTY_PAUSE if quick else 0.0)
-
-
-def _number(reply: Command, name: str) -> int:
-    text = reply.ext.get(name, "")
-    if not text.isdecimal() or len(text) > 19:
-        raise ProtocolError(f"the answer to a pull has {name}={text[:32]!a}")
-    return int(text)
 
 
 OFFSETS_BODY_BYTES_MAX = 1 << 20
@@ -288,8 +283,8 @@ class QueueQuestions:
         """Write a group's offset down."""
         ext = {"consumerGroup": group, "commitOffset": str(offset)}
         reply = await self.ask(queue, Request.UPDATE_CONSUMER_OFFSET, ext, timeout, oneway=oneway)
-        if not oneway and (error := error_of(reply)) is not None:
-            raise error
+        if not oneway:
+            reply_of(reply)
 
     async def commit_made(self, group: str, queue: MessageQueue, offset: int, timeout: float) -> None:
         """Write an offset down for a group that may not exist yet: RocketMQ 5 wants it made before, 4 makes it so."""
@@ -336,9 +331,8 @@ class QueueQuestions:
         held: set[MessageQueue] = set()
         for address, mine in (await self._by_broker(queues, timeout)).items():
             body = encode_body(_LockBody(client_id, group, mine))
-            reply = await self.network.request(address, Command(code=Request.LOCK_BATCH_MQ, body=body), timeout)
-            if (error := error_of(reply)) is not None:
-                raise error
+            command = Command(code=Request.LOCK_BATCH_MQ, body=body)
+            reply = reply_of(await self.network.request(address, command, timeout))
             held.update(decode_body(reply.body, _LockedBody).lockOKMQSet)
         return held
 
@@ -361,9 +355,7 @@ def _addresses(queues: Iterable[MessageQueue], brokers: Mapping[str, Mapping[int
 
 
 def _offset_of(reply: Command) -> int:
-    if (error := error_of(reply)) is not None:
-        raise error
-    text = reply.ext.get("offset", "")
+    text = reply_of(reply).ext.get("offset", "")
     if not text.removeprefix("-").isdecimal() or len(text) > 20:
         raise ProtocolError(f"the answer holds offset={text[:32]!a}")
     return max(-1, int(text))

@@ -27,6 +27,7 @@ import msgspec
 
 from shmq.client.place import RemotePlace
 from shmq.client.position import Kind, Position
+from shmq.client.wire import number_in, reply_of
 from shmq.client.wire_tcp.name_service import NameService
 from shmq.client.wire_tcp.network import Network
 from shmq.client.wire_tcp.questions import (
@@ -41,7 +42,6 @@ from shmq.client.wire_tcp.route import Route
 from shmq.errors import OffsetOutOfRange, ProtocolError, TopicNotFound, UsageError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.dialect import MessageQueue
-from shmq.protocol.failure import error_of
 from shmq.shm.core import UNIT_BYTES, records_read, tag_hash
 from shmq.shm.unit import Unit, units_of
 
@@ -197,9 +197,7 @@ class RangeClient:
             reply = await self._queues.ask(queue, Request.DESCRIBE_QUEUES, {}, self._timeout)
             self._stock[broker] = reply.code == Response.REQUEST_CODE_NOT_SUPPORTED
             if not self._stock[broker]:
-                if (error := error_of(reply)) is not None:
-                    raise error
-                return _described(reply.body)
+                return _described(reply_of(reply).body)
         queues = [queue for queue in route.readable if queue.brokerName == broker]
         bounds = await asyncio.gather(*(self._queues.bounds(queue, self._timeout) for queue in queues))
         return Described(broker, list(bounds))
@@ -231,10 +229,10 @@ class RangeClient:
 
     async def _range(self, queue: MessageQueue, begin: int, end: int, ext: Mapping[str, str]) -> Piece:
         asked = {**ext, "queueOffset": str(begin), "queueEnd": str(end)}
-        reply = await self._queues.ask(queue, Request.READ_RANGE, asked, self._timeout)
-        if (error := error_of(reply)) is not None:
-            raise error
-        next_offset, first = (_number(reply.ext, name) for name in ("nextOffset", "offsetMin"))
+        reply = reply_of(await self._queues.ask(queue, Request.READ_RANGE, asked, self._timeout))
+        next_offset, first = (
+            number_in("the answer to a range", reply.ext, name) for name in ("nextOffset", "offsetMin")
+        )
         if first > begin:
             return Piece(b"", begin, first)
         if "units" in ext and len(reply.body) != (next_offset - begin) * UNIT_BYTES:
@@ -316,13 +314,6 @@ def _described(body: bytes) -> Described:
     if any(not 0 <= low <= high for low, high in found.queues):
         raise ProtocolError("the description of a topic has impossible offsets")
     return found
-
-
-def _number(ext: Mapping[str, str], name: str) -> int:
-    text = ext.get(name, "")
-    if not text.isdecimal() or len(text) > 19:
-        raise ProtocolError(f"the answer to a range has {name}={text[:32]!a}")
-    return int(text)
 
 
 def _not_asked(*_: object) -> None:

@@ -13,13 +13,13 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP
-from shmq.client.spec import EVERYTHING, Wanted
+from shmq.client.spec import EVERYTHING, Wanted, consumer_data
+from shmq.client.wire import reply_of
 from shmq.errors import ConnectError, RemoteError, RequestTimeout, ShmqError
 from shmq.message import retry_topic
-from shmq.protocol.body import ClientConfig, ConsumerData, HeartbeatData, ProducerData, SubscriptionData, encode_body
+from shmq.protocol.body import ClientConfig, HeartbeatData, ProducerData, SubscriptionData, encode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
-from shmq.protocol.failure import error_of
 
 if TYPE_CHECKING:
     from shmq.client.place import Address
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from shmq.client.wire_tcp.wire import TcpWire
 
 HEARTBEAT_INTERVAL: Final = 30.0
-FIRST_OFFSET: Final = "CONSUME_FROM_FIRST_OFFSET"
 
 
 class Registration:
@@ -71,22 +70,9 @@ class Registration:
 
     def data(self) -> HeartbeatData:
         """Return the body of a heartbeat."""
-        groups: dict[str, ConsumerData] = {}
-        for spec in self.specs:
-            if spec.group is None:
-                continue
-            entry = groups.get(spec.group)
-            if entry is None:
-                entry = groups[spec.group] = ConsumerData(
-                    groupName=spec.group, messageModel=spec.model.upper(), consumeFromWhere=FIRST_OFFSET
-                )
-                entry.subscriptionDataSet = []
-                if _retries(spec):
-                    entry.subscriptionDataSet.append(self._subscription(spec, retry_topic(spec.group)))
-            entry.subscriptionDataSet.append(self._subscription(spec, spec.topic))
         return HeartbeatData(
             clientID=self._wire.client_id,
-            consumerDataSet=list(groups.values()),
+            consumerDataSet=consumer_data(self.specs, self._subscription, retries=True),
             producerDataSet=[ProducerData(group) for group in self._producers()],
         )
 
@@ -144,9 +130,7 @@ class Registration:
             return
         config = ClientConfig(wire.client_id, spec.group, self._subscription(spec, spec.topic))
         command = Command(code=Request.CHECK_CLIENT_CONFIG, body=encode_body(config))
-        reply = await wire.network.request(address, command, wire.timeout)
-        if (error := error_of(reply)) is not None:
-            raise error
+        reply_of(await wire.network.request(address, command, wire.timeout))
 
     async def beat(self, only: Address | None = None) -> None:
         """Tell every broker in use (or one) what we are.
@@ -167,9 +151,7 @@ class Registration:
 
     async def _beat(self, address: Address, body: bytes) -> None:
         wire = self._wire
-        reply = await wire.network.request(address, Command(code=Request.HEART_BEAT, body=body), wire.timeout)
-        if (error := error_of(reply)) is not None:
-            raise error
+        reply_of(await wire.network.request(address, Command(code=Request.HEART_BEAT, body=body), wire.timeout))
 
     def addresses(self) -> list[Address]:
         """Return the brokers to be told: all of the topics we read, the masters of those we write."""

@@ -28,9 +28,10 @@ from shmq.client.producers.keywords import (
     offset_of_id,
     take_special,
 )
+from shmq.client.wire import number_in
 from shmq.client.wire_tcp.route import DEFAULT_TOPIC_QUEUES
 from shmq.client.wire_tcp.send_policy import RETRIES, Attempts, FaultTable, QueueChoice, queue_of_group, send_error
-from shmq.errors import BrokerNotRunning, ConnectError, MessageTooLarge, ProtocolError, RequestTimeout, UsageError
+from shmq.errors import BrokerNotRunning, ConnectError, MessageTooLarge, RequestTimeout, UsageError
 from shmq.message import TRACE_TOPIC, check_topic, encode_properties
 from shmq.protocol.batch_body import pack_entry
 from shmq.protocol.codes import Request
@@ -270,11 +271,8 @@ class TcpSender:
 
     def _receipts(self, message: Outgoing, queue: MessageQueue, reply: Command) -> list[Receipt]:
         ids = reply.ext.get("msgId", "").split(",")
-        texts = reply.ext.get("queueId", ""), reply.ext.get("queueOffset", "")
-        if not all(text.isdecimal() and len(text) <= 19 for text in texts):
-            raise ProtocolError(f"the answer to a send has queueId={texts[0][:32]!a}, queueOffset={texts[1][:32]!a}")
-        stored = MessageQueue(queue.brokerName, int(texts[0]), message.topic)
-        number, first = self._wire.numbers.number(stored), int(texts[1])
+        queue_id, first = (number_in("the answer to a send", reply.ext, name) for name in ("queueId", "queueOffset"))
+        number = self._wire.numbers.number(MessageQueue(queue.brokerName, queue_id, message.topic))
         return [
             receipt_make(
                 message.topic,

@@ -1,27 +1,26 @@
 """The queues one consumer over TCP reads: taking them, reading them from the right place, leaving them.
 
-The share is told which queues are wanted and is then stepped. Nothing here waits: brokers are asked on the I/O thread,
-and `step()` looks at what has come back.
+Brokers are asked on the I/O thread, and `step()` looks at what has come back.
 
     wanted ──▶ opening: lock (ordered), offset ──▶ held ──not wanted──▶ leaving ──▶ offset committed, lock given up
-                  │ failed: again after a second        ▲ wanted again ◀──────────┘ nothing in flight, or time is up
+                  │ failed: again after a second
 
 Invariants:
     (1) reading starts at the group's committed offset; a group that never committed anything on a queue starts where
         `start` says, and that is written down before a message is read;
     (2) an ordered consumer reads a queue only while it holds the broker's lock, renewed every 20 s, good for 30 s;
-    (3) a broadcast consumer asks nobody and is told where it was.
+    (3) nothing is lost by a reconnection but locks, and those are renewed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
 from shmq.client import options
 from shmq.client.position import BEGIN
-from shmq.client.wire import QueueSlot
+from shmq.client.wire import QueueShare, QueueSlot
 from shmq.client.wire_tcp.process_queue import ProcessQueue
 from shmq.errors import ConsumeError, ShmqError
 from shmq.message import RETRY_PREFIX
@@ -37,10 +36,8 @@ LOCK_RENEWAL: Final = 20.0
 LOCK_GOOD_FOR: Final = 30.0
 
 
-class TcpShare:
+class TcpShare(QueueShare):
     """The part of a topic, and of the group's retry topic, that this consumer reads."""
-
-    step_interval = 0.02
 
     def __init__(
         self,
@@ -51,29 +48,19 @@ class TcpShare:
         release: Callable[[ConsumerSpec, Sequence[ProcessQueue]], None],
     ) -> None:
         """`release` commits the offsets of queues that were left, and gives up their locks, without waiting."""
-        self.held: dict[int, QueueSlot] = {}
+        super().__init__(reader, on_left)
+        self._reader: GroupReader = reader
         self._wire = wire
         self._release = release
-        self._reader = reader
         self._spec = spec
-        self._on_left = on_left
-        self._wanted: dict[int, QueueSlot] = {}
         self._opening: dict[int, Future[ProcessQueue]] = {}
         self._again_at: dict[int, float] = {}
-        self._leaving: dict[int, float] = {}
-        self._paused: set[int] = set()
-        self._offsets: dict[int, int] = {}  # broadcasting: where a queue goes on after it was left
         self.last_error: ShmqError | None = None
 
     @property
     def ended(self) -> bool:
         """Whether its consumer reads no more."""
         return self._reader.stopped
-
-    @property
-    def missing(self) -> list[QueueSlot]:
-        """Wanted queues that are not held yet."""
-        return [slot for number, slot in self._wanted.items() if number not in self.held]
 
     def name_of(self, slot: QueueSlot) -> str:
         """Return a name of a queue that means the same after a restart."""
@@ -83,28 +70,10 @@ class TcpShare:
     def _queue_of(self, number: int) -> MessageQueue:
         return self._wire.numbers.queue(self._spec.topic, number, group=self._spec.group)
 
-    def go_on(self, offsets: Mapping[int, int]) -> None:
-        """Say by queue index where a broadcast consumer was, for queues it has not read yet."""
-        self._offsets = {**offsets, **self._offsets}
+    def _in_flight(self) -> dict[int, int]:
+        return {queue.number: queue.delivered_count for queue in self._reader.queues}
 
-    def want(self, wanted: Iterable[QueueSlot], all_slots: Iterable[QueueSlot], now: float) -> None:
-        """Say which queues to read from now on; `step()` makes it so."""
-        del all_slots  # the brokers know which queues have offsets
-        self._wanted = {slot.queue_index: slot for slot in wanted}
-        for number in self.held:
-            if number in self._wanted:
-                if self._leaving.pop(number, None) is not None:
-                    self._reader.pause(number, number in self._paused)
-            elif number not in self._leaving:
-                self._leaving[number] = now + options.REVOKE_TIMEOUT
-                self._reader.pause(number, True)
-
-    def step(self, now: float) -> bool:
-        """Leave and take what can be left and taken; True while something is still pending."""
-        for number, deadline in list(self._leaving.items()):
-            queue = self._reader.find(number)
-            if now >= deadline or queue is None or queue.delivered_count == 0:
-                self._leave(number)
+    def _take_missing(self, now: float) -> bool:
         for number, opening in list(self._opening.items()):
             if opening.done():
                 del self._opening[number]
@@ -166,35 +135,19 @@ class TcpShare:
         await questions.commit(spec.group, queue, offset, timeout)
         return offset
 
-    def pause(self, queue_id: int, *, paused: bool) -> None:
-        """Stop or go on delivering a held queue; one that is being left stays silent."""
-        if queue_id in self.held:
-            (self._paused.add if paused else self._paused.discard)(queue_id)
-            if queue_id not in self._leaving:
-                self._reader.pause(queue_id, paused)
-
-    def retake(self) -> None:
-        """After a reconnection nothing is lost but locks, and those are renewed by `keep_locks`."""
-
     def leave_all(self) -> None:
         """Give every queue up at once; messages in flight are delivered again, to whoever reads next."""
-        self._wanted = {}
         for opening in self._opening.values():
             opening.cancel()
         self._opening.clear()
-        for number in list(self.held):
-            self._leave(number)
+        super().leave_all()
 
     def _leave(self, number: int) -> None:
-        slot = self.held.pop(number)
-        self._leaving.pop(number, None)
-        self._paused.discard(number)
         queue = self._reader.find(number)
-        self._reader.revoke(number)
+        self._forget(number)
         if queue is not None:
             self._offsets[number] = queue.committed
             self._release(self._spec, [queue])
-        self._on_left(slot.queue_id)
 
     # -- on the I/O thread
     async def keep_locks(self) -> None:

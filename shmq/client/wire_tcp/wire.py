@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.client.producers.keywords import UniqueIds
-from shmq.client.wire import Answer, QueueSlot, guarded
+from shmq.client.wire import Answer, QueueSlot, guarded, reply_of
 from shmq.client.wire_tcp.name_service import NameService
 from shmq.client.wire_tcp.network import Network
 from shmq.client.wire_tcp.questions import QueueQuestions
@@ -28,7 +28,7 @@ from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
-from shmq.protocol.failure import error_of, failure_reply
+from shmq.protocol.failure import failure_reply
 
 if TYPE_CHECKING:
     from shmq.client.place import Address, RemotePlace
@@ -107,8 +107,7 @@ class TcpWire:
     async def _tell_name_servers(self, command: Command) -> None:
         ask = self.network.request
         for reply in await asyncio.gather(*(ask(each, command, self.timeout) for each in self.names.servers)):
-            if (error := error_of(reply)) is not None:
-                raise error
+            reply_of(reply)
 
     def request(
         self,
@@ -121,10 +120,7 @@ class TcpWire:
         """Ask the master of a broker name, and return its answer."""
         seconds = self.timeout if timeout is None else timeout
         command = Command(code=code, ext=dict(ext or {}), body=body)
-        reply: Command = self.call(self.ask(broker, command, seconds), seconds)
-        if (error := error_of(reply)) is not None:
-            raise error
-        return reply
+        return reply_of(self.call(self.ask(broker, command, seconds), seconds))
 
     def begin(
         self,
