@@ -501,9 +501,11 @@ class Store:
         given to another topic), CORRUPT."""
     def queue_visible(self, queue: int, /) -> int:
         """First queue offset that is not visible yet; with sync flush that is what is not on the disk."""
-    def record_bytes_at(self, position: int, size: int = 0, trimmed: bool = False, /) -> bytes | None:
+    def record_bytes_at(
+        self, position: int, size: int = 0, trimmed: bool = False, stored: bool = False, /
+    ) -> bytes | None:
         """The visible record that starts at a log position, as it is in the log, or without its CRC property; None when
-        none does, or when `size` is given and it is not of that many bytes."""
+        none does, or when `size` is given and it is not of that many bytes. With `stored`, durable or not."""
     def raise_fence(self, position: int, timeout: float, /) -> None:
         """Let no append_together() be done any more because of a record below a log position; it never falls. What
         was done before is in the queues when this returns."""

@@ -73,6 +73,7 @@ class Broker(Dispatch):
         figures: Figures | None = None,
     ) -> None:
         super().__init__(admission)
+        self._log = log
         self._registry = GroupRegistry(settings)
         self._groups = GroupSettings(tables)
         self._attachments = Attachments(tables, settings)
@@ -119,7 +120,8 @@ class Broker(Dispatch):
         widen_topic(tables, SCHEDULE_TOPIC, queues=levels.count)  # there may be more of them than at the last start
         self._sends = Sends(storage, groups, settings)
         self._pulls = Pulls(tables, log, registry, groups, settings, started=traffic.started)
-        self._timers = TimerService(storage, settings)
+        self._timers = TimerService(storage, settings, when_durable=self._sends.when_durable)
+        self._delays = DelayService(storage, levels)
         self._pops, *settlement = pop_parts(storage, registry, groups, settings)
         check_back = CheckBack(registry, settings)
         transactions = Transactions(storage, settings, levels, ask=check_back.ask)
@@ -136,7 +138,7 @@ class Broker(Dispatch):
             self._pops,
             *settlement,
             Locks(tables),
-            DelayService(storage, levels),
+            self._delays,
             Rows(storage, settings, levels),
             self._timers,
             SendBack(storage, groups, registry, levels, traffic.statistics, settings),
@@ -144,6 +146,7 @@ class Broker(Dispatch):
 
     def _count(self, transactions: Transactions) -> None:
         pops, timers, figures = self._pops, self._timers, self._figures
+        figures.total("shmq_records_passed_over", lambda: self._log.passed_over)
         figures.state("rocketmq_half_messages", lambda: len(transactions.halves.open))
         figures.state("rocketmq_timing_messages", lambda: timers.pending)
         figures.total("rocketmq_timer_dequeue", lambda: timers.delivered)
@@ -193,13 +196,13 @@ class Broker(Dispatch):
         offsets = self._pulls.waits.watch()
         for queue, offset in self._pops.waits.watch().items():
             offsets[queue] = min(offset, offsets.get(queue, offset))
-        return Wanted({**offsets, **self._timers.wanted}, self._sends.wanted_end)
+        return Wanted({**offsets, **self._timers.wanted, **self._delays.wanted}, self._sends.wanted_end)
 
     @property
     def wanted_version(self) -> object:
         """What differs when `wanted` does; it costs less."""
         held = self._pulls.waits.version, self._pops.waits.version
-        return held, self._sends.wanted_end, self._timers.wanted_version
+        return held, self._sends.wanted_end, self._timers.wanted_version, self._delays.wanted_version
 
     def _notices(self, groups: Iterable[str], *, but: Connection | None = None) -> list[Effect]:
         """Tell the members of groups to share their queues anew.

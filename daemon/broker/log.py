@@ -6,6 +6,8 @@ Invariants every implementation keeps:
  1. No call blocks for longer than the append lock's deadline, and none blocks on a client.
  2. What `read` and `record_at` return are records as they are in the log, byte for byte.
  3. A refused append has stored nothing.
+ 4. What is not visible yet is not damaged: `visible` says how far a queue may be read. A part that reads a queue for
+    itself, and moves a progress over what it read, goes no farther than that.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -120,6 +122,10 @@ class Log(Protocol):
     def durable_end(self) -> int:
         """Log position below which everything is on disk."""
 
+    @property
+    def passed_over(self) -> int:
+        """How many damaged records `read` has passed over."""
+
     def append(self, topic: Topic, queue_id: int, record: NewRecord) -> Stored:
         """Store one message.
 
@@ -187,6 +193,13 @@ class Log(Protocol):
 
     def record_at(self, log_position: int) -> bytes | None:
         """Return the visible record that starts at a log position as `read` does, None if none does."""
+
+    def stored_at(self, log_position: int) -> bytes | None:
+        """Return the same, durable or not.
+
+        For records that only lead to other records: those lie behind it in the log, so none of them is ever durable,
+        and visible, before it is.
+        """
 
     def append_together(self, entries: Sequence[Entry]) -> list[Stored]:
         """Store records of different queues, in this order and back to back: all of them or, whoever dies, none."""

@@ -134,6 +134,12 @@ _OWN = (
     ),
     Family("shmq_connections", GAUGE, "Connections to the primary bridge.", BRIDGE, ("transport",)),
     Family("shmq_held_pulls", GAUGE, "Pulls that wait for messages.", BRIDGE),
+    Family(
+        "shmq_records_passed_over",
+        COUNTER,
+        "Damaged records that were passed over where the primary bridge read them.",
+        f"{BRIDGE}; its log: `log.damaged`",
+    ),
     Family("shmq_popped_checkpoints", GAUGE, "Pops that are not settled yet.", BRIDGE),
     Family(
         "shmq_subscription_conflicts",

@@ -24,6 +24,7 @@ class MemoryLog:
         self.end = 0
         self.held_durable_end: int | None = None
         self.error: ShmqError | None = None
+        self.passed_over = 0
         self.unreadable: set[int] = set()  # queues whose files cannot be mapped
 
     @property
@@ -113,3 +114,6 @@ class MemoryLog:
 
     def record_at(self, log_position: int) -> bytes | None:
         return None
+
+    def stored_at(self, log_position: int) -> bytes | None:
+        return self.record_at(log_position)

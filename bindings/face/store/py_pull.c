@@ -150,11 +150,12 @@ static PyObject *store_pull(PyStore *self, PyObject *const *args, Py_ssize_t nar
 static PyObject *store_record_bytes_at(PyStore *self, PyObject *args)
 {
     unsigned long long position, bytes = 0;
-    int trimmed = 0;
-    if (!PyArg_ParseTuple(args, "K|Kp:record_bytes_at", &position, &bytes, &trimmed) || !store_check(self)) {
+    int trimmed = 0, stored = 0;
+    if (!PyArg_ParseTuple(args, "K|Kpp:record_bytes_at", &position, &bytes, &trimmed, &stored) || !store_check(self)) {
         return NULL;
     }
-    uint64_t visible = shmq_visible_end(&self->core);
+    uint64_t visible = stored ? atomic_load_explicit(&self->core.log->end, memory_order_acquire)
+                              : shmq_visible_end(&self->core);
     if (position < atomic_load_explicit(&self->core.log->begin, memory_order_acquire) || position >= visible) {
         Py_RETURN_NONE;
     }
@@ -308,7 +309,7 @@ PyMethodDef pull_methods[] = {
     {"forget_pages", (PyCFunction)store_forget_pages, METH_NOARGS,
      "Drop this process' page-table entries of the log far behind its end."},
     {"record_bytes_at", (PyCFunction)store_record_bytes_at, METH_VARARGS,
-     "The bytes of the record at a log position, None when none starts there."},
+     "The bytes of the record at a log position, None when none starts there; also before it is durable, if wanted."},
     {"wait_queues", (PyCFunction)(void (*)(void))store_wait_queues, METH_VARARGS | METH_KEYWORDS,
      "Sleep until one of the queues has a visible message at its offset, the durable end is there, or wake_self()."},
     {"queues_risen", (PyCFunction)store_queues_risen, METH_VARARGS,

@@ -56,6 +56,7 @@ class StoreLog:
         self._producer = producer = Producer(store, resolve=self._resolve, timeout=timeout)
         self._timeout = timeout
         self._is_stuck = False
+        self.passed_over = 0
         self._append = producer.append
         self._append_batch = producer.append_batch
         self._append_encoded_batch = producer.append_encoded_batch
@@ -184,6 +185,7 @@ class StoreLog:
                 self._pull(queue, queue_offset, count_max, bytes_max, tags, SCAN_UNITS_MAX, where, True)
             )
         except CorruptionError as error:
+            self.passed_over += 1
             self._report(f"passed over: {error.reason}")
             return Pulled(queue_offset + 1, 0, b"")
 
@@ -221,6 +223,9 @@ class StoreLog:
     def record_at(self, log_position: int) -> bytes | None:
         return self._store.record_bytes_at(log_position, 0, True)
 
+    def stored_at(self, log_position: int) -> bytes | None:
+        return self._store.record_bytes_at(log_position, 0, True, True)
+
     def append_together(self, entries: Sequence[Entry]) -> list[Stored]:
         records = tuple(map(_fields, entries))
         stored = self._patiently(lambda timeout: self._append_together(records, None, timeout))
@@ -241,7 +246,7 @@ class StoreLog:
         for at, *_, sys_flag in records:
             if sys_flag & transaction.MASK != transaction.COMMIT:
                 continue
-            data = self._store.record_bytes_at(at)
+            data = self._store.record_bytes_at(at, 0, False, True)
             record = stored_record(data) if data is not None else None
             if record is not None:
                 halves.append(record.prepared_position)

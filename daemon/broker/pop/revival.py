@@ -14,19 +14,18 @@ A copy and the record that settles its checkpoint are one append: a kill leaves 
 very last copy may be there alone; the successor looks for copies of what was due by their mark POP_COPY.
 """
 
-
 from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored
 from shmq.daemon.broker.pop.checkpoints import Checkpoint
 from shmq.daemon.broker.pop.state import PopState
 from shmq.daemon.broker.records.property_text import property_of, with_properties
-from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, portions, records_of
+from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, kept_portions, records_of
 from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.sends.send_back import RETRY_TOPIC
 from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.topics import ensure_topic
-from shmq.errors import ShmqError
+from shmq.errors import BrokerBusy, ShmqError
 from shmq.message import RETRY_PREFIX, dead_letter_topic, pop_retry_flag, pop_retry_topic
 from shmq.protocol.message_id import message_id_text
 from shmq.protocol.pop import FIRST_POP_PROPERTY, RECEIPT_PROPERTY
@@ -37,7 +36,6 @@ _COPIES_PER_RUN = 200  # the event loop serves others in between
 _BYTES_PER_RUN = 4 << 20
 _RETRY_MS = 1000
 _SEARCHED = 1024  # records at the end of a queue that may be copies of what was due when a broker was killed
-_SEARCHED_BYTES = 1 << 20
 
 
 class Revival:
@@ -96,6 +94,8 @@ class Revival:
         low, high = self._tables.queue_bounds(queue)
         if not low <= offset < high:
             return None
+        if offset >= self._log.visible(queue):
+            raise BrokerBusy(f"message {offset} is not on disk yet")  # it was handed out by another; it is not gone
         pulled = self._log.read(queue, offset, count_max=1, bytes_max=0)
         for record in records_of(pulled.body):
             return record if record.queue_offset == offset else None
@@ -129,7 +129,7 @@ class Revival:
             marks = self._marks[queue] = set()
             low, high = self._tables.queue_bounds(queue)
             first = max(low, high - _SEARCHED)
-            for pulled in portions(self._log, queue, first, count_max=_SEARCHED, bytes_max=_SEARCHED_BYTES):
+            for pulled in kept_portions(self._tables, self._log, queue, first):
                 marks |= {property_of(record.properties, COPY_MARK) or "" for record in records_of(pulled.body)}
         return marks
 

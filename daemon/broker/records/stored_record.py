@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from shmq.daemon.broker.log import Log, NewRecord, Pulled
+from shmq.daemon.broker.tables import Queues
 from shmq.record import LENGTH_BYTES, record_bytes_at
 from shmq.shm.core import CoreError, record_decode
 
+_UNSEEN_COUNT = 64  # records that are not on disk yet, read at a time
 _IPV6_FLAGS = 16 | 32  # the log sets them by the hosts it stores
 
 
@@ -68,6 +70,12 @@ def record_at(log: Log, log_position: int) -> StoredRecord | None:
     return stored_record(data) if data is not None else None
 
 
+def kept_record_at(log: Log, log_position: int) -> StoredRecord | None:
+    """Return the record at a log position, durable or not; None where it is deleted, or damaged."""
+    data = log.stored_at(log_position) if log_position >= 0 else None
+    return stored_record(data) if data is not None else None
+
+
 def portions(
     log: Log, queue: int, queue_offset: int, *, count_max: int = 512, bytes_max: int = 256 << 10
 ) -> Iterator[Pulled]:
@@ -78,6 +86,20 @@ def portions(
             return
         yield pulled
         queue_offset = pulled.next_offset
+
+
+def kept_portions(queues: Queues, log: Log, queue: int, queue_offset: int) -> Iterator[Pulled]:
+    """Yield what is stored in a queue from an offset on, durable or not: `portions`, and what is behind them.
+
+    For a part that asks whether it, or a predecessor, has stored something already.
+    """
+    for pulled in portions(log, queue, queue_offset):
+        yield pulled
+        queue_offset = pulled.next_offset
+    while units := queues.units(queue, queue_offset, _UNSEEN_COUNT):
+        found = [data for unit in units if (data := log.stored_at(unit.log_position)) is not None]
+        queue_offset += len(units)
+        yield Pulled(queue_offset, len(found), b"".join(found))
 
 
 def copy_of(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from shmq.daemon.broker.log import Log, NewRecord
 from shmq.daemon.broker.records.property_text import property_of
-from shmq.daemon.broker.records.stored_record import StoredRecord, portions, records_of
+from shmq.daemon.broker.records.stored_record import StoredRecord, kept_portions, records_of
 from shmq.daemon.broker.rows.marks import BeginMark
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Queues, Topic
@@ -25,7 +25,6 @@ from shmq.protocol.batch_body import BatchEntry, entries_of
 
 UNIQUE_KEY = "UNIQ_KEY"
 DELAYED = "SHMQ_DELAYED"  # property of a chunk: its rows say when they are delivered
-_READ_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
@@ -115,7 +114,7 @@ class RowCopies:
         offset = max(offset, self._tables.queue_bounds(group.queue).offset_min)
         found = sum(
             property_of(record.properties, UNIQUE_KEY) in wanted
-            for pulled in portions(self._log, group.queue, offset, bytes_max=_READ_BYTES)
+            for pulled in kept_portions(self._tables, self._log, group.queue, offset)
             for record in records_of(pulled.body)
         )
         return min(found, len(group.keys))

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from shmq.daemon.broker.log import Log, NewRecord, Stored
 from shmq.daemon.broker.records.property_text import property_of
-from shmq.daemon.broker.records.stored_record import pieces_of, portions, stored_record
+from shmq.daemon.broker.records.stored_record import kept_portions, pieces_of, stored_record
 from shmq.daemon.broker.tables import Queues, Topic
 
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
@@ -78,7 +78,7 @@ class DeadLetters:
         if known is None or known.born != queue or known.next_offset > self._tables.queue_bounds(queue).offset_max:
             # The first one, or one that was purged and is made anew: what was in it before does not count.
             known = self._known[topic.name] = _Known(queue, self._look_back(queue))
-        for pulled in portions(self._log, queue, known.next_offset, count_max=_READ_COUNT):
+        for pulled in kept_portions(self._tables, self._log, queue, known.next_offset):
             for data in pieces_of(pulled.body):
                 known.add(*_entry(data))
             known.next_offset = pulled.next_offset

@@ -13,6 +13,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from shmq.daemon.broker.alarm import Alarm
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.fields import ADVICE
 from shmq.daemon.broker.groups.settings import GroupSettings
@@ -50,6 +51,7 @@ FORBIDDEN_TOPICS = frozenset(
 )
 _V3_4_9 = 121  # from here on a client says itself after how many tries a message is dead
 _DEAD_LETTER_QUEUES = 1
+_LOOK_MS = 10
 _WAIT, _CLUSTER, _CRC = "WAIT", "CLUSTER", "__CRC32#"
 _REWRITTEN = tuple(f"{key}\x01".encode() for key in (_WAIT, _CLUSTER, _CRC))
 
@@ -81,6 +83,7 @@ class Sends(Part):
         self._cluster = cluster_text(settings.cluster)
         self._flush_waits = FlushWaits(timeout_ms=settings.flush_timeout_ms)
         self._random = random.Random()
+        self._alarm = Alarm()
 
     @property
     def wanted_end(self) -> int | None:
@@ -98,6 +101,22 @@ class Sends(Part):
     def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
         """Nobody waits for these answers any more."""
         return self._flush_waits.forget(connection.connection_id)
+
+    def when_durable(self, call: Call, answer: Answer, end: int) -> Answer:
+        """Return an answer to what was stored below a log position now, or one that is held until that is on disk."""
+        if not self._settings.wait_durable or end <= self._log.durable_end:
+            return answer
+        self._flush_waits.hold(call, answer, end)
+        # A bridge without TCP has nobody who watches the log for it.
+        return Answer(held=True, effects=[self._alarm.set(call.now_ms, _LOOK_MS)] if call.connection.is_local else ())
+
+    def woken(self, now_ms: int) -> Sequence[Effect]:
+        """Look whether what local processes wait for is on disk."""
+        return self._alarm.ring(now_ms, self._look)
+
+    def _look(self, now_ms: int) -> Sequence[Effect]:
+        effects = self._flush_waits.flushed(self._log.durable_end)
+        return effects if self.wanted_end is None else [*effects, self._alarm.set(now_ms, _LOOK_MS)]
 
     @serves(Request.SEND_MESSAGE, Request.SEND_MESSAGE_V2, Request.SEND_BATCH_MESSAGE)
     def send(self, call: Call) -> Answer | None:

@@ -14,10 +14,11 @@ Invariants:
     message waits for years.
  2. A level's messages are delivered in their order; one that cannot be stored now stops its level only, for a second.
  3. Killed anywhere: what was copied is delivered once, but for the one copy whose offset was not moved yet.
+ 4. What is not visible yet is waited for; only a damaged record, or a deleted one, is passed over.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shmq.daemon.broker.alarm import Alarm
 from shmq.daemon.broker.effects import Effect, Report
@@ -49,6 +50,7 @@ class _Level:
         self.slot = slot
         self.head: tuple[int, int] | None = None  # queue offset, due_ms
         self.paused_until_ms = 0
+        self.is_unseen = False  # what stands at its progress is not visible yet
         # (offset_max, now_ms): everything below that offset was there at that time
         self.sightings: deque[tuple[int, int]] = deque()
 
@@ -70,11 +72,15 @@ class _Level:
 class DelayService(Part):
     """Delivers what waits in the schedule topic."""
 
+    hears_arrivals = True
+
     def __init__(self, storage: Storage, levels: DelayLevels) -> None:
         self._tables, self._log, self._arrived = storage
         self._delays = levels
         self._levels: dict[int, _Level] = {}
         self._alarm = Alarm()
+        self._is_running = False
+        self._unseen: tuple[tuple[int, int], ...] = ()
         self._copies = 0
         self._bytes = 0
 
@@ -87,7 +93,36 @@ class DelayService(Part):
         """The time that was asked for has come."""
         return self._alarm.ring(now_ms, self._run)
 
+    @property
+    def wanted(self) -> Mapping[int, int]:
+        """Queues and offsets whose becoming visible is to be told."""
+        return dict(self._unseen)
+
+    @property
+    def wanted_version(self) -> object:
+        """What differs when `wanted` does."""
+        return self._unseen
+
+    def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
+        """What was not on disk may be, and may be due already."""
+        if not self._unseen or not any(queue in queues for queue, _ in self._unseen):
+            return ()
+        return self._run(now_ms)
+
     def _run(self, now_ms: int) -> list[Effect]:
+        if self._is_running:
+            return []  # a copy of ours has arrived
+        self._is_running = True
+        for level in self._levels.values():
+            level.is_unseen = False
+        try:
+            return self._deliver_all(now_ms)
+        finally:
+            self._is_running = False
+            unseen = (level for level in self._levels.values() if level.is_unseen)
+            self._unseen = tuple((level.queue, self._tables.committed(level.slot)) for level in unseen)
+
+    def _deliver_all(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
         self._copies = self._bytes = 0
         next_ms: int | None = None
@@ -132,6 +167,7 @@ class DelayService(Part):
             pulled = self._log.read(level.queue, offset, count_max=_READ_COUNT, bytes_max=_READ_BYTES)
             if not pulled.record_count:
                 if pulled.next_offset <= offset:
+                    level.is_unseen = True
                     wait_ms = None
                     break
                 self._tables.set_committed(level.slot, pulled.next_offset)  # what is damaged was reported

@@ -69,6 +69,7 @@ class Recalls:
 
     Args:
         stored: has what was stored in the timer topic read.
+        when_durable: answers a call when the log is on disk up to a position.
     """
 
     def __init__(
@@ -79,12 +80,14 @@ class Recalls:
         cancelled: CancelledTimers,
         *,
         stored: Callable[[int], Sequence[Effect]],
+        when_durable: Callable[[Call, Answer, int], Answer],
     ) -> None:
         self._tables = tables
         self._log = log
         self._settings = settings
         self._cancelled = cancelled
         self._stored = stored
+        self._when_durable = when_durable
 
     def serve(self, call: Call) -> Answer:
         """Take a message back."""
@@ -102,12 +105,15 @@ class Recalls:
         left_ms = handle.deliver_ms - self._tables.clock_ms
         if not 0 < left_ms < self._settings.timer_max_delay_seconds * 1000 + CANCEL_SLACK_MS:
             return _refusal(_ILLEGAL_OPERATION, "recall failed, timestamp invalid")
-        self._store(call, handle)
+        end = self._store(call, handle)
         key = cancel_key(handle.topic, handle.unique_key)
         self._cancelled.add(key, handle.deliver_ms)
-        return Answer(ext={**_EXT, "msgId": handle.unique_key}, effects=self._stored(call.now_ms))
+        answer = self._when_durable(call, Answer(ext={**_EXT, "msgId": handle.unique_key}), end)
+        answer.effects = [*answer.effects, *self._stored(call.now_ms)]
+        return answer
 
-    def _store(self, call: Call, handle: RecallHandle) -> None:
+    def _store(self, call: Call, handle: RecallHandle) -> int:
+        """Store the record of a recall; return the log position behind it."""
         topic = ensure_topic(self._tables, TIMER_TOPIC, queues=1)
         now_ms = self._tables.clock_ms
         properties = {
@@ -129,7 +135,7 @@ class Recalls:
             born_host=host_bytes(remote) if remote is not None else LOCAL_HOST,
             tag_code=code_of(handle.deliver_ms, cancels=True),
         )
-        self._log.append(topic, 0, record)
+        return self._log.append(topic, 0, record).end
 
 
 def _refusal(code: int, remark: str) -> Answer:

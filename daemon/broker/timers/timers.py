@@ -24,11 +24,13 @@ Invariants:
  2. Messages are delivered in the order of due time and queue offset. One that cannot be stored now stops all for a
     second, and is not lost.
  3. Killed anywhere, nothing is lost; see `progress.py` for what may come twice.
- 4. A recall that was answered with success keeps its message from ever being delivered.
+ 4. A recall that was answered with success keeps its message from ever being delivered: under synchronous flush it is
+    answered when it is on disk.
+ 5. Units are taken as far as records are visible, so a record that cannot be read is damaged or deleted.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from shmq.daemon.broker.alarm import Alarm
 from shmq.daemon.broker.effects import Effect, Report
@@ -76,14 +78,18 @@ class TimerService(Part):
 
     hears_arrivals = True
 
-    def __init__(self, storage: Storage, settings: BrokerSettings) -> None:
+    def __init__(
+        self, storage: Storage, settings: BrokerSettings, *, when_durable: Callable[[Call, Answer, int], Answer]
+    ) -> None:
         self._tables, self._log, self._arrived = storage
         self._broker_name = settings.broker_name
         retention_ms = settings.retention_hours * 3_600_000
         self._roll_ms = min(_ROLL_MS_MAX, retention_ms * 2 // 3)
         self._young_ms = retention_ms - self._roll_ms  # what is due so soon outlives its record's time to be rolled
         self._cancelled = CancelledTimers()
-        self._recalls = Recalls(self._tables, self._log, settings, self._cancelled, stored=self._run)
+        self._recalls = Recalls(
+            self._tables, self._log, settings, self._cancelled, stored=self._run, when_durable=when_durable
+        )
         self.delivered = 0  # since the start, for people
         self._empty(-1)
         self._seen_version = -1
@@ -206,14 +212,16 @@ class TimerService(Part):
     def _read(self, effects: list[Effect]) -> bool:
         """Take a portion of the new units; True when there are more."""
         bounds = self._tables.queue_bounds(self._queue)
+        # What is not durable yet is read when it is: here only damage and retention may keep a record from us.
+        end = self._log.visible(self._queue)
         self._next = max(self._next, bounds.offset_min)
-        if self._next >= bounds.offset_max:
+        if self._next >= end:
             self._is_caught_up = True
             return False
         clock_ms, add = self._tables.clock_ms, self._timers.add
         least, most = max(clock_ms, self._progress.due), clock_ms + self._young_ms
         is_new = self._next >= self._known_at_start
-        codes = self._tables.tag_codes(self._queue, self._next, _UNITS_PER_READ)
+        codes = self._tables.tag_codes(self._queue, self._next, min(_UNITS_PER_READ, end - self._next))
         if not codes:
             effects.append(Report(f"the timer queue has no units at {self._next}; they are tried again"))
             return False
@@ -222,13 +230,13 @@ class TimerService(Part):
             if is_new and least < code < most:
                 add(code, offset)
             else:
-                self._take(offset, code, clock_ms)
+                self._take(offset, code, clock_ms, effects)
         self._next += len(codes)
         self._note_known()
-        self._is_caught_up = self._is_caught_up or self._next >= bounds.offset_max
-        return self._next < bounds.offset_max
+        self._is_caught_up = self._is_caught_up or self._next >= end
+        return self._next < end
 
-    def _take(self, offset: int, code: int, clock_ms: int) -> None:
+    def _take(self, offset: int, code: int, clock_ms: int, effects: list[Effect]) -> None:
         """Take a unit that needs a closer look."""
         due = code_time(code)
         is_cancel = due is not None and code & CANCEL_BIT != 0
@@ -241,6 +249,8 @@ class TimerService(Part):
             properties = parse_properties(record.properties.decode(errors="replace")) if record else {}
             if due is None and record is not None:
                 due = due_ms(properties, record.store_ms)
+            if record is None:
+                effects.append(Report(f"the record of the timer queue at {offset} cannot be read and is passed over"))
             if due is None:
                 return  # damaged, or nobody's: there is nothing to be delivered at any time
             if key := properties.get(CANCELLED_KEY):

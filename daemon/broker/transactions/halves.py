@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from shmq.daemon.broker.log import Log
-from shmq.daemon.broker.records.stored_record import StoredRecord, record_at
+from shmq.daemon.broker.records.stored_record import StoredRecord, kept_record_at
 from shmq.daemon.broker.tables import GroupProgress, Topic
 from shmq.daemon.broker.topics import ensure_topic
 from shmq.protocol import transaction
@@ -117,7 +117,7 @@ class Halves:
                 self._tables.set_committed(slot, offset)
 
     def record(self, offset: int) -> StoredRecord | None:
-        """Return the half at an offset, None while it is not visible, or when it is damaged."""
+        """Return the half at an offset, durable or not; None when it is deleted, or damaged."""
         for unit in self._tables.units(self._half_queue, offset, 1):
-            return record_at(self._log, unit.log_position)
+            return kept_record_at(self._log, unit.log_position)
         return None

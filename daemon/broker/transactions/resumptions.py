@@ -10,7 +10,7 @@ Rule: a mark and its half are one append, so a kill leaves a transaction that ma
 
 from shmq.daemon.broker.log import Entry, Log, NewRecord
 from shmq.daemon.broker.records.property_text import property_of
-from shmq.daemon.broker.records.stored_record import StoredRecord, portions, records_of
+from shmq.daemon.broker.records.stored_record import StoredRecord, kept_portions, records_of
 from shmq.daemon.broker.tables import Queues
 from shmq.protocol import transaction
 
@@ -45,7 +45,7 @@ class Resumptions:
 
     def _catch_up(self, queue: int) -> None:
         self._next_offset = max(self._next_offset, self._tables.queue_bounds(queue).offset_min)
-        for pulled in portions(self._log, queue, self._next_offset):
+        for pulled in kept_portions(self._tables, self._log, queue, self._next_offset):
             names = (property_of(record.properties, RESUMED) for record in records_of(pulled.body))
             self._resumed.update(name for name in names if name)
             self._next_offset = pulled.next_offset

@@ -20,7 +20,9 @@ Invariants:
  2. A half is settled once. Only this part settles, but for a local producer with a half of its own at or above the
     fence. Before this part touches such a half it raises the fence over it and reads the ops once more.
  3. A copy is the same transaction: whoever names the half it replaces means it.
- 4. After a power cut that kept a committed message and not its op record, the message counts: it is looked for behind
+ 4. A half counts from when it is stored, durable or not: what follows from it lies behind it in the log, so it is never
+    durable, or visible, without it. Only a half that is damaged or deleted is rolled back unread.
+ 5. After a power cut that kept a committed message and not its op record, the message counts: it is looked for behind
     the open halves before anybody settles anything.
 """
 
@@ -34,7 +36,7 @@ from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
 from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored
 from shmq.daemon.broker.records.message_id import position_in
 from shmq.daemon.broker.records.property_text import property_of
-from shmq.daemon.broker.records.stored_record import StoredRecord, record_at
+from shmq.daemon.broker.records.stored_record import StoredRecord, kept_record_at
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.timers.route import delayed_route, waiting_topic
@@ -269,7 +271,7 @@ class Transactions(Part):
         position = number_of(call.ext, "commitLogOffset", least=-1)
         if state not in (transaction.COMMIT, transaction.ROLLBACK):
             return Answer()  # not known yet: it will be asked about
-        record = record_at(self._log, position)
+        record = kept_record_at(self._log, position)
         if record is None or record.topic != transaction.HALF_TOPIC:
             raise RemoteError(Response.SYSTEM_ERROR, _NOT_FOUND)
         if property_of(record.properties, transaction.PRODUCER_GROUP) != group:
@@ -331,7 +333,7 @@ class Transactions(Part):
     def _resume(self, call: Call) -> Answer:
         """Begin the checks of a transaction anew, also of one that has expired."""
         position = position_in(call.ext.get("msgId", ""))
-        record = record_at(self._log, position) if position is not None else None
+        record = kept_record_at(self._log, position) if position is not None else None
         if record is None or record.topic not in (transaction.HALF_TOPIC, transaction.GIVEN_UP_TOPIC):
             raise RemoteError(Response.SYSTEM_ERROR, _NOT_RESUMED)
         if record.topic == transaction.HALF_TOPIC:

@@ -15,7 +15,7 @@ from tests.broker.admin_client import RemoteAdmin, told
 class OneRecord:
     """A log with one record."""
 
-    durable_end = 0
+    durable_end = passed_over = 0
 
     def record_at(self, log_position: int) -> bytes | None:
         return b"record" if log_position == 0x100 else None

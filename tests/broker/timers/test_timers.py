@@ -58,7 +58,8 @@ class Timing:
 
     def start(self) -> None:
         """As a new process would: nothing is known but what the tables and the log say."""
-        self.service = TimerService(Storage(self.tables, self.log, self.arrived), self.settings)
+        storage = Storage(self.tables, self.log, self.arrived)
+        self.service = TimerService(storage, self.settings, when_durable=lambda call, answer, end: answer)
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
         self.arrivals += queues
