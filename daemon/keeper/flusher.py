@@ -27,6 +27,7 @@ class Flusher:
 
     Args:
         on_bell: called when a writer rang; from the thread.
+        on_flushed: called when the durable end may have risen; from the thread that flushed.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Flusher:
         options: Options,
         *,
         on_bell: Callable[[], None],
+        on_flushed: Callable[[], None],
         log: EventLog,
         counters: Counters | None = None,
     ) -> None:
@@ -42,6 +44,7 @@ class Flusher:
         self._sync = options.flush_sync
         self._interval_seconds = options.flush_interval_ms / 1000
         self._on_bell = on_bell
+        self._on_flushed = on_flushed
         self._log = log
         counters = counters or LooseCounters()
         self._latency = counters.histogram("shmq_flush_latency_seconds", DISK_BOUNDS)
@@ -82,6 +85,7 @@ class Flusher:
             return False
         self._latency.observe(time.monotonic_ns() - began_ns)
         self.flushed_ms = began_ms
+        self._on_flushed()
         return True
 
     def _run(self) -> None:

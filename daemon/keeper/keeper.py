@@ -19,11 +19,12 @@ from shmq.daemon.keeper.figures import KeeperFigures
 from shmq.daemon.keeper.flusher import Flusher
 from shmq.daemon.keeper.frames import FrameKeeper
 from shmq.daemon.keeper.index import IndexKeeper
-from shmq.daemon.keeper.marks import MarkKeeper
+from shmq.daemon.keeper.marks import MarkKeeper, MarkWriter
 from shmq.daemon.keeper.space import LogSpace
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.daemon.keeper.watchdog import Watchdog
 from shmq.daemon.options import Options
+from shmq.delay_levels import DelayLevels
 from shmq.shm.core import READ_ONLY_REASONS, CoreError
 from shmq.shm.counters import Counters, LooseCounters
 from shmq.store.atomic import sync_directory
@@ -52,14 +53,19 @@ class Keeper:
         self._units = UnitWriter(
             store,
             files.consumequeue,
+            files.commitlog,
             self._frames,
+            levels=DelayLevels(options.delay_levels),
             born={name: record.born for name, record in attached.tables.tables.topics.items()},
             stored=self._figures.stored,
             log=log,
         )
         self._index = IndexKeeper(store, files, warm=attached.report is None, log=log)
         self._space = LogSpace(store, files.commitlog, options, on_begin_moved=self._begin_moved, log=log)
-        self._flusher = Flusher(store, options, on_bell=self._wake.set, log=log, counters=counters)
+        self._mark_writer = MarkWriter(store, files.mark, log)
+        self._flusher = Flusher(
+            store, options, on_bell=self._wake.set, on_flushed=self._mark_writer.wake, log=log, counters=counters
+        )
         self._marks = MarkKeeper(store, files, self._units, self._flusher, log)
         self._catalog = Catalog(store, files.config, attached.tables, self._units, self._frames, log)
         self._watchdog = Watchdog(store, lease_seconds=options.lease_ms / 1000, log=log)
@@ -72,11 +78,22 @@ class Keeper:
     def start(self) -> None:
         """Make room for writers and begin to flush, before anybody is told that the broker is ready."""
         self._store.keeper_beat()
+        if self._attached.report is None:
+            self._take_over()
         self._space.round(time.monotonic(), time.time())
         self._units.round()
         self._frames.round()
         self._catalog.save_tables()
         self._flusher.start()
+        self._mark_writer.start()
+
+    def _take_over(self) -> None:
+        files, tables = self._attached.files, self._attached.tables.tables
+        born = {name: record.born for name, record in tables.topics.items()}
+        is_sound = files.consumequeue.sums.load(born, tables.deleted, sequence=files.mark.current.unit_sums)
+        if not is_sound:
+            files.consumequeue.sums.start_anew()
+        self._units.take_over(is_sound=is_sound)
 
     def wake(self) -> None:
         """End the present pause; safe in a signal handler."""
@@ -121,6 +138,7 @@ class Keeper:
         return busy or self._marks.is_syncing
 
     def _begin_moved(self, log_begin: int) -> None:
+        self._marks.store_sums()
         self._units.begin_moved(log_begin)
         self._index.begin_moved(log_begin)
 
@@ -138,6 +156,7 @@ class Keeper:
         except CoreError:
             self._log("lock.busy", reason="an append was not finished when the broker stopped")
         saved = self._flusher.stop(_FLUSH_STOP_SECONDS) and self._flusher.flush()
+        self._mark_writer.stop()
         saved &= self._marks.finish()
         saved &= self._index.finish()
         saved &= self._catalog.save_tables()
@@ -153,6 +172,8 @@ class Keeper:
     def abandon(self) -> None:
         """Leave everything as it is: the supervisor died, and the next keeper goes on from here."""
         self._flusher.stop(_ORPHAN_SECONDS)
+        self._mark_writer.stop()
+        self._marks.close()
         self.close()
 
     def clean(self, wall_seconds: float) -> int:

@@ -1,18 +1,23 @@
-"""Moves the durable mark and the checkpoint forward, in small steps between other work.
+"""Moves the durable mark and the checkpoint forward, beside the keeper's other work.
 
-A mark says that units are in files and bytes on disk, so it moves only after they are.
+A mark says that bytes of the log, units and their sums are on disk, so it moves only after they are. How far the log is
+on disk is said at once, by a thread of its own: it waits for nothing but the flush. How far the units are takes as many
+syncs as there are dirty files, and may take long or fail, without holding up the other.
 
-    idle -> noted: E = log end, append lock taken once, units written, dirty files listed
-         -> syncing: one file after the other, as long as the step may take
-         -> written: mark (durable_end, dispatched = E), checkpoint -> idle
+    MarkWriter   flush done, or every 200 ms ─▶ durable_end, at most every 20 ms
+    MarkKeeper   idle ─▶ noted: E = log end, append lock taken once, units written, dirty files and their sums taken
+                      ─▶ a thread syncs the files, then stores the sums, then writes the mark (dispatched = E) and the
+                         checkpoint ─▶ idle
 
 Rules: (1) the lock is taken once after E was read: an append that had moved the log end but not yet its queue's maximum
-is finished then, so every unit below E is among the units written; (2) the mark is written after the last sync.
+is finished then, so every unit below E is among the units written; (2) the mark is written after the last sync;
+(3) what a failed sync covered is written again before the next one, as the kernel would call it clean.
 """
 
 import os
+import threading
 import time
-from pathlib import Path
+from dataclasses import dataclass, field
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.flusher import Flusher
@@ -20,10 +25,71 @@ from shmq.daemon.keeper.units import UnitWriter
 from shmq.errors import StoreError
 from shmq.shm.core import CoreError, Store
 from shmq.store.checkpoint import read_checkpoint, write_checkpoint
+from shmq.store.consumequeue import UnitSync
+from shmq.store.durable import DurableMark
 from shmq.store.recovery import OpenFiles
 
 _LOCK_SECONDS = 0.1
-_STEP_SECONDS = 0.02
+_PAUSE_SECONDS = 0.02
+_LOOK_SECONDS = 0.2
+
+
+class MarkWriter:
+    """Owns the thread that says on disk how far the log is on disk."""
+
+    def __init__(self, store: Store, mark: DurableMark, log: EventLog) -> None:
+        self._store = store
+        self._mark = mark
+        self._log = log
+        self._news = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mark", daemon=True)
+        self._failed = False
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Say that the log was flushed."""
+        self._news.set()
+
+    def stop(self) -> None:
+        """End the thread, when the sync it may be in has returned."""
+        self._stopping.set()
+        self._news.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._news.wait(_LOOK_SECONDS)
+            self._news.clear()
+            self._write()
+            self._stopping.wait(_PAUSE_SECONDS)  # what is flushed meanwhile rides on the next mark
+
+    def _write(self) -> None:
+        try:
+            self._mark.advance(durable_end=self._store.durable_end)
+            self._failed = False
+        except OSError as error:
+            if not self._failed:
+                self._log("mark.not_written", reason=os.strerror(error.errno or 0))
+            self._failed = True
+
+
+@dataclass
+class _Noted:
+    """A mark on its way."""
+
+    dispatched: int
+    noted_ms: int
+    sync: UnitSync
+    batch: bytes
+    is_whole: bool
+    unit_sums: int
+    failure: str = ""
+    thread: threading.Thread = field(default_factory=threading.Thread)
 
 
 class MarkKeeper:
@@ -35,9 +101,7 @@ class MarkKeeper:
         self._units = units
         self._flusher = flusher
         self._log = log
-        self._noted: int | None = None
-        self._noted_ms = 0
-        self._pending: list[Path] = []
+        self._noted: _Noted | None = None
         self._failed = False
 
     @property
@@ -49,55 +113,91 @@ class MarkKeeper:
         """Note a position if the present mark is behind; harmless while one is under way."""
         log_end = self._store.log_end
         mark = self._files.mark.current
-        if self.is_syncing or (mark.dispatched >= log_end and mark.durable_end >= self._store.durable_end):
+        if self.is_syncing or (mark.dispatched >= log_end and not self._files.consumequeue.is_dirty):
             return
         now_ms = int(time.time() * 1000)
         try:
             self._store.repair(_LOCK_SECONDS)
         except CoreError:
             return  # somebody holds the lock; the watchdog looks after that
-        if self._units.write_all():
-            self._noted, self._noted_ms = log_end, now_ms
-            self._pending = self._files.consumequeue.dirty_paths()
+        if self._units.write_all() and self._units.rewrite_lost():
+            self._start(log_end, now_ms)
 
-    def step(self, seconds: float = _STEP_SECONDS) -> None:
-        """Sync for about that long, and write the mark when everything is synced."""
-        if self._noted is None:
-            return
-        until = time.monotonic() + seconds
+    def _start(self, log_end: int, now_ms: int) -> None:
+        files = self._files.consumequeue
         try:
-            while self._pending and time.monotonic() < until:
-                self._files.consumequeue.sync(self._pending.pop())
-            if not self._pending:
-                self._write(self._noted)
+            batch, is_whole = files.sums.batch(files.read)
+        except OSError as error:
+            self._complain(os.strerror(error.errno or 0))
+            return
+        noted = _Noted(log_end, now_ms, files.begin_sync(), batch, is_whole, files.sums.sequence)
+        noted.thread = threading.Thread(target=self._run, args=(noted,), name="unit-mark", daemon=True)
+        self._noted = noted
+        noted.thread.start()
+
+    def _run(self, noted: _Noted) -> None:
+        """In a thread: sync what was taken, and say so if everything worked."""
+        try:
+            noted.sync.run()
+            if noted.sync.failed:
+                return
+            self._files.consumequeue.sums.store(noted.batch, whole=noted.is_whole)
+            self._write(noted)
         except (OSError, StoreError) as error:
-            if not self._failed:
-                reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
-                self._log("mark.not_written", reason=reason)
-            self._failed = True
-            self._noted = None
+            noted.failure = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
 
-    def finish(self) -> bool:
-        """Bring the mark to the present end, however long it takes; False when that failed."""
-        while self.is_syncing and not self._failed:
-            self.step(60.0)
-        self.begin()
-        while self.is_syncing and not self._failed:
-            self.step(60.0)
-        mark = self._files.mark.current
-        return not self._failed and mark.dispatched >= self._store.log_end
-
-    def _write(self, dispatched: int) -> None:
+    def _write(self, noted: _Noted) -> None:
         durable_end = self._store.durable_end
-        self._files.mark.advance(durable_end=durable_end, dispatched=dispatched)
+        self._files.mark.advance(durable_end=durable_end, dispatched=noted.dispatched, unit_sums=noted.unit_sums)
         before = read_checkpoint(self._files.layout)
         after = type(before)(
             physic_ms=max(before.physic_ms, self._flusher.flushed_ms),
-            logics_ms=max(before.logics_ms, self._noted_ms),
+            logics_ms=max(before.logics_ms, noted.noted_ms),
             index_ms=before.index_ms,
             flushed=durable_end,
             confirmed=durable_end,
         )
         write_checkpoint(self._files.layout, after)
+
+    def step(self, *, wait: bool = False) -> None:
+        """Take the outcome of the syncs, if they have ended."""
+        noted = self._noted
+        if noted is None or (noted.thread.is_alive() and not wait):
+            return
+        noted.thread.join()
         self._noted = None
+        try:
+            self._files.consumequeue.end_sync(noted.sync)
+        except OSError as error:
+            noted.failure = os.strerror(error.errno or 0)
+        if noted.failure:
+            self._complain(noted.failure)
+        else:
+            self._failed = False
+
+    def _complain(self, reason: str) -> None:
+        """Say it once, not at every attempt."""
+        if not self._failed:
+            self._log("mark.not_written", reason=reason)
+        self._failed = True
+
+    def store_sums(self) -> None:
+        """Say on disk how far the queues go, before the log loses records that could say it."""
+        self.step(wait=True)
+        try:
+            self._files.consumequeue.store_sums()
+        except OSError as error:
+            self._complain(os.strerror(error.errno or 0))
+
+    def finish(self) -> bool:
+        """Bring the mark to the present end, however long it takes; False when that failed."""
+        self.step(wait=True)
         self._failed = False
+        self.begin()
+        self.step(wait=True)
+        mark = self._files.mark.current
+        return not self._failed and mark.dispatched >= self._store.log_end
+
+    def close(self) -> None:
+        """Wait for the thread, which uses the files."""
+        self.step(wait=True)

@@ -1,10 +1,11 @@
 """Writes ConsumeQueue units from shared memory into their files, and corrects the queues' minimums.
 
-`marks.py` then says how far they are on disk.
+`marks.py` then says how far they are on disk. Units that a failed sync covered, and those that turn out to be wrong in
+their files, are written again here: from memory, or from the records of the log.
 
 Rules: (1) a unit leaves memory only after it is in its file; (2) units of a queue whose topic was deleted are dropped,
 and the directory of the old life goes before the first unit of the new one is written; (3) a unit
-that is missing in memory keeps its own queue from going on, and the mark, but no other queue.
+that is missing in memory, or cannot be written, keeps its own queue from going on, and the mark, but no other queue.
 """
 
 import os
@@ -13,10 +14,14 @@ from typing import Any
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.frames import FrameKeeper
-from shmq.shm.core import UNIT_BYTES, Store
+from shmq.delay_levels import DelayLevels
+from shmq.shm.core import UNIT_BYTES, CoreError, Store
 from shmq.shm.unit import is_pre_blank
-from shmq.store.consumequeue import ConsumeQueueFiles, Queue
+from shmq.store.commitlog import CommitLogFiles
+from shmq.store.consumequeue import ConsumeQueueFiles, Queue, UnitRange
+from shmq.store.dispatch import Dispatch
 from shmq.store.tables import TOPIC_LIVE
+from shmq.store.unit_repair import UnitFault, UnitRepair
 
 _QUEUES_PER_ROUND = 4096
 _UNITS_PER_READ = 16384
@@ -35,21 +40,26 @@ class UnitWriter:
         self,
         store: Store,
         files: ConsumeQueueFiles,
+        commitlog: CommitLogFiles,
         frames: FrameKeeper,
         *,
+        levels: DelayLevels,
         born: dict[str, int],
         stored: Callable[[str, bytes], None],
         log: EventLog,
     ) -> None:
         self._store = store
         self._files = files
+        self._commitlog = commitlog
+        self._levels = levels
         self._frames = frames
         self._born = born
         self._stored = stored
         self._log = log
         self._names: dict[int, Queue | None] = {}
         self._names_version = -1
-        self._failed = False
+        self._failed = False  # in the round before
+        self._failing = False  # in this one
         self._log_begin = store.log_begin
         self._behind: list[int] = []  # queues whose minimum may point at a file that is gone
 
@@ -82,23 +92,88 @@ class UnitWriter:
 
     def write_all(self, *, queues_max: int = 1 << 30) -> bool:
         """Write every unit that was complete when the call began; False when the limit or the disk stopped it."""
-        try:
-            return self._write_dirty(queues_max)
-        except OSError as error:
-            self._complain("units.not_written", file=str(error.filename), reason=os.strerror(error.errno or 0))
-            return False
-
-    def _write_dirty(self, queues_max: int) -> bool:
         start, complete = 0, True
+        self._failing = False
         while queues_max > 0:
             dirty = self._store.dirty_queues(min(queues_max, _QUEUES_PER_ROUND), start)
             for index, persisted, offset_max in dirty:
-                complete &= self._write(index, persisted, offset_max)
+                try:
+                    complete &= self._write(index, persisted, offset_max)
+                except OSError as error:
+                    complete = False
+                    self._complain("units.not_written", file=str(error.filename), reason=os.strerror(error.errno or 0))
             if len(dirty) < min(queues_max, _QUEUES_PER_ROUND):
-                return complete
+                break
             start = dirty[-1][0] + 1
             queues_max -= len(dirty)
-        return False
+        else:
+            complete = False
+        self._failed = self._failing
+        return complete
+
+    def take_over(self, *, is_sound: bool) -> None:
+        """Begin where a keeper of this boot was killed: what it had written since its last mark is not believed.
+
+        Args:
+            is_sound: the sums that were read say all that the mark speaks of.
+        """
+        for topic in self._store.topics():
+            for index in topic["queues"]:
+                queue = self.queue_of(index)
+                offset_min, _, persisted, _, _, _ = self._store.queue(index)
+                if queue is None or not persisted:
+                    continue
+                known = self._files.sums.end(queue)
+                if not is_sound:
+                    self._files.sums.adopt(queue, offset_min, persisted)
+                elif known < persisted:
+                    self._rewrite(UnitRange(queue, max(known, offset_min), persisted))
+
+    def rewrite_lost(self) -> bool:
+        """Write again what a failed sync covered; False when the disk or the log refused."""
+        try:
+            for lost in self._files.lost:
+                self._rewrite(lost)
+        except (OSError, CoreError) as error:
+            self._complain("units.not_rewritten", reason=str(error))
+            return False
+        return True
+
+    def rebuild_units(self, queue: Queue, first: int, count: int) -> int:
+        """Write units again from the log while the broker runs; returns how many. Raises OSError, CoreError."""
+        index = self._store.topic_find(queue[0])
+        queues = self._store.topic(index)["queues"] if index >= 0 else []
+        if queue[1] >= len(queues):
+            return 0
+        end = min(first + count, self._store.queue(queues[queue[1]])[2])
+        return self._repair(queue[0]).run([UnitFault(queue, first, end)]) if first < end else 0
+
+    def _rewrite(self, lost: UnitRange) -> None:
+        topic = self._store.topic_find(lost.queue[0])
+        index = self._store.queue_index(topic, lost.queue[1])
+        persisted = self._store.queue(index)[2]
+        at, parts = lost.first, list[bytes]()
+        while at < min(lost.end, persisted):
+            units = self._store.units_read(index, at, min(_UNITS_PER_READ, lost.end - at))
+            if not units:  # they left memory since
+                end = min(lost.end, persisted)
+                units = self._repair(lost.queue[0]).units(lost.queue, at, end)
+                # Below the log's begin nobody needs them.
+                units += self._files.read(
+                    lost.queue, at + len(units) // UNIT_BYTES, end - at - len(units) // UNIT_BYTES
+                )
+                units = units.ljust((end - at) * UNIT_BYTES, b"\0")
+            parts.append(units)
+            at += len(units) // UNIT_BYTES
+        size = (lost.end - lost.first) * UNIT_BYTES
+        self._files.rewrite(lost, b"".join(parts)[:size].ljust(size, b"\0"))
+        self._log(
+            "units.rewritten", topic=lost.queue[0], queue_id=lost.queue[1], first=lost.first, count=at - lost.first
+        )
+
+    def _repair(self, topic: str) -> UnitRepair:
+        dispatch = Dispatch(born={topic: self._born.get(topic, 0)}, deleted={}, levels=self._levels, log=self._log)
+        return UnitRepair(self._store, self._commitlog, self._files, dispatch, log_end=self._store.log_end)
 
     def forget_topic(self, topic: str) -> None:
         """Remove the unit files of a topic that was deleted."""
@@ -124,7 +199,7 @@ class UnitWriter:
             return None
         name, born = topic["name"], topic["born_position"]
         if self._born.get(name) != born:
-            self._files.remove_topic(name)
+            self._files.remove_topic(name, born=born)
             self._born[name] = born
         return name, queue_id
 
@@ -143,11 +218,10 @@ class UnitWriter:
             self._store.set_persisted(index, persisted)
             self._stored(queue[0], units)
         self._frames.grew(index, offset_max)
-        self._failed = False
         return True
 
     def _complain(self, event: str, **values: Any) -> None:
         """Say it once, not in every round."""
-        if not self._failed:
+        if not self._failed and not self._failing:
             self._log(event, **values)
-        self._failed = True
+        self._failing = True

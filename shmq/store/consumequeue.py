@@ -4,31 +4,97 @@
     file   6,000,000 bytes, named by the byte position of its first unit; sparse, as units are written with pwrite
     before the first unit of a queue that begins in the middle of a file: RocketMQ's pre-blank units
 
-Rules: (1) units are derived: whatever is wrong here is rebuilt from the log;
+Rules: (1) units are derived: whatever is wrong here is rebuilt from the log; `unit_sums.py` says where;
 (2) the units of a queue point at ascending log positions, so every border is found by bisection;
-(3) the number of open files is bounded; what is dirty is remembered by path and synced later.
+(3) the number of open files is bounded; what is dirty is remembered by path and synced later;
+(4) a sync that failed is final for what it covered: the kernel calls such pages clean, so they are lost until somebody
+has written them again, and only then the file may be synced.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shmq.shm.core import UNIT_BYTES
 from shmq.shm.unit import PRE_BLANK, unpack_unit
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout, file_name, is_safe_name, position_of
+from shmq.store.unit_sums import Queue as Queue
+from shmq.store.unit_sums import UnitSums
 
 FILE_UNITS = 300_000
 FILE_BYTES = FILE_UNITS * UNIT_BYTES
 QUEUE_ID_MAX = 65535
 
 _OPEN_MAX = 64
+_SYNC_THREADS = 8  # syncs of many small files wait for the journal together
 
-Queue = tuple[str, int]  # topic, queue id
+
+@dataclass(frozen=True)
+class UnitRange:
+    """Units of one queue in one file."""
+
+    queue: Queue
+    first: int
+    end: int
+
+    def joined(self, other: UnitRange | None) -> UnitRange:
+        """Return the range that holds both, which are of one file."""
+        if other is None:
+            return self
+        return UnitRange(self.queue, min(self.first, other.first), max(self.end, other.end))
+
+
+@dataclass
+class UnitSync:
+    """Files on their way to the disk; `run` is for a thread of its own."""
+
+    ranges: dict[Path, UnitRange]
+    directories: list[Path]
+    failed: dict[Path, OSError] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Sync every file, then every directory; a file that was removed counts as synced."""
+        waiting = list(self.ranges)
+        threads = [
+            threading.Thread(target=self._sync_files, args=(waiting,), name="unit-sync", daemon=True)
+            for _ in range(min(_SYNC_THREADS, len(waiting)) - 1)
+        ]
+        for thread in threads:
+            thread.start()
+        self._sync_files(waiting)
+        for thread in threads:
+            thread.join()
+        for directory in self.directories:
+            try:
+                sync_directory(directory)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self.failed[directory] = error
+
+    def _sync_files(self, waiting: list[Path]) -> None:
+        while waiting:
+            try:
+                path = waiting.pop()
+            except IndexError:
+                return
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+                try:
+                    os.fdatasync(descriptor)
+                finally:
+                    os.close(descriptor)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self.failed[path] = error
 
 
 class ConsumeQueueFiles:
@@ -37,8 +103,10 @@ class ConsumeQueueFiles:
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
         self._open: OrderedDict[Path, int] = OrderedDict()
-        self._dirty: dict[Path, None] = {}
+        self._dirty: dict[Path, UnitRange] = {}
+        self._lost: dict[Path, UnitRange] = {}
         self._dirty_directories: set[Path] = set()
+        self.sums = UnitSums(layout)
 
     def queues(self) -> list[Queue]:
         """Return every queue that has a directory."""
@@ -68,13 +136,16 @@ class ConsumeQueueFiles:
         while at < end:
             base = at - at % FILE_BYTES
             size = min(end, base + FILE_BYTES) - at
-            begin = at - first * UNIT_BYTES
-            descriptor = self._file(queue, base, first_unit_at=at - base)
+            begin, begin_at = at - first * UNIT_BYTES, at - base
+            descriptor = self._file(queue, base, first_unit_at=begin_at)
             view = memoryview(units)[begin : begin + size]
             while view:
-                written = os.pwrite(descriptor, view, at - base)
-                view, at = view[written:], at + written
-            self._dirty[self._directory(queue) / file_name(base)] = None
+                size = os.pwrite(descriptor, view, at - base)
+                view, at = view[size:], at + size
+            path = self._directory(queue) / file_name(base)
+            written = UnitRange(queue, (base + begin_at) // UNIT_BYTES, at // UNIT_BYTES)
+            self._dirty[path] = written.joined(self._dirty.get(path))
+        self.sums.wrote(queue, first, units)
 
     def read(self, queue: Queue, first: int, count: int) -> bytes:
         """Return up to `count` units from queue offset `first`; shorter where a file is missing."""
@@ -130,7 +201,8 @@ class ConsumeQueueFiles:
                 self._dirty_directories.add(path.parent)
                 changed = True
             elif keep < FILE_BYTES:
-                changed |= self._zero_tail(path, max(keep, 0))
+                changed |= self._zero_tail(queue, base, max(keep, 0))
+        self.sums.cut(queue, offset_max)
         return changed
 
     def remove_below(self, queue: Queue, offset_min: int) -> int:
@@ -143,14 +215,16 @@ class ConsumeQueueFiles:
             self._forget(path)
             path.unlink(missing_ok=True)
             removed += 1
+            self.sums.drop_below(queue, (base + FILE_BYTES) // UNIT_BYTES)
         return removed
 
-    def remove_topic(self, topic: str) -> None:
-        """Remove every unit file of a topic that was deleted."""
+    def remove_topic(self, topic: str, *, born: int = 0) -> None:
+        """Remove every unit file of a topic that was deleted; a later life of it begins at log position `born`."""
         assert is_safe_name(topic)
         directory = self._layout.consumequeue / topic
-        for path in [path for path in (*self._open, *self._dirty) if path.is_relative_to(directory)]:
+        for path in {path for path in (*self._open, *self._dirty, *self._lost) if path.is_relative_to(directory)}:
             self._forget(path)
+        self.sums.forget_topic(topic, born)
         self._dirty_directories = {path for path in self._dirty_directories if not path.is_relative_to(directory)}
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -158,31 +232,51 @@ class ConsumeQueueFiles:
         """Return the files written since their last sync."""
         return list(self._dirty)
 
-    def sync(self, path: Path) -> None:
-        """Sync one dirty file and the directories its name lies in. Raises OSError."""
-        if path not in self._dirty:
-            return
-        del self._dirty[path]
-        try:
-            os.fdatasync(self._cached(path, os.O_RDWR))
-            for directory in (path.parent, path.parent.parent, self._layout.consumequeue):
-                if directory in self._dirty_directories:
-                    sync_directory(directory)
-                    self._dirty_directories.discard(directory)
-        except FileNotFoundError:
-            return  # removed since
-        except OSError:
-            self._dirty[path] = None
-            raise
+    @property
+    def is_dirty(self) -> bool:
+        """Whether there is something to sync, or to write again first."""
+        return bool(self._dirty or self._dirty_directories or self._lost)
+
+    def begin_sync(self) -> UnitSync:
+        """Return what is dirty now, to be synced; `end_sync` has to be told. Nothing may be lost when it begins."""
+        assert not self._lost, "units that a failed sync covered are written again before the next one"
+        sync = UnitSync(self._dirty, sorted(self._dirty_directories))
+        self._dirty, self._dirty_directories = {}, set()
+        return sync
+
+    def end_sync(self, sync: UnitSync) -> None:
+        """Take the outcome of a sync. Raises the first OSError; what it covered is in `lost` until it is rewritten."""
+        for path in sync.failed:
+            if path in sync.ranges:
+                self._lost[path] = sync.ranges[path].joined(self._dirty.get(path))
+            else:
+                self._dirty_directories.add(path)
+        for error in sync.failed.values():
+            raise error
+
+    @property
+    def lost(self) -> list[UnitRange]:
+        """Units that a failed sync covered: they have to be written again, from anywhere but the files."""
+        return list(self._lost.values())
+
+    def rewrite(self, lost: UnitRange, units: bytes) -> None:
+        """Write all units of a lost range again. Raises OSError."""
+        assert len(units) == (lost.end - lost.first) * UNIT_BYTES
+        self.write(lost.queue, lost.first, units)
+        base = lost.first * UNIT_BYTES // FILE_BYTES * FILE_BYTES
+        self._lost.pop(self._directory(lost.queue) / file_name(base), None)
 
     def sync_all(self) -> None:
         """Sync everything written so far. Raises OSError."""
-        for path in self.dirty_paths():
-            self.sync(path)
-        for directory in sorted(self._dirty_directories):
-            if directory.is_dir():
-                sync_directory(directory)
-        self._dirty_directories.clear()
+        sync = self.begin_sync()
+        sync.run()
+        self.end_sync(sync)
+
+    def store_sums(self) -> int:
+        """Write the sums of what is in the files to disk; returns the sequence that says so. Raises OSError."""
+        batch, whole = self.sums.batch(self.read)
+        self.sums.store(batch, whole=whole)
+        return self.sums.sequence
 
     def close(self) -> None:
         """Close every file; nothing is synced."""
@@ -236,17 +330,20 @@ class ConsumeQueueFiles:
 
     def _forget(self, path: Path) -> None:
         self._dirty.pop(path, None)
+        self._lost.pop(path, None)
         descriptor = self._open.pop(path, None)
         if descriptor is not None:
             os.close(descriptor)
 
-    def _zero_tail(self, path: Path, keep: int) -> bool:
+    def _zero_tail(self, queue: Queue, base: int, keep: int) -> bool:
+        path = self._directory(queue) / file_name(base)
         descriptor = self._cached(path, os.O_RDWR)
         changed = False
         for at, chunk in _chunks(descriptor, keep):
             if chunk != bytes(len(chunk)):
                 os.pwrite(descriptor, bytes(len(chunk)), at)
-                self._dirty[path] = None
+                zeroed = UnitRange(queue, (base + keep) // UNIT_BYTES, -(-(base + at + len(chunk)) // UNIT_BYTES))
+                self._dirty[path] = zeroed.joined(self._dirty.get(path))
                 changed = True
         return changed
 

@@ -55,6 +55,7 @@ class LogWalk:
 
     Args:
         durable_end: every byte below it was on disk; None when no mark says so.
+        log_end: a record border where the walk ends at the latest; None: the end of the files.
         on_records: told every batch of records, in order.
         on_damage: told every unreadable range, in order with the records.
         is_plausible: asked about the first record behind damage, whether it can be of this log.
@@ -66,6 +67,7 @@ class LogWalk:
         files: CommitLogFiles,
         *,
         durable_end: int | None,
+        log_end: int | None = None,
         on_records: Callable[[list[ScannedRecord]], None],
         on_damage: Callable[[Damage], None],
         is_plausible: Callable[[ScannedRecord], bool] = lambda _: True,
@@ -73,13 +75,14 @@ class LogWalk:
         self._store = store
         self._files = files
         self._durable_end = durable_end
+        self._end = files.end if log_end is None else log_end
         self._on_records = on_records
         self._on_damage = on_damage
         self._is_plausible = is_plausible
 
     def run(self, position: int) -> int:
         """Walk from a record border to the end of the log and return where that is."""
-        while position < self._files.end:
+        while position < self._end:
             reached, records, stop = self._scan(position)
             if records:
                 self._on_records(records)
@@ -97,7 +100,7 @@ class LogWalk:
 
     def _scan(self, position: int) -> tuple[int, list[ScannedRecord], str]:
         """As Store.scan, and no record that lost the end of its properties, and with it its record CRC."""
-        reached, records, stop = self._store.scan(position, self._files.end, SCAN_RECORDS)
+        reached, records, stop = self._store.scan(position, self._end, SCAN_RECORDS)
         last = self._files.bytes_at([record.log_position + record.record_bytes - 1 for record in records])
         index = last.find(0)
         while index >= 0:
@@ -129,10 +132,10 @@ class LogWalk:
         if at != bad and self._is_whole(at):
             return at
         at = max(at, bad + 1)
-        while at < self._files.end:
+        while at < self._end:
             for begin, size in self._files.data_ranges(at):
                 for candidate in self._candidates(begin, begin + size):
-                    if candidate >= at and self._is_whole(candidate):
+                    if at <= candidate < self._end and self._is_whole(candidate):
                         return candidate
             at += self._files.file_bytes - at % self._files.file_bytes
         return None
@@ -152,7 +155,7 @@ class LogWalk:
     def _behind_agreeing(self, bad: int) -> int:
         """Step over bad records whose lengths agree and that name their own position."""
         at = bad
-        while at < self._files.end and (at == bad or not self._is_whole(at)):
+        while at < self._end and (at == bad or not self._is_whole(at)):
             record = self._decoded(at)
             if record is None:
                 break
@@ -177,7 +180,7 @@ class LogWalk:
 
     def _is_whole(self, position: int) -> bool:
         """Whether the log can go on here; behind a file's blank end the next file is not looked at."""
-        reached, records, _ = self._store.scan(position, self._files.end, 1)
+        reached, records, _ = self._store.scan(position, self._end, 1)
         if records and records[0].log_position == position:
             return self._is_plausible(records[0])
         return reached > position

@@ -2,23 +2,27 @@
 
 RocketMQ's own `checkpoint` holds times, which a clock can falsify, and is never trusted for this.
 
-    slot 0 at byte 0, slot 1 at byte 4096; each 40 bytes, little-endian
+    slot 0 at byte 0, slot 1 at byte 4096; each 52 bytes, little-endian
     0   8  magic "SHMQMARK"
     8   8  sequence       grows with every mark; the slot is sequence mod 2
     16  8  durable_end    log position: every byte below it is on disk
     24  8  dispatched     log position: the ConsumeQueue units of every record below it are on disk
-    32  4  version
-    36  4  CRC-32 of bytes 0 to 36
+    32  4  version        1 ends here, with its CRC at byte 36
+    36  4  config_files   which files of the config directory were written, one bit each (config.py)
+    40  8  unit_sums      sequence of the batch of sums that has every unit of a record below `dispatched`
+    48  4  CRC-32 of bytes 0 to 48
 
 Rules: (1) a mark is written only after the sync it speaks of has returned;
 (2) the two slots alternate in different blocks, so a torn write destroys at most the newer mark;
-(3) neither position ever moves back while the store exists.
+(3) neither position ever moves back while the store exists;
+(4) after a sync that failed the same slot is written again, so the next sync is not believed for pages given up.
 """
 
 from __future__ import annotations
 
 import os
 import struct
+import threading
 import zlib
 from typing import NamedTuple
 
@@ -27,10 +31,11 @@ from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout
 
 _SLOT_STRIDE = 4096
-_SLOT = struct.Struct("<8sQQQI")
+_SLOT_1 = struct.Struct("<8sQQQI")
+_SLOT = struct.Struct("<8sQQQIIQ")
 _CRC = struct.Struct("<I")
 _MAGIC = b"SHMQMARK"
-_VERSION = 1
+_VERSION = 2
 
 
 class Mark(NamedTuple):
@@ -39,13 +44,16 @@ class Mark(NamedTuple):
     durable_end: int = 0
     dispatched: int = 0
     sequence: int = 0
+    unit_sums: int = 0
+    config_files: int = 0
 
 
 class DurableMark:
-    """The mark file of one store; one process writes it."""
+    """The mark file of one store; one process writes it, from any of its threads."""
 
     def __init__(self, layout: StoreLayout) -> None:
         self._layout = layout
+        self._lock = threading.Lock()
         self._descriptor = -1
         self._current: Mark | None = None
 
@@ -75,21 +83,29 @@ class DurableMark:
         """The mark written or loaded last."""
         return self._current or Mark()
 
-    def advance(self, *, durable_end: int, dispatched: int) -> bool:
-        """Write a mark if it says more than the current one; True when it did. Raises OSError."""
-        previous = self.current
-        mark = Mark(max(durable_end, previous.durable_end), max(dispatched, previous.dispatched), previous.sequence + 1)
-        if self._current is not None and (mark.durable_end, mark.dispatched) == (
-            previous.durable_end,
-            previous.dispatched,
-        ):
-            return False
-        if self._descriptor < 0:
-            self._open()
-        os.pwrite(self._descriptor, _pack(mark), (mark.sequence % 2) * _SLOT_STRIDE)
-        os.fdatasync(self._descriptor)
-        self._current = mark
-        return True
+    def advance(self, *, durable_end: int = 0, dispatched: int = 0, unit_sums: int = 0, config_files: int = 0) -> bool:
+        """Write a mark if it says more than the current one; True when it did. Raises OSError.
+
+        What is not given stays as it is.
+        """
+        with self._lock:
+            previous = self.current
+            mark = Mark(
+                max(durable_end, previous.durable_end),
+                max(dispatched, previous.dispatched),
+                previous.sequence,
+                max(unit_sums, previous.unit_sums),
+                previous.config_files | config_files,
+            )
+            if self._current is not None and mark == previous:
+                return False
+            mark = mark._replace(sequence=previous.sequence + 1)
+            if self._descriptor < 0:
+                self._open()
+            os.pwrite(self._descriptor, _pack(mark), (mark.sequence % 2) * _SLOT_STRIDE)
+            os.fdatasync(self._descriptor)
+            self._current = mark
+            return True
 
     def close(self) -> None:
         """Close the file; the mark stays."""
@@ -109,16 +125,20 @@ class DurableMark:
 
 
 def _pack(mark: Mark) -> bytes:
-    body = _SLOT.pack(_MAGIC, mark.sequence, mark.durable_end, mark.dispatched, _VERSION)
+    body = _SLOT.pack(
+        _MAGIC, mark.sequence, mark.durable_end, mark.dispatched, _VERSION, mark.config_files, mark.unit_sums
+    )
     return body + _CRC.pack(zlib.crc32(body))
 
 
 def _parse(content: bytes, at: int) -> Mark | None:
-    body = content[at : at + _SLOT.size]
-    crc = content[at + _SLOT.size : at + _SLOT.size + _CRC.size]
-    if len(crc) < _CRC.size or _CRC.unpack(crc)[0] != zlib.crc32(body):
-        return None
-    magic, sequence, durable_end, dispatched, version = _SLOT.unpack(body)
-    if magic != _MAGIC or version != _VERSION:
-        return None
-    return Mark(durable_end, dispatched, sequence)
+    for version, slot in ((_VERSION, _SLOT), (1, _SLOT_1)):
+        body = content[at : at + slot.size]
+        crc = content[at + slot.size : at + slot.size + _CRC.size]
+        if len(crc) < _CRC.size or _CRC.unpack(crc)[0] != zlib.crc32(body):
+            continue
+        magic, sequence, durable_end, dispatched, told_version, *more = slot.unpack(body)
+        if magic == _MAGIC and told_version == version:
+            config_files, unit_sums = more or (0, 0)
+            return Mark(durable_end, dispatched, sequence, unit_sums, config_files)
+    return None

@@ -6,6 +6,7 @@
     <root>/config/*.json, *.json.bak                      tables
     <root>/checkpoint  abort  lock                        RocketMQ's own
     <root>/shmq.durable                                   the durable mark (durable.py); RocketMQ ignores it
+    <root>/shmq.units                                     checksums of the units (unit_sums.py); likewise
     <root>/shmq.index                                     how far the index goes (index_mark.py); likewise
 
 Rule: a name that came from the log or a JSON file becomes part of a path only through `is_safe_name`.
@@ -40,6 +41,7 @@ class StoreLayout:
         self.abort = root / "abort"  # exists while a broker runs
         self.lock = root / "lock"
         self.durable_mark = root / "shmq.durable"
+        self.unit_sums = root / "shmq.units"
         self.index_mark = root / "shmq.index"
 
     def prepare(self) -> None:

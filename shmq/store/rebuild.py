@@ -18,16 +18,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.shm.core import UNIT_BYTES, ScannedRecord
 from shmq.shm.unit import PRE_BLANK, RECORD_BYTES_LIMIT, is_pre_blank, pack_unit, unpack_unit
 from shmq.store.config import Log
-from shmq.store.consumequeue import QUEUE_ID_MAX, ConsumeQueueFiles, Queue
+from shmq.store.consumequeue import ConsumeQueueFiles, Queue
 from shmq.store.damage import Damage
-from shmq.store.layout import is_safe_name
-
-_TRANSACTION_MASK = 12
-_NO_QUEUE_TYPES = (4, 12)  # prepared and rollback (also what an evicted claim leaves) belong to no queue
+from shmq.store.dispatch import Dispatch
 
 
 @dataclass(frozen=True)
@@ -51,30 +47,29 @@ class QueueRebuild:
 
     Args:
         dispatched: log position below which the files are trusted; 0 trusts nothing.
+        proven: the units below it are what their sums say, and there are no others.
+        clean: the last broker stopped in order, so nothing was written behind what the sums say.
         log_begin: where the log begins; 0 if retention never shortened it.
-        born: topic -> log position of its present life's begin.
-        deleted: topic -> log position of its deletion.
-        levels: delays of the schedule topic's queues, whose units say due times.
     """
 
     def __init__(
         self,
         files: ConsumeQueueFiles,
         *,
+        dispatch: Dispatch,
         dispatched: int,
+        proven: bool,
+        clean: bool,
         log_begin: int,
-        born: dict[str, int],
-        deleted: dict[str, int],
         log: Log,
-        levels: DelayLevels | None = None,
     ) -> None:
         self._files = files
+        self._dispatch = dispatch
         self._dispatched = dispatched
+        self._proven = proven
+        self._clean = proven and clean
         self._log_begin = log_begin
-        self._born = born
-        self._deleted = deleted
         self._log = log
-        self._levels = levels or DelayLevels()
         self._next: dict[Queue, int] = {}
         self._runs: dict[Queue, _Run] = {}
         self._damages: list[Damage] = []
@@ -84,16 +79,13 @@ class QueueRebuild:
 
     def add(self, records: list[ScannedRecord]) -> None:
         """Take records in log order. Raises OSError when the units cannot be written."""
-        for position, size, topic, queue_id, queue_offset, store_ms, tag_hash, sys_flag in records:
+        for record in records:
             self.records += 1
-            self.store_ms_last = store_ms
-            if sys_flag & _TRANSACTION_MASK in _NO_QUEUE_TYPES:
-                continue
-            queue = self._queue_of(topic, queue_id, position)
+            self.store_ms_last = record.store_ms
+            queue = self._dispatch.queue_of(record)
             if queue is not None:
-                code = self._levels.due_ms(queue_id, store_ms) if queue[0] == SCHEDULE_TOPIC else tag_hash
-                self._place(queue, queue_offset, pack_unit(position, size, code))
-                self._reached[queue] = position
+                self._place(queue, record.queue_offset, self._dispatch.unit_of(record))
+                self._reached[queue] = record.log_position
         self._write_runs()
 
     def add_damage(self, damage: Damage) -> None:
@@ -102,12 +94,12 @@ class QueueRebuild:
         if damage.record is None:
             return
         topic, queue_id, queue_offset, size = damage.record
-        queue = self._queue_of(topic, queue_id, damage.position)
+        queue = self._dispatch.queue_at(topic, queue_id, damage.position)
         if queue is None:
             return
         # One of its bytes is wrong, and nobody knows which; what fits a known queue exactly is believed.
         expected = self._expected(queue)
-        if expected is None and queue[0] in self._born:
+        if expected is None and queue[0] in self._dispatch.born:
             expected = 0
         if queue_offset == expected:
             self._place(queue, queue_offset, pack_unit(damage.position, size, 0))
@@ -115,36 +107,45 @@ class QueueRebuild:
 
     def is_plausible(self, record: ScannedRecord) -> bool:
         """Say whether a whole record behind damage can be of this log: its queue has not passed its offset."""
-        if record.sys_flag & _TRANSACTION_MASK in _NO_QUEUE_TYPES:
-            return True
-        queue = self._queue_of(record.topic, record.queue_id, record.log_position)
+        queue = self._dispatch.queue_of(record)
         return queue is None or record.queue_offset >= (self._expected(queue) or 0)
 
     def _expected(self, queue: Queue) -> int | None:
         """The next queue offset as far as is known; None for a queue that has no units yet."""
         if queue in self._next:
             return self._next[queue]
-        return self._trusted(queue) if self._files.files(queue) else None
+        return self._trusted(queue) if self._files.sums.of(queue) or self._files.files(queue) else None
 
     def finish(self, *, log_end: int) -> dict[Queue, QueueBounds]:
         """Cut what lies behind the log's end, and return the bounds of every queue. Raises OSError."""
         bounds: dict[Queue, QueueBounds] = {}
-        for queue in sorted({*self._files.queues(), *self._next}):
-            if queue[0] in self._deleted and queue not in self._next:
+        # Queues whose records retention took, and whose files are gone or cannot be read: what was given out stays so.
+        floors = self._files.sums.floors if self._log_begin else {}
+        for queue in sorted({*self._files.queues(), *self._next, *floors}):
+            if queue[0] in self._dispatch.deleted and queue not in self._next:
                 continue
-            offset_max = self._next[queue] if queue in self._next else self._trusted(queue)
+            known = self._next.get(queue)
+            offset_max = max(self._trusted(queue), floors.get(queue, 0)) if known is None else known
             offset_max = self._behind_damaged(queue, offset_max)
-            self._files.truncate(queue, offset_max)
-            offset_min = self._files.bisect(
-                queue,
-                lambda position, size: size == 0 or is_pre_blank(position, size) or position < self._log_begin,
-                high=offset_max,
-            )
-            bounds[queue] = QueueBounds(min(offset_min, offset_max), offset_max)
+            if queue in self._next or not self._clean:
+                self._files.truncate(queue, offset_max)
+            bounds[queue] = QueueBounds(min(self._first_left(queue, offset_max), offset_max), offset_max)
         for topic in sorted({topic for topic, _ in self._files.queues()} - {topic for topic, _ in bounds}):
             self._files.remove_topic(topic)
         assert all(damage.end <= log_end for damage in self._damages)
         return bounds
+
+    def _first_left(self, queue: Queue, offset_max: int) -> int:
+        """The first queue offset whose record retention left."""
+
+        def is_gone(position: int, size: int) -> bool:
+            return size == 0 or is_pre_blank(position, size) or position < self._log_begin
+
+        unit = self._files.read(queue, 0, 1) if offset_max else b""
+        if len(unit) == UNIT_BYTES and not is_gone(*unpack_unit(unit)[:2]):
+            return 0
+        # Without a file there is no unit: all that is known of the queue is how many there were.
+        return self._files.bisect(queue, is_gone, high=offset_max) if self._files.files(queue) else offset_max
 
     def _behind_damaged(self, queue: Queue, offset_max: int) -> int:
         """Behind units of the files that point into damage: no record says it, but these offsets were given out."""
@@ -156,21 +157,18 @@ class QueueRebuild:
             offset_max += 1
         return offset_max
 
-    def _queue_of(self, topic: bytes, queue_id: int, position: int) -> Queue | None:
-        try:
-            name = topic.decode()
-        except UnicodeDecodeError:
-            name = ""
-        if not is_safe_name(name) or not 0 <= queue_id <= QUEUE_ID_MAX:
-            self._log("recovery.unusable_topic", log_position=position, topic=repr(topic), queue_id=queue_id)
-            return None
-        if position < self._born.get(name, 0) or position < self._deleted.get(name, 0):
-            return None
-        return name, queue_id
-
     def _trusted(self, queue: Queue) -> int:
         """How many units of the files are complete, synced and below `dispatched`."""
-        return self._files.bisect(queue, lambda position, size: size > 0 and position < self._dispatched)
+        end = self._files.sums.end(queue)
+        if self._proven:
+            unit = self._files.read(queue, end - 1, 1) if end else b""
+            if not end or (len(unit) == UNIT_BYTES and sum(unpack_unit(unit)[:2]) <= self._dispatched):
+                return end
+        return self._files.bisect(
+            queue,
+            lambda position, size: size > 0 and position < self._dispatched,
+            high=end if self._proven else None,
+        )
 
     def _place(self, queue: Queue, queue_offset: int, unit: bytes) -> None:
         expected = self._next.get(queue)

@@ -1,15 +1,16 @@
 """Cold recovery: from the files of a store to fresh segments that clients may use.
 
     1  check   files contiguous and full-sized, nothing missing below the durable mark
-    2  walk    records from `dispatched` to the first one that is not whole; damage below the mark is stepped over
-    3  tail    what lies behind the end is zeroed; what only the page cache had is written again and synced
-    4  queues  ConsumeQueue files completed behind the log, cut at its end, synced
-    5  fill    topics, queues, the last units of each, groups, consumer offsets into the segments
+    2  units   those below `dispatched` compared with their sums; what is wrong is written again from the log
+    3  walk    records from `dispatched` to the last whole one; damage is stepped over
+    4  tail    what lies behind the end is zeroed; what only the page cache had is written again and synced
+    5  queues  ConsumeQueue files completed behind the log, cut at its end, synced, and their sums
     6  mark    the durable mark says so
+    7  fill    topics, queues, the last units of each, groups, consumer offsets into the segments
 
-Rules: (1) nothing below the durable mark is written or cut off; (2) recovering twice leaves the same bytes, and a crash
-in any step is repaired by beginning again; (3) what it cost depends on what was not yet marked, not on the log's size,
-unless there is no mark.
+Rules: (1) no whole record and no unit of one is cut off; (2) recovering twice leaves the same bytes, and a crash in any
+step is repaired by beginning again; (3) what it cost depends on what was not yet marked, not on the log's size, unless
+there is no mark or its sums are missing; (4) a queue offset that was given out is never given out again.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ from dataclasses import dataclass, field
 from shmq.delay_levels import DelayLevels
 from shmq.errors import CorruptionError, StoreError
 from shmq.shm.core import FRAME_UNITS, Store
-from shmq.shm.unit import is_pre_blank, unpack_unit
 from shmq.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.config import ConfigFiles, Log, Tables
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue
 from shmq.store.damage import Damage, LogWalk
+from shmq.store.dispatch import Dispatch
 from shmq.store.durable import DurableMark, Mark
 from shmq.store.layout import StoreLayout
 from shmq.store.rebuild import QueueBounds, QueueRebuild
 from shmq.store.tables import LiveTables, fill_tables
+from shmq.store.unit_repair import UnitRepair, find_faults_at_start
+
+_CHECK_SECONDS = 1.0  # for units that are not the last ones of their queue; the scrubber looks at all of them
 
 
 @dataclass
@@ -73,6 +77,7 @@ class RecoveryReport:
     zeroed_bytes: int = 0
     queues: int = 0
     seconds: float = 0.0
+    units_repaired: int = 0
     damages: list[Damage] = field(default_factory=list)
 
 
@@ -136,15 +141,21 @@ def _recover_files(
     commitlog = files.commitlog
     store.set_allocated_end(commitlog.end)
     store.set_log_begin(commitlog.begin)
-    start = _start(files, mark, tables, log)
-    rebuild = QueueRebuild(
-        files.consumequeue,
-        dispatched=start,
-        log_begin=commitlog.begin,
+    dispatch = Dispatch(
         born={name: record.born for name, record in tables.topics.items()},
         deleted=tables.deleted,
-        log=log,
         levels=levels,
+        log=log,
+    )
+    start, proven = _start(store, files, mark, dispatch, report, log)
+    rebuild = QueueRebuild(
+        files.consumequeue,
+        dispatch=dispatch,
+        dispatched=start,
+        proven=proven,
+        clean=report.clean,
+        log_begin=commitlog.begin,
+        log=log,
     )
 
     def on_damage(damage: Damage) -> None:
@@ -171,45 +182,32 @@ def _recover_files(
     files.consumequeue.sync_all()
     store.set_log_end(log_end)
     report.records = rebuild.records
-    files.mark.advance(durable_end=log_end, dispatched=log_end)
+    files.mark.advance(durable_end=log_end, dispatched=log_end, unit_sums=files.consumequeue.store_sums())
     _write_checkpoint(files.layout, rebuild.store_ms_last, log_end)
     return bounds
 
 
-def _start(files: OpenFiles, mark: Mark | None, tables: Tables, log: Log) -> int:
-    """Where the walk begins: a record border below which units and log are known to agree."""
-    begin = files.commitlog.begin
-    queues = files.consumequeue.queues()
-    if mark is None:
-        return begin
+def _start(
+    store: Store, files: OpenFiles, mark: Mark | None, dispatch: Dispatch, report: RecoveryReport, log: Log
+) -> tuple[int, bool]:
+    """Where the walk begins: a record border below which the units are right; and whether their sums say so."""
+    begin, consumequeue = files.commitlog.begin, files.consumequeue
+    is_complete = consumequeue.sums.load(dispatch.born, dispatch.deleted, sequence=mark.unit_sums if mark else 0)
+    if mark is None or not is_complete:
+        if mark is not None:
+            log("recovery.units_unproven", reason="the sums of the units are missing", file=str(files.layout.unit_sums))
+        consumequeue.sums.start_anew()
+        return begin, False
+    dispatch.born |= consumequeue.sums.born()
     start = max(begin, min(mark.dispatched, mark.durable_end))
-    if start > begin and not queues:
-        log("recovery.queues_missing", reason="there is no unit file, but the mark speaks of units")
-        return begin
-    for queue in queues:
-        born = tables.topics[queue[0]].born if queue[0] in tables.topics else 0
-        reason = _distrust(files.consumequeue, queue, born, start)
-        if reason:
-            log("recovery.queue_distrusted", topic=queue[0], queue_id=queue[1], reason=reason)
-            files.consumequeue.remove_topic(queue[0])
-            start = begin
-    return start
-
-
-def _distrust(files: ConsumeQueueFiles, queue: Queue, born: int, dispatched: int) -> str:
-    """Why the units of a queue have to be built anew; "" when they look right at both ends."""
-    count = files.bisect(queue, lambda position, size: size > 0 and position < dispatched)
-    low = files.bisect(queue, lambda position, size: is_pre_blank(position, size) or size == 0, high=count)
-    if low >= count:
-        return ""
-    first, last = files.read(queue, low, 1), files.read(queue, count - 1, 1)
-    position, _, _ = unpack_unit(first)
-    if position < born:
-        return f"its units are of a topic that was deleted before byte {born}"
-    position, size, _ = unpack_unit(last)
-    if position < 0 or position + size > dispatched:
-        return f"its last unit ends at byte {position + size}, behind the marked {dispatched}"
-    return ""
+    faults, _ = find_faults_at_start(consumequeue, seconds=_CHECK_SECONDS)
+    for fault in faults:
+        topic, queue_id = fault.queue
+        log("recovery.units_wrong", topic=topic, queue_id=queue_id, first=fault.first, count=fault.end - fault.first)
+    if faults:
+        repair = UnitRepair(store, files.commitlog, consumequeue, dispatch, log_end=start)
+        report.units_repaired = repair.run(faults)
+    return start, True
 
 
 def _write_checkpoint(layout: StoreLayout, store_ms: int, log_end: int) -> None:

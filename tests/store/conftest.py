@@ -60,6 +60,7 @@ class Session:
         except BaseException:
             self.end()
             raise
+        self._born = {name: record.born for name, record in self.tables.tables.topics.items()}
         self._producer = Producer(self.store, resolve=self.topic)
 
     def topic(self, name: str) -> int:
@@ -82,12 +83,17 @@ class Session:
         """What a keeper's round does: units to files, tables to JSON, the mark."""
         for index, persisted, offset_max in self.store.dirty_queues(1024):
             _, _, _, topic, queue_id, _ = self.store.queue(index)
+            name, born = self.store.topic(topic)["name"], self.store.topic(topic)["born_position"]
+            if self._born.get(name) != born:
+                self._born[name] = born
+                self.files.consumequeue.remove_topic(name, born=born)
             units = self.store.units_read(index, persisted, offset_max - persisted)
-            self.files.consumequeue.write((self.store.topic(topic)["name"], queue_id), persisted, units)
+            self.files.consumequeue.write((name, queue_id), persisted, units)
             self.store.set_persisted(index, offset_max)
         self.files.consumequeue.sync_all()
         self.save_tables()
-        self.files.mark.advance(durable_end=self.store.flush(), dispatched=self.store.log_end)
+        end, sums = self.store.log_end, self.files.consumequeue.store_sums()
+        self.files.mark.advance(durable_end=self.store.flush(), dispatched=end, unit_sums=sums)
 
     def save_tables(self) -> None:
         """Write the config directory."""

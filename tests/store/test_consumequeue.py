@@ -8,7 +8,7 @@ import pytest
 
 from shmq.shm.access import Access
 from shmq.shm.unit import pack_unit, unpack_unit
-from shmq.store.consumequeue import FILE_BYTES, FILE_UNITS, ConsumeQueueFiles
+from shmq.store.consumequeue import FILE_BYTES, FILE_UNITS, ConsumeQueueFiles, UnitRange
 from shmq.store.layout import StoreLayout, file_name
 
 QUEUE = ("orders", 3)
@@ -122,14 +122,25 @@ def test_a_file_that_a_crash_left_without_size_is_used_again(layout: StoreLayout
     assert files.read(QUEUE, 0, 1) == units(0, 1)
 
 
-def test_a_sync_that_fails_is_not_forgotten(files: ConsumeQueueFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    files.write(QUEUE, 0, units(0, 1))
-    (path,) = files.dirty_paths()
+def test_what_a_failed_sync_covered_is_written_again_before_the_next_one(
+    files: ConsumeQueueFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.write(QUEUE, 0, units(0, 5))
+    files.sync_all()
+    files.write(QUEUE, 5, units(5, 3))
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", refused)
+        with pytest.raises(OSError, match="Input/output"):
+            files.sync_all()
+    files.write(QUEUE, 8, units(8, 1))
+    assert files.lost == [UnitRange(QUEUE, 5, 8)] and files.is_dirty
+    with pytest.raises(AssertionError):
+        files.sync_all()
+    files.rewrite(files.lost[0], units(5, 3))
+    assert (files.lost, len(files.dirty_paths())) == ([], 1)
+    files.sync_all()
+    assert files.read(QUEUE, 0, 9) == units(0, 9)
 
-    def refused(_descriptor: int) -> None:
-        raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(os, "fdatasync", refused)
-    with pytest.raises(OSError, match="Input/output"):
-        files.sync(path)
-    assert files.dirty_paths() == [path]
+def refused(_descriptor: int) -> None:
+    raise OSError(5, "Input/output error")
