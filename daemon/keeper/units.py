@@ -199,7 +199,9 @@ class UnitWriter:
             return None
         name, born = topic["name"], topic["born_position"]
         if self._born.get(name) != born:
-            self._files.remove_topic(name, born=born)
+            # A keeper that was killed may have written units of this life before it saved the topic's birth.
+            if not any(self._store.queue(other)[2] for other in queues):
+                self._files.remove_topic(name, born=born)
             self._born[name] = born
         return name, queue_id
 
