@@ -28,6 +28,7 @@ from shmq.delay_levels import DelayLevels
 from shmq.shm.core import READ_ONLY_REASONS, CoreError
 from shmq.shm.counters import Counters, LooseCounters
 from shmq.store.atomic import sync_directory
+from shmq.store.consumequeue import Queue
 
 _ROUND_SECONDS_MIN = 0.005
 _BUSY_SECONDS = 0.02
@@ -179,6 +180,10 @@ class Keeper:
     def clean(self, wall_seconds: float) -> int:
         """Apply the retention now; returns how many log files went."""
         return self._space.clean(wall_seconds)
+
+    def rebuild_units(self, queue: Queue, first: int, count: int) -> int:
+        """Write units of a queue again from the log; returns how many. Raises OSError, CoreError."""
+        return self._units.rebuild_units(queue, first, count)
 
     @property
     def frames_used(self) -> int:

@@ -222,7 +222,7 @@ class UnitSums:
     def batch(self, read: ReadUnits) -> tuple[bytes, bool]:
         """Return the bytes that bring the file up to date, and whether they replace it; empty when it is.
 
-        The caller writes them with `store` before it asks again.
+        The caller writes them with `store` before it asks again, or the next batch is a whole file.
         """
         for queue in self._dirty:
             self._refresh(queue, read)
@@ -240,6 +240,7 @@ class UnitSums:
             self._queues[queue].told_block = None
         self._dirty.clear()
         self._gone.clear()
+        self._is_sound = False  # until it is stored: a batch that never was has to be made up for
         payload = b"".join(sections)
         self.sequence += 1
         head = _BATCH.pack(_MAGIC, self.sequence, len(payload))
@@ -249,7 +250,6 @@ class UnitSums:
         """Write and sync what `batch` returned. Raises OSError; the next batch is a whole file then."""
         if not batch:
             return
-        self._is_sound = False
         if whole:
             access = self._layout.access
             write_atomically(self._path, batch, mode=access.read_mode, gid=access.gid)
