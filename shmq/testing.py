@@ -231,7 +231,7 @@ class Broker:
         self._watch()._local().wire.control.advance_clock(seconds)
         for connection in self._local():
             connection._clock.advance(seconds)
-            connection._coordinator.clock_moved()
+            connection._timetable.clock_moved()
 
     def kill_consumer(self, group: str) -> list[str]:
         """Kill every process that is a member of the group (SIGKILL), and return the client ids.

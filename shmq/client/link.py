@@ -30,11 +30,11 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from shmq.client import options
 from shmq.client.consumers.consumer import Consumer, ConsumerContext
 from shmq.client.consumers.membership import Membership
-from shmq.client.coordinator import Clock, Coordinator
 from shmq.client.observers.observer import observer_of
 from shmq.client.place import RemotePlace
 from shmq.client.producers.producer import Producer, Sender, watched_sender
 from shmq.client.session import Session, open_session
+from shmq.client.timetable import Clock, Timetable
 from shmq.client.wire import new_client_id
 from shmq.errors import ShmqError, UsageError
 from shmq.shm.place import Place
@@ -60,7 +60,6 @@ class Link(Sender):
         "_checkers",
         "_clock",
         "_closed",
-        "_coordinator",
         "_held",
         "_listeners",
         "_lock",
@@ -69,6 +68,7 @@ class Link(Sender):
         "_producers",
         "_session",
         "_timeout",
+        "_timetable",
         "client_id",
         "place",
     )
@@ -90,11 +90,11 @@ class Link(Sender):
         self._listeners: Listeners | None = None
         self._checkers: Checkers | None = None
         self._lock = threading.RLock()
-        self._coordinator = Coordinator(self._clock)
+        self._timetable = Timetable(self._clock)
         # Weak: a connection that nobody holds any more is let go at once, and not by the collector of cycles.
         link = weakref.ref(self)
         self._membership = Membership(
-            self._coordinator,
+            self._timetable,
             live=lambda: _alive(link)._live(),
             current=lambda: _alive(link)._session,
             producer_groups=lambda: _alive(link)._producer_groups(),
@@ -146,7 +146,7 @@ class Link(Sender):
         for producer in list(self._producers):
             producer.close(max(0.0, deadline - time.monotonic()))
         self._membership.close()
-        self._coordinator.stop(deadline - time.monotonic())
+        self._timetable.stop(deadline - time.monotonic())
         if self._observer is not None:
             self._observer.close(max(0.0, deadline - time.monotonic()))
         self._bind_to(self._refuse)
@@ -236,7 +236,7 @@ class Link(Sender):
     def _after_fork(self) -> None:
         session, self._session = self._session, None
         self._lock = threading.RLock()
-        self._coordinator.start_over()
+        self._timetable.start_over()
         self._held.clear()
         if self._observer is not None:
             self._observer.start_over()
@@ -259,7 +259,7 @@ class Link(Sender):
             session, self._session = self._session, None
         self._held.clear()
         self._bind_to(self._refuse)
-        self._coordinator.stop(0.0)
+        self._timetable.stop(0.0)
         self._membership.vanish()
         if session is not None:
             session.close()
@@ -274,7 +274,7 @@ class Link(Sender):
     def _consumer_context(self) -> ConsumerContext:
         """Return what a consumer of this connection needs; it keeps the connection."""
         requeue, left = self._membership.requeue, self._membership.left
-        return ConsumerContext(self.url, self._coordinator, self._live, requeue, left, self._observer)
+        return ConsumerContext(self.url, self._timetable, self._live, requeue, left, self._observer)
 
     def _add_consumer(self, consumer: ConsumerT) -> ConsumerT:
         """Register with the broker and begin to read."""
@@ -295,10 +295,10 @@ class Link(Sender):
 
     # -- what the control plane reports, on its own thread: only hand over
     def _members_changed(self, group: str) -> None:
-        self._coordinator.call_soon(lambda: self._membership.rebalance(group))
+        self._timetable.call_soon(lambda: self._membership.rebalance(group))
 
     def _reconnected(self) -> None:
-        self._coordinator.call_soon(self._reattach)
+        self._timetable.call_soon(self._reattach)
 
     def _reattach(self) -> None:
         session = self._session
@@ -308,7 +308,7 @@ class Link(Sender):
             is_new = session.renew()
         except ShmqError as error:
             _warn("the broker is back, but its segments cannot be used yet: %s", error)
-            self._coordinator.call_after(options.REATTACH_INTERVAL, self._reattach)
+            self._timetable.call_after(options.REATTACH_INTERVAL, self._reattach)
             return
         if is_new:
             self._attach(session)

@@ -1,6 +1,6 @@
 """Rows written once: a task stages them, and they count when its partition, or the whole batch, is committed.
 
-`shmq.client.producers.staging` stages the rows at the broker.
+`shmq.spark.sink.stager` stages the rows at the broker.
 
     idempotent      a unit is a partition: the task commits it. Tried again, its rows are compared and not stored again
     transactional   a unit is the batch: the driver commits it, with one marker; nobody sees a part of it before
@@ -19,13 +19,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from shmq.client.producers.staging import Committed, Stager, StagingBroker, Unit
 from shmq.errors import PermissionDenied, ShmqError
 from shmq.protocol.route import DEFAULT_TOPIC
 from shmq.protocol.staged_rows import CHECKSUM_MASK, WHOLE, StagedPart
 from shmq.spark.schema import refused
 from shmq.spark.sink.columns import rows_of
 from shmq.spark.sink.options import IDEMPOTENT, SinkOptions
+from shmq.spark.sink.stager import Committed, Stager, StagingBroker, Unit
 
 if TYPE_CHECKING:
     from shmq import Connection

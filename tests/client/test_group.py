@@ -170,7 +170,7 @@ def test_queues_added_later_are_read_from_their_first_message(
         for seconds in (options.REBALANCE_INTERVAL, options.UNSET_QUEUE_GRACE):
             # The next rebalance, and the time after which a queue without an offset counts as new.
             mq._clock.advance(seconds)
-            mq._coordinator.clock_moved()
+            mq._timetable.clock_moved()
             eventually(lambda: len(subscription._share.missing) == 2 or subscription.queues == [0, 1, 2, 3])
         eventually(lambda: subscription.queues == [0, 1, 2, 3])
         assert sorted(message.body for message in subscription.receive(10, wait=60)) == [b"0", b"1", b"2", b"3"]

@@ -34,7 +34,7 @@ def group(shmq_shared_broker: SharedBroker) -> str:
 
 def advance(mq: shmq.Connection, seconds: float) -> None:
     mq._clock.advance(seconds)
-    mq._coordinator.clock_moved()
+    mq._timetable.clock_moved()
 
 
 @pytest.mark.parametrize("threads", [1, 4])

@@ -9,7 +9,7 @@ import pytest
 from shmq.client import options
 from shmq.client.position import BEGIN, END, Position
 from shmq.client.wire import QueueSlot
-from shmq.client.wire_shm.share import ShmShare as Share
+from shmq.client.wire_shm.groups import ShmShare as Share
 from shmq.shm.core import Producer, Reader, Store, process_start
 from shmq.shm.segment import SegmentSizes, create_segments, open_store, unlink_segments
 

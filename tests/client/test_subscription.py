@@ -33,7 +33,7 @@ def group(shmq_shared_broker: SharedBroker) -> str:
 
 def advance(mq: shmq.Connection, seconds: float) -> None:
     mq._clock.advance(seconds)
-    mq._coordinator.clock_moved()
+    mq._timetable.clock_moved()
 
 
 def test_the_readme_example_works_unchanged(mq: shmq.Connection, topic: str, group: str) -> None:

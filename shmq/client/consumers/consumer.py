@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from shmq.client import options
 from shmq.client.consumers.kept_offsets import OffsetKeeper, keeper_of
-from shmq.client.coordinator import Coordinator
 from shmq.client.observers.observer import iterated, polled
 from shmq.client.redelivery.redelivery import Redelivery
 from shmq.client.redelivery.send_back import SendBack
+from shmq.client.timetable import Timetable
 from shmq.client.wire import HidingReader
 from shmq.errors import UsageError
 from shmq.shm.core import RETRY_QUEUE_BASE
@@ -42,7 +42,7 @@ class ConsumerContext(NamedTuple):
     """Made by a connection for each consumer; it keeps the connection alive."""
 
     url: str
-    timetable: Coordinator
+    timetable: Timetable
     live: Callable[[], Session]
     """Returns the session, opened if there is none."""
     requeue: Callable[[str | None, Message], bool]
@@ -392,7 +392,7 @@ class ReaderOwner:
     def __init__(
         self,
         redelivery: Redelivery,
-        coordinator: Coordinator,
+        timetable: Timetable,
         *,
         stray: Callable[[Message], None],
         is_stopped: Callable[[], bool],
@@ -401,8 +401,8 @@ class ReaderOwner:
         self._extend: Callable[[Message, float], None] = redelivery.extend
         self._stray: Callable[[Message], None] = stray  # a message of the retry topic that another consumer reads
         self._idle: Callable[[], bool] = is_stopped
-        self._now: Callable[[], float] = coordinator.clock.now
-        self._later: Callable[[float, Callable[[], None]], None] = coordinator.call_after
+        self._now: Callable[[], float] = timetable.clock.now
+        self._later: Callable[[float, Callable[[], None]], None] = timetable.call_after
 
     def cut_off(self) -> None:
         """Let nothing happen any more, and an iteration end."""
@@ -425,7 +425,7 @@ class AssignmentWatch:
     The consumer shows what it holds after each step; why there is no queue is asked only when the warning is due.
     """
 
-    def __init__(self, timetable: Coordinator, warn: Callable[[float], None]) -> None:
+    def __init__(self, timetable: Timetable, warn: Callable[[float], None]) -> None:
         self._timetable = timetable
         self._warn = warn
         self._since: float | None = None

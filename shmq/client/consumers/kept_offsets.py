@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from shmq.client import options
-from shmq.client.coordinator import Coordinator
 from shmq.client.spec import ConsumerSpec
+from shmq.client.timetable import Timetable
 
 _MEMBERS_MAX: Final = 1024
 _FILE_BYTES_MAX: Final = 1 << 20
@@ -102,7 +102,7 @@ def open_kept_offsets(url: str, group: str, topic: str) -> KeptOffsets | None:
 class OffsetKeeper:
     """Saves the offsets of one consumer until `close()`; `progress` returns them by the names of its queues."""
 
-    def __init__(self, kept: KeptOffsets, timetable: Coordinator, progress: Callable[[], dict[str, int]]) -> None:
+    def __init__(self, kept: KeptOffsets, timetable: Timetable, progress: Callable[[], dict[str, int]]) -> None:
         self._kept = kept
         self._timetable = timetable
         self._progress = progress
@@ -136,7 +136,7 @@ class OffsetKeeper:
 
 
 def keeper_of(
-    url: str, spec: ConsumerSpec, timetable: Coordinator, progress: Callable[[], dict[str, int]]
+    url: str, spec: ConsumerSpec, timetable: Timetable, progress: Callable[[], dict[str, int]]
 ) -> OffsetKeeper | None:
     """Return what keeps a broadcast consumer's offsets; None, with a warning, where they cannot be kept."""
     assert spec.group is not None

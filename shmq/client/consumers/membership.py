@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from shmq.client import options
 from shmq.client.consumers.consumer import Consumer
 from shmq.client.consumers.pull import PullConsumer
-from shmq.client.coordinator import Coordinator
+from shmq.client.timetable import Timetable
 from shmq.errors import ConnectError, RequestTimeout, ShmqError, UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Membership:
 
     def __init__(
         self,
-        timetable: Coordinator,
+        timetable: Timetable,
         *,
         live: Callable[[], Session],
         current: Callable[[], Session | None],

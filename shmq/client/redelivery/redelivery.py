@@ -33,20 +33,20 @@ from shmq.client import options
 from shmq.errors import ConsumeError, Reject, Retry, ShmqError, UsageError
 
 if TYPE_CHECKING:
-    from shmq.client.coordinator import Coordinator
     from shmq.client.redelivery.send_back import SendBack
+    from shmq.client.timetable import Timetable
     from shmq.shm.core import Message
 
 
 class Redelivery:
     """What one consumer has to deliver again."""
 
-    def __init__(self, coordinator: Coordinator, *, attempts_max: int, deliver: Callable[[Message], None]) -> None:
+    def __init__(self, timetable: Timetable, *, attempts_max: int, deliver: Callable[[Message], None]) -> None:
         """
         Args:
             deliver: puts a message in front of what its reader delivers next.
         """
-        self._coordinator = coordinator
+        self._timetable = timetable
         self._attempts_max = attempts_max
         self._deliver = deliver
         self._send_back: SendBack | None = None
@@ -139,7 +139,7 @@ class Redelivery:
     def _due(self, seconds: float) -> float:
         if not seconds >= 0:
             raise UsageError(f"a message cannot come again in {seconds} s", hint="give seconds >= 0, or None")
-        return self._coordinator.clock.now() + seconds
+        return self._timetable.clock.now() + seconds
 
     def _plan(self) -> None:
         """Have `_run` called when the next message is due, but look after acknowledged ones every second."""
@@ -147,18 +147,18 @@ class Redelivery:
             due = self._schedule.next_due
             if due is None or self._closed:
                 return
-            due = min(due, self._coordinator.clock.now() + options.PRUNE_INTERVAL)
+            due = min(due, self._timetable.clock.now() + options.PRUNE_INTERVAL)
             if self._scheduled is not None and self._scheduled <= due:
                 return
             self._scheduled = due
-        self._coordinator.call_at(due, self._run)
+        self._timetable.call_at(due, self._run)
 
     def _run(self) -> None:
         with self._lock:
             self._scheduled = None
             if self._closed:
                 return
-            taken = self._schedule.take_due(self._coordinator.clock.now())
+            taken = self._schedule.take_due(self._timetable.clock.now())
             self._schedule.prune()
         for message in taken:
             if message.attempt >= self._attempts_max and not message.settled:

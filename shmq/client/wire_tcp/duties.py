@@ -34,8 +34,8 @@ from shmq.version import __version__
 
 if TYPE_CHECKING:
     from shmq.client.wire_tcp.network import Channel
-    from shmq.client.wire_tcp.process_queue import ProcessQueue
     from shmq.client.wire_tcp.pulls import GroupReader
+    from shmq.client.wire_tcp.reader import ProcessQueue
     from shmq.client.wire_tcp.wire import TcpWire
 
 

@@ -29,7 +29,7 @@ from shmq.protocol.dialect import MessageQueue
 
 if TYPE_CHECKING:
     from shmq.client.wire import Handed, QueueSlot, ReaderOwner
-    from shmq.client.wire_tcp.process_queue import ProcessQueue
+    from shmq.client.wire_tcp.reader import ProcessQueue
     from shmq.client.wire_tcp.route import Route
     from shmq.shm.core import Message
 

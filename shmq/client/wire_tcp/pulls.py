@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from shmq.client import options
 from shmq.client.spec import TAG, Wanted
-from shmq.client.wire_tcp.process_queue import ProcessQueue
 from shmq.client.wire_tcp.questions import (
     ANONYMOUS_GROUP,
     ANSWER_MARGIN,
@@ -36,7 +35,7 @@ from shmq.client.wire_tcp.questions import (
     Pulled,
     PullQuestion,
 )
-from shmq.client.wire_tcp.reader import TcpReader
+from shmq.client.wire_tcp.reader import ProcessQueue, TcpReader
 from shmq.errors import BrokerNotRunning, RequestTimeout, ShmqError
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from shmq.client import options
 from shmq.client.position import BEGIN
 from shmq.client.wire import QueueShare, QueueSlot
-from shmq.client.wire_tcp.process_queue import ProcessQueue
+from shmq.client.wire_tcp.reader import ProcessQueue
 from shmq.errors import ConsumeError, ShmqError
 from shmq.message import RETRY_PREFIX
 from shmq.protocol.dialect import MessageQueue

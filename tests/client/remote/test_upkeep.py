@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shmq.client.wire_tcp.duties import Upkeep
-from shmq.client.wire_tcp.process_queue import ProcessQueue
 from shmq.client.wire_tcp.pulls import GroupReader
+from shmq.client.wire_tcp.reader import ProcessQueue
 from shmq.errors import BrokerNotRunning
 from shmq.protocol.dialect import MessageQueue
 

@@ -1,0 +1,133 @@
+"""The one background thread of a connection, which runs jobs when they are due, and the clock by which they are due.
+
+Rebalancing, redelivery and re-attaching are jobs. Sending and receiving are not, so an idle consumer and a producer
+without groups never start the thread. The clock runs like `time.monotonic()` and can be moved ahead, never back: tests
+move it instead of sleeping. Waits inside the core, the store's timestamps and the broker's own clock stay as they are.
+
+Invariants:
+    (1) jobs run one at a time, in the order of their due time, jobs of the same time in the order they came;
+    (2) a job that raises is reported and forgotten, the thread goes on;
+    (3) after `stop()` no job starts, and jobs that come later are dropped;
+    (4) the thread is a daemon thread: it never keeps a process alive.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable
+
+from shmq.errors import UsageError
+
+Job = Callable[[], None]
+
+
+class Clock:
+    """Monotonic seconds plus an amount that tests add."""
+
+    __slots__ = ("_ahead",)
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def now(self) -> float:
+        """Return seconds since an arbitrary start."""
+        return time.monotonic() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock ahead; whoever waits on it must be woken by the caller.
+
+        Raises:
+            UsageError: `seconds` is negative.
+        """
+        if seconds < 0:
+            raise UsageError(
+                f"a clock cannot be moved back by {-seconds} s", hint="advance(seconds=…) takes seconds >= 0"
+            )
+        self._ahead += seconds
+
+
+class Timetable:
+    """Jobs, and the thread that runs them; it starts with the first one."""
+
+    def __init__(self, clock: Clock, *, name: str = "shmq-timetable") -> None:
+        self.clock = clock
+        self._name = name
+        self.start_over()
+
+    def start_over(self) -> None:
+        """Begin with no job and no thread; in a forked child both are the parent's."""
+        self._changed = threading.Condition()
+        self._jobs: list[tuple[float, int, Job]] = []
+        self._sequence = 0
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is a job."""
+        return threading.current_thread() is self._thread
+
+    def call_at(self, due: float, job: Job) -> None:
+        """Run `job` when the clock has reached `due`; never blocks for the job."""
+        with self._changed:
+            if self._stopped:
+                return
+            self._sequence += 1
+            heapq.heappush(self._jobs, (due, self._sequence, job))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            elif self._jobs[0][1] == self._sequence:
+                self._changed.notify()
+
+    def call_soon(self, job: Job) -> None:
+        """Run `job` after the jobs that are due already."""
+        self.call_at(self.clock.now(), job)
+
+    def call_after(self, seconds: float, job: Job) -> None:
+        """Run `job` when `seconds` have passed on the clock."""
+        self.call_at(self.clock.now() + seconds, job)
+
+    def clock_moved(self) -> None:
+        """Look at the clock again: somebody moved it."""
+        with self._changed:
+            self._changed.notify()
+
+    def stop(self, timeout: float) -> bool:
+        """Drop all jobs and wait for a running one; False when it did not end in time or is the caller."""
+        with self._changed:
+            self._stopped = True
+            self._jobs.clear()
+            self._changed.notify()
+            thread = self._thread
+        if thread is None:
+            return True
+        if thread is threading.current_thread():
+            return False
+        thread.join(max(0.0, timeout))
+        return not thread.is_alive()
+
+    def _next_job(self) -> Job | None:
+        with self._changed:
+            while not self._stopped:
+                if not self._jobs:
+                    self._changed.wait()
+                    continue
+                pause = self._jobs[0][0] - self.clock.now()
+                if pause <= 0:
+                    return heapq.heappop(self._jobs)[2]
+                self._changed.wait(pause)
+            return None
+
+    def _run(self) -> None:
+        while (job := self._next_job()) is not None:
+            try:
+                job()
+            except Exception:
+                # The outermost loop of this thread: one broken job must not take redelivery and rebalancing with it.
+                import logging
+
+                logging.getLogger("shmq").exception("a background job of the connection failed; it is not repeated")
+            del job
