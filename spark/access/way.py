@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
 
 from shmq.errors import BrokerNotRunning, ConnectError, SegmentError, ShmqError
 from shmq.shm.addresses import read_addresses
@@ -30,6 +30,7 @@ from shmq.spark.access.segments import attach
 from shmq.spark.options import REMOTE, REMOTE_SCHEME, SHM, Options, full_url, is_remote, parse_options
 from shmq.spark.schema import refused
 
+ReachedT = TypeVar("ReachedT")
 _PLACE: Final = ("store", "access", "nameserver", "broker")
 _EVERYWHERE: Final = ("0.0.0.0", "[::]", "")
 _log = logging.getLogger("shmq.spark")
@@ -52,14 +53,8 @@ def open_access(options: Options) -> Access:
         else:
             store = options.store or f"shmq://{DEFAULT_BROKER_NAME}"  # workers may have another environment
             return attachment.planned_for(Where(options.access, store, remote, options.broker, ""))
-    if remote is None:
-        raise refused(
-            "option access=remote: nobody says where the broker listens on TCP",
-            "add option nameserver=HOST:9876, or start it with shmq serve --tcp",
-        )
-    return _remote(
-        Where(options.access, None if is_remote(options.store) else options.store, remote, options.broker, "")
-    )
+    local = None if is_remote(options.store) else options.store
+    return _remote(Where(options.access, local, known_remote(remote), options.broker, ""))
 
 
 def place_options(source: Mapping[str, str]) -> dict[str, str]:
@@ -82,22 +77,57 @@ def reopen(where: Where) -> Access:
     Raises:
         ShmqError: there is none on this host; the text names the host, the option and the cure.
     """
-    failure: ShmqError | None = None
-    if where.access != REMOTE and (where.store is not None or where.access == SHM):
-        try:
-            found = attach(where.store)
-            if found.identity == where.identity or not where.identity:
-                return _noted(found, SHM)
-            failure = BrokerNotRunning(
+
+    def attached() -> Access:
+        found = attach(where.store)
+        if where.identity not in ("", found.identity):
+            raise BrokerNotRunning(
                 f"option store: {found.instance.broker_name} on host {socket.gethostname()} is not the broker the read "
                 "was planned with, it only has the same name; run Spark's workers on the broker's host, or set "
                 "option nameserver"
             )
+        return _noted(found, SHM)
+
+    is_here = where.access != REMOTE and (where.store is not None or where.access == SHM)
+    return here_or_remote(
+        where.access, attached if is_here else None, where.remote, lambda _: _noted(_remote(where), REMOTE)
+    )
+
+
+def here_or_remote(
+    access: str, here: Callable[[], ReachedT] | None, remote: str | None, over_tcp: Callable[[str], ReachedT]
+) -> ReachedT:
+    """Return what a worker reaches: the broker in the memory of this host, else over TCP if that may be.
+
+    Args:
+        here: reaches it in memory, and refuses another broker; None where it cannot be here.
+
+    Raises:
+        ConnectError, SegmentError: it is not reached from this host.
+    """
+    failure: ShmqError | None = None
+    if here is not None:
+        try:
+            return here()
         except (ConnectError, SegmentError) as error:
             failure = error
-    if where.access == SHM or where.remote is None:
+    if access == SHM or remote is None:
         raise failure or BrokerNotRunning(f"option store: no broker on host {socket.gethostname()}")
-    return _noted(_remote(where), REMOTE)
+    return over_tcp(remote)
+
+
+def known_remote(remote: str | None) -> str:
+    """Return where the broker is reached over TCP.
+
+    Raises:
+        UsageError: nobody says.
+    """
+    if remote is None:
+        raise refused(
+            "option access=remote: nobody says where the broker listens on TCP",
+            "add option nameserver=HOST:9876, or start it with shmq serve --tcp",
+        )
+    return remote
 
 
 def may_be_here(access: str, store: str | None, nameserver: str | None) -> bool:

@@ -15,15 +15,15 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import shmq
 from shmq.errors import BrokerNotRunning, ConnectError, ShmqError
 from shmq.shm.instance import read_instance, store_identity
 from shmq.shm.place import DEFAULT_BROKER_NAME, place_of
-from shmq.spark.access.way import may_be_here, remote_url
+from shmq.spark.access.way import here_or_remote, known_remote, may_be_here, remote_url
 from shmq.spark.options import SHM, full_url, is_remote
-from shmq.spark.schema import refused
 from shmq.spark.sink.options import SinkOptions
 
 _CONNECT_TIMEOUT: Final = 10.0
@@ -50,11 +50,7 @@ def find_broker(options: SinkOptions) -> tuple[shmq.Connection, Way]:
     """
     remote = _remote_of(options)
     if not may_be_here(options.access, options.store, options.nameserver):
-        if remote is None:
-            raise refused(
-                "option access=remote: nobody says where the broker listens on TCP",
-                "add option nameserver=HOST:9876, or start it with shmq serve --tcp",
-            )
+        remote = known_remote(remote)
         return _connected(_option_of(options), remote), Way(options.access, None, remote)
     url = full_url(options.store) or f"shmq://{DEFAULT_BROKER_NAME}"  # each worker looks where its environment says
     try:
@@ -72,20 +68,19 @@ def connection(way: Way) -> shmq.Connection:
     Raises:
         ConnectError: it is not reached from this host; the text names the host, the option and the cure.
     """
-    failure: ConnectError | None = None
-    if way.store is not None:
-        try:
-            if _identity(way.store) == way.identity:
-                return _connected("store", way.store)
-            failure = BrokerNotRunning(
-                f"option store: {way.store} on host {socket.gethostname()} is not the broker that the driver saw; "
+    store = way.store
+
+    def connected() -> shmq.Connection:
+        assert store is not None
+        if _identity(store) != way.identity:
+            raise BrokerNotRunning(
+                f"option store: {store} on host {socket.gethostname()} is not the broker that the driver saw; "
                 "add option nameserver=HOST:9876 to reach that over TCP"
             )
-        except ConnectError as error:
-            failure = error
-    if way.access == SHM or way.remote is None:
-        raise failure or BrokerNotRunning(f"option store: no broker on host {socket.gethostname()}")
-    return _connected("nameserver", way.remote)
+        return _connected("store", store)
+
+    over_tcp = partial(_connected, "nameserver")
+    return here_or_remote(way.access, None if store is None else connected, way.remote, over_tcp)
 
 
 def _remote_of(options: SinkOptions) -> str | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from shmq.client.administration.local_figures import write_offsets
 from shmq.errors import UsageError
 from shmq.tools.administration.group_command import group_document, print_queues
 from shmq.tools.broker.access import open_view, session_of
@@ -209,18 +210,11 @@ def _carry_out(call: Call, group: str, moves: Sequence[Move], *, dry_run: bool, 
 
 
 def _commit(session: Session, group: str, moves: Sequence[Move]) -> None:
-    """Own every queue first, as a member does, so that none can start to read in between; then write."""
-    store, slots, taken = session.wire.store, {}, []
-    for topic in dict.fromkeys(move.topic for move in moves):
-        slots.update({(topic, entry[0]): entry[2] for entry in session.wire.control.offset_slots(group, topic)})
+    """Write what was shown, of all topics or of none."""
+    slots = {
+        (topic, queue_id): slot
+        for topic in dict.fromkeys(move.topic for move in moves)
+        for queue_id, _, slot in session.wire.control.offset_slots(group, topic)
+    }
     wanted = [(slots[move.topic, move.queue.queue_id], move.new) for move in moves]
-    try:
-        for slot, _ in wanted:
-            if not store.offset_take(slot):
-                raise being_read(group, f"client slot {store.offset_owner(slot)}")
-            taken.append(slot)
-        for slot, offset in wanted:
-            store.offset_set(slot, offset)
-    finally:
-        for slot in taken:
-            store.offset_leave(slot)
+    write_offsets(session.wire.store, wanted, lambda owner: being_read(group, f"client slot {owner}"))

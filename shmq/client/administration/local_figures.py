@@ -7,7 +7,7 @@ reset takes each queue as a member would, writes the offset, and leaves it: whoe
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shmq.client.administration.admin import KINDS, Check, Health, QueueInfo, TopicInfo, Verdict, health_of
@@ -115,7 +115,14 @@ class LocalFigures:
             if queue_id in slots
         ]
         if not dry_run:
-            _write(store, group, topic, [slots[step.queue_id] for step in steps], steps)
+            write_offsets(
+                store,
+                [(slots[step.queue_id], step.new) for step in steps],
+                lambda owner: ConsumeError(
+                    f'group "{group}" reads topic "{topic}" now (client slot {owner})',
+                    hint="stop its members, reset, and start them again",
+                ),
+            )
         return steps
 
     def delete_group(self, group: str) -> None:
@@ -133,19 +140,21 @@ class LocalFigures:
         return store_health(wire.store, alive=wire.control.alive)
 
 
-def _write(store: Store, group: str, topic: str, slots: Sequence[int], steps: Sequence[ResetStep]) -> None:
-    """Write the new offsets, all or none."""
-    taken: list[int] = []
+def write_offsets(store: Store, wanted: Iterable[tuple[int, int]], being_read: Callable[[int], ConsumeError]) -> None:
+    """Write offsets into slots, all or none: every queue is owned first, as a member does, so that none begins to read.
+
+    Args:
+        wanted: offset slots, and what to write.
+        being_read: returns the error for a queue that the member in a client slot reads.
+    """
+    entries, taken = list(wanted), []
     try:
-        for slot in slots:
+        for slot, _ in entries:
             if not store.offset_take(slot):
-                raise ConsumeError(
-                    f'group "{group}" reads topic "{topic}" now (client slot {store.offset_owner(slot)})',
-                    hint="stop its members, reset, and start them again",
-                )
+                raise being_read(store.offset_owner(slot))
             taken.append(slot)
-        for slot, step in zip(slots, steps, strict=True):
-            store.offset_set(slot, step.new)
+        for slot, offset in entries:
+            store.offset_set(slot, offset)
     finally:
         for slot in taken:
             store.offset_leave(slot)
