@@ -48,6 +48,8 @@ SYSTEM_TOPICS = frozenset(
 )
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"  # of message traces; whoever traces may make it
 _SYSTEM_TOPIC_PREFIXES = ("RMQ_SYS_", "rmq_sys_")
+_WAITING_TOPICS = frozenset({"SCHEDULE_TOPIC_XXXX", "TRANS_CHECK_MAX_TIME_TOPIC"})
+_WAITING_TOPIC_PREFIXES = ("RMQ_SYS_TRANS_", "rmq_sys_")
 _REPLY_TOPIC_SUFFIX = "_REPLY_TOPIC"
 _PERM_INHERIT = 1  # others are made in its image: TBW102 has it, and the topics of a cluster's and a broker's name
 
@@ -158,6 +160,11 @@ def _check_name(kind: str, name: str, bytes_max: int) -> str:
 def is_system_topic(name: str) -> bool:
     """Say whether the broker itself owns the topic of this name."""
     return name in SYSTEM_TOPICS or name.startswith(_SYSTEM_TOPIC_PREFIXES)
+
+
+def is_waiting_topic(name: str) -> bool:
+    """Say whether messages of other topics wait in the topic of this name, or what the broker notes about them."""
+    return name in _WAITING_TOPICS or name.startswith(_WAITING_TOPIC_PREFIXES)
 
 
 def is_broker_topic(name: str, perm: int) -> bool:

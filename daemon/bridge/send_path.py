@@ -24,7 +24,7 @@ from shmq.daemon.bridge.store.log import StoreLog
 from shmq.daemon.broker.records.message_id import host_bytes, offset_message_id
 from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.sends.header import sent_ext
-from shmq.daemon.broker.sends.sends import FORBIDDEN_TOPICS, cluster_text
+from shmq.daemon.broker.sends.sends import cluster_text, forbidden_topics
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.protocol.codes import Codec
 from shmq.protocol.command import Command
@@ -82,7 +82,7 @@ class SendPath:
 
     def _sender(self) -> Sender:
         return self._log.sender(
-            refused=FORBIDDEN_TOPICS,
+            refused=forbidden_topics(self._settings.cluster),
             suffix=cluster_text(self._settings.cluster),
             body_bytes_max=self._body_bytes_max,
             properties_bytes_max=self._settings.properties_bytes_max,

@@ -17,6 +17,7 @@ Invariants:
 from collections.abc import Iterable, Sequence
 
 from shmq.daemon.broker.access.admission import Admission
+from shmq.daemon.broker.access.rights import NOTHING, Rights
 from shmq.daemon.broker.administration.clock import ClockRequests
 from shmq.daemon.broker.administration.parts import administration
 from shmq.daemon.broker.clients.attachment import Attachments
@@ -97,7 +98,7 @@ class Broker(Dispatch):
                 popped=lambda: self._pops.queues_in_flight(),
             ),
             *self._log_parts(tables, log, settings, traffic),
-            *([QueryRequests(log, index)] if index is not None else []),
+            *([QueryRequests(tables, log, index)] if index is not None else []),
         ]
         self._arrival_parts = [part for part in self._parts if part.hears_arrivals]
         self._roster = RosterKeeper(presence, settings, in_flight=self._pops.queues_in_flight)
@@ -123,7 +124,7 @@ class Broker(Dispatch):
         self._timers = TimerService(storage, settings, when_durable=self._sends.when_durable)
         self._delays = DelayService(storage, levels)
         self._pops, *settlement = pop_parts(storage, registry, groups, settings)
-        check_back = CheckBack(registry, settings)
+        check_back = CheckBack(registry, settings, rights_of=self._rights_of)
         transactions = Transactions(storage, settings, levels, ask=check_back.ask)
         self._count(transactions)
         return [
@@ -143,6 +144,10 @@ class Broker(Dispatch):
             self._timers,
             SendBack(storage, groups, registry, levels, traffic.statistics, settings),
         ]
+
+    def _rights_of(self, connection_id: int) -> Rights:
+        connection = self._connections.get(connection_id)
+        return NOTHING if connection is None else self._admission.rights_of(connection)
 
     def _count(self, transactions: Transactions) -> None:
         pops, timers, figures = self._pops, self._timers, self._figures

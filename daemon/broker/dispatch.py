@@ -66,7 +66,9 @@ class Dispatch:
             return [] if command.is_oneway else [Reply(connection_id, unknown)]
         call = Call(connection, command, now_ms)
         try:
-            self._admission.check(connection, command)
+            rights = self._admission.check(connection, command)
+            if not rights.is_everything:
+                call = call._replace(rights=rights)
             answer = handler(call)
         except ShmqError as error:
             return self._refused(call, error)

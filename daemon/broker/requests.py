@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeVar
 
+from shmq.daemon.broker.access.rights import EVERYTHING, Rights
 from shmq.daemon.broker.effects import Close, Effect, Reply, Report
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Response
@@ -56,6 +57,7 @@ class Connection:
     client_slot: int = -1
     version: str = ""
     has_account: bool = False  # some request of it has passed the rules
+    rights: Rights = EVERYTHING  # of the last one that did
     is_of_bridge: bool = False  # another bridge of this broker speaks through it, and watches over its limits
 
     @property
@@ -70,11 +72,12 @@ class Connection:
 
 
 class Call(NamedTuple):
-    """One request to be handled."""
+    """One request to be handled; `rights` judge what it leads to, what it names was judged before."""
 
     connection: Connection
     command: Command
     now_ms: int
+    rights: Rights = EVERYTHING
 
     @property
     def ext(self) -> Mapping[str, str]:

@@ -33,6 +33,7 @@ from shmq.errors import ProtocolError
 
 RECEIPT_PROPERTY = "POP_CK"
 FIRST_POP_PROPERTY = "1ST_POP_TIME"
+REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"  # the cluster's name follows; only brokers write there
 ORDER_REVIVE_QUEUE = 999  # says in a receipt that the pop was an ordered one
 POP_COUNT_MAX = 32  # of one pop, as in RocketMQ: its checkpoints are bitmaps of 32
 INVISIBLE_MS_MAX = 7 * 24 * 3600 * 1000

@@ -14,6 +14,7 @@ are held to what the handlers need.
 One object serves a broker and the name server beside it, so that new rules count for both at once.
 """
 
+from shmq.daemon.broker.access.rights import EVERYTHING, NOTHING, Rights
 from shmq.daemon.broker.access.rules import AccessRules
 from shmq.daemon.broker.requests import Connection
 from shmq.protocol.codes import Request
@@ -38,17 +39,25 @@ class Admission:
             return False
         return connection.is_local or spec.asks != _LOCAL
 
-    def check(self, connection: Connection, command: Command) -> None:
-        """Let a request that is offered pass, or raise what its sender is told.
+    def rights_of(self, connection: Connection) -> Rights:
+        """Return what a connection that sends nothing now may be told of."""
+        if self.rules is None or connection.is_local:
+            return EVERYTHING
+        return connection.rights if connection.has_account else NOTHING
+
+    def check(self, connection: Connection, command: Command) -> Rights:
+        """Let a request that is offered pass, or raise what its sender is told; return what else the sender may do.
 
         Raises:
             PermissionDenied: the rules do not let the sender do this.
             ProtocolError: a header field is missing or malformed.
         """
+        rights = EVERYTHING
         if connection.is_local:
-            return
+            return rights
         if self.rules is not None:
-            self.rules.check(command, connection.remote.host if connection.remote else "")
-            connection.has_account = True
+            rights = self.rules.check(command, connection.remote.host if connection.remote else "")
+            connection.has_account, connection.rights = True, rights
         if command.code not in _CHECKED_BY_HANDLER:
             check_fields(command.code, command.ext)
+        return rights

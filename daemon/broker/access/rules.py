@@ -23,9 +23,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from shmq.daemon.broker.access.needs import Need, Permission, needs_of
+from shmq.daemon.broker.access.needs import Need, needs_of
+from shmq.daemon.broker.access.rights import EVERYTHING, Permission, Rights
 from shmq.errors import PermissionDenied, UsageError
-from shmq.message import RETRY_PREFIX, check_group, check_topic, retry_topic
+from shmq.message import RETRY_PREFIX, check_group, check_topic, is_waiting_topic, retry_topic
 from shmq.protocol.acl import ACCESS_KEY, is_signed
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
@@ -64,9 +65,16 @@ class Account:
     permissions: Mapping[str, Permission] = field(default_factory=dict)
 
     def permission_on(self, resource: str) -> Permission:
-        """Return what this account may do with a resource; with "" what it may do with topics in general."""
-        is_group = resource.startswith(RETRY_PREFIX)
-        return self.permissions.get(resource, self.default_group if is_group else self.default_topic)
+        """Return what this account may do with a resource; with "" what it may do with topics in general.
+
+        The defaults do not open the topics in which messages of all other topics wait.
+        """
+        known = self.permissions.get(resource)
+        if known is not None:
+            return known
+        if is_waiting_topic(resource):
+            return Permission.DENY
+        return self.default_group if resource.startswith(RETRY_PREFIX) else self.default_topic
 
 
 class AccessRules:
@@ -80,32 +88,36 @@ class AccessRules:
         if len(accounts) > ACCOUNTS_MAX:
             raise UsageError(f"{len(accounts)} accounts; {ACCOUNTS_MAX} are possible")
 
-    def check(self, command: Command, remote_host: str) -> None:
-        """Let a request pass or say why not.
+    def check(self, command: Command, remote_host: str) -> Rights:
+        """Let a request pass or say why not; return what its sender may do with what the request leads to.
 
         Raises:
             PermissionDenied: with code 1 for a client before 5.0, else 16, as each expects it.
             ProtocolError: the body does not name what has to be judged.
         """
+        code = Response.SYSTEM_ERROR if command.version < _VERSION_5 else Response.NO_PERMISSION
         try:
-            self._check(command, remote_host)
+            account = self._check(command, remote_host)
         except PermissionDenied as error:
-            error.code = Response.SYSTEM_ERROR if command.version < _VERSION_5 else Response.NO_PERMISSION
+            error.code = code
             raise
+        return EVERYTHING if account is None else Rights(account.access_key, account.permission_on, code)
 
-    def _check(self, command: Command, remote_host: str) -> None:
+    def _check(self, command: Command, remote_host: str) -> Account | None:
+        """Return the account whose permissions count; None where none limits the sender."""
         request_class = REQUESTS[command.code].request_class
         if request_class is not RequestClass.ADMIN and _is_listed(remote_host, self._white_addresses):
-            return
+            return None
         account = self._authenticated(command, remote_host)
         if account.is_admin:
-            return
+            return None
         if request_class is not RequestClass.CLIENT:
             raise PermissionDenied(
                 f"Need admin permission for request code={command.code}, but accessKey={account.access_key} is not"
             )
         for need in needs_of(command):
             _check_need(account, need)
+        return account
 
     def _authenticated(self, command: Command, remote_host: str) -> Account:
         access_key = command.ext.get(ACCESS_KEY, "")

@@ -18,7 +18,6 @@ from shmq.daemon.broker.log import Entry, Log, NewRecord, Stored
 from shmq.daemon.broker.pop.records import (
     REVIVE_GROUP,
     REVIVE_QUEUES,
-    REVIVE_TOPIC_PREFIX,
     Record,
     decode_record,
     encode_record,
@@ -27,6 +26,7 @@ from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import records_of
 from shmq.daemon.broker.tables import GroupProgress, Topic, committed_of
 from shmq.daemon.broker.topics import ensure_topic
+from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
 
 _OWN_QUEUE = 0  # the others are read for what a RocketMQ broker left there
 _READ_COUNT = 512

@@ -18,7 +18,6 @@ import msgspec
 
 from shmq.protocol.pop import POP_COUNT_MAX
 
-REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 REVIVE_QUEUES = 8
 

@@ -14,6 +14,7 @@ A copy and the record that settles its checkpoint are one append: a kill leaves 
 very last copy may be there alone; the successor looks for copies of what was due by their mark POP_COPY.
 """
 
+from shmq.daemon.broker.access.rights import RETRY_TOPIC
 from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored
@@ -22,7 +23,6 @@ from shmq.daemon.broker.pop.state import PopState
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, kept_portions, records_of
 from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
-from shmq.daemon.broker.sends.send_back import RETRY_TOPIC
 from shmq.daemon.broker.tables import Topic
 from shmq.daemon.broker.topics import ensure_topic
 from shmq.errors import BrokerBusy, ShmqError

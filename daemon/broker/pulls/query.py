@@ -15,12 +15,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from shmq.daemon.broker.access.rights import Permission
 from shmq.daemon.broker.effects import Effect, Wake
 from shmq.daemon.broker.fields import INT32_MAX, INT64_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.log import Found, KeyIndex, Log
 from shmq.daemon.broker.records.property_text import property_of
-from shmq.daemon.broker.records.stored_record import StoredRecord, stored_record
+from shmq.daemon.broker.records.stored_record import StoredRecord, is_queued, stored_record
 from shmq.daemon.broker.requests import Answer, Call, Connection, Part, later, serves
+from shmq.daemon.broker.tables import Queues
 from shmq.protocol.codes import Request, Response
 
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
@@ -47,7 +49,8 @@ class _Search:
 class QueryRequests(Part):
     """Serves queries."""
 
-    def __init__(self, log: Log, index: KeyIndex) -> None:
+    def __init__(self, tables: Queues, log: Log, index: KeyIndex) -> None:
+        self._tables = tables
         self._log = log
         self._index = index
         self._searches: deque[_Search] = deque()
@@ -56,9 +59,19 @@ class QueryRequests(Part):
     def _view(self, call: Call) -> Answer:
         position = number_of(call.ext, "offset", least=-INT64_MAX)
         record = self._log.record_at(position) if position >= 0 else None
+        if record is not None and not call.rights.is_everything:
+            record = self._judged(call, record)
         if record is None:
             return Answer(code=Response.SYSTEM_ERROR, remark=f"can not find message by the offset, {position}")
         return Answer(body=record)
+
+    def _judged(self, call: Call, data: bytes) -> bytes | None:
+        """The record, if the sender may consume its topic; None for what a sender has written into a message."""
+        record = stored_record(data)
+        if record is None or not is_queued(self._tables, record):
+            return None
+        call.rights.check(record.topic, Permission.SUB)
+        return data
 
     def woken(self, now_ms: int) -> Sequence[Effect]:
         """Go on with the search that has waited longest."""

@@ -76,6 +76,18 @@ def kept_record_at(log: Log, log_position: int) -> StoredRecord | None:
     return stored_record(data) if data is not None else None
 
 
+def is_queued(queues: Queues, record: StoredRecord) -> bool:
+    """Say whether a record is the one its queue has at its offset.
+
+    Who names a log position may name one inside of a message, whose sender can have written a record there.
+    """
+    topic = queues.topic(record.topic)
+    if topic is None or not 0 <= record.queue_id < len(topic.queues):
+        return False
+    units = queues.units(topic.queues[record.queue_id], record.queue_offset, 1)
+    return any(unit.log_position == record.log_position for unit in units)
+
+
 def portions(
     log: Log, queue: int, queue_offset: int, *, count_max: int = 512, bytes_max: int = 256 << 10
 ) -> Iterator[Pulled]:

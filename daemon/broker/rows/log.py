@@ -12,7 +12,8 @@ Invariants:
 
 from shmq.daemon.broker.log import Entry, Log, NewRecord
 from shmq.daemon.broker.records.message_id import UNKNOWN_HOST, host_bytes
-from shmq.daemon.broker.records.stored_record import StoredRecord, records_of
+from shmq.daemon.broker.records.property_text import property_of
+from shmq.daemon.broker.records.stored_record import StoredRecord, kept_record_at, records_of
 from shmq.daemon.broker.requests import Call
 from shmq.daemon.broker.rows.copies import DELAYED
 from shmq.daemon.broker.rows.marks import (
@@ -135,6 +136,13 @@ class RowLog:
         queue = self._topic().queues[ROWS_QUEUE]
         pulled = self._log.read(queue, offset, count_max=1, bytes_max=1)
         return next((record for record in records_of(pulled.body) if record.queue_offset == offset), None)
+
+    def topic_of(self, offset: int) -> str | None:
+        """Return the topic of the rows of a chunk, durable or not; None when it is gone."""
+        for unit in self._tables.units(self._topic().queues[ROWS_QUEUE], offset, 1):
+            record = kept_record_at(self._log, unit.log_position)
+            return property_of(record.properties, REAL_TOPIC) if record is not None else None
+        return None
 
     def compact(self, now_ms: int) -> None:
         """Say again what counts, when that is much less than what a successor would have to read; not while rows are

@@ -21,10 +21,11 @@ Invariants:
  4. A rows' queue that retention has cut off is never copied in part without a word: commits of it are refused.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from shmq.daemon.broker.access.rights import Permission
 from shmq.daemon.broker.alarm import Alarm
 from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.fields import INT32_MAX, flag_of, number_of, text_of
@@ -142,6 +143,7 @@ class Rows(Part):
         if (committed := self._committed(writer, batch, unit)) is None:
             parts = _parts_of(call.command.body)
             self._check_parts(writer, batch, parts)
+            self._check_topics(call, (AttemptKey(writer, batch, part.partition, part.attempt) for part in parts))
             rows, checksum = number_of(call.ext, "rows"), number_of(call.ext, "checksum", most=CHECKSUM_MASK)
             mark = CommitMark(writer, batch, unit, parts, rows, checksum, self._tables.clock_ms)
             self._marks.write(mark, call.now_ms)
@@ -161,6 +163,7 @@ class Rows(Part):
             for key in self.state.superseded(writer, batch, unit)
             if key.batch == batch and wanted in (None, "", key.attempt)
         ]
+        self._check_topics(call, dropped)
         for key in dropped:
             self._marks.write(DropMark(*key), call.now_ms)
         return Answer(ext={"dropped": str(len(dropped))})
@@ -233,6 +236,17 @@ class Rows(Part):
                 f"rows of batch {batch} were deleted by retention before they were committed",
                 hint="write the batch again, or raise the retention",
             )
+
+    def _check_topics(self, call: Call, keys: Iterable[AttemptKey]) -> None:
+        """Let a sender end only what was staged for topics that it may send to."""
+        if call.rights.is_everything:
+            return
+        for key in keys:
+            attempt = self.state.attempts.get(key)
+            for offset in attempt.chunks if attempt is not None else ():
+                topic = self._marks.topic_of(offset)
+                if topic is not None:
+                    call.rights.check(topic, Permission.PUB)
 
     # -- copying
 

@@ -21,12 +21,13 @@ topics; a retry topic belongs to all of them, so while they do, each requeues it
 import random
 from collections.abc import Mapping
 
+from shmq.daemon.broker.access.rights import RETRY_TOPIC, Permission, consumed_resource
 from shmq.daemon.broker.fields import ADVICE, INT32_MAX, flag_of, number_of, text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import NewRecord, Storage
 from shmq.daemon.broker.records.property_text import property_of, with_properties
-from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, record_at
+from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, is_queued, record_at
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.settings import BrokerSettings
@@ -40,8 +41,6 @@ from shmq.message import DEAD_LETTER_REASON, check_group, dead_letter_topic, ret
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.message_id import message_id_text
 from shmq.timing import ASKED_BY, DELAY_MS, OUT_MS
-
-RETRY_TOPIC = "RETRY_TOPIC"
 
 _FIRST_RETRY_LEVEL = 3
 _DEAD_LETTER_QUEUES = 1
@@ -96,7 +95,7 @@ class SendBack(Part):
         name = retry_topic(group)
         is_new = self._tables.topic(name) is None
         topic = self._topic(name, settings.retryQueueNums, UNIT_RETRY_FLAG if flag_of(ext, "unitMode") else 0)
-        record = self._record(position)
+        record = self._record(call, group, position)
         tries = record.reconsume_times
         if "attempt" in ext:
             tries = max(tries, number_of(ext, "attempt", most=INT32_MAX) - 1)
@@ -140,9 +139,12 @@ class SendBack(Part):
             raise _Refusal(Response.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
         return topic
 
-    def _record(self, position: int) -> StoredRecord:
+    def _record(self, call: Call, group: str, position: int) -> StoredRecord:
+        """Return the message of a log position, if the sender may consume it in this group."""
         record = record_at(self._log, position)
-        if record is None:
+        if record is not None and record.log_position == position and is_queued(self._tables, record):
+            call.rights.check(consumed_resource(record, group), Permission.SUB)
+        else:
             raise _Refusal(Response.SYSTEM_ERROR, f"look message by offset failed, {position}")
         return record
 

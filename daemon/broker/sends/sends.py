@@ -35,6 +35,7 @@ from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, S
 from shmq.message import RETRY_PREFIX, check_group, check_topic, dead_letter_topic
 from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
 from shmq.timing import TIMER_TOPIC
 
 FORBIDDEN_TOPICS = frozenset(
@@ -49,6 +50,13 @@ FORBIDDEN_TOPICS = frozenset(
         STAGED_TOPIC,
     }
 )
+
+
+def forbidden_topics(cluster: str) -> frozenset[str]:
+    """Return the topics nobody may send to by name: what lies in them is believed."""
+    return FORBIDDEN_TOPICS | {f"{REVIVE_TOPIC_PREFIX}{cluster}"}
+
+
 _V3_4_9 = 121  # from here on a client says itself after how many tries a message is dead
 _DEAD_LETTER_QUEUES = 1
 _LOOK_MS = 10
@@ -84,6 +92,7 @@ class Sends(Part):
         self._flush_waits = FlushWaits(timeout_ms=settings.flush_timeout_ms)
         self._random = random.Random()
         self._alarm = Alarm()
+        self._forbidden = forbidden_topics(settings.cluster)
 
     @property
     def wanted_end(self) -> int | None:
@@ -155,7 +164,7 @@ class Sends(Part):
 
     def _target(self, call: Call, header: SendHeader) -> _Target:
         topic = self._tables.topic(header.topic)
-        if topic is None or topic.name in FORBIDDEN_TOPICS:
+        if topic is None or topic.name in self._forbidden:
             topic = self._checked_topic(call, header)
         queue_id, queues = header.queue_id, max(topic.read_queues, topic.write_queues)
         if queue_id >= queues:
@@ -181,7 +190,7 @@ class Sends(Part):
                 else "contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
             )
             raise SendRefusal(Response.SYSTEM_ERROR, f"The specified topic {what}") from error
-        if name in FORBIDDEN_TOPICS:
+        if name in self._forbidden:
             raise SendRefusal(Response.NO_PERMISSION, f"Sends message to topic[{name}] is forbidden.")
         topic = create_by_send(
             self._tables, name, header.default_topic, header.default_queues, is_unit_mode=header.is_unit_mode

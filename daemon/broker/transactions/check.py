@@ -5,11 +5,14 @@
     a TCP member of the producer group      is asked; RocketMQ's clients answer with a 37
     a local member                          is asked if it has said that it answers: ANSWER_CHECKS
 
-Members take turns from check to check, so one that cannot answer does not keep the others from it.
+A question carries the message, and anybody may name itself a member of a producer group: only a member that may send to
+the message's topic is asked. Members take turns from check to check, so one that cannot answer does not keep the others
+from it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from shmq.daemon.broker.access.rights import Permission, Rights
 from shmq.daemon.broker.effects import Effect, Notify
 from shmq.daemon.broker.fields import number_of
 from shmq.daemon.broker.groups.registry import GroupRegistry, Member
@@ -33,18 +36,23 @@ from shmq.shm.core import record_encode
 class CheckBack:
     """Asks members of producer groups."""
 
-    def __init__(self, registry: GroupRegistry, settings: BrokerSettings) -> None:
+    def __init__(
+        self, registry: GroupRegistry, settings: BrokerSettings, *, rights_of: Callable[[int], Rights]
+    ) -> None:
         self._registry = registry
         self._settings = settings
+        self._rights_of = rights_of
         self.answering: dict[int, set[str]] = {}  # connection of a local member -> groups it answers for
 
     def ask(self, half: StoredRecord, checks: int) -> Sequence[Effect]:
         """Ask a member how the transaction of a half ended; nobody is asked where there is none."""
         group = property_of(half.properties, transaction.PRODUCER_GROUP) or ""
+        topic = property_of(half.properties, transaction.REAL_TOPIC) or ""
         members = [
             member
             for _, member in sorted(self._registry.producers().get(group, {}).items())
             if not member.origin.is_local or group in self.answering.get(member.origin.connection_id, ())
+            if self._rights_of(member.origin.connection_id).may(topic, Permission.PUB)
         ]
         # The half's own offset moves with each check: added to the count it would find every second member only.
         turn = number_in(half, transaction.FIRST_HALF, half.queue_offset) + checks

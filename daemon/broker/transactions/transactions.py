@@ -30,13 +30,14 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from shmq.daemon.broker.access.rights import Permission
 from shmq.daemon.broker.alarm import Alarm
 from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
 from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored
 from shmq.daemon.broker.records.message_id import position_in
 from shmq.daemon.broker.records.property_text import property_of
-from shmq.daemon.broker.records.stored_record import StoredRecord, kept_record_at
+from shmq.daemon.broker.records.stored_record import StoredRecord, is_queued, kept_record_at
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.timers.route import delayed_route, waiting_topic
@@ -272,8 +273,9 @@ class Transactions(Part):
         if state not in (transaction.COMMIT, transaction.ROLLBACK):
             return Answer()  # not known yet: it will be asked about
         record = kept_record_at(self._log, position)
-        if record is None or record.topic != transaction.HALF_TOPIC:
+        if record is None or record.topic != transaction.HALF_TOPIC or not is_queued(self._tables, record):
             raise RemoteError(Response.SYSTEM_ERROR, _NOT_FOUND)
+        call.rights.check(property_of(record.properties, transaction.REAL_TOPIC) or "", Permission.PUB)
         if property_of(record.properties, transaction.PRODUCER_GROUP) != group:
             raise RemoteError(Response.SYSTEM_ERROR, "The producer group wrong")
         if record.queue_offset != offset:
@@ -334,7 +336,8 @@ class Transactions(Part):
         """Begin the checks of a transaction anew, also of one that has expired."""
         position = position_in(call.ext.get("msgId", ""))
         record = kept_record_at(self._log, position) if position is not None else None
-        if record is None or record.topic not in (transaction.HALF_TOPIC, transaction.GIVEN_UP_TOPIC):
+        topics = transaction.HALF_TOPIC, transaction.GIVEN_UP_TOPIC
+        if record is None or record.topic not in topics or not is_queued(self._tables, record):
             raise RemoteError(Response.SYSTEM_ERROR, _NOT_RESUMED)
         if record.topic == transaction.HALF_TOPIC:
             half = self.open_half(record, call.now_ms)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from shmq.daemon.broker.access.needs import Permission, needs_of
+from shmq.daemon.broker.access.needs import needs_of
+from shmq.daemon.broker.access.rights import Permission
 from shmq.daemon.broker.access.rules import AccessRules, read_rules
 from shmq.daemon.broker.access.text import read_access_text
 from shmq.errors import PermissionDenied, ProtocolError, UsageError
@@ -115,7 +116,6 @@ def test_every_header_field_that_names_a_topic_or_a_group_of_a_client_counts() -
         (Request.UNLOCK_BATCH_MQ, {}, locks("workers", "orders"), "consumer"),
         (Request.QUERY_MESSAGE, {"topic": "orders"}, b"", "consumer"),
         (Request.CHECK_CLIENT_CONFIG, {}, b'{"group":"workers","subscriptionData":{"topic":"orders"}}', "consumer"),
-        (Request.VIEW_MESSAGE_BY_ID, {"offset": "0"}, b"", "everything"),
         (Request.GET_ROUTEINFO_BY_TOPIC, {"topic": "anything"}, b"", "consumer"),
     ],
 )
@@ -140,7 +140,6 @@ def test_an_account_may_do_what_its_permissions_say_and_another_may_not(
         (Request.SEND_BATCH_MESSAGE, {"b": "logs"}, b"", "producer"),
         (Request.SEND_MESSAGE_V2, {"b": "unnamed"}, b"", "producer"),
         (Request.END_TRANSACTION, {"topic": "logs"}, b"", "producer"),
-        (Request.END_TRANSACTION, {}, b"", "producer"),
         (Request.STAGE_ROWS, {"topic": "logs"}, b"", "producer"),
         (Request.COMMIT_ROWS, {"topic": "logs"}, b"", "producer"),
         (Request.DROP_ROWS, {}, b"", "producer"),
@@ -153,7 +152,10 @@ def test_an_account_may_do_what_its_permissions_say_and_another_may_not(
         (Request.HEART_BEAT, {}, beat("closed", "orders"), "consumer"),
         (Request.LOCK_BATCH_MQ, {}, locks("closed", "orders"), "consumer"),
         (Request.LOCK_BATCH_MQ, {}, locks("workers", "logs"), "consumer"),
-        (Request.VIEW_MESSAGE_BY_ID, {"offset": "0", "topic": "orders"}, b"", "consumer"),
+        (Request.PULL_MESSAGE, {"topic": "SCHEDULE_TOPIC_XXXX", "consumerGroup": "workers"}, b"", "everything"),
+        (Request.PULL_MESSAGE, {"topic": "rmq_sys_wheel_timer", "consumerGroup": "workers"}, b"", "everything"),
+        (Request.BATCH_ACK_MESSAGE, {}, b'{"acks":[{"c":"closed","t":"orders"}]}', "consumer"),
+        (Request.BATCH_ACK_MESSAGE, {}, b'{"acks":[{"c":"workers","t":"logs"}]}', "consumer"),
     ],
 )
 def test_a_resource_without_the_permission_is_refused(code: int, ext: dict[str, str], body: bytes, who: str) -> None:

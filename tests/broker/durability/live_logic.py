@@ -1,4 +1,4 @@
-"""A broker's logic over real segments under synchronous flush, whose disk is as slow as the test wants.
+"""A broker's logic over real segments, under synchronous flush with a disk as slow as the test wants.
 
 No keeper runs: nothing is durable before the test calls `flush`, so every moment between a write and its sync can be
 looked at without a pause. A bridge that is killed is another logic over the same segments.
@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from shmq.daemon.bridge.store.index import StoreIndex
 from shmq.daemon.bridge.store.log import StoreLog
 from shmq.daemon.bridge.store.tables import StoreTables
+from shmq.daemon.broker.access.admission import Admission
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.effects import Effect, Notify, Reply, Report
 from shmq.daemon.broker.records.stored_record import StoredRecord, kept_portions, records_of
@@ -35,11 +37,11 @@ LEVELS = "0s 1h"
 class LiveLogic:
     """One store, and the logic that serves it now; `replies` are those that went out, by opaque."""
 
-    def __init__(self, directory: Path, **settings: Any) -> None:
+    def __init__(self, directory: Path, *, flush_sync: bool = True, **settings: Any) -> None:
         (directory / "commitlog").mkdir()
         with (directory / "commitlog" / f"{0:020d}").open("wb") as file:
             file.truncate(SIZES.file_bytes)
-        self.instance, self.store = create_segments("test", store_path=directory, sizes=SIZES, flush_sync=True)
+        self.instance, self.store = create_segments("test", store_path=directory, sizes=SIZES, flush_sync=flush_sync)
         self.store.set_allocated_end(SIZES.file_bytes)
         self.tables = StoreTables(self.store, self.instance, access_rights())
         self.settings = BrokerSettings(
@@ -48,13 +50,14 @@ class LiveLogic:
             abi=1,
             generation=1,
             pid_namespace=0,
-            wait_durable=True,
+            wait_durable=flush_sync,
             serves_tcp=True,
             delay_levels=LEVELS,
             **settings,
         )
+        self.admission = Admission()
         self.replies: dict[int, Command] = {}
-        self.notices: list[Command] = []
+        self.notices: list[tuple[int, Command]] = []
         self.reports: list[str] = []
         self._opaque = itertools.count(1)
         self.tables.topic_put("orders", read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
@@ -63,7 +66,14 @@ class LiveLogic:
     def start(self) -> None:
         """As the next bridge process would: it knows what segments and log say."""
         self.log = StoreLog(self.store, report=self.reports.append)
-        self.broker = Broker(self.tables, self.settings, now_ms=self.now_ms, log=self.log)
+        self.broker = Broker(
+            self.tables,
+            self.settings,
+            now_ms=self.now_ms,
+            log=self.log,
+            index=StoreIndex(self.store, access_rights()),
+            admission=self.admission,
+        )
         self.broker.connected(1, None, self.now_ms, remote=REMOTE, local=LOCAL)
 
     @property
@@ -76,17 +86,19 @@ class LiveLogic:
             if isinstance(effect, Reply):
                 self.replies[effect.command.opaque] = effect.command
             elif isinstance(effect, Notify):
-                self.notices.append(effect.command)
+                self.notices.append((effect.connection_id, effect.command))
             elif isinstance(effect, Report):
                 self.reports.append(effect.text)
 
-    def ask(self, code: int, ext: Mapping[str, Any], body: bytes = b"", *, oneway: bool = False) -> int:
+    def ask(
+        self, code: int, ext: Mapping[str, Any], body: bytes = b"", *, oneway: bool = False, connection_id: int = 1
+    ) -> int:
         """Send a request; return its opaque."""
         opaque = next(self._opaque)
         fields = {name: str(value) for name, value in ext.items()}
         flag = FLAG_ONEWAY if oneway else 0
         command = Command(code=code, opaque=opaque, ext=fields, body=body, flag=flag, version=400)
-        self.take(list(self.broker.handle(1, command, self.now_ms)))
+        self.take(list(self.broker.handle(connection_id, command, self.now_ms)))
         return opaque
 
     def send(self, body: bytes, **properties: str) -> int:
@@ -133,9 +145,9 @@ class LiveLogic:
 
 
 @contextmanager
-def live_logic(directory: Path, **settings: Any) -> Iterator[LiveLogic]:
+def live_logic(directory: Path, *, flush_sync: bool = True, **settings: Any) -> Iterator[LiveLogic]:
     """A logic for the length of a with block."""
-    logic = LiveLogic(directory, **settings)
+    logic = LiveLogic(directory, flush_sync=flush_sync, **settings)
     try:
         yield logic
     finally:

@@ -27,6 +27,7 @@ class Consumer:
     def __init__(self, tables: Any, settings: BrokerSettings) -> None:
         self.tables = tables
         self.log = RecordLog(tables)
+        tables.units = self.log.units
         self.broker = Broker(tables, settings, now_ms=0, log=self.log)
         self.broker.connected(1, None, 0, remote=Address("10.0.0.9", 4), local=Address("127.0.0.1", 10911))
         tables.topic_put("orders", read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
