@@ -339,6 +339,8 @@ class Store:
         """Take and release the append lock; a dead holder's work is finished on the way."""
     # -- keeper
     def set_allocated_end(self, position: int, /) -> None: ...
+    def give_back(self, position: int, /) -> bool:
+        """Let the log's files end at a position; False while a writer is, or may soon be, behind it."""
     def set_log_begin(self, position: int, /) -> None: ...
     def set_log_end(self, position: int, /) -> None:
         """Recovery only, before anybody else is attached: sets end and durable end, both."""
@@ -434,6 +436,10 @@ class Store:
     def offset_free(self, slot: int, /) -> None:
         """Take the queue away from whoever owns it; its acknowledgements do not move the offset from here on."""
     def offsets(self) -> list[OffsetEntry]: ...
+    def offset_lose(self, slot: int, count: int, /) -> None:
+        """Count messages that cleaning took before the group had acknowledged them."""
+    def offsets_lost(self) -> list[tuple[int, int, int, int]]:
+        """(group, queue, messages lost to cleaning, seconds since the epoch of the last) where there are any."""
     def offset_counts(self, first: int = 0, /) -> bytes:
         """Of every offset slot from one on two native 64-bit words: the committed offset plus 1 (0: never set), and the
         group's index << 32 | the queue's."""

@@ -36,7 +36,7 @@
 #include <sys/types.h>
 
 #define SHMQ_MAGIC UINT64_C(0x53484d5155455545) /* "SHMQUEUE" */
-#define SHMQ_ABI 5u /* of the layouts in shared memory, and the number behind libshmq.so */
+#define SHMQ_ABI 6u /* of the layouts in shared memory, and the number behind libshmq.so */
 #define SHMQ_VERSION_MAJOR 0
 #define SHMQ_VERSION_MINOR 1
 #define SHMQ_VERSION_PATCH 0
@@ -286,8 +286,10 @@ struct shmq_offset {           /* progress of one group on one queue */
     uint32_t queue;
     _Atomic uint64_t updated_ms;
     _Atomic uint64_t taken;        /* statistics: queue offset behind what the reading member was handed, 0 none */
+    _Atomic uint64_t lost;         /* statistics: messages that cleaning took before they were acknowledged << 32 |
+                                      wall clock seconds of the last time; written by the keeper only */
 };
-static_assert(sizeof(struct shmq_offset) == 40, "offset entry");
+static_assert(sizeof(struct shmq_offset) == 48, "offset entry");
 
 struct shmq_readers_head {
     _Atomic uint64_t magic;
@@ -534,6 +536,8 @@ SHMQ_API void shmq_mapping_release(struct shmq_mapping *mapping);
 SHMQ_API void shmq_mapping_populate_read(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes);
 /* Drop the page-table entries of this process that lie far behind the log end: they count as its memory. */
 SHMQ_API void shmq_mapping_forget(struct shmq_store *store);
+/* Let go of files from `position` on: their names go, and may come again as other files. */
+SHMQ_API void shmq_mapping_drop(struct shmq_store *store, uint64_t position);
 SHMQ_API uint64_t shmq_visible_end(const struct shmq_store *store);
 
 /* lock, lock.c: SHMQ_WOULD_BLOCK when deadline_ns is 0 and the lock is taken; repairs after a dead holder */
@@ -563,6 +567,8 @@ SHMQ_API enum shmq_status shmq_wait_durable(struct shmq_store *store, uint64_t p
 SHMQ_API enum shmq_status shmq_flush(struct shmq_store *store, uint64_t *durable_end); /* fdatasync, raise, wake */
 SHMQ_API void shmq_raise_durable(struct shmq_store *store, uint64_t position);
 SHMQ_API void shmq_set_read_only(struct shmq_store *store, uint32_t word);
+/* room.c: let the log's files end at `position`. SHMQ_WOULD_BLOCK: a writer is at work, or less than a file away. */
+SHMQ_API enum shmq_status shmq_room_give_back(struct shmq_store *store, uint64_t position);
 
 /* reserve.c: two phases for long records and for reserve() */
 struct shmq_claim_handle {

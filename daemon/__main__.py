@@ -45,6 +45,8 @@ def _parser() -> argparse.ArgumentParser:
         serve.add_argument(f"--{name}-max", type=int)
     serve.add_argument("--lease-ms", type=int, help="how long a stopped process may hold the append lock")
     serve.add_argument("--retention-hours", type=int)
+    serve.add_argument("--delete-hour", metavar="HOUR;HOUR", help="hours of the day for expired files (any)")
+    serve.add_argument("--when-full", choices=("refuse", "delete-consumed", "delete-oldest"))
     serve.add_argument("--delay-levels", help="RocketMQ's messageDelayLevel")
     serve.add_argument("--timer-max-delay", dest="timer_max_delay_seconds", type=int, help="seconds (3 days)")
     serve.add_argument("--disk-warn-percent", type=int)

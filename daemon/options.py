@@ -23,6 +23,7 @@ from shmq.timing import MAX_DELAY_SECONDS
 _CHOICES = {
     "flush": ("async", "sync"),
     "segments": ("posix", "sysv"),
+    "when_full": ("refuse", "delete-consumed", "delete-oldest"),
     "log_format": ("text", "json"),
     "tls_mode": ("disabled", "permissive", "enforcing"),
 }
@@ -45,6 +46,7 @@ _RANGES = {
     "bridges": (1, 64),
 }
 _PORT_MAX = 65535
+_HOUR_MAX = 23
 _CLUSTER = re.compile(r"[A-Za-z0-9_-]{1,110}")  # the broker makes topics of this name
 
 
@@ -79,8 +81,12 @@ class Options:
         lease_ms: how long a stopped process may hold the append lock.
         unit_memory_bytes: queue units that stay in memory after they were written to files.
         populate_bytes: log pages made present ahead of the writers.
-        disk_warn_percent, disk_force_percent: use of the disk at which expired files are reported missing, and at which
-            the oldest file goes although it has not expired.
+        retention_hours: age at which a log file goes, whether its messages were consumed or not.
+        delete_hour: "HOUR;HOUR", hours of the day, 0 to 23 local time, at which expired files go; "" is any.
+        disk_warn_percent: use of the disk at which it is said, expired files go at any hour, and empty ones are given
+            back.
+        disk_force_percent: use of the disk at which files go that have not expired, as when_full says.
+        when_full: "refuse": none; "delete-consumed": those that every group has consumed; "delete-oldest": the oldest.
         movable_clock: let local clients move the broker's clock ahead; for tests.
         disk_refuse_percent: use of the disk above which nothing is stored; 100 switches that off.
         listen: HOST:PORT of the broker's main TCP port; the VIP port is two below. Port 0: any, and no VIP port.
@@ -113,6 +119,8 @@ class Options:
     delay_levels: str = DEFAULT_DELAY_LEVELS
     timer_max_delay_seconds: int = MAX_DELAY_SECONDS
     retention_hours: int = 72
+    delete_hour: str = ""
+    when_full: str = "delete-consumed"
     disk_warn_percent: int = 75
     disk_force_percent: int = 85
     disk_refuse_percent: int = 90
@@ -155,6 +163,11 @@ class Options:
                 f"and at least {FILE_BYTES_MIN}",
                 hint="--file-bytes 1073741824 is RocketMQ's size",
             )
+        if not all(hour.strip().isdecimal() and int(hour) <= _HOUR_MAX for hour in self._delete_hour_texts):
+            raise UsageError(
+                f"delete_hour is {self.delete_hour!r}, hours from 0 to {_HOUR_MAX} are needed",
+                hint='--delete-hour 4, or --delete-hour "4;16"',
+            )
         if not 0 < self.disk_refuse_percent <= 100:
             raise UsageError(f"disk_refuse_percent is {self.disk_refuse_percent!r}, from 1 to 100 is possible")
         if not 0 < self.disk_warn_percent <= self.disk_force_percent <= 100:
@@ -184,6 +197,15 @@ class Options:
             raise UsageError("tls_cert and tls_key belong together", hint="--tls-cert FILE --tls-key FILE")
         if self.tls_mode != "disabled" and not self.tls_cert:
             raise UsageError(f"tls_mode {self.tls_mode} needs a certificate", hint="--tls-cert FILE --tls-key FILE")
+
+    @property
+    def _delete_hour_texts(self) -> list[str]:
+        return [part for part in self.delete_hour.replace(",", ";").split(";") if part]
+
+    @property
+    def delete_hours(self) -> frozenset[int]:
+        """Hours of the day at which expired files go; none named: any."""
+        return frozenset(map(int, self._delete_hour_texts))
 
     @property
     def nameserver_addresses(self) -> list[str]:

@@ -167,6 +167,11 @@ def is_waiting_topic(name: str) -> bool:
     return name in _WAITING_TOPICS or name.startswith(_WAITING_TOPIC_PREFIXES)
 
 
+def is_system_group(name: str) -> bool:
+    """Say whether a group is one of the broker's own, whose offsets may be other things than queue offsets."""
+    return name.startswith("CID_RMQ_SYS_")
+
+
 def is_broker_topic(name: str, perm: int) -> bool:
     """Say whether a broker made a topic for itself; those named as a cluster or a broker are told by permission."""
     return is_system_topic(name) or name.endswith(_REPLY_TOPIC_SUFFIX) or bool(perm & _PERM_INHERIT)

@@ -14,7 +14,8 @@ views, `shmq group`, `topic`, `health` and `top`, the metrics, Spark's view `gro
                rocketmq_consumer_lag_messages is the same sum
     in flight  the part of the lag that members have in hand: popped, and read up to `handed` where that is known
     ready      the rest of the lag: lag - in flight
-    lost       not read by the group before retention deleted them: begin - committed
+    lost       deleted by cleaning before the group had acknowledged them: as many as were counted when they were
+               deleted, or begin - committed where that is more
 
 RocketMQ's brokers send offsets, and its tools subtract them: mqadmin's "Diff Total" is end - committed. That is `lag`
 where nothing is popped or lost, and always lag - popped + lost.
@@ -40,6 +41,8 @@ class Backlog(NamedTuple):
     """Messages that members popped and have not settled."""
     handed: int = 0
     """Offset after the last message a reader was given; 0 where nobody says, which counts as nothing in its hands."""
+    cleaned: int = 0
+    """Messages counted as lost when they were deleted; they stay counted when the group has gone on behind them."""
 
     @property
     def next_offset(self) -> int:
@@ -68,5 +71,5 @@ class Backlog(NamedTuple):
 
     @property
     def lost(self) -> int:
-        """Messages that retention deleted before the group had read them."""
-        return max(0, self.begin - max(0, self.committed))
+        """Messages that cleaning deleted before the group had acknowledged them."""
+        return max(self.cleaned, self.begin - max(0, self.committed), 0)

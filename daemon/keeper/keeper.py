@@ -1,6 +1,7 @@
 """The store keeper: what happens when, and in which order it stops.
 
-It has no rule of its own, its parts have them: space (files), units, index, marks, catalog (tables), flusher, watchdog.
+It has no rule of its own, its parts have them: space and retention (files), units, index, marks, catalog (tables),
+flusher, watchdog.
 
     round   spare file · pages · units · frames · index · marks · tables · lock      every 5 to 200 ms
     stop    retire · last units · last flush · mark · index · tables · abort removed, if everything before it worked
@@ -20,6 +21,7 @@ from shmq.daemon.keeper.flusher import Flusher
 from shmq.daemon.keeper.frames import FrameKeeper
 from shmq.daemon.keeper.index import IndexKeeper
 from shmq.daemon.keeper.marks import MarkKeeper, MarkWriter
+from shmq.daemon.keeper.retention import Retention
 from shmq.daemon.keeper.space import LogSpace
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.daemon.keeper.watchdog import Watchdog
@@ -62,7 +64,8 @@ class Keeper:
             log=log,
         )
         self._index = IndexKeeper(store, files, warm=attached.report is None, log=log)
-        self._space = LogSpace(store, files.commitlog, options, on_begin_moved=self._begin_moved, log=log)
+        self._retention = Retention(store, files.commitlog, options, on_begin_moved=self._begin_moved, log=log)
+        self._space = LogSpace(store, files.commitlog, options, is_short=lambda: self._retention.is_short, log=log)
         self._mark_writer = MarkWriter(store, files.mark, log)
         self._flusher = Flusher(
             store, options, on_bell=self._wake.set, on_flushed=self._mark_writer.wake, log=log, counters=counters
@@ -81,7 +84,8 @@ class Keeper:
         self._store.keeper_beat()
         if self._attached.report is None:
             self._take_over()
-        self._space.round(time.monotonic(), time.time())
+        self._space.round(time.monotonic())
+        self._retention.round(time.monotonic(), time.time(), has_room=self._space.has_room)
         self._units.round()
         self._frames.round()
         self._catalog.save_tables()
@@ -119,7 +123,8 @@ class Keeper:
         log_end = self._store.log_end
         busy = log_end != self._seen_end
         self._seen_end = log_end
-        self._space.round(now, time.time())
+        self._space.round(now)
+        self._retention.round(now, time.time(), has_room=self._space.has_room)
         more = self._units.round()
         self._figures.dispatched(now, log_end, is_complete=not more)
         busy |= more
@@ -179,7 +184,7 @@ class Keeper:
 
     def clean(self, wall_seconds: float) -> int:
         """Apply the retention now; returns how many log files went."""
-        return self._space.clean(wall_seconds)
+        return self._retention.clean(wall_seconds, has_room=self._space.has_room)
 
     def rebuild_units(self, queue: Queue, first: int, count: int) -> int:
         """Write units of a queue again from the log; returns how many. Raises OSError, CoreError."""

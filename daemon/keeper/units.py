@@ -14,6 +14,7 @@ from typing import Any
 
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.frames import FrameKeeper
+from shmq.daemon.keeper.losses import Losses
 from shmq.delay_levels import DelayLevels
 from shmq.shm.core import UNIT_BYTES, CoreError, Store
 from shmq.shm.unit import is_pre_blank
@@ -61,6 +62,7 @@ class UnitWriter:
         self._failed = False  # in the round before
         self._failing = False  # in this one
         self._log_begin = store.log_begin
+        self._losses = Losses(store, log)
         self._behind: list[int] = []  # queues whose minimum may point at a file that is gone
 
     def round(self) -> bool:
@@ -73,6 +75,7 @@ class UnitWriter:
         """Correct the minimum of every queue, a part in each round, after the log lost its oldest file."""
         self._log_begin = log_begin
         self._behind = [index for topic in self._store.topics() for index in topic["queues"]]
+        self._losses.begin()
 
     def _correct_minimums(self) -> None:
         for index in self._behind[:_MINIMUMS_PER_ROUND]:
@@ -86,6 +89,7 @@ class UnitWriter:
                 high=persisted,
             )
             if found > offset_min:
+                self._losses.count(index, offset_min, min(found, persisted))
                 self._store.set_offset_min(index, min(found, persisted))
                 self._files.remove_below(queue, found)
         del self._behind[:_MINIMUMS_PER_ROUND]

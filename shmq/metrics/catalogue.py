@@ -155,6 +155,13 @@ _OWN = (
         f"{BRIDGE}; `mqadmin statsAll`",
         ("topic", "consumer_group"),
     ),
+    Family(
+        "shmq_group_lost_messages",
+        COUNTER,
+        "Messages that cleaning deleted before the group had acknowledged them.",
+        "offset slots; `shmq health`",
+        ("topic", "consumer_group", "is_retry", "is_system"),
+    ),
     Family("shmq_transactions_settled", COUNTER, "Transactions that ended, wherever.", "end of the op queue"),
     Family(
         "shmq_request_latency_seconds",

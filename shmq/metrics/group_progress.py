@@ -30,6 +30,7 @@ LAG: Final = "rocketmq_consumer_lag_messages"
 LAG_AGE: Final = "rocketmq_consumer_lag_latency_milliseconds"
 INFLIGHT: Final = "rocketmq_consumer_inflight_messages"
 READY: Final = "rocketmq_consumer_ready_messages"
+LOST: Final = "shmq_group_lost_messages"
 READY_AGE: Final = "rocketmq_consumer_queueing_latency_milliseconds"
 
 _IS_LOCAL: Final = 1 << 63
@@ -87,6 +88,7 @@ class GroupProgress:
                 self._see(LAG_AGE, labels, queue, backlog.next_offset)
             if backlog.ready:
                 self._see(READY_AGE, labels, queue, end - backlog.ready)
+        self._read_losses(samples)
         now_ms = time.time_ns() // 1_000_000
         for labels, (lag, in_flight) in found.items():
             samples.put(LAG, lag + samples.value(INFLIGHT, labels), labels)  # which is what was popped, so far
@@ -94,6 +96,12 @@ class GroupProgress:
             samples.put(READY, lag - in_flight, labels)
             for family, oldest in self._oldest.items():
                 samples.put(family, self._age_ms(oldest.get(labels), now_ms), labels)
+
+    def _read_losses(self, samples: Samples) -> None:
+        for group, queue, count, _ in self._store.offsets_lost():
+            topic, name = self._topic_of.get(queue), self._groups.get(group)
+            if topic is not None and name is not None:
+                samples.add(LOST, count, self._labels_of(topic, name))
 
     def _see(self, family: str, labels: str, queue: int, offset: int) -> None:
         place, oldest = self._place_of(queue, offset), self._oldest[family]

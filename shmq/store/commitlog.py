@@ -7,7 +7,8 @@ The core says what is a record; here are only files.
 Rules: (1) a file gets its name only when it has its full size, its blocks are reserved and it is synced, so that a full
 disk is an error here and never a SIGBUS in a client;
 (2) names are contiguous; a gap or a wrong size is refused with its reason, and nothing is deleted to make it fit;
-(3) a file is unlinked, never truncated or used again, while the store is open;
+(3) a file is unlinked, never truncated or used again, while the store is open; its name may come again only if nobody
+has mapped it, which the core says;
 (4) bytes behind the end of the log are zero before anybody may append, so stale records cannot come back.
 """
 
@@ -158,6 +159,15 @@ class CommitLogFiles:
         sync_directory(path.parent)
         self.positions.pop(0)
         return self.begin
+
+    def remove_last(self) -> int:
+        """Unlink the last file, which nobody has used, and return the new end; never the only one."""
+        assert len(self.positions) > 1, "the only file stays"
+        path = self.path(self.positions[-1])
+        path.unlink(missing_ok=True)
+        sync_directory(path.parent)
+        self.positions.pop()
+        return self.end
 
     def modified_seconds(self, position: int) -> float:
         """Return the time of the last change of the file at a position, seconds since the epoch."""

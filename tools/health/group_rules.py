@@ -16,6 +16,7 @@ from shmq.tools.observe.snapshot import Client, Group, QueueProgress, Snapshot
 from shmq.tools.terminal.quantity import age_text, count_text, plural
 
 _SHOWN_MAX = 4
+_LOST_SECONDS = 86_400.0
 
 
 def group_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Finding]:
@@ -28,6 +29,7 @@ def one_group(snapshot: Snapshot, group: Group, thresholds: Thresholds) -> Itera
     """Judge one group."""
     bad = [
         *_conflict(group),
+        *_lost(group),
         *_departed(group, thresholds),
         *_silent(snapshot, group, thresholds),
         *_stalled(group, thresholds),
@@ -90,6 +92,22 @@ def _conflict(group: Group) -> Iterator[Finding]:
     yield Finding(
         "group", Verdict.WARNING, what, group.name, why, do, {"differs": Measure(round(group.differs, 3), "s")}
     )
+
+
+def _lost(group: Group) -> Iterator[Finding]:
+    """Messages that were deleted before the group had acknowledged them: for a day, or until it has gone on."""
+    rows = [row for row in group.queues if row.lost and (row.lost_age is None or row.lost_age < _LOST_SECONDS)]
+    if not rows:
+        return
+    total = sum(row.lost for row in rows)
+    places = ", ".join(f"{count_text(row.lost)} of {row.topic}/{row.queue_id}" for row in rows[:_SHOWN_MAX])
+    more = f" and {len(rows) - _SHOWN_MAX} more queues" if len(rows) > _SHOWN_MAX else ""
+    ages = [row.lost_age for row in rows if row.lost_age is not None]
+    since = f" {age_text(min(ages))} ago" if ages else ""
+    what = f"group {group.name} lost {plural(total, 'message')} to cleaning{since}: {places}{more}"
+    why = "they expired, or the disk was full, before the group had acknowledged them; its lag does not count them"
+    do = "raise --retention-hours, make room, or start the broker with --when-full delete-consumed or refuse"
+    yield Finding("group", Verdict.WARNING, what, group.name, why, do, {"lost": Measure(total)})
 
 
 def _departed(group: Group, thresholds: Thresholds) -> Iterator[Finding]:

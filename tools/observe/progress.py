@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from shmq.errors import ShmqError
-from shmq.message import RETRY_PREFIX
+from shmq.message import RETRY_PREFIX, is_system_group
 from shmq.progress import Backlog
 from shmq.protocol.roster import Roster, RosterMember
 from shmq.shm.core import UNIT_BYTES, Store, tag_hash
@@ -101,6 +101,8 @@ class _GroupCollector:
         clients = list(clients)
         self._pids = {client.slot: client.pid for client in clients if client.slot is not None}
         self._alive = {client.client_id for client in clients if client.alive}
+        names = dict(store.groups())
+        self._losses = {(names.get(group, ""), queue): (count, at) for group, queue, count, at in store.offsets_lost()}
         self._left = SCAN_MAX
         self._now_ms = time.time() * 1000
 
@@ -121,6 +123,7 @@ class _GroupCollector:
         for queue, committed, owner, updated_ms in entries:
             in_flight = self._in_flight.get((name, queue.topic, queue.queue_id), 0)
             row, is_exact = self._progress(queue, committed, owner, updated_ms, wanted, in_flight)
+            row = self._with_losses(row, name, queue.queue_index)
             exact &= is_exact
             rows.append(row)
             if row.lag > row.in_flight and self._oldest:
@@ -170,6 +173,14 @@ class _GroupCollector:
             owner_pid=self._pids.get(owner),
             idle=max(0.0, self._now_ms - updated_ms) / 1000 if updated_ms else None,
         ), exact
+
+    def _with_losses(self, row: QueueProgress, group: str, queue: int) -> QueueProgress:
+        """What was counted when it was deleted, or, where that was before a restart, what the offsets tell."""
+        cleaned, at = self._losses.get((group, queue), (0, 0))
+        committed = -1 if row.committed is None or is_system_group(group) else row.committed
+        lost = Backlog(committed, row.offset_min, row.offset_max, cleaned=cleaned).lost if committed >= 0 else cleaned
+        age = max(0.0, self._now_ms / 1000 - at) if cleaned else None
+        return row._replace(lost=lost, lost_age=age)
 
     def _ready(self, queue: QueueOf, backlog: Backlog, hashes: frozenset[int] | None) -> tuple[int, bool]:
         """How many waiting messages match, and whether all of them were looked at."""

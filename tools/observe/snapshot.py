@@ -223,6 +223,8 @@ class QueueProgress(NamedTuple):
     owner_pid: int | None
     idle: float | None  # since the offset moved
     in_flight: int = 0  # of the lag: taken by members, hidden by the broker until they settle it (POP)
+    lost: int = 0  # deleted by cleaning before the group had acknowledged them; never part of the lag
+    lost_age: float | None = None  # since it was counted last; None where only the offsets tell
 
 
 class Member(NamedTuple):

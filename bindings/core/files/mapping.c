@@ -104,6 +104,16 @@ struct shmq_mapping *shmq_mapping_get(struct shmq_store *store, uint64_t log_pos
     return mapping;
 }
 
+void shmq_mapping_drop(struct shmq_store *store, uint64_t position)
+{
+    for (size_t i = 0; i < SHMQ_MAPPING_CACHE; i++) {
+        if (store->mappings[i] != NULL && store->mappings[i]->base >= position) {
+            shmq_mapping_release(store->mappings[i]);
+            store->mappings[i] = NULL;
+        }
+    }
+}
+
 void shmq_mapping_populate(struct shmq_mapping *mapping, uint64_t log_position, uint64_t bytes)
 {
     uint64_t from = log_position - mapping->base;

@@ -98,6 +98,25 @@ static enum shmq_status space_wait(struct shmq_store *store, uint64_t log_positi
     return SHMQ_OK;
 }
 
+enum shmq_status shmq_room_give_back(struct shmq_store *store, uint64_t position)
+{
+    struct shmq_log *log = store->log;
+    enum shmq_status status = shmq_lock(store, 0);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    /* A writer maps a file only after the log end has come to it, and a claim lies in the file of the log end: nobody
+     * else has mapped what lies behind the file after that one, so its name may be used for another file later. */
+    uint64_t end = atomic_load_explicit(&log->end, memory_order_relaxed);
+    if (end + store->sizes.file_bytes >= position) {
+        shmq_unlock(store);
+        return SHMQ_WOULD_BLOCK;
+    }
+    atomic_store_explicit(&log->allocated_end, position, memory_order_release);
+    shmq_unlock(store);
+    return SHMQ_OK;
+}
+
 /* Make what was missing, lock not held. SHMQ_OK: try again. */
 static enum shmq_status room_make(struct shmq_store *store, enum shmq_status missing, const struct shmq_commit *commit,
                                   bool *grown, uint64_t deadline_ns)

@@ -73,6 +73,7 @@ enum shmq_status shmq_reader_assign(struct shmq_reader *reader, uint32_t queue, 
     cursor->queue_id = queue_id;
     cursor->slot = slot;
     shmq_reader_seek(reader, cursor, offset);
+    cursor->sought = false; /* it is where the group goes on */
     return SHMQ_OK;
 }
 
@@ -80,6 +81,8 @@ void shmq_reader_seek(struct shmq_reader *reader, struct shmq_cursor *cursor, ui
 {
     cursor->serial = ++reader->serial;
     cursor->next = cursor->committed = offset;
+    cursor->missed = 0;
+    cursor->sought = true;
     shmq_cursor_show(reader, cursor);
     cursor->unit_at = cursor->unit_count = 0;
     if (cursor->bits) {
@@ -227,6 +230,8 @@ void shmq_cursor_jump(struct shmq_reader *reader, struct shmq_cursor *cursor, ui
         }
     }
     if (cursor->next < offset) {
+        /* Without a slot it is somebody who looks around, and sees by the offsets what is not there. */
+        cursor->missed += cursor->slot != SHMQ_NONE && !cursor->sought ? offset - cursor->next : 0;
         cursor->next = offset;
     }
     cursor->unit_at = cursor->unit_count = 0;

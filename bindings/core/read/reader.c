@@ -95,6 +95,7 @@ static enum shmq_status cursor_fill(struct shmq_reader *reader, struct shmq_curs
     }
     cursor->unit_at = 0;
     cursor->unit_count = count;
+    cursor->sought = cursor->sought && count == 0;
     return count ? SHMQ_OK : SHMQ_EMPTY;
 }
 
@@ -321,6 +322,12 @@ enum shmq_status shmq_reader_next(struct shmq_reader *reader, struct shmq_delive
         enum shmq_status status = cursor_step(reader, cursor, out);
         if (status == SHMQ_OK) {
             return status;
+        }
+        if (cursor->missed) {
+            *out = (struct shmq_delivery){.queue = cursor->queue, .queue_offset = cursor->next - cursor->missed,
+                                          .log_position = cursor->missed};
+            cursor->missed = 0;
+            return SHMQ_GONE;
         }
         if (status == SHMQ_GONE) {
             continue;

@@ -29,6 +29,7 @@
 struct shmq_cursor {
     bool live;
     bool paused;
+    bool sought;               /* to where it is, and nothing was read since: what is not there was asked for */
     bool unsaved;              /* `committed` moved past filtered messages and is not in the offset slot yet */
     uint32_t queue;
     uint32_t queue_id;
@@ -36,6 +37,7 @@ struct shmq_cursor {
     uint64_t serial;           /* of this assignment; a message of an older one no longer moves `committed` */
     uint64_t next;
     uint64_t committed;
+    uint64_t missed;           /* offsets below `next` that cleaning took before we came to them, not reported yet */
     uint64_t *bits;            /* ring, bit (offset mod bit_count) */
     uint64_t bit_count;        /* power of two, 0 before the first acknowledgement out of order */
     uint32_t unit_at;
@@ -89,8 +91,9 @@ void shmq_view_show_origin(struct shmq_view *view);
 void shmq_reader_revoke(struct shmq_reader *reader, struct shmq_cursor *cursor);
 void shmq_reader_seek(struct shmq_reader *reader, struct shmq_cursor *cursor, uint64_t offset);
 /* SHMQ_EMPTY: nothing visible. SHMQ_WOULD_BLOCK: many were filtered out, call again. SHMQ_CORRUPT: *out says where, and it
- * was stepped over (record_bytes 0: the units of queue_offset are nowhere, and nothing was stepped over). SHMQ_SYSTEM:
- * errno says why a file could not be mapped, nothing was stepped over. */
+ * was stepped over (record_bytes 0: the units of queue_offset are nowhere, and nothing was stepped over). SHMQ_GONE:
+ * cleaning took `log_position` messages from queue_offset on before this group had come to them, and is reported once.
+ * SHMQ_SYSTEM: errno says why a file could not be mapped, nothing was stepped over. */
 enum shmq_status shmq_reader_next(struct shmq_reader *reader, struct shmq_delivery *out);
 /* Settle one offset; of no effect when that assignment is over. SHMQ_TABLE_FULL or SHMQ_SYSTEM: the window could not
  * grow, the offset stays unacknowledged. */

@@ -47,6 +47,7 @@ static void offsets_forget(struct shmq_store *store, uint32_t group)
     /* Only now: a member that looked at its word before it was taken has most probably written by now. */
     for (uint32_t i = 0; i < count; i++) {
         if (store->offsets[i].group == group) {
+            atomic_store_explicit(&store->offsets[i].lost, 0, memory_order_relaxed);
             atomic_store_explicit(&store->offsets[i].committed, 0, memory_order_release);
         }
     }

@@ -63,6 +63,14 @@ static PyObject *raise_delivery(PyReader *self, enum shmq_status status, const s
                           "ConsumeQueue files; seek() past them to go on",
                           delivery->queue, (u64)delivery->queue_offset);
     }
+    if (status == SHMQ_GONE) {
+        const struct shmq_cursor *cursor = shmq_reader_find(&self->core, delivery->queue);
+        u64 first = delivery->queue_offset, next = first + delivery->log_position;
+        return core_raise(self->state, status,
+                          "topic %S, queue %u: cleaning deleted %llu messages, offsets %llu to %llu, before this group "
+                          "had read them; it goes on at offset %llu",
+                          (PyObject *)cursor->context, cursor->queue_id, delivery->log_position, first, next - 1, next);
+    }
     return core_raise_status(self->state, status, "mapping a log file");
 }
 

@@ -37,6 +37,23 @@ static PyObject *keeper_set_allocated_end(PyStore *self, PyObject *value)
     return store_check_writable(self) ? position_store(value, &self->core.log->allocated_end) : NULL;
 }
 
+static PyObject *keeper_give_back(PyStore *self, PyObject *value)
+{
+    uint64_t position;
+    if (!store_check_writable(self) || !number_from(value, &position)) {
+        return NULL;
+    }
+    enum shmq_status status = shmq_room_give_back(&self->core, position);
+    if (status == SHMQ_OK) {
+        /* Whatever we made pages in. A lane in use flushes, below the log end. */
+        shmq_mapping_drop(&self->core, position);
+        for (struct store_lane *lane = self->lanes; lane; lane = lane->next) {
+            shmq_mapping_drop(&lane->core, position);
+        }
+    }
+    return PyBool_FromLong(status == SHMQ_OK);
+}
+
 static PyObject *keeper_set_log_begin(PyStore *self, PyObject *value)
 {
     return store_check_writable(self) ? position_store(value, &self->core.log->begin) : NULL;
@@ -355,6 +372,7 @@ static PyObject *keeper_wait_durable(PyStore *self, PyObject *args)
 
 PyMethodDef keeper_methods[] = {
     {"set_allocated_end", (PyCFunction)keeper_set_allocated_end, METH_O, "All files below it exist and are reserved."},
+    {"give_back", (PyCFunction)keeper_give_back, METH_O, "Let the log's files end at a position, if writers may."},
     {"set_log_begin", (PyCFunction)keeper_set_log_begin, METH_O, "Say what retention has left."},
     {"set_log_end", (PyCFunction)keeper_set_log_end, METH_O, "Recovery only: set end and durable end, both."},
     {"raise_durable", (PyCFunction)keeper_raise_durable, METH_O, "Raise the durable end and wake who waits for it."},

@@ -244,6 +244,46 @@ static PyObject *members_offsets(PyStore *self, PyObject *unused)
     return list;
 }
 
+/* One word for both numbers, so that nobody reads the count of one cleaning with the time of another. */
+static PyObject *members_offset_lose(PyStore *self, PyObject *args)
+{
+    PyObject *slot;
+    unsigned long long count;
+    struct shmq_offset *entry = NULL;
+    if (PyArg_ParseTuple(args, "OK:offset_lose", &slot, &count) && store_check_readers(self)) {
+        entry = offset_entry(self, slot);
+    }
+    if (!entry) {
+        return NULL;
+    }
+    uint64_t lost = (atomic_load_explicit(&entry->lost, memory_order_relaxed) >> 32) + count;
+    lost = lost < UINT32_MAX ? lost : UINT32_MAX;
+    uint64_t seconds = self->core.io->wall_ms() / 1000 & UINT32_MAX;
+    atomic_store_explicit(&entry->lost, lost << 32 | seconds, memory_order_relaxed);
+    Py_RETURN_NONE;
+}
+
+static PyObject *members_offsets_lost(PyStore *self, PyObject *unused)
+{
+    (void)unused;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    uint32_t count = atomic_load_explicit(&self->core.readers->offset_count, memory_order_acquire);
+    count = count < self->core.sizes.offset_max ? count : self->core.sizes.offset_max;
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list && i < count; i++) {
+        const struct shmq_offset *entry = &self->core.offsets[i];
+        uint64_t lost = atomic_load_explicit(&entry->lost, memory_order_relaxed);
+        if (lost && !row_append(list, Py_BuildValue("(IIKK)", entry->group, entry->queue,
+                                                    (unsigned long long)(lost >> 32),
+                                                    (unsigned long long)(uint32_t)lost))) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
 static PyObject *members_offset_counts(PyStore *self, PyObject *args)
 {
     unsigned int first = 0;
@@ -339,6 +379,10 @@ PyMethodDef offset_methods[] = {
     {"offset_free", (PyCFunction)members_offset_free, METH_O, "Take the queue away from whoever owns it."},
     {"offsets", (PyCFunction)members_offsets, METH_NOARGS,
      "(slot, group, queue, committed or -1, owner client slot or -1, updated_ms) of every offset slot."},
+    {"offset_lose", (PyCFunction)members_offset_lose, METH_VARARGS,
+     "Count messages that cleaning took before the group had acknowledged them."},
+    {"offsets_lost", (PyCFunction)members_offsets_lost, METH_NOARGS,
+     "(group, queue, messages lost to cleaning, seconds since the epoch of the last) where there are any."},
     {"offset_counts", (PyCFunction)members_offset_counts, METH_VARARGS,
      "Committed offset plus 1, group and queue of the offset slots from one on, as native 64-bit words."},
     {"offsets_taken", (PyCFunction)members_offsets_taken, METH_NOARGS,

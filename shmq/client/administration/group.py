@@ -35,16 +35,22 @@ class QueueLag(NamedTuple):
     owner: int
     updated_ms: int
     in_flight: int = 0  # of those before `committed`: in hand, hidden by the broker until they are settled
+    cleaned: int = 0  # counted as lost when they were deleted; a broker over TCP does not say
 
     @property
     def backlog(self) -> Backlog:
         """The same offsets, and what they come to."""
-        return Backlog(self.committed, self.offset_min, self.offset_max, self.in_flight)
+        return Backlog(self.committed, self.offset_min, self.offset_max, self.in_flight, cleaned=self.cleaned)
 
     @property
     def waiting(self) -> int:
         """Messages from `committed` on."""
         return self.backlog.waiting
+
+    @property
+    def lost(self) -> int:
+        """Messages that cleaning deleted before the group had acknowledged them; they are no part of the lag."""
+        return self.backlog.lost
 
     @property
     def behind(self) -> int:

@@ -88,6 +88,7 @@ class LocalFigures:
         index = store.group_find(group)
         if index < 0:
             return []
+        lost = {queue: count for of_group, queue, count, _ in store.offsets_lost() if of_group == index}
         found = []
         for _, entry_group, queue, committed, owner, updated_ms in store.offsets():
             if entry_group != index:
@@ -95,7 +96,8 @@ class LocalFigures:
             offset_min, offset_max, _, topic, queue_id, _ = store.queue(queue)
             name = str(store.topic(topic)["name"])
             held = popped.get((group, name, queue_id), 0)
-            found.append(QueueLag(name, queue_id, committed, offset_min, offset_max, owner, updated_ms, held))
+            cleaned = lost.get(queue, 0)
+            found.append(QueueLag(name, queue_id, committed, offset_min, offset_max, owner, updated_ms, held, cleaned))
         return sorted(found)
 
     def members(self, group: str) -> list[str]:

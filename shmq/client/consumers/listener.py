@@ -25,7 +25,7 @@ from shmq.client.observers.observer import Call
 from shmq.client.redelivery.redelivery import settle, settle_failed
 from shmq.client.spec import ConsumerSpec
 from shmq.client.wire import PacingReader
-from shmq.errors import UsageError
+from shmq.errors import OffsetOutOfRange, UsageError
 
 if TYPE_CHECKING:
     from shmq.shm.core import Message
@@ -136,9 +136,22 @@ class Listener:
     # -- one thread
     def _receive_and_run(self) -> None:
         assert self._consumer is not None
-        for message in self._consumer._messages():
-            self._run(message)
-            del message
+        while not self._stopping:
+            with self._going_on_behind_losses():
+                for message in self._consumer._messages():
+                    self._run(message)
+                    del message
+                return
+
+    @contextlib.contextmanager
+    def _going_on_behind_losses(self) -> Iterator[None]:
+        """Say what cleaning has deleted before this group read it, and go on: nobody else can do anything about it."""
+        try:
+            yield
+        except OffsetOutOfRange as error:
+            import logging
+
+            logging.getLogger("shmq").warning('topic "%s", group "%s": %s', self.spec.topic, self.spec.group, error)
 
     # -- several threads
     def _dispatch(self) -> None:
@@ -151,7 +164,9 @@ class Listener:
                     self._changed.wait()
             if self._stopping:
                 return
-            messages = consumer._poll_once(room, options.ITERATION_SLICE)
+            messages: list[Message] = []
+            with self._going_on_behind_losses():
+                messages = consumer._poll_once(room, options.ITERATION_SLICE)
             with self._changed:
                 if sum(self._lanes.offer(message) for message in messages):
                     self._changed.notify_all()

@@ -102,7 +102,9 @@ class ShmShare(QueueShare):
             owned = self._store.offset_get(slot.offset_slot)
             offset = owned if owned >= 0 else committed
         offset_min, offset_max = self._store.queue(slot.queue_index)[:2]
-        offset = max(offset, offset_min) if offset <= offset_max else offset_min
+        if offset > offset_max:
+            offset = offset_min
+        # An offset below the minimum stays what it is: the core says once how much cleaning took from the group.
         self._reader.assign(self.topic, slot.queue_index, slot.queue_id, offset, slot.offset_slot)
         self.held[slot.queue_index] = slot
         return True

@@ -1,0 +1,50 @@
+"""What cleaning takes from a group: messages that were deleted before the group had acknowledged them.
+
+    offset_min          committed           new offset_min
+        |   acknowledged    |       lost          |
+
+They are counted in the group's offset slot, apart from its lag, and stay counted until the group or the segments go:
+a lag that falls because messages were deleted must not look like progress. The count is made before the queue's
+minimum moves, so whoever sees the new minimum finds what it cost.
+
+Invariant: only groups with an offset on the topic are counted; one that never committed on a queue has it all to come.
+"""
+
+from shmq.daemon.broker.pop.records import REVIVE_GROUP
+from shmq.daemon.event_log import EventLog
+from shmq.shm.core import Store
+from shmq.timing import TIMER_GROUPS
+
+_NO_OFFSETS = frozenset({*TIMER_GROUPS, REVIVE_GROUP})  # their words are other things than what comes next
+
+
+class Losses:
+    """Counts what groups lose while the queues' minimums are corrected."""
+
+    def __init__(self, store: Store, log: EventLog) -> None:
+        self._store = store
+        self._log = log
+        self._slots: dict[int, list[tuple[int, str]]] = {}  # queue index -> offset slot and group
+        self._readers: set[tuple[int, str]] = set()  # topic index and group
+
+    def begin(self) -> None:
+        """Look which groups read which queues, for the corrections that follow."""
+        names = dict(self._store.groups())
+        self._slots.clear()
+        self._readers.clear()
+        for entry in self._store.offsets():
+            name = names.get(entry.group, "")
+            if name and name not in _NO_OFFSETS:
+                self._slots.setdefault(entry.queue, []).append((entry.slot, name))
+                if entry.committed >= 0:
+                    self._readers.add((self._store.queue(entry.queue).topic, name))
+
+    def count(self, queue: int, offset_min: int, moved_to: int) -> None:
+        """Count what the groups of a queue lose when its minimum moves."""
+        topic, queue_id = self._store.queue(queue)[3:5]
+        for slot, group in self._slots.get(queue, ()):
+            lost = moved_to - max(offset_min, self._store.offset_get(slot))
+            if lost > 0 and (topic, group) in self._readers:
+                self._store.offset_lose(slot, lost)
+                name = self._store.topic(topic)["name"]
+                self._log("group.lost", group=group, topic=name, queue_id=queue_id, messages=lost, next_offset=moved_to)
