@@ -26,6 +26,7 @@ from shmq import errors
 from shmq.shm.place import Place, check_broker_name, default_store, place_of
 from shmq.store.commitlog import FILE_BYTES_MIN, FILE_BYTES_MULTIPLE
 from shmq.tools.command import Call, Command, Size, pass_call
+from shmq.tools.service.broker_config import read_broker_config
 from shmq.tools.terminal.exit_code import ExitCode
 from shmq.tools.terminal.quantity import count_text
 
@@ -33,12 +34,33 @@ READY_TIMEOUT = 600.0  # seconds; a large store that was not closed is read thro
 LINE_BYTES_MAX = 1 << 20
 
 
+WHEN_FULL = ("refuse", "delete-consumed", "delete-oldest")
+_PERCENT = click.IntRange(1, 100)
+
+
 @click.command(cls=Command)
+@click.option(
+    *("--config", "_config"),
+    type=click.Path(dir_okay=False),
+    is_eager=True,
+    expose_value=False,
+    callback=read_broker_config,
+    metavar="FILE",
+    help="TOML with these options; the command line wins.",
+)
 @click.option("--name", default="default", show_default=True, help="The broker's name; its URL is shmq://NAME.")
 @click.option("--store", type=click.Path(file_okay=False), help="Store directory.  [by name]")
 @click.option("--runtime-dir", type=click.Path(file_okay=False), help="Directory of the socket.  [by name]")
 @click.option("--file-size", type=Size(), metavar="SIZE", help="Size of one CommitLog file.  [1G]")
 @click.option("--flush", type=click.Choice(["async", "sync"]), help="sync: a send returns when it is on disk.")
+@click.option(
+    "--retention-hours", type=click.IntRange(1), metavar="HOURS", help="Delete log files older than that.  [72]"
+)
+@click.option("--delete-hour", metavar="HOUR;…", help="Hours of the day at which those go, 0 to 23.  [any]")
+@click.option("--when-full", type=click.Choice(WHEN_FULL), help="What a full disk may cost.  [delete-consumed]")
+@click.option("--disk-warn-percent", type=_PERCENT, help="Warn, and give empty files back.  [75]")
+@click.option("--disk-force-percent", type=_PERCENT, help="Do what --when-full says.  [85]")
+@click.option("--disk-refuse-percent", type=_PERCENT, help="Store nothing above that.  [90]")
 @click.option("--segments", type=click.Choice(["posix", "sysv"]), help="sysv where /dev/shm is too small.")
 @click.option("--no-auto-create", is_flag=True, help="A topic must be created before it is used.")
 @click.option("--default-queues", type=click.IntRange(1, 1024), help="Queues of a topic created on first use.  [8]")
@@ -101,7 +123,8 @@ def daemon_command(place: Place, **given: Any) -> list[str]:
 
 
 _PASSED_ON = (
-    *("delay_levels", "timer_max_delay"),
+    *("delay_levels", "timer_max_delay", "retention_hours", "delete_hour", "when_full"),
+    *("disk_warn_percent", "disk_force_percent", "disk_refuse_percent"),
     *("flush", "segments", "default_queues", "log_format", "listen", "nameserver_listen", "nameserver"),
     *("advertise", "cluster", "bridges", "tls_mode", "metrics"),
 )

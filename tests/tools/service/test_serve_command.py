@@ -211,3 +211,43 @@ def test_a_daemon_that_says_nothing_is_not_waited_for_forever() -> None:
 def test_whatever_the_daemon_says_about_its_end_becomes_an_error_of_ours(kind: str) -> None:
     error = serve_command._error_of({"error": "what", "kind": kind, "hint": "do"})
     assert str(error) == "what" and error.hint == "do"
+
+
+def test_a_file_says_what_the_command_line_does_not(shell: Shell, directory: Path) -> None:
+    config = directory / "broker.toml"
+    config.write_text(
+        'file-size = "4m"\nno-tcp = true\nretention-hours = 5\nwhen-full = "refuse"\nstore = "elsewhere"\n'
+        'delete-hour = "4;16"\ndisk-warn-percent = 98\ndisk-force-percent = 99\ndisk-refuse-percent = 100\n'
+    )
+    said = json.loads(shell.ok("serve", "--config", str(config), "--retention-hours", "7", "--detach", "--json"))
+    assert said["store"] == str(directory / "elsewhere")
+    process = next(
+        process for process in json.loads(shell.ok("health", "--json"))["processes"] if process["role"] == "keeper"
+    )
+    options = Path(f"/proc/{process['pid']}/cmdline").read_bytes().split(b"\0")
+    given = json.loads(options[options.index(b"--options") + 1])
+    assert (given["retention_hours"], given["when_full"], given["delete_hour"]) == (7, "refuse", "4;16")
+    assert [given[f"disk_{mark}_percent"] for mark in ("warn", "force", "refuse")] == [98, 99, 100]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("retention_hours = 5", "did you mean retention-hours?"),
+        ("detach = true", "detach is no option"),
+        ("no-tcp = 1", "true or false is needed"),
+        ("flush = true", "a text or a whole number is needed"),
+        ("flush = [", "is no TOML"),
+        ('flush = "sometimes"', "sometimes"),
+        ("retention-hours = 0", "retention-hours"),
+    ],
+)
+def test_a_file_that_says_what_cannot_be_is_refused(shell: Shell, directory: Path, text: str, said: str) -> None:
+    config = directory / "broker.toml"
+    config.write_text(text + "\n")
+    error = shell.fails(64, "serve", "--config", str(config))
+    assert said in json.dumps(error)
+
+
+def test_a_file_that_is_not_there_is_named(shell: Shell, directory: Path) -> None:
+    assert "nowhere.toml" in json.dumps(shell.fails(64, "serve", "--config", str(directory / "nowhere.toml")))

@@ -1,0 +1,78 @@
+"""The file of `shmq serve --config FILE`: options of that command in TOML, under their own names.
+
+    store = "/srv/shmq"            # as on the command line, without the dashes in front
+    flush = "sync"
+    retention-hours = 72
+    when-full = "delete-consumed"
+    no-auto-create = true
+
+Rules: (1) a name that is no option is refused, with the nearest one; (2) an option on the command line wins over the
+file; (3) a path that is not absolute begins at the folder of the file, so that a service finds it from anywhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from shmq.errors import UsageError
+
+_NOT_IN_A_FILE = frozenset({"config", "detach", "log_file", "help"})  # they say how this command runs, not the broker
+
+
+def read_broker_config(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    """Let the options of a command default to what a file says.
+
+    Raises:
+        UsageError: the file cannot be read, is no TOML, or names what is no option.
+    """
+    if value is None:
+        return
+    path = Path(value).absolute()
+    try:
+        given = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}", hint="--config takes a TOML file") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(
+            f"{path} is no TOML: {error}", hint='a line is: retention-hours = 72, or flush = "sync"'
+        ) from None
+    options = _options_of(context.command)
+    context.default_map = {
+        options[_checked(name, options, path)].name: _value(options[name], entry, path, name)
+        for name, entry in given.items()
+    }
+
+
+def _options_of(command: click.Command) -> dict[str, click.Option]:
+    """By the name a file gives them, the options that say what the broker is."""
+    return {
+        parameter.opts[0].removeprefix("--"): parameter
+        for parameter in command.params
+        if isinstance(parameter, click.Option)
+        and parameter.opts
+        and not parameter.hidden
+        and parameter.name not in _NOT_IN_A_FILE
+    }
+
+
+def _checked(name: str, options: dict[str, click.Option], path: Path) -> str:
+    if name in options:
+        return name
+    near = difflib.get_close_matches(name.replace("_", "-"), options, n=1)
+    hint = f"did you mean {near[0]}?" if near else "shmq serve --help lists them; a file has them without the dashes"
+    raise UsageError(f"{path}: {name} is no option of shmq serve", hint=hint)
+
+
+def _value(option: click.Option, value: Any, path: Path, name: str) -> Any:
+    if option.is_flag:
+        if not isinstance(value, bool):
+            raise UsageError(f"{path}: {name} is {value!r}, true or false is needed")
+        return value
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise UsageError(f"{path}: {name} is {value!r}, a text or a whole number is needed")
+    return str(path.parent / str(value)) if isinstance(option.type, click.Path) else str(value)
