@@ -233,7 +233,7 @@ class Bridge:
 
     def serve_sends(self, connection: BridgeConnection, data: bytes, origin: Origin) -> Served | None:
         """Store the plain sends at the front of what a connection sent; the answers are the caller's to write."""
-        if self._sends is None or self.security.admission.rules is not None:
+        if self._sends is None or self._logic.holds_sends or self.security.admission.rules is not None:
             return None
         began_ns = time.monotonic_ns()
         try:

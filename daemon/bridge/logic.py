@@ -31,6 +31,10 @@ class Logic(Protocol):
     def is_attached(self, connection_id: int) -> bool:
         """Say whether a local connection has proven to be one of our own clients."""
 
+    @property
+    def holds_sends(self) -> bool:
+        """Whether sends have to wait for others that came before them."""
+
     def handle(self, connection_id: int, command: Command, now_ms: int) -> Iterable[Effect]:
         """Serve one command of a connection."""
 

@@ -33,6 +33,7 @@ from shmq.daemon.broker.groups.offsets import OffsetRequests
 from shmq.daemon.broker.groups.registry import GroupRegistry, Presence
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import KeyIndex, Log, Storage, Wanted
+from shmq.daemon.broker.parking import Parking
 from shmq.daemon.broker.pop.pops import pop_parts
 from shmq.daemon.broker.pulls.pulls import Pulls
 from shmq.daemon.broker.pulls.query import QueryRequests
@@ -85,6 +86,7 @@ class Broker(Dispatch):
         statistics = Statistics(self._figures.told)
         traffic = Traffic(tables, QueueIndex(tables), statistics, cluster=settings.cluster)
         changed = self._relays.settings_changed
+        parking = self._parking = Parking(log.congestion, self._serve)
         self._parts: list[Part] = [
             self._relays,
             *administration(
@@ -98,6 +100,7 @@ class Broker(Dispatch):
                 popped=lambda: self._pops.queues_in_flight(),
             ),
             *self._log_parts(tables, log, settings, traffic),
+            parking,
             *([QueryRequests(tables, log, index)] if index is not None else []),
         ]
         self._arrival_parts = [part for part in self._parts if part.hears_arrivals]

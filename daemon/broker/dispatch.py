@@ -4,6 +4,7 @@
     the admission or the handler refuses                the error as a reply
     the handler answers                                 reply, then what else follows (`_effects`)
     the handler returns None                            nothing now: the reply is an effect of a later call
+    the log was busy or full, and nothing was stored    parked, and handled again (`parking.py`)
 
 Invariants:
  1. Every request that is not oneway gets exactly one reply, before anything else that follows from it.
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 
 from shmq.daemon.broker.access.admission import Admission
 from shmq.daemon.broker.effects import Effect, Reply
+from shmq.daemon.broker.parking import Parking
 from shmq.daemon.broker.requests import Address, Answer, Call, Connection, Handler, Peer, later
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Response
@@ -69,10 +71,36 @@ class Dispatch:
             rights = self._admission.check(connection, command)
             if not rights.is_everything:
                 call = call._replace(rights=rights)
-            answer = handler(call)
         except ShmqError as error:
             return self._refused(call, error)
-        return self._effects(call, answer) if answer is not None else []
+        if self._parking is None:
+            return self._serve(call, handler, True) or ()
+        served = None if self._parking.has_to_wait(call) else self._serve(call, handler, False)
+        return served if served is not None else self._parking.park(call, handler)
+
+    _parking: Parking | None = None
+    """Keeps requests that the log had no room for; without it they are refused."""
+
+    def _serve(self, call: Call, handler: Handler, is_last: bool) -> Sequence[Effect] | None:
+        """Let a request be handled; None when it is to be handled again, unless this is the last time."""
+        parking = None if is_last else self._parking
+        mark = parking.mark() if parking is not None else (0, 0)
+        try:
+            answer = handler(call)
+        except ShmqError as error:
+            if parking is not None and parking.was_refused(call, mark):
+                return None
+            return self._refused(call, error)
+        if answer is None:
+            return []
+        if parking is not None and parking.was_refused(call, mark):
+            return None
+        return self._effects(call, answer)
+
+    @property
+    def holds_sends(self) -> bool:
+        """Whether sends have to wait for others that came before them."""
+        return self._parking is not None and self._parking.has_sends
 
     _otherwise: Handler | None = None
     """Serves codes without a handler."""

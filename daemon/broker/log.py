@@ -3,7 +3,7 @@
 The bridge implements it over the store (`bridge/store/log.py`), tests over lists.
 
 Invariants every implementation keeps:
- 1. No call blocks for longer than the append lock's deadline, and none blocks on a client.
+ 1. No call waits for a client, the disk or room in the log; for the append lock one waits some milliseconds, if at all.
  2. What `read` and `record_at` return are records as they are in the log, byte for byte.
  3. A refused append has stored nothing.
  4. What is not visible yet is not damaged: `visible` says how far a queue may be read. A part that reads a queue for
@@ -17,9 +17,12 @@ from typing import NamedTuple, Protocol
 
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.tables import Tables, Topic
+from shmq.errors import BrokerBusy, ShmqError
 from shmq.shm.core import Filter
 
 LOCAL_HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
+
+_BUSY_RETRY_MS, _RETRY_MS = 20, 1000
 
 
 @dataclass(slots=True)
@@ -115,8 +118,25 @@ class KeyIndex(Protocol):
         """
 
 
+@dataclass(slots=True)
+class Congestion:
+    """What the appends of one process have met: how many found the lock taken or no room, and how many stored."""
+
+    refused: int = 0
+    stored: int = 0
+
+
+def retry_ms(error: ShmqError) -> int:
+    """Return when to append again what nobody asked for just now: a lock is soon free, room on the disk is not."""
+    return _BUSY_RETRY_MS if isinstance(error, BrokerBusy) else _RETRY_MS
+
+
 class Log(Protocol):
     """The CommitLog and the queues of one broker."""
+
+    @property
+    def congestion(self) -> Congestion:
+        """Counts of the appends so far."""
 
     @property
     def durable_end(self) -> int:

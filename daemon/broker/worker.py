@@ -17,6 +17,7 @@ from shmq.daemon.broker.effects import Effect, Forward
 from shmq.daemon.broker.groups.offsets import OffsetRequests
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Log, Storage, Wanted
+from shmq.daemon.broker.parking import Parking
 from shmq.daemon.broker.pulls.pulls import Pulls
 from shmq.daemon.broker.pulls.ranges import RangeRequests
 from shmq.daemon.broker.requests import Answer, Call, Part, of_all
@@ -46,7 +47,9 @@ class WorkerLogic(Dispatch):
         group_settings = GroupSettings(tables)
         self._pulls = Pulls(tables, log, groups, group_settings, settings)
         self._sends = Sends(Storage(tables, log, self._pulls.arrived), group_settings, settings)
+        parking = self._parking = Parking(log.congestion, self._serve)
         self._parts: list[Part] = [
+            parking,
             self._sends,
             self._pulls,
             OffsetRequests(tables, group_settings, settings),
@@ -77,6 +80,10 @@ class WorkerLogic(Dispatch):
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
         """Serve who waited for messages in these queues (by index)."""
         return self._pulls.arrived(queues, now_ms)
+
+    def woken(self, now_ms: int) -> Sequence[Effect]:
+        """Do what some part asked to be woken for."""
+        return of_all(self._parts, lambda part: part.woken(now_ms))
 
     def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
         """Serve who waited for the log to be on disk up to a position."""

@@ -8,6 +8,8 @@ from shmq.daemon.broker.effects import Effect
 class QuietLogic:
     """What a logic may leave out: it attaches nobody and waits for nothing."""
 
+    holds_sends = False
+
     def is_attached(self, connection_id: int) -> bool:
         """Nobody is."""
         return False

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from shmq.daemon.broker.log import LOCAL_HOST, NewRecord, Pulled, Ranged, Stored
+from shmq.daemon.broker.log import LOCAL_HOST, Congestion, NewRecord, Pulled, Ranged, Stored
 from shmq.daemon.broker.tables import QueueBounds, Topic
 from shmq.errors import ShmqError, StoreError, UsageError
 from shmq.message import parse_properties
@@ -23,6 +23,7 @@ class MemoryLog:
         self.records: dict[int, list[tuple[bytes, NewRecord, int]]] = {}  # queue -> (bytes, record, tag code)
         self.end = 0
         self.held_durable_end: int | None = None
+        self.congestion = Congestion()
         self.error: ShmqError | None = None
         self.passed_over = 0
         self.unreadable: set[int] = set()  # queues whose files cannot be mapped

@@ -129,17 +129,20 @@ enum shmq_status shmq_claim_wait(struct shmq_store *store, uint64_t deadline_ns)
     }
     while (atomic_load_explicit(&claim->state, memory_order_acquire) == SHMQ_CLAIM_OPEN) {
         uint64_t now = store->io->monotonic_ns();
-        if (now >= deadline_ns) {
-            atomic_fetch_add_explicit(&store->log->busy, 1, memory_order_relaxed);
-            return SHMQ_BROKER_BUSY;
+        if (now < deadline_ns) {
+            uint64_t until = now + WAIT_SLICE_NS < deadline_ns ? now + WAIT_SLICE_NS : deadline_ns;
+            shmq_futex_wait(&claim->state, SHMQ_CLAIM_OPEN, until);
         }
-        uint64_t until = now + WAIT_SLICE_NS < deadline_ns ? now + WAIT_SLICE_NS : deadline_ns;
-        shmq_futex_wait(&claim->state, SHMQ_CLAIM_OPEN, until);
+        /* Also by those who may not wait at all: else a claim whose time is over would stand as long as only they come. */
         if (atomic_load_explicit(&claim->state, memory_order_acquire) == SHMQ_CLAIM_OPEN && claim_may_end(store)) {
             enum shmq_status status = claim_end(store, deadline_ns);
             if (status != SHMQ_OK) {
                 return status;
             }
+        }
+        if (now >= deadline_ns && atomic_load_explicit(&claim->state, memory_order_acquire) == SHMQ_CLAIM_OPEN) {
+            atomic_fetch_add_explicit(&store->log->busy, 1, memory_order_relaxed);
+            return SHMQ_BROKER_BUSY;
         }
     }
     return SHMQ_OK;

@@ -7,8 +7,9 @@ show it as a property that the sender had set. An append from here does not wake
 bridge serves its held pulls itself, and a wake-up of its own watcher thread would only compete for the GIL.
 
 Invariants:
- 1. Nothing here waits for the disk, and nothing waits longer than `timeout` for the append lock; once it was waited
-    for in vain, the next appends give up after 20 ms, until one succeeds.
+ 1. Nothing here waits for the disk or for room. The append lock is waited for `PATIENCE` at most, and once that was in
+    vain not at all, until an append succeeds: one loop serves everybody. Whoever found it taken, or no room, may try
+    again later; `congestion` counts them.
  2. A damaged record is reported and passed over, as for local readers; it is never handed out, never in silence.
  3. Errors are those of `shmq.errors`: the core makes them (see `shmq.shm.core`).
 """
@@ -17,18 +18,17 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from shmq.daemon.broker.log import LOCAL_HOST, Entry, NewRecord, Pulled, Ranged, Stored
+from shmq.daemon.broker.log import LOCAL_HOST, Congestion, Entry, NewRecord, Pulled, Ranged, Stored
 from shmq.daemon.broker.records.stored_record import stored_record
 from shmq.daemon.broker.tables import Topic
-from shmq.errors import BrokerBusy, CorruptionError, TopicNotFound
+from shmq.errors import BrokerBusy, CorruptionError, SegmentFull, TopicNotFound
 from shmq.protocol import transaction
 from shmq.shm.core import Filter, Producer, Sender, Store
 from shmq.shm.unit import units_of
 
 SCAN_UNITS_MAX = 800  # looked at for one pull, as RocketMQ does
 RANGE_UNITS_MAX = 16_384  # looked at for one piece of a range
-APPEND_TIMEOUT = 1.0  # seconds; RocketMQ calls a store busy after as long
-STUCK_TIMEOUT = 0.02  # while a writer is known to hold the lock; longer than writers that only come and go take
+PATIENCE = 0.005  # seconds; longer than writers that only come and go take
 
 
 class _Shared(NamedTuple):
@@ -45,18 +45,19 @@ class _Shared(NamedTuple):
 class StoreLog:
     """`shmq.daemon.broker.log.Log` over one generation of segments, which this process may append to."""
 
-    def __init__(self, store: Store, *, report: Callable[[str], None], timeout: float = APPEND_TIMEOUT) -> None:
+    def __init__(self, store: Store, *, report: Callable[[str], None], patience: float = PATIENCE) -> None:
         """
         Args:
             report: gets a sentence about each damaged record that is passed over.
-            timeout: seconds an append may wait for other writers.
+            patience: seconds an append may wait for other writers while none has waited in vain.
         """
         self._store = store
         self._report = report
-        self._producer = producer = Producer(store, resolve=self._resolve, timeout=timeout)
-        self._timeout = timeout
+        self._producer = producer = Producer(store, resolve=self._resolve, timeout=patience)
+        self._patience = patience
         self._is_stuck = False
         self.passed_over = 0
+        self.congestion = Congestion()
         self._append = producer.append
         self._append_batch = producer.append_batch
         self._append_encoded_batch = producer.append_encoded_batch
@@ -128,15 +129,15 @@ class StoreLog:
         )
 
     def _patiently(self, append: Callable[..., Any], *positional: Any, **named: Any) -> Any:
-        """Append, and wait for the lock as long as is worth it: one loop serves everybody, and one wait is enough to
-        know that a writer is stuck."""
-        timeout = STUCK_TIMEOUT if self._is_stuck else self._timeout
+        """Append, and count what comes of it."""
         try:
-            stored = append(*positional, timeout=timeout, **named)
-        except BrokerBusy:
+            stored = append(*positional, timeout=0.0 if self._is_stuck else self._patience, **named)
+        except (BrokerBusy, SegmentFull):
             self._is_stuck = True
+            self.congestion.refused += 1
             raise
         self._is_stuck = False
+        self.congestion.stored += 1
         return stored
 
     def append_encoded_batch(
@@ -233,7 +234,7 @@ class StoreLog:
         return [Stored._make(each) for each in stored]
 
     def raise_fence(self, log_position: int) -> None:
-        self._store.raise_fence(log_position, self._timeout)
+        self._patiently(lambda timeout: self._store.raise_fence(log_position, timeout))
 
     def settled(self, queue: int, queue_offset: int) -> tuple[int, Sequence[int]]:
         next_offset, numbers = self._store.settled(queue, queue_offset)

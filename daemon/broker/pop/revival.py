@@ -17,7 +17,7 @@ very last copy may be there alone; the successor looks for copies of what was du
 from shmq.daemon.broker.access.rights import RETRY_TOPIC
 from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.groups.settings import GroupSettings
-from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored
+from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored, retry_ms
 from shmq.daemon.broker.pop.checkpoints import Checkpoint
 from shmq.daemon.broker.pop.state import PopState
 from shmq.daemon.broker.records.property_text import property_of, with_properties
@@ -34,7 +34,6 @@ COPY_MARK = "POP_COPY"
 
 _COPIES_PER_RUN = 200  # the event loop serves others in between
 _BYTES_PER_RUN = 4 << 20
-_RETRY_MS = 1000
 _SEARCHED = 1024  # records at the end of a queue that may be copies of what was due when a broker was killed
 
 
@@ -60,7 +59,7 @@ class Revival:
             try:
                 count, size = self._revive(found, now_ms, queues, effects)
             except ShmqError as error:
-                self._state.checkpoints.postpone(found, now_ms + _RETRY_MS)
+                self._state.checkpoints.postpone(found, now_ms + retry_ms(error))
                 effects.append(Report(f"messages popped by {found.key.group} do not come again yet: {error}"))
                 continue
             copies, copied_bytes = copies + count, copied_bytes + size

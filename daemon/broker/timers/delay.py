@@ -12,7 +12,8 @@ Invariants:
  1. Nothing is delivered before its due time on the clock that stamps records: no copy is stamped earlier. If that
     clock was set back, a message goes out when its delay has passed since we saw it, on a clock that is never set: no
     message waits for years.
- 2. A level's messages are delivered in their order; one that cannot be stored now stops its level only, for a second.
+ 2. A level's messages are delivered in their order; one that cannot be stored now stops its level only, for a second,
+    or for 20 ms where only the append lock was taken.
  3. Killed anywhere: what was copied is delivered once, but for the one copy whose offset was not moved yet.
  4. What is not visible yet is waited for; only a damaged record, or a deleted one, is passed over.
 """
@@ -22,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shmq.daemon.broker.alarm import Alarm
 from shmq.daemon.broker.effects import Effect, Report
-from shmq.daemon.broker.log import Storage
+from shmq.daemon.broker.log import Storage, retry_ms
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, records_of
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.tables import committed_of
@@ -35,7 +36,6 @@ _READ_COUNT = 32
 _READ_BYTES = 256 << 10
 _COPIES_PER_RUN = 500  # the event loop serves others in between
 _BYTES_PER_RUN = 4 << 20
-_RETRY_MS = 1000
 _SET_BACK_MS = 1000  # how far the clock has to be behind before it is not believed any more
 _TICK_MS = 1000  # what is due later than that is seen by the next tick
 _SIGHTINGS_MAX = 4096
@@ -179,7 +179,7 @@ class DelayService(Part):
 
     def _copy(
         self, level: _Level, body: bytes, now_ms: int, queues: dict[int, None], effects: list[Effect]
-    ) -> int | None:
+    ) -> int:
         for record in records_of(body):
             due_ms = self._delays.due_ms(level.level - 1, record.store_ms)
             wait_ms = self._wait_ms(level, record.queue_offset, due_ms, now_ms)
@@ -189,9 +189,9 @@ class DelayService(Part):
             try:
                 effects += self._store(record, queues)
             except ShmqError as error:
-                level.paused_until_ms = now_ms + _RETRY_MS
+                level.paused_until_ms = now_ms + retry_ms(error)
                 effects.append(Report(f"level {level.level}: a message due is not delivered yet: {error}"))
-                return None
+                return retry_ms(error)
             self._tables.set_committed(level.slot, record.queue_offset + 1)
             self._copies += 1
             self._bytes += len(record.body)

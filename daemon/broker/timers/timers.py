@@ -34,7 +34,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shmq.daemon.broker.alarm import Alarm
 from shmq.daemon.broker.effects import Effect, Report
-from shmq.daemon.broker.log import Storage
+from shmq.daemon.broker.log import Storage, retry_ms
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, stored_record
 from shmq.daemon.broker.requests import Answer, Call, Handler, Part
@@ -68,7 +68,6 @@ _COPIES_PER_RUN = 250
 _BYTES_PER_RUN = 4 << 20
 _MOVES_PER_RUN = 4096
 _REST_MS = 10  # between two looks at what others store
-_RETRY_MS = 1000
 _TICK_MS = 1000
 _ROLL_MS_MAX = 2 * 86_400_000  # RocketMQ's timerRollWindowSlot
 
@@ -169,9 +168,9 @@ class TimerService(Part):
             is_filling = self._timers.advance(self._tables.clock_ms, _MOVES_PER_RUN)
             wait_ms = self._deliver(queues, effects)
         except ShmqError as error:
-            self._paused_until_ms = now_ms + _RETRY_MS
+            self._paused_until_ms = now_ms + retry_ms(error)
             effects.append(Report(f"timed messages that are due are not delivered yet: {error}"))
-            return _RETRY_MS
+            return retry_ms(error)
         first = self._timers.first()
         self._cancelled.forget(min(self._tables.clock_ms, first[0]) if first else self._tables.clock_ms)
         if is_filling:

@@ -34,7 +34,7 @@ from shmq.daemon.broker.access.rights import Permission
 from shmq.daemon.broker.alarm import Alarm
 from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.fields import INT32_MAX, number_of, text_of
-from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored
+from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored, retry_ms
 from shmq.daemon.broker.records.message_id import position_in
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, is_queued, kept_record_at
@@ -60,7 +60,6 @@ from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response
 
 _ACTS_PER_RUN = 500  # the event loop serves others in between
-_RETRY_MS = 1000
 _NOT_FOUND = "Find prepared transaction message failed"
 _NOT_RESUMED = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
 
@@ -204,7 +203,7 @@ class Transactions(Part):
         except ShmqError as error:
             effects.append(Report(f"{len(due)} open transactions are looked at again later: {error}"))
             for half in due:
-                half.due_ms = now_ms + _RETRY_MS
+                half.due_ms = now_ms + retry_ms(error)
                 heapq.heappush(self._due, (half.due_ms, half.offset))
         if self._due and self._due[0][0] <= now_ms:
             effects.append(self._alarm.set(now_ms, 1))

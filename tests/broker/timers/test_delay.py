@@ -12,7 +12,7 @@ from shmq.daemon.broker.tables import QueueBounds, Topic
 from shmq.daemon.broker.timers.delay import DelayService
 from shmq.daemon.broker.timers.route import route_of
 from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC, DelayLevels
-from shmq.errors import BrokerBusy
+from shmq.errors import BrokerBusy, SegmentFull, ShmqError
 from shmq.protocol.command import Command
 from tests.broker.record_log import RecordLog
 
@@ -175,19 +175,22 @@ def test_what_was_due_while_no_broker_ran_is_delivered_at_the_start(delaying: De
     assert delaying.delivered() == [b"x"]
 
 
-def test_a_copy_that_cannot_be_stored_stops_its_level_for_a_second_and_is_not_lost(delaying: Delaying) -> None:
+@pytest.mark.parametrize(("error", "pause_ms"), [(SegmentFull("busy"), 1000), (BrokerBusy("busy"), 20)])
+def test_a_copy_that_cannot_be_stored_stops_its_level_for_a_while_and_is_not_lost(
+    delaying: Delaying, error: ShmqError, pause_ms: int
+) -> None:
     delaying.send(b"a", 1)
     delaying.send(b"b", 1)
     begin = delaying.now_ms + 1000
     delaying.at(begin)
-    delaying.log.error = BrokerBusy("busy")
-    (report,) = delaying.tick()
-    assert isinstance(report, Report) and "busy" in report.text
+    delaying.log.error = error
+    (report,) = (effect for effect in delaying.tick() if isinstance(effect, Report))
+    assert "busy" in report.text
     delaying.log.error = None
-    delaying.at(begin + 999)
+    delaying.at(begin + pause_ms - 1)
     delaying.tick()
     assert delaying.delivered() == []
-    delaying.at(begin + 1000)
+    delaying.at(begin + pause_ms)
     delaying.tick()
     assert delaying.delivered() == [b"a", b"b"]
 
