@@ -481,6 +481,35 @@ class Store:
         scan_max bounds the units looked at. Below the first offset left the answer is that one and nothing. CoreError
         CORRUPT, with offset and position, when the first one looked at is damaged.
         """
+    def queue_visible(self, queue: int, /) -> int:
+        """First queue offset that is not visible yet; with sync flush that is what is not on the disk."""
+    def record_bytes_at(
+        self, position: int, size: int = 0, trimmed: bool = False, stored: bool = False, /
+    ) -> bytes | None:
+        """The visible record that starts at a log position, as it is in the log, or without its CRC property; None when
+        none does, or when `size` is given and it is not of that many bytes. With `stored`, durable or not."""
+    def raise_fence(self, position: int, timeout: float, /) -> None:
+        """Let no append_together() be done any more because of a record below a log position; it never falls. What
+        was done before is in the queues when this returns."""
+    def settled(self, queue: int, offset: int, /) -> tuple[int, bytes]:
+        """(next offset, native 64-bit words): the numbers in the bodies of a queue's records from `offset` on, those
+        behind the durable end too; at most 204 records, none: nothing is there."""
+    def wait_queues(
+        self, queues: Sequence[int], offsets: Sequence[int], timeout: float, *, durable_end: int | None = None
+    ) -> bool:
+        """Sleep until queue index queues[i] has a visible message at or behind offsets[i], the durable end has reached
+        durable_end (only with sync flush does that wake anybody), or wake_self(); False after `timeout` seconds. It
+        may return True for nothing. Needs a client slot; one thread of a process calls it."""
+    def queues_risen(self, queues: Sequence[int], offsets: Sequence[int], /) -> list[int]:
+        """Those queue indexes queues[i] whose queue ends behind offsets[i] now; never waits."""
+    def wake_self(self) -> None:
+        """End wait_queues() from another thread; if nobody is in it, the next one returns at once."""
+
+@final
+class ColumnReader:
+    """Records of a store as Arrow columns."""
+
+    def __init__(self, store: Store) -> None: ...
     def columns(
         self,
         queue: int,
@@ -505,29 +534,6 @@ class Store:
 
         Errors come when the record at `next` itself is the reason: GONE, EMPTY (not visible), NO_TOPIC (the queue was
         given to another topic), CORRUPT."""
-    def queue_visible(self, queue: int, /) -> int:
-        """First queue offset that is not visible yet; with sync flush that is what is not on the disk."""
-    def record_bytes_at(
-        self, position: int, size: int = 0, trimmed: bool = False, stored: bool = False, /
-    ) -> bytes | None:
-        """The visible record that starts at a log position, as it is in the log, or without its CRC property; None when
-        none does, or when `size` is given and it is not of that many bytes. With `stored`, durable or not."""
-    def raise_fence(self, position: int, timeout: float, /) -> None:
-        """Let no append_together() be done any more because of a record below a log position; it never falls. What
-        was done before is in the queues when this returns."""
-    def settled(self, queue: int, offset: int, /) -> tuple[int, bytes]:
-        """(next offset, native 64-bit words): the numbers in the bodies of a queue's records from `offset` on, those
-        behind the durable end too; at most 204 records, none: nothing is there."""
-    def wait_queues(
-        self, queues: Sequence[int], offsets: Sequence[int], timeout: float, *, durable_end: int | None = None
-    ) -> bool:
-        """Sleep until queue index queues[i] has a visible message at or behind offsets[i], the durable end has reached
-        durable_end (only with sync flush does that wake anybody), or wake_self(); False after `timeout` seconds. It
-        may return True for nothing. Needs a client slot; one thread of a process calls it."""
-    def queues_risen(self, queues: Sequence[int], offsets: Sequence[int], /) -> list[int]:
-        """Those queue indexes queues[i] whose queue ends behind offsets[i] now; never waits."""
-    def wake_self(self) -> None:
-        """End wait_queues() from another thread; if nobody is in it, the next one returns at once."""
 
 @final
 class Receipt:

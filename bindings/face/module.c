@@ -144,8 +144,7 @@ static int module_exec(PyObject *module)
     if (!state->error || PyModule_AddObjectRef(module, "CoreError", state->error) < 0) {
         return -1;
     }
-    store_methods_join();
-    if (add_type(module, &store_spec, &state->store_type) < 0 ||
+    if (!store_methods_join() || add_type(module, &store_spec, &state->store_type) < 0 ||
         add_type(module, &receipt_spec, &state->receipt_type) < 0 ||
         add_type(module, &producer_spec, &state->producer_type) < 0 ||
         add_type(module, &slot_spec, &state->slot_type) < 0 ||
@@ -155,7 +154,7 @@ static int module_exec(PyObject *module)
         add_type(module, &filter_spec, &state->filter_type) < 0) {
         return -1;
     }
-    if (!row_types_add(module, state)) {
+    if (!store_parts_add(module) || !row_types_add(module, state)) {
         return -1;
     }
     if (add_constants(module) < 0 || intern_names(state) < 0 || PyModule_AddFunctions(module, record_functions) < 0 ||

@@ -79,6 +79,8 @@ typedef struct {
     size_t map_bytes[3];
 } PyStore;
 
+typedef struct { PyObject_HEAD PyStore *store; } PyStorePart; /* py_store_part.c */
+
 typedef struct py_receipt {
     PyObject_HEAD
     struct core_state *state;
@@ -195,7 +197,11 @@ PyObject *row_new(struct core_state *state, enum row_kind kind, const int64_t *n
 bool row_append(PyObject *list, PyObject *row); /* takes the row over; false with an exception */
 
 /* ---- py_store.c ---- */
-bool store_check(PyStore *self);       /* open, or raises */
+bool store_raise_closed(PyStore *self); /* false */
+static inline bool store_check(PyStore *self) /* open, or raises */
+{
+    return self->open || store_raise_closed(self);
+}
 bool store_check_readers(PyStore *self); /* and its readers segment may be written to */
 bool store_check_writable(PyStore *self);
 struct store_lane *store_lane_take(PyStore *self);
@@ -220,11 +226,16 @@ bool store_wait_durable(PyStore *self, uint64_t log_position, double seconds);
 bool seconds_from(struct core_state *state, PyObject *value, const char *name, double *seconds);
 bool store_format(PyStore *self, PyObject *format); /* py_format.c: fill mapped, zeroed segments */
 PyObject *store_stats(PyStore *self, PyObject *unused); /* py_attribute.c */
-void store_methods_join(void); /* before the type is made */
+bool store_methods_join(void); /* before the type is made */
 extern PyType_Spec store_spec;
 extern PyMethodDef keeper_methods[], table_methods[], member_methods[], offset_methods[], scan_methods[], pull_methods[],
-    index_methods[], together_methods[], columns_methods[], figure_methods[];
+    index_methods[], together_methods[], visible_methods[], figure_methods[], column_methods[];
 extern PyGetSetDef store_getset[];
+
+/* ---- py_store_part.c ---- */
+bool store_parts_add(PyObject *module); /* after the type of the store */
+/* Makes one table of many, its end included; NULL ends `tables` early. false with an exception. */
+bool methods_join(PyMethodDef *const *tables, size_t table_count, PyMethodDef *joined, size_t room);
 
 /* ---- py_property.c: RocketMQ's property text ---- */
 struct property_text { char *data; size_t bytes; size_t capacity; char fixed[512]; };

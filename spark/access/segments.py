@@ -19,7 +19,7 @@ from typing import Any, Final
 from shmq import connect
 from shmq.errors import BrokerNotRunning, ConnectError, OffsetOutOfRange, PermissionDenied, ShmqError, TopicNotFound
 from shmq.message import nearest
-from shmq.shm.core import Store
+from shmq.shm.core import ColumnReader, Store
 from shmq.shm.instance import Instance, read_instance, store_identity
 from shmq.shm.lease import take_lease
 from shmq.shm.place import place_of
@@ -144,10 +144,10 @@ class Attachment:
         (queue,) = still_there(self, [wanted])
         options, numbers = reading.options, column_numbers(reading.columns)
         at = wanted.start
-        selection = reading.selection()
+        reader, selection = ColumnReader(self.store), reading.selection()
         while at < wanted.end:
             try:
-                following, rows, _, packed, array = self.store.columns(
+                following, rows, _, packed, array = reader.columns(
                     queue.index,
                     queue.queue_id,
                     at,

@@ -46,7 +46,7 @@ def imported(columns: bytes, capsule: object) -> list[dict[str, Any]]:
 
 def read(live: LiveStore, queue: int, first: int, end: int, columns: bytes = ALL, **options: Any) -> Any:
     queue_id = live.store.queue(queue)[4]
-    return live.store.columns(queue, queue_id, first, end, columns, "orders", "broker-a", **options)
+    return _core.ColumnReader(live.store).columns(queue, queue_id, first, end, columns, "orders", "broker-a", **options)
 
 
 def rows(live: LiveStore, queue: int, columns: bytes = ALL, **options: Any) -> list[dict[str, Any]]:
@@ -136,9 +136,9 @@ def test_columns_of_units_are_read_without_the_log() -> None:
         fresh = live.attach(writable=False)  # has mapped no log file yet
         (live.path / "commitlog" / f"{0:020d}").unlink()
         columns = numbers("queue_offset", "commitlog_offset", "store_size", "tags_code", "topic", "broker", "queue_id")
-        assert fresh.columns(queue, 0, 0, 300, columns, "orders", "b")[:2] == (300, 300)
+        assert _core.ColumnReader(fresh).columns(queue, 0, 0, 300, columns, "orders", "b")[:2] == (300, 300)
         with raises_status(_core.SYSTEM):
-            fresh.columns(queue, 0, 0, 300, numbers("body"), "orders", "b")
+            _core.ColumnReader(fresh).columns(queue, 0, 0, 300, numbers("body"), "orders", "b")
 
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=40)), max_size=40))
@@ -316,15 +316,15 @@ def test_a_file_that_retention_unlinks_is_read_to_its_end_by_who_has_it() -> Non
             live.producer().append("orders", bytes(9000), queue_id=0)
         reader, late = live.attach(writable=False), live.attach(writable=False)
         columns = numbers("body")
-        assert reader.columns(queue, 0, 0, 1, columns, "orders", "b")[:2] == (1, 1)
+        assert _core.ColumnReader(reader).columns(queue, 0, 0, 1, columns, "orders", "b")[:2] == (1, 1)
         (live.path / "commitlog" / f"{0:020d}").unlink()
         live.store.set_log_begin(FILE_BYTES)
-        assert reader.columns(queue, 0, 1, 20, columns, "orders", "b", verify=True)[:2] == (20, 19)
+        assert _core.ColumnReader(reader).columns(queue, 0, 1, 20, columns, "orders", "b", verify=True)[:2] == (20, 19)
         with raises_status(_core.GONE, "retention"):
-            late.columns(queue, 0, 1, 20, columns, "orders", "b")
+            _core.ColumnReader(late).columns(queue, 0, 1, 20, columns, "orders", "b")
         live.store.set_offset_min(queue, 150)
         with raises_status(_core.GONE, "offset 1:"):
-            reader.columns(queue, 0, 1, 20, columns, "orders", "b")
+            _core.ColumnReader(reader).columns(queue, 0, 1, 20, columns, "orders", "b")
 
 
 def test_damage_is_told_where_it_is_and_what_was_before_it_comes() -> None:
@@ -358,9 +358,9 @@ def test_a_queue_of_another_topic_is_not_believed() -> None:
         queue, *_ = live.topic()
         live.producer().append("orders", b"x", queue_id=0)
         with raises_status(_core.NO_TOPIC, "deleted"):
-            live.store.columns(queue, 0, 0, 1, numbers("body"), "other", "b")
+            _core.ColumnReader(live.store).columns(queue, 0, 0, 1, numbers("body"), "other", "b")
         with raises_status(_core.NO_QUEUE):
-            live.store.columns(10**6, 0, 0, 1, numbers("body"), "orders", "b")
+            _core.ColumnReader(live.store).columns(10**6, 0, 0, 1, numbers("body"), "orders", "b")
 
 
 # ---- records in memory ------------------------------------------------------------

@@ -159,8 +159,9 @@ static PyObject *gather_raise(struct core_state *state, enum shmq_status status,
 }
 
 /* ---- from the store ------------------------------------------------------------------------------------------ */
-static PyObject *store_columns(PyStore *self, PyObject *args, PyObject *kwargs)
+static PyObject *reader_columns(PyStorePart *part, PyObject *args, PyObject *kwargs)
 {
+    PyStore *self = part->store;
     static char *names[] = {"queue",     "queue_id", "next",     "end",    "columns", "topic", "broker", "rows_max",
                             "bytes_max", "tags",     "ms_begin", "ms_end", "verify",  NULL};
     struct wish wish = {.gather = {.ms_end = UINT64_MAX, .scan_max = SCAN_UNITS_MAX}};
@@ -214,9 +215,13 @@ static PyObject *store_queue_visible(PyStore *self, PyObject *args)
     return PyLong_FromUnsignedLongLong(shmq_queue_visible(&self->core, queue));
 }
 
-PyMethodDef columns_methods[] = {
-    {"columns", (PyCFunction)(void (*)(void))store_columns, METH_VARARGS | METH_KEYWORDS,
+PyMethodDef column_methods[] = {
+    {"columns", (PyCFunction)(void (*)(void))reader_columns, METH_VARARGS | METH_KEYWORDS,
      "Records of a range of one queue as an Arrow array: (next offset, rows, record bytes, packed bodies, capsule)."},
+    {NULL},
+};
+
+PyMethodDef visible_methods[] = {
     {"queue_visible", (PyCFunction)store_queue_visible, METH_VARARGS, "First queue offset that is not visible yet."},
     {NULL},
 };

@@ -14,11 +14,8 @@
 #include "face/py_core.h"
 
 /* ---- helpers of every file ------------------------------------------------------------------------- */
-bool store_check(PyStore *self)
+bool store_raise_closed(PyStore *self)
 {
-    if (self->open) {
-        return true;
-    }
     core_raise(self->state, SHMQ_BAD_ARGUMENT, "the store is closed");
     return false;
 }
@@ -343,7 +340,7 @@ static PyMethodDef store_methods[] = {
 /* tp_methods takes one table, the methods live where their subject does: they are joined when the module loads. */
 static PyMethodDef *const store_method_tables[] = {store_methods, keeper_methods, table_methods, member_methods,
                                                    offset_methods, scan_methods, pull_methods, index_methods,
-                                                   together_methods, columns_methods, figure_methods};
+                                                   together_methods, visible_methods, figure_methods};
 static PyMethodDef joined_methods[96];
 
 static PyType_Slot store_slots[] = {
@@ -362,13 +359,8 @@ PyType_Spec store_spec = {
     .slots = store_slots,
 };
 
-void store_methods_join(void)
+bool store_methods_join(void)
 {
-    size_t count = 0;
-    for (size_t table = 0; table < sizeof store_method_tables / sizeof *store_method_tables; table++) {
-        for (const PyMethodDef *method = store_method_tables[table]; method->ml_name; method++) {
-            joined_methods[count++] = *method;
-        }
-    }
-    assert(count < sizeof joined_methods / sizeof *joined_methods);
+    return methods_join(store_method_tables, sizeof store_method_tables / sizeof *store_method_tables, joined_methods,
+                        sizeof joined_methods / sizeof *joined_methods);
 }

@@ -1,0 +1,103 @@
+/* The parts of a Store: what one kind of user does with it, each a type of its own over the same mapping.
+ *
+ *   type            used by                                  its methods are in
+ *   ColumnReader    whoever reads records as Arrow columns   py_columns.c
+ *
+ * Invariants: (1) A part holds its Store and nothing else, so it works exactly as long as the Store is open. (2) A part
+ * that changes what is shared is made only of a Store that is mapped writable, and a Store never stops being that;
+ * its methods therefore ask only whether the Store is open.
+ */
+#include "face/py_core.h"
+
+enum { TABLES_MAX = 4, METHODS_MAX = 32 };
+
+static const struct part_kind {
+    const char *name, *doc;
+    bool changes;              /* what is shared */
+    PyMethodDef *tables[TABLES_MAX];
+    PyGetSetDef *getset;       /* or NULL */
+} parts[] = {
+    {"shmq.bindings._core.ColumnReader", "Records of a store as Arrow columns.", false, {column_methods}, NULL},
+};
+enum { PART_COUNT = sizeof parts / sizeof *parts };
+
+static PyObject *part_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"store", NULL};
+    struct core_state *state = PyType_GetModuleState(type);
+    PyObject *store;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!", names, state->store_type, &store) ||
+        !store_check((PyStore *)store)) {
+        return NULL;
+    }
+    PyStorePart *self = (PyStorePart *)type->tp_alloc(type, 0);
+    if (self) {
+        self->store = (PyStore *)Py_NewRef(store);
+    }
+    return (PyObject *)self;
+}
+
+static PyObject *changing_part_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *self = part_new(type, args, kwargs);
+    if (self && !store_check_writable(((PyStorePart *)self)->store)) {
+        Py_CLEAR(self);
+    }
+    return self;
+}
+
+static void part_dealloc(PyStorePart *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    Py_XDECREF(self->store);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static bool type_add(PyObject *module, const struct part_kind *part, PyMethodDef *methods)
+{
+    PyType_Slot slots[] = {
+        {Py_tp_doc, (void *)part->doc},
+        {Py_tp_new, part->changes ? changing_part_new : part_new},
+        {Py_tp_dealloc, part_dealloc},
+        {Py_tp_methods, methods},
+        {part->getset ? Py_tp_getset : 0, part->getset},
+        {0, NULL},
+    };
+    PyType_Spec spec = {
+        .name = part->name,
+        .basicsize = sizeof(PyStorePart),
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+        .slots = slots,
+    };
+    PyObject *type = PyType_FromModuleAndSpec(module, &spec, NULL);
+    bool ok = type && PyModule_AddType(module, (PyTypeObject *)type) == 0;
+    Py_XDECREF(type);
+    return ok;
+}
+
+bool methods_join(PyMethodDef *const *tables, size_t table_count, PyMethodDef *joined, size_t room)
+{
+    size_t count = 0;
+    for (size_t table = 0; table < table_count && tables[table]; table++) {
+        for (const PyMethodDef *method = tables[table]; method->ml_name; method++) {
+            if (count + 1 == room) {
+                PyErr_Format(PyExc_SystemError, "a type has more than %zu methods", count);
+                return false;
+            }
+            joined[count++] = *method;
+        }
+    }
+    return true;
+}
+
+bool store_parts_add(PyObject *module)
+{
+    static PyMethodDef joined[PART_COUNT][METHODS_MAX]; /* a type keeps its table; each load writes the same */
+    bool ok = true;
+    for (size_t i = 0; ok && i < PART_COUNT; i++) {
+        ok = methods_join(parts[i].tables, TABLES_MAX, joined[i], METHODS_MAX) &&
+             type_add(module, &parts[i], joined[i]);
+    }
+    return ok;
+}

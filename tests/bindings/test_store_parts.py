@@ -1,0 +1,61 @@
+"""The parts of a Store: each works as long as its Store, and one that changes the segments wants them writable."""
+
+from __future__ import annotations
+
+import pytest
+
+from shmq.bindings import _core
+from tests.bindings.live_store import LiveStore, raises_status
+
+READING = (_core.ColumnReader,)
+CHANGING: tuple[type, ...] = ()
+
+
+def use(part: object) -> None:
+    """One call of each part."""
+    match part:
+        case _core.ColumnReader():
+            part.columns(0, 0, 0, 0, bytes(1), "orders", "b")
+
+
+@pytest.mark.parametrize("kind", [*READING, *CHANGING])
+def test_a_part_is_closed_when_its_store_is(kind: type) -> None:
+    with LiveStore() as live:
+        live.topic()
+        store = live.attach(writable=True)
+        part = kind(store)
+        use(part)
+        store.close()
+        with raises_status(_core.BAD_ARGUMENT, "the store is closed"):
+            use(part)
+        with raises_status(_core.BAD_ARGUMENT, "the store is closed"):
+            kind(store)
+
+
+@pytest.mark.parametrize("kind", [*READING, *CHANGING])
+def test_a_part_keeps_the_segments_mapped(kind: type) -> None:
+    with LiveStore() as live:
+        live.topic()
+        part = kind(_core.Store(*live.descriptors, writable=True))  # nobody else holds this one
+        use(part)
+
+
+@pytest.mark.parametrize("kind", READING)
+def test_a_part_that_only_reads_is_made_of_a_store_that_is_observed(kind: type) -> None:
+    with LiveStore() as live:
+        live.topic()
+        use(kind(live.attach(writable=False, observing=True)))
+
+
+@pytest.mark.parametrize("kind", CHANGING)
+@pytest.mark.parametrize("observing", [False, True])
+def test_a_part_that_changes_the_segments_refuses_a_store_that_is_mapped_read_only(kind: type, observing: bool) -> None:
+    with LiveStore() as live, raises_status(_core.READ_ONLY, "mapped the store read-only"):
+        kind(live.attach(writable=False, observing=observing))
+
+
+@pytest.mark.parametrize("kind", [*READING, *CHANGING])
+def test_a_part_is_made_of_a_store_and_nothing_else(kind: type) -> None:
+    for wrong in ((), (None,), (object(),)):
+        with pytest.raises(TypeError):
+            kind(*wrong)
