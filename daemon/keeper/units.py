@@ -206,6 +206,7 @@ class UnitWriter:
             # A keeper that was killed may have written units of this life before it saved the topic's birth.
             if not any(self._store.queue(other)[2] for other in queues):
                 self._files.remove_topic(name, born=born)
+            self._files.sums.set_born(name, born)
             self._born[name] = born
         return name, queue_id
 

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 
 from shmq.delay_levels import DelayLevels
 from shmq.errors import CorruptionError, StoreError
-from shmq.shm.core import FRAME_UNITS, Store
+from shmq.shm.core import FRAME_UNITS, UNIT_BYTES, Store
+from shmq.shm.unit import is_pre_blank, unpack_unit
 from shmq.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.config import ConfigFiles, Log, Tables
@@ -193,13 +194,15 @@ def _start(
     """Where the walk begins: a record border below which the units are right; and whether their sums say so."""
     begin, consumequeue = files.commitlog.begin, files.consumequeue
     is_complete = consumequeue.sums.load(dispatch.born, dispatch.deleted, sequence=mark.unit_sums if mark else 0)
-    if mark is None or not is_complete:
+    start = max(begin, min(mark.dispatched, mark.durable_end)) if mark else begin
+    reason = "" if is_complete else "the sums of the units are missing"
+    reason = reason or _without_sums(consumequeue, dispatch, begin, start)
+    if mark is None or reason:
         if mark is not None:
-            log("recovery.units_unproven", reason="the sums of the units are missing", file=str(files.layout.unit_sums))
+            log("recovery.units_unproven", reason=reason, file=str(files.layout.unit_sums))
         consumequeue.sums.start_anew()
         return begin, False
     dispatch.born |= consumequeue.sums.born()
-    start = max(begin, min(mark.dispatched, mark.durable_end))
     faults, _ = find_faults_at_start(consumequeue, seconds=_CHECK_SECONDS)
     for fault in faults:
         topic, queue_id = fault.queue
@@ -208,6 +211,18 @@ def _start(
         repair = UnitRepair(store, files.commitlog, consumequeue, dispatch, log_end=start)
         report.units_repaired = repair.run(faults)
     return start, True
+
+
+def _without_sums(files: ConsumeQueueFiles, dispatch: Dispatch, begin: int, start: int) -> str:
+    """Name a queue that has units of this life of its topic below `start` and no sums; "" when there is none."""
+    for queue in sorted({*files.queues()} - {*files.sums.queues()}):
+        at = files.bisect(queue, lambda position, size: size > 0 and (is_pre_blank(position, size) or position < begin))
+        unit = files.read(queue, at, 1)
+        position, size, _ = unpack_unit(unit) if len(unit) == UNIT_BYTES else (0, 0, 0)
+        born = max(dispatch.born.get(queue[0], 0), dispatch.deleted.get(queue[0], 0))
+        if size > 0 and born <= position < start:
+            return f"queue {queue[1]} of topic {queue[0]} has units and no sums"
+    return ""
 
 
 def _write_checkpoint(layout: StoreLayout, store_ms: int, log_end: int) -> None:

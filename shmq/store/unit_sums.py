@@ -209,6 +209,15 @@ class UnitSums:
             self._dirty[queue] = None
             sums.touch(0)
 
+    def set_born(self, topic: str, born: int) -> None:
+        """Note where the life of a topic begins whose units are in the files."""
+        self._born[topic] = born
+        for queue, sums in self._queues.items():
+            if queue[0] == topic and sums.born != born:
+                sums.born = born
+                sums.touch(0)
+                self._dirty[queue] = None
+
     def forget_topic(self, topic: str, born: int = 0) -> None:
         """Note that every unit file of a topic is gone; a later life of it begins at log position `born`."""
         self._born[topic] = born

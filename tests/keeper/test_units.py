@@ -25,3 +25,8 @@ def test_a_new_keeper_keeps_the_units_of_a_topic_whose_birth_was_not_saved(
     assert len(units) == 301 * UNIT_BYTES
     assert all(units[at : at + UNIT_BYTES].strip(b"\0") for at in range(0, len(units), UNIT_BYTES))
     assert keeper.store.queue(index)[0] == 0
+    end = keeper.store.log_end
+    eventually(lambda: keeper.attached.files.mark.current.dispatched == end)
+    keeper.end()
+    keeper = start_keeper()
+    assert keeper.store.queue(keeper.queue_index("orders"))[:2] == (0, 301)
