@@ -66,7 +66,7 @@ class Keeper:
         self._index = IndexKeeper(store, files, warm=attached.report is None, log=log)
         self._retention = Retention(store, files.commitlog, options, on_begin_moved=self._begin_moved, log=log)
         self._space = LogSpace(store, files.commitlog, options, is_short=lambda: self._retention.is_short, log=log)
-        self._mark_writer = MarkWriter(store, files.mark, log)
+        self._mark_writer = MarkWriter(store, files.mark, files.config, log)
         self._flusher = Flusher(
             store, options, on_bell=self._wake.set, on_flushed=self._mark_writer.wake, log=log, counters=counters
         )

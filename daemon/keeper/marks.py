@@ -25,6 +25,7 @@ from shmq.daemon.keeper.units import UnitWriter
 from shmq.errors import StoreError
 from shmq.shm.core import CoreError, Store
 from shmq.store.checkpoint import read_checkpoint, write_checkpoint
+from shmq.store.config import ConfigFiles
 from shmq.store.consumequeue import UnitSync
 from shmq.store.durable import DurableMark
 from shmq.store.recovery import OpenFiles
@@ -37,9 +38,10 @@ _LOOK_SECONDS = 0.2
 class MarkWriter:
     """Owns the thread that says on disk how far the log is on disk."""
 
-    def __init__(self, store: Store, mark: DurableMark, log: EventLog) -> None:
+    def __init__(self, store: Store, mark: DurableMark, config: ConfigFiles, log: EventLog) -> None:
         self._store = store
         self._mark = mark
+        self._config = config
         self._log = log
         self._news = threading.Event()
         self._stopping = threading.Event()
@@ -70,7 +72,7 @@ class MarkWriter:
 
     def _write(self) -> None:
         try:
-            self._mark.advance(durable_end=self._store.durable_end)
+            self._mark.advance(durable_end=self._store.durable_end, config_files=self._config.written)
             self._failed = False
         except OSError as error:
             if not self._failed:

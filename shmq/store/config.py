@@ -9,15 +9,22 @@
     config/timerProgress.json      timerProgress            group -> word, of the timer topic's queue
     config/shmq.json               topics: name -> kind, born;  deleted: name -> log position of the deletion
 
+The last entry of each file is `"shmqCrc32"`, the CRC-32 of all bytes before it: one wrong digit in an offset is valid
+JSON and would skip messages in silence. RocketMQ reads the entry as a field that it does not know, and writes the file
+without it; a file without one is believed if it can be read.
+
 Rules: (1) a table is replaced atomically and the previous one kept as `.bak`; nothing is written when nothing changed;
 (2) an unreadable table is read from its `.bak`; when that is unreadable too the broker refuses to start, because
-beginning with empty tables would mean consuming everything again;
+beginning with empty tables would mean consuming everything again; so it does when a table is missing of which the
+durable mark says that it was written;
 (3) fields we do not know are kept as they were read.
 """
 
 from __future__ import annotations
 
+import re
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +52,9 @@ _TABLE_OF = {
     TIMERS: "timerProgress",
     OWN: "topics",
 }
+
+_SEAL_KEY = "shmqCrc32"
+_SEAL = re.compile(rb',\n\t"shmqCrc32":"([0-9a-f]{8})"\n\}\s*\Z')
 
 _DELAY_KEY = (SCHEDULE_TOPIC, SCHEDULE_GROUP)
 _TIMER_KEYS = tuple((TIMER_TOPIC, group) for group in TIMER_GROUPS)
@@ -104,6 +114,8 @@ class ConfigFiles:
         self._layout = layout
         self._log = log
         self._raw: dict[str, dict[str, Any]] = {}  # last known content of each file
+        self.written = 0  # the files that there are, as the durable mark says it: one bit each, in the order of above
+        self.restored = 0  # tables that had to be read from their backup
 
     def load(self) -> Tables:
         """Read all tables.
@@ -111,8 +123,10 @@ class ConfigFiles:
         Raises:
             CorruptionError: a table and its backup are both unreadable.
         """
-        for name in _TABLE_OF:
-            self._raw[name] = self._read(name) or {}
+        for number, name in enumerate(_TABLE_OF):
+            found = self._read(name)
+            self._raw[name] = found or {}
+            self.written |= (found is not None) << number
         own = self._raw[OWN]
         return Tables(
             topics=_topics(self._raw[TOPICS].get(_TABLE_OF[TOPICS], {}), own.get("topics", {})),
@@ -126,6 +140,27 @@ class ConfigFiles:
             | _timers(self._raw[TIMERS].get(_TABLE_OF[TIMERS], {})),
             deleted={str(name): int(at) for name, at in own.get("deleted", {}).items() if isinstance(at, int)},
         )
+
+    def check_missing(self, written: int) -> None:
+        """Refuse to go on without a table that was there.
+
+        Args:
+            written: what the durable mark says was written.
+
+        Raises:
+            CorruptionError: a table is missing, and so is its backup.
+        """
+        numbered = enumerate(_TABLE_OF)
+        missing = [self._layout.config / name for number, name in numbered if written & ~self.written & 1 << number]
+        if missing:
+            names = ", ".join(path.name for path in missing)
+            raise CorruptionError(
+                self._layout.config,
+                0,
+                f"{names} is missing, and so is its backup" if len(missing) == 1 else f"{names} are missing",
+                hint="restore what is missing; to begin without it, as a new broker without groups and their progress: "
+                f"echo '{{}}' | tee {' '.join(map(str, missing))}",
+            )
 
     def save_topics(self, topics: dict[str, TopicRecord], deleted: dict[str, int]) -> bool:
         """Write topics.json and shmq.json where they changed; True when one did.
@@ -190,10 +225,11 @@ class ConfigFiles:
         access = self._layout.access
         text = dumps(content).encode() if versioned else dumps_rows(content)
         try:
-            write_atomically(path, text, mode=access.read_mode, gid=access.gid, backup=True)
+            write_atomically(path, _sealed(text), mode=access.read_mode, gid=access.gid, backup=True)
         except OSError as error:
             raise StoreError(f"{path} cannot be written: {error.strerror}", hint="free disk space") from error
         self._raw[name] = content
+        self.written |= 1 << list(_TABLE_OF).index(name)
         return True
 
     def _read(self, name: str) -> dict[str, Any] | None:
@@ -202,12 +238,17 @@ class ConfigFiles:
         reason = ""
         for candidate in (path, backup):
             try:
-                return _parsed(candidate, _TABLE_OF[name])
+                found = _parsed(candidate, _TABLE_OF[name])
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as error:
                 reason = reason or str(error)
                 self._log("config.unreadable", file=str(candidate), reason=str(error))
+            else:
+                if candidate is backup:
+                    self.restored += 1
+                    self._log("config.from_backup", file=str(backup), reason=reason or f"there is no {name}")
+                return found
         if reason:
             raise CorruptionError(
                 path,
@@ -218,8 +259,20 @@ class ConfigFiles:
         return None
 
 
+def _sealed(text: bytes) -> bytes:
+    """Add the entry with the checksum to an object that is not empty."""
+    body = text.rstrip().removesuffix(b"}").rstrip()
+    return body + b',\n\t"%b":"%08x"\n}' % (_SEAL_KEY.encode(), zlib.crc32(body))
+
+
 def _parsed(path: Path, table: str) -> dict[str, Any]:
-    data = loads(path.read_text(encoding="utf-8"))
+    content = path.read_bytes()
+    seal = _SEAL.search(content)
+    if seal is not None and zlib.crc32(content[: seal.start()]) != int(seal[1], 16):
+        raise ValueError(f"the checksum of {path.name} is wrong (whoever edits it removes its last entry, {_SEAL_KEY})")
+    data = loads(content.decode())
+    if isinstance(data, dict):
+        data.pop(_SEAL_KEY, None)
     if not isinstance(data, dict) or not isinstance(data.get(table, {}), dict):
         raise ValueError(f"{path.name} holds no {table}")
     return data

@@ -79,6 +79,7 @@ class RecoveryReport:
     queues: int = 0
     seconds: float = 0.0
     units_repaired: int = 0
+    tables_restored: int = 0
     damages: list[Damage] = field(default_factory=list)
 
 
@@ -94,6 +95,9 @@ def recover(
     started = time.monotonic()
     report = RecoveryReport(clean=not files.layout.abort.exists())
     tables = files.config.load()
+    known = files.mark.load()
+    files.config.check_missing(known.config_files if known else 0)
+    report.tables_restored = files.config.restored
     mark = _check(files)
     _touch_abort(files.layout)
     report.durable_end = mark.durable_end if mark else 0
@@ -183,7 +187,12 @@ def _recover_files(
     files.consumequeue.sync_all()
     store.set_log_end(log_end)
     report.records = rebuild.records
-    files.mark.advance(durable_end=log_end, dispatched=log_end, unit_sums=files.consumequeue.store_sums())
+    files.mark.advance(
+        durable_end=log_end,
+        dispatched=log_end,
+        unit_sums=files.consumequeue.store_sums(),
+        config_files=files.config.written,
+    )
     _write_checkpoint(files.layout, rebuild.store_ms_last, log_end)
     return bounds
 

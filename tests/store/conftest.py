@@ -102,6 +102,7 @@ class Session:
         self.files.config.save_topics(found, deleted)
         self.files.config.save_groups(live.collect_groups(self.store))
         self.files.config.save_offsets(live.collect_offsets(self.store))
+        self.files.mark.advance(config_files=self.files.config.written)
         live.tables.topics, live.tables.deleted = found, deleted
 
     def end(self) -> None:

@@ -110,7 +110,36 @@ def test_an_unreadable_table_is_read_from_its_backup_and_said(directory: Directo
     config.save_offsets({("T", "g"): {0: 2}})
     (directory.path / "consumerOffset.json").write_bytes(damage)
     assert directory.open().load().offsets == {("T", "g"): {0: 1}}
-    assert directory.events == ["config.unreadable"]
+    assert directory.events == ["config.unreadable", "config.from_backup"]
+
+
+def test_no_changed_bit_gives_other_numbers(directory: Directory) -> None:
+    config = directory.open()
+    config.load()
+    older, newer = {("T", "g"): {0: 100, 1: 7}}, {("T", "g"): {0: 300, 1: 7}}
+    config.save_offsets(older)
+    config.save_offsets(newer)
+    path = directory.path / "consumerOffset.json"
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        for bit in (0x01, 0x80):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :])
+            offsets = directory.open().load().offsets
+            assert offsets in (older, newer), (at, bit, offsets)
+            if at < whole.index(b"shmqCrc32"):
+                assert offsets == older and "config.unreadable" in directory.events
+
+
+def test_a_file_that_a_stock_broker_wrote_meanwhile_is_believed(directory: Directory) -> None:
+    config = directory.open()
+    config.load()
+    config.save_offsets({("T", "g"): {0: 1}})
+    (directory.path / "consumerOffset.json").write_text('{\n\t"offsetTable":{"T@g":{0:9}}\n}')
+    config = directory.open()
+    assert config.load().offsets == {("T", "g"): {0: 9}}
+    assert directory.events == []
+    config.save_offsets({("T", "g"): {0: 10}})
+    assert directory.text("consumerOffset.json")["offsetTable"] == {"T@g": {"0": 10}}
 
 
 def test_a_missing_table_is_read_from_its_backup(directory: Directory) -> None:

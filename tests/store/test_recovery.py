@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -428,11 +429,32 @@ def test_a_topic_of_the_log_that_no_table_names_is_made(open_session: OpenSessio
     session.send("%RETRY%billing", b"x", queue_id=0)
     session.save()
     session.end()
-    shutil.rmtree(root / "config")
+    for path in (root / "config").iterdir():
+        path.write_text("{}")  # as the error about missing tables says
     session = open_session()
     assert session.queue("orders", 1) == (0, 1)
     counts = {topic["name"]: topic["read_queues"] for topic in session.store.topics()}
     assert counts == {"orders": 4, "%RETRY%billing": 1}
+
+
+@pytest.mark.parametrize("missing", ["*", "consumerOffset.json*", "topics.json*"])
+def test_a_table_that_was_there_is_not_taken_for_one_of_a_new_store(
+    open_session: OpenSession, root: Path, missing: str
+) -> None:
+    session = open_session()
+    session.send("orders", b"x")
+    session.save()
+    session.end()
+    for path in (root / "config").glob(missing):
+        path.unlink()
+    before = sorted(path.name for path in root.rglob("*"))
+    with pytest.raises(CorruptionError, match="missing") as caught:
+        open_session()
+    assert sorted(path.name for path in root.rglob("*")) == before
+    # What the error says helps.
+    subprocess.run(caught.value.hint.rpartition(": ")[2], shell=True, check=True, capture_output=True)
+    session = open_session()
+    assert session.read("orders") == [b"x"]
 
 
 def test_a_deleted_topic_does_not_come_back_from_its_records(open_session: OpenSession, root: Path) -> None:
