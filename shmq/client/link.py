@@ -35,7 +35,7 @@ from shmq.client.place import RemotePlace
 from shmq.client.producers.producer import Producer, Sender, watched_sender
 from shmq.client.session import Session, open_session
 from shmq.client.timetable import Clock, Timetable
-from shmq.client.wire import new_client_id
+from shmq.client.wire import Watcher, new_client_id
 from shmq.errors import ShmqError, UsageError
 from shmq.shm.place import Place
 
@@ -214,9 +214,11 @@ class Link(Sender):
         # Weak: a connection that nobody holds any more must not be kept by its own control thread.
         link = weakref.ref(self)
         session.members.watch(
-            on_members_changed=lambda group: _call(link, "_members_changed", group),
-            on_reconnect=lambda: _call(link, "_reconnected"),
-            on_error=lambda error: _warn("the broker refuses this client's groups after a reconnection: %s", error),
+            Watcher(
+                members_changed=lambda group: _call(link, "_members_changed", group),
+                reconnected=lambda: _call(link, "_reconnected"),
+                refused=lambda error: _warn("the broker refuses this client's groups after a reconnection: %s", error),
+            )
         )
         self._session = session
         self._held[:] = [session]

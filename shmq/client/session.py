@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from shmq.client.place import RemotePlace
-from shmq.client.wire import Handed, MessageReader, Queues, QueueShare, QueueSlot, ReaderOwner, Sends, Wire
+from shmq.client.wire import Handed, MessageReader, Queues, QueueShare, QueueSlot, ReaderOwner, Sends, Watcher, Wire
 from shmq.shm.place import Place
 
 if TYPE_CHECKING:
@@ -23,20 +23,13 @@ if TYPE_CHECKING:
     from shmq.client.search import Search
     from shmq.client.spec import ConsumerSpec
     from shmq.client.transactions.transaction import Transactions
-    from shmq.errors import ShmqError
     from shmq.shm.core import Message
 
 
 class Members(Protocol):
     """What the brokers are told of the groups of this connection, and who is to be told of changes."""
 
-    def watch(
-        self,
-        *,
-        on_members_changed: Callable[[str], None],
-        on_reconnect: Callable[[], None],
-        on_error: Callable[[ShmqError], None],
-    ) -> None:
+    def watch(self, watcher: Watcher) -> None:
         """Say whom to tell, on a thread of the wire's, who must not wait."""
 
     def register(self, producer_groups: Sequence[str], specs: Sequence[ConsumerSpec]) -> None:

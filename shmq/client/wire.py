@@ -45,6 +45,22 @@ class QueueSlot(NamedTuple):
     offset_slot: int = -1
 
 
+class Watcher(NamedTuple):
+    """Who is told of the groups of a connection."""
+
+    members_changed: Callable[[str], None]
+    reconnected: Callable[[], None]
+    refused: Callable[[ShmqError], None]
+    """The registration was refused after a reconnection."""
+
+
+def nobody(*_: object) -> None:
+    """Stands for somebody who is not there to be told."""
+
+
+NOBODY: Final = Watcher(nobody, nobody, nobody)
+
+
 class Handed(NamedTuple):
     """A message that a broker is taking over."""
 
@@ -53,6 +69,20 @@ class Handed(NamedTuple):
     """The broker has it."""
     keep: Callable[[], None]
     """The broker did not take it: it is still to be delivered here."""
+
+
+class Question(NamedTuple):
+    """A request to one broker."""
+
+    broker: str
+    code: int
+    ext: Mapping[str, str] | None = None
+    body: bytes = b""
+
+    @property
+    def command(self) -> Command:
+        """The same as it travels."""
+        return Command(code=self.code, ext=dict(self.ext or {}), body=self.body)
 
 
 Answer = Command | ShmqError
@@ -83,14 +113,7 @@ class Wire(Protocol):
     def address(self, broker: str) -> str:
         """Return where the master of a broker name listens, as "host:port"; "" when it is not known. Never waits."""
 
-    def request(
-        self,
-        broker: str,
-        code: int,
-        ext: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        timeout: float | None = None,
-    ) -> Command:
+    def request(self, question: Question, timeout: float | None = None) -> Command:
         """Ask the master of a broker name, and return its answer.
 
         Raises:
@@ -101,12 +124,9 @@ class Wire(Protocol):
 
     def begin(
         self,
-        broker: str,
-        code: int,
-        ext: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        *,
+        question: Question,
         then: Callable[[Answer], None],
+        *,
         timeout: float | None = None,
         slave_may_answer: bool = False,
     ) -> None:
@@ -131,15 +151,6 @@ _DIGITS_MAX: Final = 19  # of 64 bits
 _ANSWER_MARGIN: Final = 1.0  # seconds after the deadline of a request, whose own error says more
 
 
-class Question(NamedTuple):
-    """A request to one broker."""
-
-    broker: str
-    code: int
-    ext: Mapping[str, str] | None = None
-    body: bytes = b""
-
-
 def ask_each(wire: Wire, questions: Sequence[Question], *, slave_may_answer: bool = False) -> list[Answer]:
     """Ask several brokers at once, and return their answers in the order of the questions.
 
@@ -160,9 +171,9 @@ def ask_each(wire: Wire, questions: Sequence[Question], *, slave_may_answer: boo
 
         return take
 
-    for number, (broker, code, ext, body) in enumerate(questions):
+    for number, question in enumerate(questions):
         enter()
-        wire.begin(broker, code, ext, body, then=taking(number), slave_may_answer=slave_may_answer)
+        wire.begin(question, taking(number), slave_may_answer=slave_may_answer)
     for _ in range(CONCURRENT_MAX):
         enter()
     return [answer for answer in answers if answer is not None]

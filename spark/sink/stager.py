@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from shmq.client.producers.keywords import body_of, message_properties, take_special
+from shmq.client.producers.keywords import body_of, take_properties, take_special
+from shmq.client.wire import Question
 from shmq.errors import BrokerBusy, BrokerNotRunning, MessageTooLarge, RemoteError, RequestTimeout, UsageError
 from shmq.message import encode_properties
 from shmq.protocol.batch_body import ENTRY_OVERHEAD, pack_entry
@@ -160,7 +161,7 @@ class StagingBroker:
             left = deadline - time.monotonic()
             try:
                 timeout = min(max(left, 0.1), _REQUEST_TIMEOUT)
-                return self._wire().request(self._home(), code, fields, body, timeout)
+                return self._wire().request(Question(self._home(), code, fields, body), timeout)
             except (BrokerBusy, BrokerNotRunning, RequestTimeout):
                 if left <= 0:
                     raise
@@ -245,8 +246,7 @@ class Stager:
         """The property text of a row, its queue or -1, and whether it is delivered later."""
         special = take_special(arguments)
         group = arguments.get("message_group")
-        keys = arguments.get("keys") or ()
-        found = message_properties(arguments.get("tag"), keys, group, arguments.get("properties"))
+        found = take_properties(arguments)
         queue_id = arguments.get("queue_id")
         if queue_id is None:
             queues = self._broker.queues(topic) if group is not None else ()

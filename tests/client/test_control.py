@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from shmq.client.wire import NOBODY, Watcher
 from shmq.client.wire_shm.control import ControlClient, Role
 from shmq.client.wire_shm.control_link import ControlLink
 from shmq.errors import (
@@ -58,9 +59,7 @@ class Heard:
         self.groups: list[str] = []
         self.reconnects = 0
         self.errors: list[Exception] = []
-        client.on_members_changed = self.groups.append
-        client.on_reconnect = self._reconnected
-        client.on_error = self.errors.append
+        client.watcher = Watcher(self.groups.append, self._reconnected, self.errors.append)
 
     def _reconnected(self) -> None:
         self.reconnects += 1
@@ -221,7 +220,7 @@ def test_many_threads_share_one_client(bridge: LiveBridge) -> None:
 def test_callbacks_may_ask_the_broker(bridge: LiveBridge) -> None:
     first, second = bridge.connect("c1"), bridge.connect("c2")
     seen: list[list[str]] = []
-    first.on_members_changed = lambda group: seen.append(first.members(group))
+    first.watcher = NOBODY._replace(members_changed=lambda group: seen.append(first.members(group)))
     first.heartbeat([], consume("billing"))
     second.heartbeat([], consume("billing"))
     wait_until(lambda: seen == [["c1", "c2"]])
@@ -235,7 +234,7 @@ def test_a_callback_that_fails_does_not_stop_the_others(bridge: LiveBridge, capl
         calls.append(group)
         raise RuntimeError("broken on purpose")
 
-    first.on_members_changed = fail
+    first.watcher = NOBODY._replace(members_changed=fail)
     first.heartbeat([], consume("billing"))
     second.heartbeat([], consume("billing"))
     wait_until(lambda: len(calls) == 1)

@@ -1,7 +1,7 @@
 """Questions to several brokers at once: at most 16 on their way, answers in the order of the questions."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,18 +25,15 @@ class Brokers:
 
     def begin(
         self,
-        broker: str,
-        code: int,
-        ext: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        *,
+        question: Question,
         then: Callable[[Answer], None],
+        *,
         timeout: float | None = None,
         slave_may_answer: bool = False,
     ) -> None:
         with self.changed:
-            self.asked.append(broker)
-            self.waiting.append(lambda: then(self._answer(broker)))
+            self.asked.append(question.broker)
+            self.waiting.append(lambda: then(self._answer(question.broker)))
             self.changed.notify_all()
 
     def answer_last_first(self) -> None:

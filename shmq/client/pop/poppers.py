@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shmq.client.pop.reader import MappedLog, PopReader
 from shmq.client.pop.request import ANY_QUEUE
 from shmq.client.position import BEGIN
-from shmq.client.wire import Handed, HidingReader, MessageReader, QueueShare, QueueSlot, ReaderOwner
+from shmq.client.wire import Handed, HidingReader, MessageReader, Question, QueueShare, QueueSlot, ReaderOwner
 from shmq.errors import BrokerNotRunning, RemoteError, TopicNotFound
 from shmq.message import pop_retry_topic
 from shmq.progress import Backlog
@@ -81,7 +81,7 @@ class Poppers:
         answers = 0
         for name in names:
             try:
-                self._wire.request(name, Request.POLLING_INFO, ext)
+                self._wire.request(Question(name, Request.POLLING_INFO, ext))
             except BrokerNotRunning as error:
                 away = error
                 continue

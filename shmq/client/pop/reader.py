@@ -154,7 +154,7 @@ class PopReader:
                     wants_places=message_at is not None,
                 )
                 answered = partial(self._answered, broker, base, message_at, hold)
-                self._wire.begin(broker, *ask, then=answered, timeout=hold + self._wire.timeout)
+                self._wire.begin(ask, answered, timeout=hold + self._wire.timeout)
 
     def _forget(self) -> None:
         """Let go of receipts that count no more: of messages that nobody has settled."""

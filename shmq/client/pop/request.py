@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shmq.client.wire import number_in, reply_of
+from shmq.client.wire import Question, number_in, reply_of
 from shmq.errors import ProtocolError
 from shmq.message import POP_NORMAL, popped_topic
 from shmq.protocol.body import encode_body
@@ -29,14 +29,6 @@ if TYPE_CHECKING:
 FROM_FIRST: Final = 0
 ANY_QUEUE: Final = -1
 NOTHING: Final = (Response.PULL_NOT_FOUND, Response.POLLING_TIMEOUT, Response.POLLING_FULL)
-
-
-class Ask(NamedTuple):
-    """One request, as `Wire.request` and `Wire.begin` take it."""
-
-    code: int
-    ext: Mapping[str, str]
-    body: bytes = b""
 
 
 class Batch(NamedTuple):
@@ -71,7 +63,7 @@ def pop_of(pops: Mapping[int, Receipt], queue_id: int) -> Receipt:
 
 def pop_request(
     spec: ConsumerSpec, broker: str, *, count: int, invisible: float, hold: float, wants_places: bool
-) -> Ask:
+) -> Question:
     """Return POP_MESSAGE; `invisible` and `hold` are seconds."""
     ext = {
         "consumerGroup": spec.group or "",
@@ -89,7 +81,7 @@ def pop_request(
     }
     if wants_places:
         ext["places"] = "true"
-    return Ask(Request.POP_MESSAGE, ext)
+    return Question(broker, Request.POP_MESSAGE, ext)
 
 
 def batch_of(reply: Command) -> Batch:
@@ -114,10 +106,10 @@ def batch_of(reply: Command) -> Batch:
     )
 
 
-def ack_request(spec: ConsumerSpec, broker: str, receipts: Sequence[Receipt]) -> Ask:
+def ack_request(spec: ConsumerSpec, broker: str, receipts: Sequence[Receipt]) -> Question:
     """Return ACK_MESSAGE of one message, or BATCH_ACK_MESSAGE of several; all are of one broker."""
     if len(receipts) == 1:
-        return Ask(Request.ACK_MESSAGE, _settling_fields(spec, receipts[0]))
+        return Question(broker, Request.ACK_MESSAGE, _settling_fields(spec, receipts[0]))
     pops: dict[Receipt, list[int]] = {}
     for receipt in receipts:
         pops.setdefault(receipt.pop, []).append(receipt.offset)
@@ -135,13 +127,14 @@ def ack_request(spec: ConsumerSpec, broker: str, receipts: Sequence[Receipt]) ->
         )
         for pop, offsets in pops.items()
     ]
-    return Ask(Request.BATCH_ACK_MESSAGE, {"bname": broker}, encode_body(BatchAcks(brokerName=broker, acks=acks)))
+    body = encode_body(BatchAcks(brokerName=broker, acks=acks))
+    return Question(broker, Request.BATCH_ACK_MESSAGE, {"bname": broker}, body)
 
 
-def change_request(spec: ConsumerSpec, receipt: Receipt, seconds: float) -> Ask:
+def change_request(spec: ConsumerSpec, receipt: Receipt, seconds: float) -> Question:
     """Return CHANGE_MESSAGE_INVISIBLETIME: hide a message for `seconds` from now."""
     ext = _settling_fields(spec, receipt) | {"invisibleTime": str(math.ceil(seconds * 1000))}
-    return Ask(Request.CHANGE_MESSAGE_INVISIBLETIME, ext)
+    return Question(receipt.broker, Request.CHANGE_MESSAGE_INVISIBLETIME, ext)
 
 
 def _settling_fields(spec: ConsumerSpec, receipt: Receipt) -> dict[str, str]:

@@ -22,12 +22,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from shmq.client.pop.request import Ask, ack_request, change_request, new_receipt
+from shmq.client.pop.request import ack_request, change_request, new_receipt
 from shmq.client.redelivery.send_back import DEAD_LETTER, send_back_ext
-from shmq.client.wire import error_in, reply_of
+from shmq.client.wire import Question, error_in, reply_of
 from shmq.errors import RemoteError, ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
@@ -45,24 +46,22 @@ CLOSE_WAIT: Final = 1.0
 DEAD_LETTER_HOLD: Final = 30.0
 """How long a message is kept from others while it is put among the dead letters, in seconds."""
 
-Exchange = Generator[Ask, Command, bool]
+Exchange = Generator[Question, Command, bool]
 """Requests about one message, one after the other; ends with whether the message was in hand still."""
 NOT_HIDDEN: Final = "a message is not hidden as long as was asked"
 NOT_DEAD: Final = "a message could not be put among the dead letters, and comes again"
 
 
+@dataclass(slots=True, eq=False)
 class Lease:
     """One message in hand: its pop and offset, and until when nobody else sees it by our clock."""
 
-    __slots__ = ("is_acked", "is_busy", "next", "offset", "pop", "until")
-
-    def __init__(self, pop: Receipt, offset: int, until: float) -> None:
-        self.pop = pop
-        self.offset = offset
-        self.until = until
-        self.is_busy = False  # an exchange is on its way
-        self.is_acked = False  # acknowledged meanwhile
-        self.next: tuple[tuple[Exchange, str], ...] = ()  # exchanges that wait for that one
+    pop: Receipt
+    offset: int
+    until: float
+    is_busy: bool = False  # an exchange is on its way
+    is_acked: bool = False  # acknowledged meanwhile
+    next: tuple[tuple[Exchange, str], ...] = ()  # exchanges that wait for that one
 
     @property
     def receipt(self) -> Receipt:
@@ -109,7 +108,7 @@ class Settlement:
             with self._changed:
                 self._unconfirmed += len(leases)
             ask = ack_request(self._spec, broker, [lease.receipt for lease in leases])
-            self._wire.begin(broker, *ask, then=partial(self._confirmed, leases))
+            self._wire.begin(ask, partial(self._confirmed, leases))
 
     def _take_acked(self) -> list[tuple[str, list[Lease]]]:
         """Take what was acknowledged, in portions that fit one request, each with its broker."""
@@ -153,7 +152,7 @@ class Settlement:
         for broker, leases in self._take_acked():
             ask = ack_request(self._spec, broker, [lease.receipt for lease in leases])
             try:
-                self._wire.request(broker, *ask, timeout=CLOSE_WAIT)
+                self._wire.request(ask, timeout=CLOSE_WAIT)
             except ShmqError as error:
                 warn(self._spec, error, "messages could not be acknowledged before the end, and come again")
 
@@ -197,7 +196,7 @@ class Settlement:
         if not (yield from self._hiding(lease, DEAD_LETTER_HOLD)):
             return False  # others have it, and it is theirs to judge
         ext = {**send_back_ext(self._spec, message, DEAD_LETTER, reason), "bname": lease.pop.broker}
-        yield Ask(Request.CONSUMER_SEND_MSG_BACK, ext)
+        yield Question(lease.pop.broker, Request.CONSUMER_SEND_MSG_BACK, ext)
         yield ack_request(self._spec, lease.pop.broker, [lease.receipt])
         return True
 
@@ -214,7 +213,7 @@ class Settlement:
             ask = next(exchange)
             while True:
                 try:
-                    reply = self._wire.request(lease.pop.broker, *ask)
+                    reply = self._wire.request(ask)
                 except ShmqError as error:
                     ask = exchange.throw(error)
                 else:
@@ -251,7 +250,7 @@ class Settlement:
                 warn(self._spec, end, consequence)
             self._ended(lease)
             return
-        self._wire.begin(lease.pop.broker, *ask, then=partial(self._step, lease, exchange, consequence))
+        self._wire.begin(ask, partial(self._step, lease, exchange, consequence))
 
     def _ended(self, lease: Lease) -> None:
         """Go on with the next exchange about a message, or acknowledge it if that was asked for meanwhile."""

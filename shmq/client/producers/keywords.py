@@ -150,6 +150,19 @@ def keys_of(key: str | None, keys: Iterable[str] | None) -> list[str]:
     return [*([key] if key is not None else []), *(keys or ())]
 
 
+def take_properties(arguments: dict[str, Any]) -> dict[str, str]:
+    """Remove what says something of the message from the arguments of a send, and return its properties without its id.
+
+    The message group is left, as it also says to which queue the message goes.
+
+    Raises:
+        UsageError: a reserved or impossible property, tag or key.
+    """
+    take = arguments.pop
+    keys = keys_of(take("key", None), take("keys", None))
+    return message_properties(take("tag", None), keys, arguments.get("message_group"), take("properties", None))
+
+
 def property_text(reserved: Mapping[str, str], properties: Mapping[str, str] | None) -> bytes:
     """Return RocketMQ's text of properties that are ours and of an application's own.
 

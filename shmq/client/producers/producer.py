@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from shmq.client import options
 from shmq.client.producers.keywords import DEFAULT_PRODUCER_GROUP
 from shmq.client.producers.queue_selector import QueueSelector, selecting
+from shmq.client.wire import Question
 from shmq.errors import RemoteError, UsageError
 from shmq.protocol.codes import Request, Response
 from shmq.timing import RecallHandle
@@ -313,7 +314,7 @@ def recall(wire: Wire, handle: str, group: str) -> None:
     meant = RecallHandle.decode(handle)
     fields = {"producerGroup": group, "topic": meant.topic, "recallHandle": handle, "bname": meant.broker_name}
     try:
-        wire.request(meant.broker_name, Request.RECALL_MESSAGE, fields)
+        wire.request(Question(meant.broker_name, Request.RECALL_MESSAGE, fields))
     except RemoteError as error:
         if error.code != Response.ILLEGAL_OPERATION:
             raise

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from shmq.client import options
-from shmq.client.wire import error_in
+from shmq.client.wire import Question, error_in
 from shmq.errors import ConsumeError, ShmqError
 from shmq.protocol.codes import Request
 
@@ -114,12 +114,13 @@ class SendBack:
         if handed is None:
             return  # whoever reads its queue now gets it from there
         ext["bname"] = handed.broker
+        question = Question(handed.broker, Request.CONSUMER_SEND_MSG_BACK, ext)
         if self._wire.is_local:
-            self._wire.request(handed.broker, Request.CONSUMER_SEND_MSG_BACK, ext)
+            self._wire.request(question)
             handed.settle()
         else:
             answered = partial(_answered, message, handed, refused)
-            self._wire.begin(handed.broker, Request.CONSUMER_SEND_MSG_BACK, ext, then=answered)
+            self._wire.begin(question, answered)
 
 
 def _answered(message: Message, handed: Handed, refused: Callable[[Message], None], answer: Answer) -> None:

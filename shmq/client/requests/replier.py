@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmq.client.producers.keywords import body_of
+from shmq.client.wire import Question
 from shmq.errors import RemoteError, UsageError
 from shmq.message import encode_properties
 from shmq.protocol import request_reply as wire
@@ -98,7 +99,7 @@ class Replier:
         queue = self._queue(topic, message) if home is None else MessageQueue(home.broker, 0, topic)
         ext = _header(topic, encode_properties(found), queue)
         try:
-            self._wire.request(queue.brokerName, Request.SEND_REPLY_MESSAGE_V2, ext, data, timeout=self._wire.timeout)
+            self._wire.request(Question(queue.brokerName, Request.SEND_REPLY_MESSAGE_V2, ext, data), self._wire.timeout)
         except RemoteError:
             return False
         return True

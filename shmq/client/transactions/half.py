@@ -20,11 +20,13 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shmq.client.producers.keywords import UniqueIds, keys_of, message_properties
-from shmq.client.transactions.transaction import Half, Question, TxState
+from shmq.client.producers.keywords import UniqueIds, take_properties
+from shmq.client.transactions.transaction import Half, TransactionCheck, TxState
+from shmq.client.wire import Question
 from shmq.errors import BrokerNotRunning, ProtocolError, RemoteError, TransactionError, UsageError
 from shmq.message import encode_properties, is_system_topic, parse_properties
 from shmq.protocol import transaction as wire
@@ -40,45 +42,21 @@ _TEXTS_MAX: Final = 4096
 _LOCAL_HOST: Final = "127.0.0.1"
 
 
+@dataclass(slots=True, eq=False)
 class LocalHalf:
     """An open transaction of this host: what its end needs."""
 
-    __slots__ = (
-        "body",
-        "born_ms",
-        "broker",
-        "flag",
-        "group",
-        "log_position",
-        "message_id",
-        "offset",
-        "queue_id",
-        "text",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        group: str,
-        topic: str,
-        broker: str,
-        message_id: str,
-        queue_id: int,
-        body: bytes,
-        text: bytes,
-        flag: int,
-        born_ms: int,
-    ) -> None:
-        self.group = group
-        self.topic = topic
-        self.broker = broker
-        self.message_id = message_id
-        self.queue_id = queue_id
-        self.body = body
-        self.text = text
-        self.flag = flag
-        self.born_ms = born_ms
-        self.offset = self.log_position = -1
+    group: str
+    topic: str
+    broker: str
+    message_id: str
+    queue_id: int
+    body: bytes
+    text: bytes
+    flag: int
+    born_ms: int
+    offset: int = -1
+    log_position: int = -1
 
 
 class RemoteHalf(NamedTuple):
@@ -106,7 +84,7 @@ class _Endings:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._asked: Callable[[Question], None] | None = None
+        self._asked: Callable[[TransactionCheck], None] | None = None
 
     def _end_at_broker(self, half: Half, state: TxState, timeout: float) -> Command:
         """Let the broker that has a half end its transaction.
@@ -121,7 +99,7 @@ class _Endings:
         deadline = time.monotonic() + timeout
         while True:
             try:
-                return self._wire.request(broker, Request.END_TRANSACTION, fields, timeout=timeout)
+                return self._wire.request(Question(broker, Request.END_TRANSACTION, fields), timeout)
             except RemoteError as error:
                 if error.code == Response.SYSTEM_BUSY and time.monotonic() < deadline:
                     time.sleep(_BUSY_PAUSE)
@@ -132,15 +110,15 @@ class _Endings:
                     hint=f"the broker may have asked somebody else, or rolled it back{command}",
                 ) from error
 
-    def answer(self, groups: list[str], asked: Callable[[Question], None]) -> None:
+    def answer(self, groups: list[str], asked: Callable[[TransactionCheck], None]) -> None:
         """Let brokers ask this client; over TCP they know its groups by its heartbeats."""
         self._asked = asked
 
     def asked(self, command: Command, tell: Callable[[dict[str, str]], object]) -> None:
         """A broker asks, on a thread of the wire; `tell` sends the fields of the answer."""
-        question = question_of(command, tell)
-        if question is not None and self._asked is not None:
-            self._asked(question)
+        check = check_of(command, tell)
+        if check is not None and self._asked is not None:
+            self._asked(check)
 
 
 class LocalTransactions(_Endings):
@@ -181,14 +159,10 @@ class LocalTransactions(_Endings):
         body: Any,
         timeout: float,
         *,
-        tag: str | None = None,
-        key: str | None = None,
-        keys: Iterable[str] | None = None,
-        properties: Mapping[str, str] | None = None,
-        message_group: str | None = None,
         queue_id: int | None = None,
         flag: int = 0,
         check_after: float | None = None,
+        **arguments: Any,
     ) -> LocalHalf:
         """Store a message that nobody sees yet."""
         if not self._is_prepared:
@@ -197,9 +171,9 @@ class LocalTransactions(_Endings):
             raise TypeError("a body is bytes, not str; did you mean body=text.encode()?")
         born_ms = time.time_ns() // 1_000_000
         message_id = self._ids.next(born_ms)
-        number = self._queue(topic, message_group, queue_id)
+        number = self._queue(topic, arguments.get("message_group"), queue_id)
         text = self._fixed_text(group, topic, number, check_after) + message_id.encode() + b"\x02"
-        found = message_properties(tag, keys_of(key, keys), message_group, properties)
+        found = take_properties(arguments)
         if found:
             text += encode_properties(found).encode()
         data = body if type(body) is bytes else bytes(memoryview(body))
@@ -262,7 +236,7 @@ class LocalTransactions(_Endings):
 
     def _prepare(self, fields: Mapping[str, str] | None = None) -> None:
         """Let the broker make the topics of transactions."""
-        self._wire.request(self._broker, Request.ANSWER_CHECKS, fields)
+        self._wire.request(Question(self._broker, Request.ANSWER_CHECKS, fields))
         self._is_prepared = True
 
     def _queue(self, topic: str, message_group: str | None, queue_id: int | None) -> int:
@@ -286,7 +260,7 @@ class LocalTransactions(_Endings):
         self._turn = turn = self._turn + 1
         return turn % count
 
-    def answer(self, groups: list[str], asked: Callable[[Question], None]) -> None:
+    def answer(self, groups: list[str], asked: Callable[[TransactionCheck], None]) -> None:
         """Let the broker ask this client."""
         super().answer(groups, asked)
         for group in groups:
@@ -325,7 +299,7 @@ class RemoteTransactions(_Endings):
         return half.receipt if state == wire.COMMIT else None
 
 
-def question_of(command: Command, tell: Callable[[dict[str, str]], object]) -> Question | None:
+def check_of(command: Command, tell: Callable[[dict[str, str]], object]) -> TransactionCheck | None:
     """Read CHECK_TRANSACTION_STATE; None when it makes no sense. `tell` sends the fields of the answer."""
     messages = records_read(command.body)
     offset, position = (command.ext.get(name, "") for name in ("tranStateTableOffset", "commitLogOffset"))
@@ -343,7 +317,7 @@ def question_of(command: Command, tell: Callable[[dict[str, str]], object]) -> Q
         fields = end_fields(group, int(offset), int(position), state, message.message_id, is_check=True)
         tell({**fields, **topic})
 
-    return Question(group, message, say)
+    return TransactionCheck(group, message, say)
 
 
 def check_topic_of(topic: str) -> None:

@@ -95,11 +95,11 @@ class Transactions(Protocol):
             TransactionError: somebody has ended it already.
         """
 
-    def answer(self, groups: list[str], asked: Callable[[Question], None]) -> None:
+    def answer(self, groups: list[str], asked: Callable[[TransactionCheck], None]) -> None:
         """Let the broker ask this client; `asked` is called on a thread that must not wait."""
 
 
-class Question(NamedTuple):
+class TransactionCheck(NamedTuple):
     """A broker's question how a transaction ended."""
 
     group: str
@@ -198,7 +198,7 @@ class Checkers:
 
     def _start_over(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: queue.SimpleQueue[Question | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[TransactionCheck | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._asked: set[str] = set()  # message ids of the questions that wait
 
@@ -217,7 +217,7 @@ class Checkers:
         """The groups somebody answers for."""
         return sorted(self._functions)
 
-    def asked(self, check: Question) -> None:
+    def asked(self, check: TransactionCheck) -> None:
         """Take a question; it is answered on a thread of its own. One that waits already is not asked twice."""
         with self._lock:
             if check.message.message_id in self._asked or len(self._asked) >= _QUESTIONS_MAX:

@@ -1,7 +1,7 @@
 """The control plane as a client sees it: groups, topics, offsets and the broker's state.
 
 Invariants:
- 1. What was registered last, and accepted, is registered again after every reconnection, before `on_reconnect()`.
+ 1. What was registered last, and accepted, is registered again after every reconnection, before the watcher is told.
  2. Every method raises the error the broker meant, by type.
 """
 

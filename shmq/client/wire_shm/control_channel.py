@@ -1,6 +1,6 @@
 """Requests to the broker over a control socket that comes back by itself: attaching, answers, and a background thread.
 
-    connected --- socket dies --> away --- 20 ms, 40 ms ... 1 s between tries --> attached again --> on_reconnect()
+    connected --- socket dies --> away --- 20 ms, 40 ms ... 1 s between tries --> attached again --> the watcher
         |                          |
         +-- request --> answer     +-- request waits for the link, until its deadline
 
@@ -26,7 +26,7 @@ from typing import Any, Self
 
 import msgspec
 
-from shmq.client.wire import guarded, reply_of
+from shmq.client.wire import NOBODY, guarded, reply_of
 from shmq.client.wire_shm.control_link import ControlLink
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS
 from shmq.errors import BrokerNotRunning, ConnectError, ProtocolError, RequestTimeout, ShmqError, UsageError
@@ -131,10 +131,8 @@ class ControlChannel:
         self.place = place
         self.client_id = client_id
         self.role = role
-        self.on_members_changed: Callable[[str], None] | None = None
-        self.on_reconnect: Callable[[], None] | None = None
+        self.watcher = NOBODY
         self.on_check: Callable[[Command], None] | None = None  # a broker asks how a transaction ended; must not wait
-        self.on_error: Callable[[ShmqError], None] | None = None  # the registration was refused after a reconnection
         self.last_error: ShmqError | None = None  # why the last try to reconnect failed
         self.attachment: Attachment
         self._timeout = timeout
@@ -330,9 +328,7 @@ class ControlChannel:
 
     def _call_back(self) -> None:
         while self._notices:
-            group = self._notices.popleft()
-            if self.on_members_changed is not None:
-                guarded(self.on_members_changed, group)
+            guarded(self.watcher.members_changed, self._notices.popleft())
 
     def _lose(self, link: ControlLink) -> None:
         with self._changed:
@@ -363,10 +359,9 @@ class ControlChannel:
             refused = self._register_again()
             with self._changed:
                 self._changed.notify_all()
-            if refused is not None and self.on_error is not None:
-                guarded(self.on_error, refused)
-            if self.on_reconnect is not None:
-                guarded(self.on_reconnect)
+            if refused is not None:
+                guarded(self.watcher.refused, refused)
+            guarded(self.watcher.reconnected)
             return
 
     def _register_again(self) -> ShmqError | None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from shmq.client import options
 from shmq.client.position import BEGIN, Position, start_offset
 from shmq.client.spec import ConsumerSpec, Wanted, consumer_data, reads_retries
-from shmq.client.wire import Handed, QueueShare, QueueSlot
+from shmq.client.wire import Handed, QueueShare, QueueSlot, Watcher, nobody
 from shmq.client.wire_shm.queues import ShmQueues
 from shmq.client.wire_shm.wire import ShmWire
 from shmq.errors import ShmqError
@@ -146,18 +146,9 @@ class ShmGroups:
         self._allocate = strategy_of(wire.place.allocation)
         self._specs: tuple[ConsumerSpec, ...] = ()
 
-    def watch(
-        self,
-        *,
-        on_members_changed: Callable[[str], None],
-        on_reconnect: Callable[[], None],
-        on_error: Callable[[ShmqError], None],
-    ) -> None:
+    def watch(self, watcher: Watcher) -> None:
         """Say whom the control plane reports to, on its own thread: a group, a reconnection, a refusal."""
-        control = self._wire.control
-        control.on_members_changed = on_members_changed
-        control.on_reconnect = on_reconnect
-        control.on_error = on_error
+        self._wire.control.watcher = watcher
 
     def register(self, producer_groups: Sequence[str], specs: Sequence[ConsumerSpec]) -> None:
         """Tell the broker which groups this client is a member of."""
@@ -246,7 +237,7 @@ class ShmGroups:
 
     def hand_over(self, spec: ConsumerSpec, message: Message) -> Handed:
         """Say that the broker is about to take a message over, which is acknowledged then."""
-        return Handed(self._wire.instance.broker_name, message.ack, _nothing)
+        return Handed(self._wire.instance.broker_name, message.ack, nobody)
 
     def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> ShmShare:
         """Return the share that decides what such a reader reads."""
@@ -255,7 +246,3 @@ class ShmGroups:
 
 def _subscription(spec: ConsumerSpec, topic: str) -> SubscriptionData:
     return spec.wanted.subscription(topic, round(time.time() * 1000))
-
-
-def _nothing() -> None:
-    return

@@ -35,9 +35,8 @@ from shmq.client.producers.keywords import (
     body_of,
     compress,
     is_delayed,
-    keys_of,
-    message_properties,
     property_text,
+    take_properties,
     take_special,
 )
 from shmq.delay_levels import DELAY, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC, DelayLevels
@@ -141,9 +140,7 @@ class CompressingSender:
             return None
         timeout = given.get("timeout", self._timeout)
         group = given.get("message_group")
-        properties = message_properties(
-            given.get("tag"), keys_of(given.get("key"), given.get("keys")), group, given.get("properties")
-        )
+        properties = take_properties(given)
         queue_id = self._queue_id(topic, given.get("queue_id"), group)
         stored = self._inner.append(
             topic,

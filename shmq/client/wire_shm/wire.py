@@ -16,9 +16,9 @@ renewal, so parts ask for it each time and keep none.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from shmq.client.wire import Answer, guarded
+from shmq.client.wire import Answer, Question, guarded
 from shmq.client.wire_shm.control import REQUEST_TIMEOUT, Attachment, ControlClient
 from shmq.errors import BrokerNotRunning, ForeignNamespace, SegmentError, ShmqError
 from shmq.protocol.codes import Role
@@ -84,37 +84,27 @@ class ShmWire:
         """Return "": it is on this host."""
         return ""
 
-    def request(
-        self,
-        broker: str,
-        code: int,
-        ext: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        timeout: float | None = None,
-    ) -> Command:
+    def request(self, question: Question, timeout: float | None = None) -> Command:
         """Ask the broker, and return its answer."""
-        del broker  # there is one
+        _, code, ext, body = question  # there is one broker
         return self.control.request(code, ext, body, REQUEST_TIMEOUT if timeout is None else timeout)
 
     def begin(
         self,
-        broker: str,
-        code: int,
-        ext: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        *,
+        question: Question,
         then: Callable[[Answer], None],
+        *,
         timeout: float | None = None,
         slave_may_answer: bool = False,
     ) -> None:
         """Ask the broker without waiting; an answer comes when it comes, or the link breaks."""
-        del broker, timeout, slave_may_answer
+        del timeout, slave_may_answer
 
         def answered(reply: Command | None) -> None:
             then(BrokerNotRunning("the connection broke before the answer came") if reply is None else reply)
 
         try:
-            self.control.begin(code, ext or {}, body, then=answered)
+            self.control.begin(question.code, question.ext or {}, question.body, then=answered)
         except ShmqError as error:  # it is away
             guarded(then, error)
 

@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from shmq.client.spec import ConsumerSpec, Wanted, reads_retries
+from shmq.client.wire import NOBODY, Watcher
 from shmq.client.wire_tcp.duties import Duties, Upkeep
 from shmq.client.wire_tcp.pulls import GroupReader, PullReader
 from shmq.client.wire_tcp.registration import Registration
@@ -44,36 +45,28 @@ class TcpGroups:
         self._readers: list[GroupReader] = []
         self._shares: list[TcpShare] = []
         self._leaving: set[Future[None]] = set()
-        self._on_members_changed: Callable[[str], None] = _ignore
-        self._on_reconnect: Callable[[], None] = _nothing
+        self._watcher = NOBODY
         self._upkeep = Upkeep(wire, self.registration, lambda: self.readers, lambda: self._shares)
         self._duties = Duties(wire, self.registration, lambda: self.readers, self._members_changed)
         wire.on_route, wire.on_broker_back = self._route_changed, self._broker_back
         wire.network.soon(self._upkeep.start)
 
-    def watch(
-        self,
-        *,
-        on_members_changed: Callable[[str], None],
-        on_reconnect: Callable[[], None],
-        on_error: Callable[[ShmqError], None],
-    ) -> None:
+    def watch(self, watcher: Watcher) -> None:
         """Say whom to tell, on the I/O thread; brokers of RocketMQ refuse no heartbeat after a reconnection."""
-        del on_error
-        self._on_members_changed, self._on_reconnect = on_members_changed, on_reconnect
+        self._watcher = watcher
 
     def _members_changed(self, group: str) -> None:
-        self._on_members_changed(group)
+        self._watcher.members_changed(group)
 
     def _route_changed(self, route: Route) -> None:
         if self._upkeep.is_running:
             self._upkeep.beat_soon()
             for group in self.registration.groups_of(route.topic):
-                self._on_members_changed(group)
+                self._members_changed(group)
 
     def _broker_back(self) -> None:
         self._upkeep.beat_soon()
-        self._on_reconnect()
+        self._watcher.reconnected()
 
     # -- membership
     def register(self, producer_groups: Sequence[str], specs: Sequence[ConsumerSpec]) -> None:
@@ -226,11 +219,3 @@ class TcpGroups:
                     group,
                     error,
                 )
-
-
-def _nothing() -> None:
-    return
-
-
-def _ignore(_: object) -> None:
-    return

@@ -27,7 +27,7 @@ import msgspec
 
 from shmq.client.place import RemotePlace
 from shmq.client.position import Kind, Position
-from shmq.client.wire import number_in, reply_of
+from shmq.client.wire import nobody, number_in, reply_of
 from shmq.client.wire_tcp.name_service import NameService
 from shmq.client.wire_tcp.network import Network
 from shmq.client.wire_tcp.questions import (
@@ -88,8 +88,9 @@ class RangeClient:
         self.place = place
         self._broker = broker
         self._timeout = timeout
-        self._network = Network(place.options, connect_timeout=timeout, on_request=_not_asked, on_reconnect=_not_asked)
-        self._names = NameService(self._network, place.name_servers, _not_asked)
+        # Brokers ask nothing of who is a member of nothing.
+        self._network = Network(place.options, connect_timeout=timeout, on_request=nobody, on_reconnect=nobody)
+        self._names = NameService(self._network, place.name_servers, nobody)
         self._queues = QueueQuestions(self._network, self._names)
         self._stock: dict[str, bool] = {}
         self._record_bytes: dict[MessageQueue, int] = {}  # of a RocketMQ broker's queue, on average, lately
@@ -314,7 +315,3 @@ def _described(body: bytes) -> Described:
     if any(not 0 <= low <= high for low, high in found.queues):
         raise ProtocolError("the description of a topic has impossible offsets")
     return found
-
-
-def _not_asked(*_: object) -> None:
-    """Brokers ask nothing of who is a member of nothing."""

@@ -14,7 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -23,9 +23,9 @@ from shmq.client.producers.keywords import (
     UniqueIds,
     body_of,
     compress,
-    keys_of,
     message_properties,
     offset_of_id,
+    take_properties,
     take_special,
 )
 from shmq.client.wire import number_in
@@ -171,24 +171,20 @@ class TcpSender:
         topic: str,
         body: Any,
         *,
-        tag: str | None = None,
-        key: str | None = None,
-        keys: Iterable[str] | None = None,
-        properties: Mapping[str, str] | None = None,
-        message_group: str | None = None,
         queue_id: int | None = None,
         flag: int = 0,
         timeout: float | None = None,
         extra: Mapping[str, str] | None = None,
-        **special: Any,
+        **arguments: Any,
     ) -> tuple[Outgoing, float, _Place]:
-        found = message_properties(tag, keys_of(key, keys), message_group, properties)
-        if special:
-            found.update(take_special(special))
+        found = take_properties(arguments)
+        place = _Place(queue_id, arguments.pop("message_group", None))
+        if arguments:
+            found.update(take_special(arguments))
         found.update(extra or {})
         wire = self._wire
         message = single(wire.ids, wire.now_ms(), self._compression, topic, body, flag, found)
-        return message, self._timeout if timeout is None else timeout, _Place(queue_id, message_group)
+        return message, self._timeout if timeout is None else timeout, place
 
     def _wait(self, future: Future[Any], arguments: Mapping[str, Any]) -> Any:
         timeout = arguments.get("timeout")
@@ -293,15 +289,12 @@ class TcpSender:
         return self._wire.network.loop.time()
 
 
-class _Place:
+class _Place(NamedTuple):
     """Where the caller wants a message to go."""
 
-    __slots__ = ("message_group", "queue", "queue_id")
-
-    def __init__(self, queue_id: int | None, message_group: str | None, queue: MessageQueue | None = None) -> None:
-        self.queue_id = queue_id
-        self.message_group = message_group
-        self.queue = queue
+    queue_id: int | None
+    message_group: str | None
+    queue: MessageQueue | None = None
 
     @property
     def is_free(self) -> bool:

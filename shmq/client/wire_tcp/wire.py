@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shmq.client.producers.keywords import UniqueIds
-from shmq.client.wire import Answer, QueueSlot, guarded, reply_of
+from shmq.client.wire import Answer, Question, QueueSlot, guarded, nobody, reply_of
 from shmq.client.wire_tcp.name_service import NameService
 from shmq.client.wire_tcp.network import Network
 from shmq.client.wire_tcp.questions import QueueQuestions
@@ -52,8 +52,8 @@ class TcpWire:
         self.client_id = client_id
         self.timeout = timeout
         self.numbers = QueueNumbers()
-        self.on_route: Callable[[Route], None] = _ignore
-        self.on_broker_back: Callable[[], None] = _nothing
+        self.on_route: Callable[[Route], None] = nobody
+        self.on_broker_back: Callable[[], None] = nobody
         self._handlers: dict[int, Handler] = {}
         self.network = Network(
             place.options, connect_timeout=timeout, on_request=self._serve, on_reconnect=self._reconnected
@@ -109,38 +109,26 @@ class TcpWire:
         for reply in await asyncio.gather(*(ask(each, command, self.timeout) for each in self.names.servers)):
             reply_of(reply)
 
-    def request(
-        self,
-        broker: str,
-        code: int,
-        ext: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        timeout: float | None = None,
-    ) -> Command:
+    def request(self, question: Question, timeout: float | None = None) -> Command:
         """Ask the master of a broker name, and return its answer."""
         seconds = self.timeout if timeout is None else timeout
-        command = Command(code=code, ext=dict(ext or {}), body=body)
-        return reply_of(self.call(self.ask(broker, command, seconds), seconds))
+        return reply_of(self.call(self.ask(question, seconds), seconds))
 
     def begin(
         self,
-        broker: str,
-        code: int,
-        ext: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        *,
+        question: Question,
         then: Callable[[Answer], None],
+        *,
         timeout: float | None = None,
         slave_may_answer: bool = False,
     ) -> None:
         """Ask without waiting; `then` is called on the I/O thread."""
-        command = Command(code=code, ext=dict(ext or {}), body=body)
         seconds = self.timeout if timeout is None else timeout
 
         async def ask() -> None:
             answer: Answer
             try:
-                answer = await self.ask(broker, command, seconds, slave_may_answer=slave_may_answer)
+                answer = await self.ask(question, seconds, slave_may_answer=slave_may_answer)
             except ShmqError as error:
                 answer = error
             guarded(then, answer)
@@ -150,15 +138,15 @@ class TcpWire:
         except ShmqError as error:  # the connection is closed
             guarded(then, error)
 
-    async def ask(self, broker: str, command: Command, timeout: float, *, slave_may_answer: bool = False) -> Command:
+    async def ask(self, question: Question, timeout: float, *, slave_may_answer: bool = False) -> Command:
         """On the I/O thread: ask the master of a broker name, and return its answer whatever its code is."""
         started = self.network.loop.time()
-        address = await self.names.master(broker, timeout=timeout, slave_may_answer=slave_may_answer)
+        address = await self.names.master(question.broker, timeout=timeout, slave_may_answer=slave_may_answer)
         remaining = max(0.001, timeout + started - self.network.loop.time())
         try:
-            return await self.network.request(address, command, remaining)
+            return await self.network.request(address, question.command, remaining)
         except (BrokerNotRunning, RequestTimeout):
-            self.names.forget_master(broker)
+            self.names.forget_master(question.broker)
             raise
 
     def call(self, work: Any, timeout: float | None = None) -> Any:
@@ -222,11 +210,3 @@ class TcpWire:
 def _not_supported(_channel: Channel, request: Command) -> Command:
     text = f" request type {request.code} not supported"
     return request.reply(Response.REQUEST_CODE_NOT_SUPPORTED, remark=text)
-
-
-def _nothing() -> None:
-    return
-
-
-def _ignore(_: object) -> None:
-    return

@@ -8,6 +8,7 @@ import pytest
 from shmq.client.pop.settlement import ACK_PAUSE, Lease, Settlement
 from shmq.client.position import BEGIN
 from shmq.client.spec import ConsumerSpec
+from shmq.client.wire import Question
 from shmq.errors import BrokerNotRunning, RemoteError, ShmqError
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
@@ -31,18 +32,14 @@ class Brokers:
         self.now = 0.0
         self.refusal: ShmqError | None = None
 
-    def request(
-        self, broker: str, code: int, ext: Mapping[str, str], body: bytes = b"", timeout: float = 1.0
-    ) -> Command:
-        self.asked.append((code, ext))
+    def request(self, question: Question, timeout: float = 1.0) -> Command:
+        self.asked.append((question.code, question.ext or {}))
         if self.refusal is not None:
             raise self.refusal
         return changed(len(self.asked))
 
-    def begin(
-        self, broker: str, code: int, ext: Mapping[str, str], body: bytes = b"", *, then: Any, timeout: Any = None
-    ) -> None:
-        self.asked.append((code, ext))
+    def begin(self, question: Question, then: Any, *, timeout: Any = None) -> None:
+        self.asked.append((question.code, question.ext or {}))
         self.open.append(then)
 
     def codes(self) -> list[int]:
