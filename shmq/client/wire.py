@@ -326,6 +326,44 @@ class ReaderOwner(Protocol):
     def _later(self, seconds: float, job: Callable[[], None]) -> None: ...
 
 
+class WaitingReader:
+    """What readers share whose messages come in on a thread of the wire: waits that end, and the iteration."""
+
+    def __init__(self, owner: ReaderOwner | None) -> None:
+        self.owner = owner
+        self.changed = threading.Condition()
+        self.stopped = False
+        self._woken = False
+        self._pid = os.getpid()
+
+    def poll(self, max: int = options.RECEIVE_MAX, timeout: float = 0.0) -> list[Message]:
+        """Return at most `max` messages; [] when none came in time, after wake() and after stop()."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Message]:
+        return self
+
+    def __next__(self) -> Message:
+        while not self.stopped:
+            if messages := self.poll(1, options.ITERATION_SLICE):
+                return messages[0]
+            if self.owner is not None and self.owner._idle():
+                break
+        raise StopIteration
+
+    def wake(self) -> None:
+        """End a wait, from any thread."""
+        with self.changed:
+            self._woken = True
+            self.changed.notify_all()
+
+    def stop(self) -> None:
+        """End the iteration and every later poll, from any thread."""
+        with self.changed:
+            self.stopped = True
+            self.changed.notify_all()
+
+
 @runtime_checkable
 class HidingReader(Protocol):
     """A reader whose messages are hidden, and delivered again in time, by whoever sent them."""

@@ -21,16 +21,16 @@ Rules:
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from shmq.client import options
 from shmq.client.pop.request import Batch, batch_of, pop_of, pop_request
 from shmq.client.pop.settlement import Lease, Settlement, warn
+from shmq.client.wire import WaitingReader
 from shmq.errors import LeaseExpired, ShmqError, UsageError
 from shmq.protocol.pop import POP_COUNT_MAX, RECEIPT_PROPERTY, Receipt, parse_receipt
 from shmq.shm.core import CoreError, Message, records_read
@@ -57,7 +57,7 @@ MappedLog = Callable[[], MessageAt | None]
 """Returns what reads the log in this host's memory; None while the broker that answers has another one."""
 
 
-class PopReader:
+class PopReader(WaitingReader):
     """Takes messages of one topic from brokers that hide them; any thread may use it."""
 
     hides = True
@@ -78,9 +78,8 @@ class PopReader:
             waiting: counts what nobody has taken yet; None believes the brokers' last answers.
             log: the log on this host; None over TCP, where records travel.
         """
+        super().__init__(owner)
         self.spec = spec
-        self.changed = threading.Condition()
-        self.stopped = False
         self._wire = wire
         self._owner = owner
         self._log = log
@@ -95,9 +94,7 @@ class PopReader:
         self._flying = 0  # brokers that have not answered, and one for a pause
         self._pause: float | None = None  # what follows the answers, because one was an error
         self._is_quick = False  # what is on its way does not wait for messages
-        self._woken = False
         self._forget_at = FORGET_COUNT
-        self._pid = os.getpid()
 
     # -- receiving
     def poll(self, max: int = options.RECEIVE_MAX, timeout: float = 0.0) -> list[Message]:
@@ -242,17 +239,6 @@ class PopReader:
         if self.stopped:
             self._release_all()
 
-    def __iter__(self) -> Iterator[Message]:
-        return self
-
-    def __next__(self) -> Message:
-        while not self.stopped:
-            if messages := self.poll(1, options.ITERATION_SLICE):
-                return messages[0]
-            if self._owner._idle():
-                break
-        raise StopIteration
-
     # -- settling, as the messages ask for it
     def _ack(self, message: Message) -> None:
         if self._pid == os.getpid():
@@ -328,18 +314,6 @@ class PopReader:
         now = self._owner._now()
         with self.changed:
             return waiting + sum(lease.until > now for lease in self._leases.values())
-
-    def wake(self) -> None:
-        """End a wait, from any thread."""
-        with self.changed:
-            self._woken = True
-            self.changed.notify_all()
-
-    def stop(self) -> None:
-        """End the iteration and every later poll, from any thread."""
-        with self.changed:
-            self.stopped = True
-            self.changed.notify_all()
 
     def close(self) -> None:
         """Stop, settle what was acknowledged, and let what is in hand come again for others.

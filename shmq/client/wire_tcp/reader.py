@@ -23,16 +23,15 @@ Invariants:
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shmq.client import options
-from shmq.client.wire import Handed, ReaderOwner
+from shmq.client.wire import Handed, ReaderOwner, WaitingReader
 from shmq.errors import UsageError
 from shmq.shm.core import Message, message_reopen, records_read
 
@@ -191,7 +190,7 @@ class _Settler:
             self.reader.owner._extend(message, seconds)
 
 
-class TcpReader:
+class TcpReader(WaitingReader):
     """Messages of the queues one consumer reads; as the core's Reader."""
 
     paces = True
@@ -206,12 +205,10 @@ class TcpReader:
         auto_ack: bool = False,
         settles: bool = True,
     ) -> None:
+        super().__init__(owner)
         self._wire = wire
-        self.owner = owner
         self.tags = frozenset(tags)
         self.codec = codec
-        self.changed = threading.Condition()
-        self.stopped = False
         self._settles = settles
         self._auto_ack = auto_ack
         self._queues: dict[int, ProcessQueue] = {}
@@ -220,8 +217,6 @@ class TcpReader:
         self._again: deque[Message] = deque()
         self._turn: deque[ProcessQueue] = deque()
         self._last: list[Message] = []
-        self._woken = False
-        self._pid = os.getpid()
 
     # -- what the consumer calls
     def poll(self, max: int = options.RECEIVE_MAX, timeout: float = 0.0) -> list[Message]:
@@ -242,18 +237,6 @@ class TcpReader:
                 self.changed.wait(remaining)
         return []
 
-    def __iter__(self) -> Iterator[Message]:
-        return self
-
-    def __next__(self) -> Message:
-        while not self.stopped:
-            messages = self.poll(1, options.ITERATION_SLICE)
-            if messages:
-                return messages[0]
-            if self.owner is not None and self.owner._idle():
-                break
-        raise StopIteration
-
     def requeue(self, message: Message) -> None:
         """Deliver this message again, before anything new."""
         with self.changed:
@@ -264,18 +247,6 @@ class TcpReader:
         """Return how many messages are not settled, as far as the brokers' last answers tell."""
         with self.changed:
             return sum(max(0, queue.offset_max - queue.committed) for queue in self._queues.values())
-
-    def wake(self) -> None:
-        """End a wait of this reader, from any thread."""
-        with self.changed:
-            self._woken = True
-            self.changed.notify_all()
-
-    def stop(self) -> None:
-        """End the iteration and every later poll, from any thread."""
-        with self.changed:
-            self.stopped = True
-            self.changed.notify_all()
 
     def close(self) -> None:
         """Stop, and forget the queues; with auto_ack, settle what was delivered last."""
