@@ -23,7 +23,7 @@ from shmq.aio.topic import Topic
 from shmq.aio.transaction import checker_for
 from shmq.client import options
 from shmq.client.connection import Connection as SyncConnection
-from shmq.client.place import RemotePlace, locate
+from shmq.client.place import Placed, RemotePlace, locate
 from shmq.client.position import PositionLike
 from shmq.client.producers.keywords import RequestArguments, ReserveArguments
 from shmq.client.spec import consumer_spec
@@ -51,7 +51,7 @@ def connect(
     return Connection(locate(url), timeout=timeout, trace=trace, spans=spans)
 
 
-class Connection(SendingFace[SyncConnection]):
+class Connection(SendingFace[SyncConnection], Placed):
     """Everything a process does with one broker, from an event loop. Made by `shmq.aio.connect()`."""
 
     def __init__(
@@ -90,31 +90,10 @@ class Connection(SendingFace[SyncConnection]):
 
     # -- what it is
     @property
-    def url(self) -> str:
-        """The URL that leads to this broker."""
-        return self.place.url
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether the broker is reached over TCP."""
-        return isinstance(self.place, RemotePlace)
-
-    @property
-    def broker_name(self) -> str:
-        """The broker's name."""
-        return self.place.broker_name
-
-    @property
     def client_id(self) -> str:
         """Our name in groups; empty before the connection is open."""
         return self._made.client_id if self._made is not None else ""
 
-    @property
-    def closed(self) -> bool:
-        """Whether `close()` was called."""
-        return self._closed
-
-    # -- sending
     def reserve(self, topic: str, size: int, **arguments: Unpack[ReserveArguments]) -> Slot:
         """Return room for a body inside the log: `async with mq.reserve(…) as slot:`."""
         self._link()

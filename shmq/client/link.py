@@ -31,7 +31,7 @@ from shmq.client import options
 from shmq.client.consumers.consumer import Consumer, ConsumerContext
 from shmq.client.consumers.membership import Membership
 from shmq.client.observers.observer import observer_of
-from shmq.client.place import RemotePlace
+from shmq.client.place import Placed, RemotePlace
 from shmq.client.producers.producer import Producer, Sender, watched_sender
 from shmq.client.session import Session, open_session
 from shmq.client.timetable import Clock, Timetable
@@ -52,7 +52,7 @@ _live: weakref.WeakSet[Link] = weakref.WeakSet()
 ConsumerT = TypeVar("ConsumerT", bound=Consumer)
 
 
-class Link(Sender):
+class Link(Sender, Placed):
     """A connection without its public makers; see `Connection`."""
 
     __slots__ = (
@@ -107,26 +107,6 @@ class Link(Sender):
         self._live()
         _live.add(self)
         weakref.finalize(self, _dropped, self._held, self.url).atexit = False
-
-    @property
-    def url(self) -> str:
-        """The URL that leads to this broker, whatever the environment says; without the secrets in it."""
-        return self.place.url
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether the broker is reached over TCP, so that whatever asks it waits for a network."""
-        return isinstance(self.place, RemotePlace)
-
-    @property
-    def broker_name(self) -> str:
-        """The broker's name."""
-        return self.place.broker_name
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close()` was called."""
-        return self._closed
 
     def stop(self, timeout: float = options.CLOSE_TIMEOUT) -> None:
         """Stop the listeners: wait for running calls, give back what was not handled. Harmless without listeners."""

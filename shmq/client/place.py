@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from shmq.errors import UsageError
@@ -186,3 +186,33 @@ def locate(url: str | None) -> Place | RemotePlace:
     """
     text = url or os.environ.get("SHMQ_URL") or ""
     return remote_place(text) if is_remote(text) else place_of(url)
+
+
+class Placed:
+    """What leads to a place: a connection, and its asyncio twin."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        place: Place | RemotePlace
+        _closed: bool
+
+    @property
+    def url(self) -> str:
+        """The URL that leads to this broker, whatever the environment says; without the secrets in it."""
+        return self.place.url
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the broker is reached over TCP, so that whatever asks it waits for a network."""
+        return isinstance(self.place, RemotePlace)
+
+    @property
+    def broker_name(self) -> str:
+        """The broker's name."""
+        return self.place.broker_name
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close()` was called."""
+        return self._closed

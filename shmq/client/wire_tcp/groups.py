@@ -108,7 +108,7 @@ class TcpGroups:
         Raises:
             ConnectError, RequestTimeout: nobody can say now.
         """
-        return self._wire.call(self._assignment(spec))  # type: ignore[no-any-return]
+        return self._wire.call(self._assignment(spec))
 
     async def _assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
         wire, client_id = self._wire, self._wire.client_id
@@ -133,7 +133,6 @@ class TcpGroups:
         route = await wire.names.route(topic, timeout=wire.timeout)
         if route is None:
             return ()
-        wire.numbers.learn(route)
         return route.readable
 
     def why_unassigned(self, spec: ConsumerSpec, share: Any) -> str:

@@ -12,7 +12,6 @@ from shmq.protocol.dialect import MessageQueue
 
 if TYPE_CHECKING:
     from shmq.client.position import Position
-    from shmq.client.wire_tcp.route import Route
     from shmq.shm.core import Message
 
 
@@ -25,14 +24,13 @@ class TcpQueues:
     def resolve(self, topic: str) -> int:
         """Ask for the route of a topic; a consumer may wait for a topic that does not exist yet."""
         wire = self._wire
-        route: Route | None = wire.call(wire.names.route(topic, timeout=wire.timeout))
+        route = wire.call(wire.names.route(topic, timeout=wire.timeout))
         return len(route.readable) if route is not None else 0
 
     def write_queues(self, topic: str) -> list[int]:
         """Return the ids of the queues of a topic that may be written."""
         wire = self._wire
-        route: Route = wire.call(wire.names.writable_route(topic, timeout=wire.timeout))
-        wire.numbers.learn(route)
+        route = wire.call(wire.names.writable_route(topic, timeout=wire.timeout))
         return sorted(map(wire.numbers.number, route.writable))
 
     def read_queues(self, topic: str, *, must_exist: bool = False) -> list[QueueSlot]:
@@ -42,19 +40,18 @@ class TcpQueues:
             TopicNotFound: there is no such topic.
         """
         wire = self._wire
-        route: Route = wire.call(wire.names.readable_route(topic, timeout=wire.timeout))
-        wire.numbers.learn(route)
+        route = wire.call(wire.names.readable_route(topic, timeout=wire.timeout))
         return sorted(map(wire.slot, route.readable))
 
     def bounds(self, topic: str, queue: QueueSlot) -> tuple[int, int]:
         """Return the first offset stored in a queue, and the one behind the last."""
         wire, named = self._wire, self.message_queue(topic, queue.queue_index)
-        return wire.call(wire.questions.bounds(named, wire.timeout))  # type: ignore[no-any-return]
+        return wire.call(wire.questions.bounds(named, wire.timeout))
 
     def place_in(self, topic: str, queue: QueueSlot, position: Position) -> int:
         """Return the offset a position means in a queue now."""
         wire, named = self._wire, self.message_queue(topic, queue.queue_index)
-        return wire.call(wire.questions.place_in(named, position, wire.timeout))  # type: ignore[no-any-return]
+        return wire.call(wire.questions.place_in(named, position, wire.timeout))
 
     def message_queue(self, topic: str, queue_id: int) -> MessageQueue:
         """Return the broker's name of a queue that users know by its number."""
@@ -68,18 +65,17 @@ class TcpQueues:
         """Return the messages at (topic, queue number, offset), without those that are gone."""
         wire = self._wire
         named = [(self.message_queue(topic, number), offset) for topic, number, offset in places]
-        return wire.call(wire.questions.messages_at(named, wire.timeout))  # type: ignore[no-any-return]
+        return wire.call(wire.questions.messages_at(named, wire.timeout))
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Return {queue: committed offset}, without queues the group never committed."""
-        return self._wire.call(self._committed(group, topic))  # type: ignore[no-any-return]
+        return self._wire.call(self._committed(group, topic))
 
     async def _committed(self, group: str, topic: str) -> dict[int, int]:
         wire = self._wire
         route = await wire.names.route(topic, timeout=wire.timeout)
         if route is None:
             return {}
-        wire.numbers.learn(route)
         found = await wire.questions.committed_exactly(group, route.readable, wire.timeout)
         return {wire.numbers.number(queue): offset for queue, offset in found.items()}
 

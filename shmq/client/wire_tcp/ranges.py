@@ -19,9 +19,9 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -45,6 +45,7 @@ from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import UNIT_BYTES, records_read, tag_hash
 from shmq.shm.unit import Unit, units_of
 
+ResultT = TypeVar("ResultT")
 PIECE_BYTES: Final = 1 << 20
 STRIPES: Final = 8
 STRIPE_MESSAGES_MAX: Final = 512
@@ -102,7 +103,7 @@ class RangeClient:
     # -- what there is
     def topics(self) -> list[str]:
         """Return the names of all topics."""
-        return self._call(self._names.topics(timeout=self._timeout))  # type: ignore[no-any-return]
+        return self._call(self._names.topics(timeout=self._timeout))
 
     def describe(self, topic: str) -> Described:
         """Return what a topic's broker has of it now.
@@ -111,15 +112,15 @@ class RangeClient:
             TopicNotFound: there is no such topic.
             UsageError: it lies on several brokers, and none was chosen.
         """
-        return self._call(self._describe(topic))  # type: ignore[no-any-return]
+        return self._call(self._describe(topic))
 
     def search_time(self, queue: MessageQueue, time_ms: int) -> int:
         """Return the first offset stored at or after a time; that behind the last one when all are older."""
-        return self._call(self._queues.place_in(queue, Position(Kind.TIME_MS, time_ms), self._timeout))  # type: ignore[no-any-return]
+        return self._call(self._queues.place_in(queue, Position(Kind.TIME_MS, time_ms), self._timeout))
 
     def committed(self, group: str, queues: Sequence[MessageQueue]) -> Mapping[MessageQueue, int]:
         """Return what a group committed on queues; those it never committed on are left out."""
-        return self._call(self._queues.committed_exactly(group, queues, self._timeout))  # type: ignore[no-any-return]
+        return self._call(self._queues.committed_exactly(group, queues, self._timeout))
 
     def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Write a group's offsets down."""
@@ -141,7 +142,7 @@ class RangeClient:
 
         RocketMQ does not tell that, so there records are pulled and looked at.
         """
-        return self._call(self._units(queue, begin, end, born))  # type: ignore[no-any-return]
+        return self._call(self._units(queue, begin, end, born))
 
     def read_units(self, queue: MessageQueue, begin: int, end: int, *, born: int) -> Future[Piece]:
         """Ask one of our brokers for ConsumeQueue units of [begin, end) in place of records: 20 bytes a message.
@@ -172,7 +173,7 @@ class RangeClient:
         return answer.result(4 * self._timeout)
 
     # -- on the I/O thread
-    def _call(self, work: Any) -> Any:
+    def _call(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
         return self._network.call(work, 4 * self._timeout)
 
     async def _route(self, topic: str) -> tuple[Route, str]:

@@ -42,7 +42,6 @@ from shmq.protocol.trace import TRACE_GROUP
 from shmq.shm.core import BODY_BYTES_MAX, Receipt, receipt_make
 
 if TYPE_CHECKING:
-    from shmq.client.wire_tcp.route import Route
     from shmq.client.wire_tcp.wire import TcpWire
 
 
@@ -65,8 +64,7 @@ class TcpSends:
     def fastest_queue(self, topic: str) -> int | None:
         """Return a queue of the broker that answered fastest lately; None when none has answered yet."""
         wire = self._wire
-        route: Route = wire.call(wire.names.writable_route(topic, timeout=wire.timeout))
-        wire.numbers.learn(route)
+        route = wire.call(wire.names.writable_route(topic, timeout=wire.timeout))
         queue = self._choice.fastest(route, wire.network.loop.time())
         return None if queue is None else wire.numbers.number(queue)
 
@@ -238,7 +236,6 @@ class TcpSender:
         wire = self._wire
         remaining = max(0.001, attempts.deadline - self._now())
         route = await wire.names.writable_route(message.topic, timeout=remaining)
-        wire.numbers.learn(route)
         queue = place.queue
         if queue is None and place.queue_id is not None:
             queue = wire.numbers.queue(message.topic, place.queue_id)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -149,7 +149,7 @@ class TcpWire:
             self.names.forget_master(question.broker)
             raise
 
-    def call(self, work: Any, timeout: float | None = None) -> Any:
+    def call(self, work: Coroutine[Any, Any, ResultT], timeout: float | None = None) -> ResultT:
         """Run a coroutine on the I/O thread and return its result."""
         return self.network.call(work, self.timeout if timeout is None else timeout)
 
@@ -180,7 +180,7 @@ class TcpWire:
             channel.answer(reply)
 
     def _route_changed(self, route: Route) -> None:
-        self.numbers.learn(route)
+        self.numbers.learn(route)  # before anybody gets the route, so its queues have numbers wherever it is used
         self.on_route(route)
 
     def _reconnected(self, address: Address) -> None:
