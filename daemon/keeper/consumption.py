@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 
 from shmq.daemon.broker.pop.records import (
     REVIVE_GROUP,
-    REVIVE_TOPIC_PREFIX,
     AckRecord,
     CheckpointRecord,
     PopKey,
@@ -37,6 +36,7 @@ from shmq.delay_levels import SCHEDULE_TOPIC
 from shmq.errors import ShmqError
 from shmq.message import is_broker_topic
 from shmq.protocol import transaction
+from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
 from shmq.shm.core import Message, Store
 from shmq.shm.unit import units_of
 from shmq.store.tables import TOPIC_LIVE

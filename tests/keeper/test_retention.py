@@ -10,13 +10,13 @@ import pytest
 
 from shmq.daemon.broker.pop.records import (
     REVIVE_GROUP,
-    REVIVE_TOPIC_PREFIX,
     AckRecord,
     CheckpointRecord,
     encode_record,
 )
 from shmq.errors import FlowControl
 from shmq.progress import Backlog
+from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
 from shmq.shm.core import READ_ONLY_DISK_FULL, CoreError
 from shmq.shm.lease import take_lease
 from shmq.timing import TIMER_AT_GROUP, TIMER_DUE_GROUP, TIMER_GROUP, TIMER_GROUPS, TIMER_TOPIC
