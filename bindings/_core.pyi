@@ -113,6 +113,9 @@ def index_find(
 def record_verify(data: Any, position: int = 0, /) -> bool:
     """Whether body CRC and record CRC hold."""
 
+def unit_sizes(units: bytes, bounds: Sequence[int], /) -> list[int]:
+    """How many records of these units have at most so many bytes, one number a bound and one above; their bytes."""
+
 def records_read(
     data: bytes, *, owner: Any = None, codec: Callable[[bytes], Any] | None = None, queue_base: int = 0
 ) -> list[Message]:
@@ -313,7 +316,6 @@ class Store:
     log_end: int
     described_end: int  # no record from here to the log's end has properties; read it after the end
     log_begin: int
-    frames_used: int  # frames that hold units of a queue: 16 bytes a frame are read
     fence: int
     durable_end: int
     allocated_end: int
@@ -322,76 +324,16 @@ class Store:
     retired: bool
     keeper_beat_ns: int
     table_version: int
-    @property
-    def lookup_probes(self) -> int:
-        """Entries this process has looked at to find groups and offset slots, since the store was opened."""
 
     def close(self) -> None:
         """Detach. Every later call fails with BAD_ARGUMENT; messages and their views stay readable."""
-    def stats(self) -> dict[str, int]:
-        """Counters of struct shmq_log: lock_tid (0 free), holder_pid, lock_count, deaths, appended, appended_bytes,
-        busy, wakes, rolled, frame_ready, frame_bump, claims, claims_evicted, claim_state,
-        claim_owner_pid, claim_owner_start, claim_bytes, claim_opened_ns."""
     def set_store_host(self, host: bytes, /) -> None:
         """Where records say they are stored: IPv4 address and port, 8 bytes. Producers made later say so; set it before
         any client attaches."""
-    def repair(self, timeout: float) -> None:
-        """Take and release the append lock; a dead holder's work is finished on the way."""
-    # -- keeper
-    def set_allocated_end(self, position: int, /) -> None: ...
-    def give_back(self, position: int, /) -> bool:
-        """Let the log's files end at a position; False while a writer is, or may soon be, behind it."""
-    def set_log_begin(self, position: int, /) -> None: ...
-    def set_log_end(self, position: int, /) -> None:
-        """Recovery only, before anybody else is attached: sets end and durable end, both."""
-    def raise_durable(self, position: int, /) -> None: ...
-    def flush(self) -> int:
-        """fdatasync what is dirty, raise the durable end, wake waiters; returns the durable end. CoreError SYSTEM sets
-        read_only."""
-    def set_read_only(self, reason: int, /) -> None: ...
-    def set_retired(self) -> None: ...
-    def keeper_beat(self) -> None: ...
-    def keeper_sleep(self, timeout: float, /) -> bool:
-        """Sleep until a writer rings (True) or the time passes."""
-    def populate(self, position: int, size: int, /) -> None: ...
     def forget_pages(self) -> None:
         """Drop our page-table entries of the log more than 32 MiB behind its end; reading finds them again."""
-    def dirty_queues(self, limit: int, start: int = 0, /) -> list[UnpersistedQueue]:
-        """Queues whose units are not all in files."""
-    def units_read(self, queue: int, first: int, count: int, /) -> bytes:
-        """Units still in memory, 20 bytes each; may be shorter."""
     def units_stored(self, queue: int, first: int, count: int, /) -> bytes:
         """Units in memory, else in their file, 20 bytes each; may be shorter."""
-    def units_restore(self, queue: int, first: int, units: bytes, /) -> None: ...
-    def set_persisted(self, queue: int, offset: int, /) -> None: ...
-    def set_queue(self, queue: int, *, offset_min: int, offset_max: int, persisted: int) -> None:
-        """Recovery only, before anybody else is attached."""
-    def set_offset_min(self, queue: int, offset: int, /) -> None:
-        """Retention: the first queue offset whose record is left; appends may go on meanwhile."""
-    def frames_grow(self, count: int, /) -> None: ...
-    def frames_release(self, queue: int, ordinal: int, count: int, timeout: float, /) -> int: ...
-    def scan(self, position: int, end: int, count: int, /) -> tuple[int, list[ScannedRecord], str]:
-        """Walk records of the log from `position`, verifying CRCs.
-
-        Returns (next position, records, stop) where stop is "" (count reached or end), "blank-end" (no more file),
-        "zero", or "corrupt: reason". BLANKs are stepped over.
-        """
-    def index_follow(
-        self,
-        position: int,
-        until: int,
-        end: int,
-        data: Any = None,
-        slots: int = 0,
-        entries: int = 0,
-        room: int = 0,
-    ) -> IndexProgress:
-        """Put the keys of records from `position` to `until` into an index file; nothing from `end` on is looked at.
-
-        Args:
-            data: writable buffer over the file; None stops at the first record with keys.
-            room: entries with a lower number have blocks reserved.
-        """
     # -- tables
     def topic_put(
         self, name: str, *, read_queues: int, write_queues: int, perm: int = 6, flags: int = 0, kind: int = 0
@@ -405,8 +347,6 @@ class Store:
     def topics(self) -> list[dict[str, Any]]:
         """Every live topic, as `topic()` with `index` added."""
     def queue(self, index: int, /) -> QueueEntry: ...
-    def queue_counts(self) -> bytes:
-        """offset_max and bytes of every queue, in the order of their indexes: two native 64-bit words each."""
     def queue_index(self, topic: int, queue_id: int, /) -> int: ...
     def group_put(self, name: str, /) -> int: ...
     def group_find(self, name: str, /) -> int: ...
@@ -436,23 +376,12 @@ class Store:
     def offset_free(self, slot: int, /) -> None:
         """Take the queue away from whoever owns it; its acknowledgements do not move the offset from here on."""
     def offsets(self) -> list[OffsetEntry]: ...
-    def offset_lose(self, slot: int, count: int, /) -> None:
-        """Count messages that cleaning took before the group had acknowledged them."""
     def offsets_lost(self) -> list[tuple[int, int, int, int]]:
         """(group, queue, messages lost to cleaning, seconds since the epoch of the last) where there are any."""
-    def offset_counts(self, first: int = 0, /) -> bytes:
-        """Of every offset slot from one on two native 64-bit words: the committed offset plus 1 (0: never set), and the
-        group's index << 32 | the queue's."""
-    def offsets_taken(self) -> bytes:
-        """Of each offset slot the queue offset behind what its reader was handed, as a native 64-bit word; 0: nothing.
-        The highest bit says that a local member owns the slot; without it a client over TCP was handed them last."""
     def offset_show(self, slot: int, taken: int, /) -> None:
         """Show how far a client over TCP was handed messages; a slot that a local member owns stays as it is."""
-    def unit_sizes(self, units: bytes, bounds: Sequence[int], /) -> list[int]:
-        """How many records of these units have at most so many bytes, one number a bound and one above; their bytes."""
     def client_put(self, pid: int, start: int, role: int, /) -> int: ...
     def client_drop(self, slot: int, /) -> None: ...
-    def clients(self) -> list[ClientEntry]: ...
     def use_client(self, slot: int, /) -> None:
         """This process' own slot; needed before waiting or owning offsets."""
     # -- reading outside a Reader
@@ -504,6 +433,102 @@ class Store:
         """Those queue indexes queues[i] whose queue ends behind offsets[i] now; never waits."""
     def wake_self(self) -> None:
         """End wait_queues() from another thread; if nobody is in it, the next one returns at once."""
+
+@final
+class KeeperStore:
+    """What the keeper of a store's files and its recovery do to the segments; the store is writable."""
+
+    def __init__(self, store: Store) -> None: ...
+    def set_allocated_end(self, position: int, /) -> None: ...
+    def give_back(self, position: int, /) -> bool:
+        """Let the log's files end at a position; False while a writer is, or may soon be, behind it."""
+    def set_log_begin(self, position: int, /) -> None: ...
+    def set_log_end(self, position: int, /) -> None:
+        """Recovery only, before anybody else is attached: sets end and durable end, both."""
+    def raise_durable(self, position: int, /) -> None: ...
+    def flush(self) -> int:
+        """fdatasync what is dirty, raise the durable end, wake waiters; returns the durable end. CoreError SYSTEM sets
+        read_only."""
+    def set_read_only(self, reason: int, /) -> None: ...
+    def set_retired(self) -> None: ...
+    def keeper_beat(self) -> None: ...
+    def keeper_sleep(self, timeout: float, /) -> bool:
+        """Sleep until a writer rings (True) or the time passes."""
+    def repair(self, timeout: float) -> None:
+        """Take and release the append lock; a dead holder's work is finished on the way."""
+    def populate(self, position: int, size: int, /) -> None: ...
+    def units_read(self, queue: int, first: int, count: int, /) -> bytes:
+        """Units still in memory, 20 bytes each; may be shorter."""
+    def units_restore(self, queue: int, first: int, units: bytes, /) -> None: ...
+    def set_persisted(self, queue: int, offset: int, /) -> None: ...
+    def set_queue(self, queue: int, *, offset_min: int, offset_max: int, persisted: int) -> None:
+        """Recovery only, before anybody else is attached."""
+    def set_offset_min(self, queue: int, offset: int, /) -> None:
+        """Retention: the first queue offset whose record is left; appends may go on meanwhile."""
+    def frames_grow(self, count: int, /) -> None: ...
+    def frames_release(self, queue: int, ordinal: int, count: int, timeout: float, /) -> int: ...
+    def scan(self, position: int, end: int, count: int, /) -> tuple[int, list[ScannedRecord], str]:
+        """Walk records of the log from `position`, verifying CRCs.
+
+        Returns (next position, records, stop) where stop is "" (count reached or end), "blank-end" (no more file),
+        "zero", or "corrupt: reason". BLANKs are stepped over.
+        """
+    def index_follow(
+        self,
+        position: int,
+        until: int,
+        end: int,
+        data: Any = None,
+        slots: int = 0,
+        entries: int = 0,
+        room: int = 0,
+    ) -> IndexProgress:
+        """Put the keys of records from `position` to `until` into an index file; nothing from `end` on is looked at.
+
+        Args:
+            data: writable buffer over the file; None stops at the first record with keys.
+            room: entries with a lower number have blocks reserved.
+        """
+    def offset_lose(self, slot: int, count: int, /) -> None:
+        """Count messages that cleaning took before the group had acknowledged them."""
+    def stats(self) -> dict[str, int]:
+        """As `StoreFigures.stats`."""
+    def dirty_queues(self, limit: int, start: int = 0, /) -> list[UnpersistedQueue]:
+        """As `StoreFigures.dirty_queues`."""
+
+@final
+class BrokerLog:
+    """What the broker reads of the log for its clients; the store is writable."""
+
+    def __init__(self, store: Store) -> None: ...
+    def scan(self, position: int, end: int, count: int, /) -> tuple[int, list[ScannedRecord], str]:
+        """As `KeeperStore.scan`."""
+
+@final
+class StoreFigures:
+    """Counters and states of a store, for whoever watches it."""
+
+    frames_used: int  # frames that hold units of a queue: 16 bytes a frame are read
+
+    def __init__(self, store: Store) -> None: ...
+    @property
+    def lookup_probes(self) -> int:
+        """Entries this process has looked at to find groups and offset slots, since the store was opened."""
+    def stats(self) -> dict[str, int]:
+        """Counters of struct shmq_log: lock_tid (0 free), holder_pid, lock_count, deaths, appended, appended_bytes,
+        busy, wakes, rolled, frame_ready, frame_bump, claims, claims_evicted, claim_state,
+        claim_owner_pid, claim_owner_start, claim_bytes, claim_opened_ns."""
+    def queue_counts(self) -> bytes:
+        """offset_max and bytes of every queue, in the order of their indexes: two native 64-bit words each."""
+    def dirty_queues(self, limit: int, start: int = 0, /) -> list[UnpersistedQueue]:
+        """Queues whose units are not all in files."""
+    def offset_counts(self, first: int = 0, /) -> bytes:
+        """Of every offset slot from one on two native 64-bit words: the committed offset plus 1 (0: never set), and the
+        group's index << 32 | the queue's."""
+    def offsets_taken(self) -> bytes:
+        """Of each offset slot the queue offset behind what its reader was handed, as a native 64-bit word; 0: nothing.
+        The highest bit says that a local member owns the slot; without it a client over TCP was handed them last."""
+    def clients(self) -> list[ClientEntry]: ...
 
 @final
 class ColumnReader:

@@ -34,6 +34,7 @@ from shmq.daemon.service_manager import ServiceManager
 from shmq.errors import ShmqError
 from shmq.shm.access import access_rights
 from shmq.shm.addresses import read_addresses
+from shmq.shm.core import KeeperStore
 from shmq.shm.instance import Instance, write_instance
 from shmq.shm.liveness import own_mark
 from shmq.shm.presence import attach_presence
@@ -288,8 +289,9 @@ class Supervisor:
         if not retired:
             with contextlib.suppress(ShmqError):
                 store = open_store(instance, writable=True)
-                store.set_retired()
-                store.repair(_LOCK_SECONDS)
+                keeper_store = KeeperStore(store)
+                keeper_store.set_retired()
+                keeper_store.repair(_LOCK_SECONDS)
                 store.close()
         unlink_segments(instance)
         place = self._place

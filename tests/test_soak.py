@@ -14,6 +14,7 @@ import time
 import pytest
 
 import shmq
+from shmq.shm.core import StoreFigures
 from shmq.testing import Broker
 from tests.deadline import eventually
 
@@ -77,7 +78,8 @@ def test_killed_clients_leave_nothing_behind() -> None:
         assert finished.stdout == f"killed {KILLS}\n"
         with broker.connect() as mq:
             status = mq._live().wire.control.status()
-            assert len([client for client in mq._live().wire.store.clients() if client[1] != 0]) == 1, status
+            clients = StoreFigures(mq._live().wire.store).clients()
+            assert len([client for client in clients if client[1] != 0]) == 1, status
             mq.send("soak", b"alive")
             eventually(lambda: left(broker)["bridge"] <= before["bridge"] + 1)
             after = left(broker)

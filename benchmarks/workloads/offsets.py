@@ -20,6 +20,7 @@ from benchmarks.brokers.contestants import name_of
 from benchmarks.workload import Figure, PeerAbsent, Workload
 from shmq.daemon.keeper.attachment import Attached, attach
 from shmq.daemon.options import Options
+from shmq.shm.core import StoreFigures
 from shmq.shm.place import prepare_runtime
 from shmq.shm.segment import unlink_segments
 from shmq.tools.measurement.measure import median
@@ -68,7 +69,7 @@ def _seconds(attached: Attached, groups: int) -> float:
     for number in range(ROUNDS):
         _move(attached, slots, number + 1)
         begin = time.perf_counter()
-        attached.files.config.save_offsets(attached.tables.collect_offsets(store))
+        attached.files.config.save_offsets(attached.tables.collect_offsets(store, StoreFigures(store)))
         seconds.append(time.perf_counter() - begin)
     return sorted(seconds)[ROUNDS // 2]
 

@@ -225,12 +225,18 @@ bool store_wait_durable(PyStore *self, uint64_t log_position, double seconds);
 /* None or NULL leaves *seconds as it is. */
 bool seconds_from(struct core_state *state, PyObject *value, const char *name, double *seconds);
 bool store_format(PyStore *self, PyObject *format); /* py_format.c: fill mapped, zeroed segments */
-PyObject *store_stats(PyStore *self, PyObject *unused); /* py_attribute.c */
 bool store_methods_join(void); /* before the type is made */
 extern PyType_Spec store_spec;
-extern PyMethodDef keeper_methods[], table_methods[], member_methods[], offset_methods[], scan_methods[], pull_methods[],
-    index_methods[], together_methods[], visible_methods[], figure_methods[], column_methods[];
-extern PyGetSetDef store_getset[];
+extern PyMethodDef unit_methods[], table_methods[], member_methods[], offset_methods[], look_methods[], pull_methods[],
+    together_methods[], visible_methods[];                    /* of Store */
+extern PyMethodDef keeper_methods[], loss_methods[], scan_methods[], index_methods[], state_methods[], figure_methods[],
+    column_methods[];                                         /* of its parts */
+extern PyGetSetDef store_getset[], figure_getset[];
+
+/* ---- py_offsets.c ---- */
+#define OWNER_LOCK_BIT (UINT32_C(1) << 31) /* of an owner word: a client over TCP has it */
+/* Whether a local member owns it, as far as shared memory says: its slot is in use, and was not handed out again. */
+bool owner_stays(const struct shmq_store *store, uint64_t word);
 
 /* ---- py_store_part.c ---- */
 bool store_parts_add(PyObject *module); /* after the type of the store */
@@ -374,7 +380,7 @@ extern PyMethodDef record_functions[];
 extern PyType_Spec filter_spec;
 bool filter_from(struct core_state *state, PyObject *value, PyFilter **out); /* borrowed; None: NULL */
 
-/* ---- py_index.c, py_columns.c, py_body.c ---- */
-extern PyMethodDef index_functions[], columns_functions[], body_functions[];
+/* ---- py_index.c, py_columns.c, py_body.c, py_figures.c ---- */
+extern PyMethodDef index_functions[], columns_functions[], body_functions[], figure_functions[];
 
 #endif

@@ -20,7 +20,7 @@ from shmq.daemon.options import Options
 from shmq.delay_levels import DelayLevels
 from shmq.errors import BrokerBusy, SegmentError, ShmqError
 from shmq.shm.access import access_rights
-from shmq.shm.core import READ_ONLY_DISK_FULL, Store
+from shmq.shm.core import READ_ONLY_DISK_FULL, KeeperStore, Store
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import boot_id
 from shmq.shm.presence import attach_presence, presence_count
@@ -93,7 +93,7 @@ def _try_warm(previous: Instance, options: Options, files: OpenFiles, log: Event
         return None
     attach_presence(previous)
     try:
-        store.repair(_LOCK_SECONDS)
+        KeeperStore(store).repair(_LOCK_SECONDS)
     except BrokerBusy as error:
         log("lock.busy", reason=str(error))  # the watchdog deals with a stopped holder
     files.mark.load()
@@ -127,7 +127,7 @@ def _files_disagree(store: Store, files: OpenFiles) -> str:
     if not commitlog.positions or commitlog.begin > store.log_begin or commitlog.end < store.allocated_end:
         return f"the log files hold bytes {commitlog.begin} to {commitlog.end} only"
     # The former keeper may have died between creating a file and saying so.
-    store.set_allocated_end(commitlog.end)
+    KeeperStore(store).set_allocated_end(commitlog.end)
     return ""
 
 
@@ -144,11 +144,12 @@ def _retire(previous: Instance, log: EventLog) -> None:
             ) from error
         unlink_segments(previous)
         return
-    store.set_retired()
+    keeper_store = KeeperStore(store)
+    keeper_store.set_retired()
     # Whoever looked at `retired` before we set it finds no room in the log once it has the lock.
-    store.set_allocated_end(0)
+    keeper_store.set_allocated_end(0)
     with contextlib.suppress(BrokerBusy):
-        store.repair(_LOCK_SECONDS)
+        keeper_store.repair(_LOCK_SECONDS)
     store.close()
     unlink_segments(previous)
     log("segments.retired", generation=f"{previous.generation:016x}")

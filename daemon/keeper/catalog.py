@@ -18,7 +18,7 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.frames import FrameKeeper
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.errors import StoreError
-from shmq.shm.core import Store
+from shmq.shm.core import Store, StoreFigures
 from shmq.store.config import ConfigFiles, OffsetTable
 from shmq.store.tables import TOPIC_LIVE, LiveTables, all_topics
 
@@ -41,6 +41,7 @@ class Catalog:
         log: EventLog,
     ) -> None:
         self._store = store
+        self._figures = StoreFigures(store)
         self._config = config
         self._tables = tables
         self._units = units
@@ -88,7 +89,7 @@ class Catalog:
     def save_offsets(self) -> bool:
         """Note the offsets, and write what was noted when the log ended where it is durable now; False when the disk
         refused."""
-        offsets = self._tables.collect_offsets(self._store)
+        offsets = self._tables.collect_offsets(self._store, self._figures)
         saved = self._save_progress()
         self._progress = self._progress or (self._store.log_end, offsets)
         return self._save_progress() and saved

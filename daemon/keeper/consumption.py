@@ -37,7 +37,7 @@ from shmq.errors import ShmqError
 from shmq.message import is_broker_topic
 from shmq.protocol import transaction
 from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
-from shmq.shm.core import Message, Store
+from shmq.shm.core import Message, Store, StoreFigures
 from shmq.shm.unit import units_of
 from shmq.store.tables import TOPIC_LIVE
 from shmq.timing import TIMER_AT_GROUP, TIMER_DUE_GROUP, TIMER_GROUP, TIMER_TOPIC, code_time, due_ms
@@ -74,6 +74,7 @@ class Consumption:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._figures = StoreFigures(store)
         self._timers_done = 0  # every timer below this offset is delivered
         self._timers_born = -1
 
@@ -98,7 +99,7 @@ class Consumption:
 
     def _offsets(self, names: dict[int, str]) -> _Offsets:
         found: _Offsets = {}
-        words = memoryview(self._store.offset_counts()).cast("Q")
+        words = memoryview(self._figures.offset_counts()).cast("Q")
         for at in range(0, len(words), 2):
             group, queue = divmod(words[at + 1], 1 << 32)
             if group in names:

@@ -10,7 +10,7 @@ import time
 
 from shmq.daemon.options import Options
 from shmq.metrics.family import BEAT, CLUSTER, DISK_BOUNDS, DISPATCHED, SIZE_BOUNDS
-from shmq.shm.core import Store
+from shmq.shm.core import unit_sizes
 from shmq.shm.counters import Counters, Histogram
 from shmq.store.recovery import RecoveryReport
 
@@ -20,8 +20,7 @@ SIZES = "rocketmq_message_size"
 class KeeperFigures:
     """Counts for one keeper."""
 
-    def __init__(self, store: Store, counters: Counters, options: Options, report: RecoveryReport | None) -> None:
-        self._store = store
+    def __init__(self, counters: Counters, options: Options, report: RecoveryReport | None) -> None:
         self._counters = counters
         self._sizes: dict[str, Histogram] = {}
         self._latency = counters.histogram("shmq_dispatch_latency_seconds", DISK_BOUNDS)
@@ -56,7 +55,7 @@ class KeeperFigures:
         words = self._sizes.get(topic)
         if words is None:
             words = self._sizes[topic] = self._counters.histogram(SIZES, SIZE_BOUNDS, topic=topic)
-        words.merge(self._store.unit_sizes(units, SIZE_BOUNDS))
+        words.merge(unit_sizes(units, SIZE_BOUNDS))
 
     def indexed(self, log_position: int) -> None:
         """Note how far the key index is; what is dispatched is both."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.options import Options
 from shmq.metrics.family import DISK_BOUNDS
-from shmq.shm.core import CoreError, Store
+from shmq.shm.core import CoreError, KeeperStore, Store
 from shmq.shm.counters import Counters, LooseCounters
 
 _SLEEP_SECONDS_MAX = 0.2
@@ -33,6 +33,7 @@ class Flusher:
     def __init__(
         self,
         store: Store,
+        keeper_store: KeeperStore,
         options: Options,
         *,
         on_bell: Callable[[], None],
@@ -41,6 +42,7 @@ class Flusher:
         counters: Counters | None = None,
     ) -> None:
         self._store = store
+        self._keeper_store = keeper_store
         self._sync = options.flush_sync
         self._interval_seconds = options.flush_interval_ms / 1000
         self._on_bell = on_bell
@@ -75,7 +77,7 @@ class Flusher:
             return False
         began_ms, began_ns = int(time.time() * 1000), time.monotonic_ns()
         try:
-            self._store.flush()
+            self._keeper_store.flush()
         except CoreError as error:
             self.failed = True
             self._failures.add()
@@ -91,8 +93,8 @@ class Flusher:
     def _run(self) -> None:
         due = time.monotonic() + self._interval_seconds
         while not self._stopping.is_set():
-            rung = self._store.keeper_sleep(_SLEEP_SECONDS_MAX if self._sync else self._pause(due))
-            self._store.keeper_beat()
+            rung = self._keeper_store.keeper_sleep(_SLEEP_SECONDS_MAX if self._sync else self._pause(due))
+            self._keeper_store.keeper_beat()
             if rung:
                 self._on_bell()
             now = time.monotonic()

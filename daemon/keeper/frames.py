@@ -13,7 +13,7 @@ last frame of a queue stays, as the next append writes into it.
 from collections.abc import Iterable
 
 from shmq.daemon.event_log import EventLog
-from shmq.shm.core import FRAME_BYTES, FRAME_UNITS, CoreError, Store
+from shmq.shm.core import FRAME_BYTES, FRAME_UNITS, CoreError, KeeperStore, Store
 
 FRAMES_FREE_MIN = 1024
 _FRAMES_STEP = 512
@@ -28,8 +28,9 @@ class FrameKeeper:
         memory_bytes: how much memory persisted frames may keep.
     """
 
-    def __init__(self, store: Store, *, memory_bytes: int, log: EventLog) -> None:
+    def __init__(self, store: Store, keeper_store: KeeperStore, *, memory_bytes: int, log: EventLog) -> None:
         self._store = store
+        self._keeper_store = keeper_store
         self._kept = memory_bytes // FRAME_BYTES
         self._log = log
         self._frame_max = int(store.head["frame_max"])
@@ -49,10 +50,10 @@ class FrameKeeper:
 
     def round(self) -> None:
         """Reserve or free what is due."""
-        ready = self._store.stats()["frame_ready"]
+        ready = self._keeper_store.stats()["frame_ready"]
         if ready - self.used < FRAMES_FREE_MIN and ready < self._frame_max:
             self._grow()
-            ready = self._store.stats()["frame_ready"]
+            ready = self._keeper_store.stats()["frame_ready"]
         lacking = FRAMES_FREE_MIN - (ready - self.used)
         wanted = max(self.used - self._kept, lacking)
         if wanted > 0:
@@ -65,7 +66,7 @@ class FrameKeeper:
             begin, _ = self._held.get(queue, (0, 0))
             end = -(-offset_max // FRAME_UNITS)
             # Rounded up, so that the last frame can be freed too.
-            self._store.set_persisted(queue, end * FRAME_UNITS)
+            self._keeper_store.set_persisted(queue, end * FRAME_UNITS)
             self._note(queue, self._give_back(queue, begin, end, end - begin), end)
             self.used -= end - self._held.pop(queue, (end, end))[0]
 
@@ -79,7 +80,7 @@ class FrameKeeper:
         low, high = 0, -(-offset_max // FRAME_UNITS)
         while low < high:
             middle = (low + high) // 2
-            if self._store.units_read(queue, middle * FRAME_UNITS, 1):
+            if self._keeper_store.units_read(queue, middle * FRAME_UNITS, 1):
                 high = middle
             else:
                 low = middle + 1
@@ -87,7 +88,7 @@ class FrameKeeper:
 
     def _grow(self) -> None:
         try:
-            self._store.frames_grow(_FRAMES_STEP)
+            self._keeper_store.frames_grow(_FRAMES_STEP)
             self._refused = False
         except CoreError as error:
             if not self._refused:
@@ -109,6 +110,6 @@ class FrameKeeper:
         at = begin
         while at < end and at - begin < wanted:
             step = min(_RELEASE_PER_LOCK, end - at)
-            self._store.frames_release(queue, at, step, _LOCK_SECONDS)
+            self._keeper_store.frames_release(queue, at, step, _LOCK_SECONDS)
             at += step
         return at

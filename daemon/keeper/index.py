@@ -33,6 +33,7 @@ from shmq.shm.core import (
     INDEX_FULL,
     INDEX_NO_FILE,
     INDEX_NO_ROOM,
+    KeeperStore,
     Store,
 )
 from shmq.store.checkpoint import read_checkpoint, write_checkpoint
@@ -70,6 +71,7 @@ class IndexKeeper:
     def __init__(
         self,
         store: Store,
+        keeper_store: KeeperStore,
         files: OpenFiles,
         *,
         warm: bool,
@@ -78,6 +80,7 @@ class IndexKeeper:
         settle_seconds: float = _SETTLE_SECONDS,
     ) -> None:
         self._store = store
+        self._keeper_store = keeper_store
         self._layout = files.layout
         self._commitlog = files.commitlog
         self._files = IndexFiles(files.layout, shape)
@@ -182,9 +185,9 @@ class IndexKeeper:
         file = None if self._is_settled else self._file
         try:
             if file is None:
-                reached = self._store.index_follow(self._position, until, end)
+                reached = self._keeper_store.index_follow(self._position, until, end)
             else:
-                reached = file.follow(self._store, self._position, until, end)
+                reached = file.follow(self._keeper_store, self._position, until, end)
         except OffsetOutOfRange:
             if self._store.log_begin <= self._position:
                 raise
@@ -208,7 +211,7 @@ class IndexKeeper:
 
     def _step_over(self, end: int) -> None:
         walk = LogWalk(
-            self._store, self._commitlog, durable_end=None, on_records=lambda _: None, on_damage=lambda _: None
+            self._keeper_store, self._commitlog, durable_end=None, on_records=lambda _: None, on_damage=lambda _: None
         )
         found = walk.next_record(self._position)
         after = end if found is None or found > end else found

@@ -27,7 +27,7 @@ from shmq.daemon.keeper.units import UnitWriter
 from shmq.daemon.keeper.watchdog import Watchdog
 from shmq.daemon.options import Options
 from shmq.delay_levels import DelayLevels
-from shmq.shm.core import READ_ONLY_REASONS, CoreError
+from shmq.shm.core import READ_ONLY_REASONS, CoreError, KeeperStore
 from shmq.shm.counters import Counters, LooseCounters
 from shmq.store.atomic import sync_directory
 from shmq.store.consumequeue import Queue
@@ -48,13 +48,15 @@ class Keeper:
         store, files = attached.store, attached.files
         self._attached = attached
         self._store = store
+        self._keeper_store = keeper_store = KeeperStore(store)
         self._log = log
         self._wake = threading.Event()
         counters = counters or LooseCounters()
-        self._figures = KeeperFigures(store, counters, options, attached.report)
-        self._frames = FrameKeeper(store, memory_bytes=options.unit_memory_bytes, log=log)
+        self._figures = KeeperFigures(counters, options, attached.report)
+        self._frames = FrameKeeper(store, keeper_store, memory_bytes=options.unit_memory_bytes, log=log)
         self._units = UnitWriter(
             store,
+            keeper_store,
             files.consumequeue,
             files.commitlog,
             self._frames,
@@ -63,16 +65,26 @@ class Keeper:
             stored=self._figures.stored,
             log=log,
         )
-        self._index = IndexKeeper(store, files, warm=attached.report is None, log=log)
-        self._retention = Retention(store, files.commitlog, options, on_begin_moved=self._begin_moved, log=log)
-        self._space = LogSpace(store, files.commitlog, options, is_short=lambda: self._retention.is_short, log=log)
+        self._index = IndexKeeper(store, keeper_store, files, warm=attached.report is None, log=log)
+        self._retention = Retention(
+            store, keeper_store, files.commitlog, options, on_begin_moved=self._begin_moved, log=log
+        )
+        self._space = LogSpace(
+            store, keeper_store, files.commitlog, options, is_short=lambda: self._retention.is_short, log=log
+        )
         self._mark_writer = MarkWriter(store, files.mark, files.config, log)
         self._flusher = Flusher(
-            store, options, on_bell=self._wake.set, on_flushed=self._mark_writer.wake, log=log, counters=counters
+            store,
+            keeper_store,
+            options,
+            on_bell=self._wake.set,
+            on_flushed=self._mark_writer.wake,
+            log=log,
+            counters=counters,
         )
-        self._marks = MarkKeeper(store, files, self._units, self._flusher, log)
+        self._marks = MarkKeeper(store, keeper_store, files, self._units, self._flusher, log)
         self._catalog = Catalog(store, files.config, attached.tables, self._units, self._frames, log)
-        self._watchdog = Watchdog(store, lease_seconds=options.lease_ms / 1000, log=log)
+        self._watchdog = Watchdog(store, keeper_store, lease_seconds=options.lease_ms / 1000, log=log)
         self._mark_at = 0.0
         self._watch_at = 0.0
         self._seen_end = -1
@@ -81,7 +93,7 @@ class Keeper:
 
     def start(self) -> None:
         """Make room for writers and begin to flush, before anybody is told that the broker is ready."""
-        self._store.keeper_beat()
+        self._keeper_store.keeper_beat()
         if self._attached.report is None:
             self._take_over()
         self._space.round(time.monotonic())
@@ -156,9 +168,9 @@ class Keeper:
 
     def stop(self) -> bool:
         """Retire the segments and bring everything to disk; False when something could not be saved."""
-        self._store.set_retired()
+        self._keeper_store.set_retired()
         try:
-            self._store.repair(_BUSY_SECONDS)  # an append under way ends before the last flush
+            self._keeper_store.repair(_BUSY_SECONDS)  # an append under way ends before the last flush
         except CoreError:
             self._log("lock.busy", reason="an append was not finished when the broker stopped")
         saved = self._flusher.stop(_FLUSH_STOP_SECONDS) and self._flusher.flush()

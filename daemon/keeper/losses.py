@@ -12,7 +12,7 @@ Invariant: only groups with an offset on the topic are counted; one that never c
 
 from shmq.daemon.broker.pop.records import REVIVE_GROUP
 from shmq.daemon.event_log import EventLog
-from shmq.shm.core import Store
+from shmq.shm.core import KeeperStore, Store
 from shmq.timing import TIMER_GROUPS
 
 _NO_OFFSETS = frozenset({*TIMER_GROUPS, REVIVE_GROUP})  # their words are other things than what comes next
@@ -21,8 +21,9 @@ _NO_OFFSETS = frozenset({*TIMER_GROUPS, REVIVE_GROUP})  # their words are other 
 class Losses:
     """Counts what groups lose while the queues' minimums are corrected."""
 
-    def __init__(self, store: Store, log: EventLog) -> None:
+    def __init__(self, store: Store, keeper_store: KeeperStore, log: EventLog) -> None:
         self._store = store
+        self._keeper_store = keeper_store
         self._log = log
         self._slots: dict[int, list[tuple[int, str]]] = {}  # queue index -> offset slot and group
         self._readers: set[tuple[int, str]] = set()  # topic index and group
@@ -45,6 +46,6 @@ class Losses:
         for slot, group in self._slots.get(queue, ()):
             lost = moved_to - max(offset_min, self._store.offset_get(slot))
             if lost > 0 and (topic, group) in self._readers:
-                self._store.offset_lose(slot, lost)
+                self._keeper_store.offset_lose(slot, lost)
                 name = self._store.topic(topic)["name"]
                 self._log("group.lost", group=group, topic=name, queue_id=queue_id, messages=lost, next_offset=moved_to)

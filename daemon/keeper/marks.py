@@ -23,7 +23,7 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.flusher import Flusher
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.errors import StoreError
-from shmq.shm.core import CoreError, Store
+from shmq.shm.core import CoreError, KeeperStore, Store
 from shmq.store.checkpoint import read_checkpoint, write_checkpoint
 from shmq.store.config import ConfigFiles
 from shmq.store.consumequeue import UnitSync
@@ -97,8 +97,17 @@ class _Noted:
 class MarkKeeper:
     """Writes the marks of one store."""
 
-    def __init__(self, store: Store, files: OpenFiles, units: UnitWriter, flusher: Flusher, log: EventLog) -> None:
+    def __init__(
+        self,
+        store: Store,
+        keeper_store: KeeperStore,
+        files: OpenFiles,
+        units: UnitWriter,
+        flusher: Flusher,
+        log: EventLog,
+    ) -> None:
         self._store = store
+        self._keeper_store = keeper_store
         self._files = files
         self._units = units
         self._flusher = flusher
@@ -119,7 +128,7 @@ class MarkKeeper:
             return
         now_ms = int(time.time() * 1000)
         try:
-            self._store.repair(_LOCK_SECONDS)
+            self._keeper_store.repair(_LOCK_SECONDS)
         except CoreError:
             return  # somebody holds the lock; the watchdog looks after that
         if self._units.write_all() and self._units.rewrite_lost():

@@ -27,7 +27,7 @@ from typing import NamedTuple
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.consumption import Consumption, Holder
 from shmq.daemon.options import Options
-from shmq.shm.core import READ_ONLY_DISK_FULL, Store, disk_full_word
+from shmq.shm.core import READ_ONLY_DISK_FULL, KeeperStore, Store, disk_full_word
 from shmq.shm.lease import leased_position
 from shmq.store.commitlog import CommitLogFiles
 
@@ -51,6 +51,7 @@ class Retention:
     def __init__(
         self,
         store: Store,
+        keeper_store: KeeperStore,
         files: CommitLogFiles,
         options: Options,
         *,
@@ -58,6 +59,7 @@ class Retention:
         log: EventLog,
     ) -> None:
         self._store = store
+        self._keeper_store = keeper_store
         self._files = files
         self._options = options
         self._on_begin_moved = on_begin_moved
@@ -101,11 +103,11 @@ class Retention:
         is_refused = self._store.read_only == READ_ONLY_DISK_FULL
         if disk.percent > limit:
             if self._store.read_only in (0, READ_ONLY_DISK_FULL):
-                self._store.set_read_only(disk_full_word(disk.percent, limit))
+                self._keeper_store.set_read_only(disk_full_word(disk.percent, limit))
             if not is_refused:
                 self._log("disk.full", percent=disk.percent, limit=limit, free_bytes=disk.free_bytes)
         elif is_refused:
-            self._store.set_read_only(0)
+            self._keeper_store.set_read_only(0)
             self._log("disk.room", percent=disk.percent, limit=limit, free_bytes=disk.free_bytes)
 
     def clean(self, wall_seconds: float, *, has_room: bool = True) -> int:
@@ -166,7 +168,7 @@ class Retention:
         return False
 
     def _remove(self, begin: int, *, expired: bool, percent: int) -> None:
-        self._store.set_log_begin(begin)
+        self._keeper_store.set_log_begin(begin)
         self._on_begin_moved(begin)
         self._files.remove_first()
         self._log("log.file_removed", log_begin=begin, expired=expired, disk_percent=percent)
@@ -175,7 +177,7 @@ class Retention:
         """Remove empty files behind the next one: what holds nothing goes before what holds messages."""
         given = 0
         while self._files.end - self._store.log_end > 2 * self._files.file_bytes:
-            if not self._store.give_back(self._files.end - self._files.file_bytes):
+            if not self._keeper_store.give_back(self._files.end - self._files.file_bytes):
                 break
             self._files.remove_last()
             given += 1

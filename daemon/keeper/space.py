@@ -18,7 +18,7 @@ from collections.abc import Callable
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.options import Options
 from shmq.errors import ShmqError
-from shmq.shm.core import CoreError, Store
+from shmq.shm.core import CoreError, KeeperStore, Store
 from shmq.store.commitlog import CommitLogFiles
 
 _RETRY_SECONDS = 1.0
@@ -38,6 +38,7 @@ class LogSpace:
     def __init__(
         self,
         store: Store,
+        keeper_store: KeeperStore,
         files: CommitLogFiles,
         options: Options,
         *,
@@ -45,6 +46,7 @@ class LogSpace:
         log: EventLog,
     ) -> None:
         self._store = store
+        self._keeper_store = keeper_store
         self._files = files
         self._options = options
         self._is_short = is_short
@@ -81,7 +83,7 @@ class LogSpace:
                     self._log("log.no_spare", reason=str(error), hint=error.hint)
                 self._refused = True
                 return
-            self._store.set_allocated_end(end)
+            self._keeper_store.set_allocated_end(end)
             self._log("log.file_created", files=len(self._files.positions), allocated_end=end)
             self._refused = False
 
@@ -119,7 +121,7 @@ class LogSpace:
         while begin < step:
             size = min(step, begin - begin % self._files.file_bytes + self._files.file_bytes) - begin
             try:
-                self._store.populate(begin, size)
+                self._keeper_store.populate(begin, size)
             except CoreError as error:
                 self._log("log.not_populated", log_position=begin, reason=str(error.args[1]))
                 break

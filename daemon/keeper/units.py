@@ -16,7 +16,7 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.frames import FrameKeeper
 from shmq.daemon.keeper.losses import Losses
 from shmq.delay_levels import DelayLevels
-from shmq.shm.core import UNIT_BYTES, CoreError, Store
+from shmq.shm.core import UNIT_BYTES, CoreError, KeeperStore, Store
 from shmq.shm.unit import is_pre_blank
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue, UnitRange
@@ -40,6 +40,7 @@ class UnitWriter:
     def __init__(
         self,
         store: Store,
+        keeper_store: KeeperStore,
         files: ConsumeQueueFiles,
         commitlog: CommitLogFiles,
         frames: FrameKeeper,
@@ -50,6 +51,7 @@ class UnitWriter:
         log: EventLog,
     ) -> None:
         self._store = store
+        self._keeper_store = keeper_store
         self._files = files
         self._commitlog = commitlog
         self._levels = levels
@@ -62,7 +64,7 @@ class UnitWriter:
         self._failed = False  # in the round before
         self._failing = False  # in this one
         self._log_begin = store.log_begin
-        self._losses = Losses(store, log)
+        self._losses = Losses(store, keeper_store, log)
         self._behind: list[int] = []  # queues whose minimum may point at a file that is gone
 
     def round(self) -> bool:
@@ -90,7 +92,7 @@ class UnitWriter:
             )
             if found > offset_min:
                 self._losses.count(index, offset_min, min(found, persisted))
-                self._store.set_offset_min(index, min(found, persisted))
+                self._keeper_store.set_offset_min(index, min(found, persisted))
                 self._files.remove_below(queue, found)
         del self._behind[:_MINIMUMS_PER_ROUND]
 
@@ -99,7 +101,7 @@ class UnitWriter:
         start, complete = 0, True
         self._failing = False
         while queues_max > 0:
-            dirty = self._store.dirty_queues(min(queues_max, _QUEUES_PER_ROUND), start)
+            dirty = self._keeper_store.dirty_queues(min(queues_max, _QUEUES_PER_ROUND), start)
             for index, persisted, offset_max in dirty:
                 try:
                     complete &= self._write(index, persisted, offset_max)
@@ -158,7 +160,7 @@ class UnitWriter:
         persisted = self._store.queue(index)[2]
         at, parts = lost.first, list[bytes]()
         while at < min(lost.end, persisted):
-            units = self._store.units_read(index, at, min(_UNITS_PER_READ, lost.end - at))
+            units = self._keeper_store.units_read(index, at, min(_UNITS_PER_READ, lost.end - at))
             if not units:  # they left memory since
                 end = min(lost.end, persisted)
                 units = self._repair(lost.queue[0]).units(lost.queue, at, end)
@@ -177,7 +179,7 @@ class UnitWriter:
 
     def _repair(self, topic: str) -> UnitRepair:
         dispatch = Dispatch(born={topic: self._born.get(topic, 0)}, deleted={}, levels=self._levels, log=self._log)
-        return UnitRepair(self._store, self._commitlog, self._files, dispatch, log_end=self._store.log_end)
+        return UnitRepair(self._keeper_store, self._commitlog, self._files, dispatch, log_end=self._store.log_end)
 
     def forget_topic(self, topic: str) -> None:
         """Remove the unit files of a topic that was deleted."""
@@ -216,13 +218,13 @@ class UnitWriter:
             self._frames.drop([index])
             return True
         while persisted < offset_max:
-            units = self._store.units_read(index, persisted, min(_UNITS_PER_READ, offset_max - persisted))
+            units = self._keeper_store.units_read(index, persisted, min(_UNITS_PER_READ, offset_max - persisted))
             if not units:
                 self._complain("units.missing", topic=queue[0], queue_id=queue[1], queue_offset=persisted)
                 return False
             self._files.write(queue, persisted, units)
             persisted += len(units) // UNIT_BYTES
-            self._store.set_persisted(index, persisted)
+            self._keeper_store.set_persisted(index, persisted)
             self._stored(queue[0], units)
         self._frames.grew(index, offset_max)
         return True

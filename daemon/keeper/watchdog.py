@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shmq.daemon.event_log import EventLog
-from shmq.shm.core import CoreError, Store
+from shmq.shm.core import CoreError, KeeperStore, Store
 from shmq.shm.liveness import STOPPED_STATES, ProcessMark, is_frozen, mark_of, signal_proven, status_of
 
 STOPPED_HOLDER = 3  # SHMQ_READ_ONLY_STOPPED_HOLDER
@@ -34,8 +34,9 @@ class Watchdog:
         lease_seconds: how long the lock may stay with one holder without any progress.
     """
 
-    def __init__(self, store: Store, *, lease_seconds: float, log: EventLog) -> None:
+    def __init__(self, store: Store, keeper_store: KeeperStore, *, lease_seconds: float, log: EventLog) -> None:
         self._store = store
+        self._keeper_store = keeper_store
         self._lease_seconds = lease_seconds
         self._log = log
         self._seen = (0, 0)  # (TID, lock count)
@@ -44,7 +45,7 @@ class Watchdog:
 
     def round(self, now: float) -> None:
         """Look at the lock; `now` is monotonic seconds."""
-        stats = self._store.stats()
+        stats = self._keeper_store.stats()
         seen = (stats["lock_tid"], stats["lock_count"])
         if seen[0] == 0 or seen != self._seen:
             self._seen, self._since, self._told = seen, now, False
@@ -55,7 +56,7 @@ class Watchdog:
 
     def _allow_appends(self) -> None:
         if self._store.read_only == STOPPED_HOLDER:
-            self._store.set_read_only(_WRITABLE)
+            self._keeper_store.set_read_only(_WRITABLE)
             self._log("lock.moved_on")
 
     def _act(self, tid: int, lock_count: int) -> None:
@@ -70,7 +71,7 @@ class Watchdog:
             return
         uid = int(status["Uid"].split()[1])
         if os.geteuid() not in (0, uid):
-            self._store.set_read_only(STOPPED_HOLDER)
+            self._keeper_store.set_read_only(STOPPED_HOLDER)
             self._tell("lock.holder_stopped", pid=mark.pid, uid=uid, consequence="read-only until it goes on or ends")
             return
         killed = signal_proven(mark, signal.SIGKILL, proof=lambda: self._holds(mark, tid, lock_count))
@@ -79,14 +80,14 @@ class Watchdog:
             self._repair("lock.repaired", tid)
 
     def _holds(self, mark: ProcessMark, tid: int, lock_count: int) -> bool:
-        stats = self._store.stats()
+        stats = self._keeper_store.stats()
         return (stats["lock_tid"], stats["lock_count"]) == (tid, lock_count) and Path(
             f"/proc/{mark.pid}/task/{tid}"
         ).exists()
 
     def _repair(self, event: str, tid: int) -> None:
         try:
-            self._store.repair(_REPAIR_SECONDS)
+            self._keeper_store.repair(_REPAIR_SECONDS)
         except CoreError as error:
             self._tell("lock.not_taken", tid=tid, reason=str(error.args[1]))
         else:

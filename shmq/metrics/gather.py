@@ -30,7 +30,7 @@ from shmq.metrics.group_progress import INFLIGHT, GroupProgress
 from shmq.metrics.vital_signs import beats_of
 from shmq.protocol.codes import TopicKind
 from shmq.protocol.transaction import OP_TOPIC
-from shmq.shm.core import READ_ONLY_REASONS, Store
+from shmq.shm.core import READ_ONLY_REASONS, Store, StoreFigures
 from shmq.shm.counter_reader import CounterReader, open_counters
 from shmq.shm.instance import Instance
 from shmq.shm.liveness import is_alive
@@ -48,6 +48,7 @@ class Gatherer:
 
     def __init__(self, store: Store, instance: Instance) -> None:
         self._store = store
+        self._figures = StoreFigures(store)
         self._instance = instance
         self._counters: CounterReader | None = None
         with contextlib.suppress(SegmentError):  # a broker of an earlier version has none
@@ -109,7 +110,7 @@ class Gatherer:
         self._tables_version = version
 
     def _read_words(self, samples: Samples) -> None:
-        store, stats = self._store, self._store.stats()
+        store, stats = self._store, self._figures.stats()
         head = store.head
         log_end, durable_end, reason = store.log_end, store.durable_end, store.read_only
         samples.put("shmq_broker", 1, self._identity(head))
@@ -126,7 +127,7 @@ class Gatherer:
         samples.put("shmq_lock_held", int(stats["lock_tid"] != 0))
         samples.put("shmq_claim_open", int(stats["claim_state"] != 0))
         for state, frames in (
-            ("used", store.frames_used),
+            ("used", self._figures.frames_used),
             ("ready", stats["frame_ready"]),
             ("max", head["frame_max"]),
         ):
@@ -140,7 +141,7 @@ class Gatherer:
         age_ms = max(0, _now_ms() - oldest_ms) if oldest_ms >= 0 else 0
         samples.put("rocketmq_storage_message_reserve_time_milliseconds", age_ms, _LOCAL_DISK)
         states = dict.fromkeys(_CLIENT_STATES.values(), 0)
-        for client in store.clients():
+        for client in self._figures.clients():
             if client[1] in _CLIENT_STATES:
                 states[_CLIENT_STATES[client[1]]] += 1
         for name, count in states.items():
@@ -158,7 +159,7 @@ class Gatherer:
         )
 
     def _read_topics(self, samples: Samples) -> None:
-        self._ends = memoryview(self._store.queue_counts()).cast("Q")
+        self._ends = memoryview(self._figures.queue_counts()).cast("Q")
         ends = self._ends
         known = len(ends) // 2
         for name, queues in self._topic_queues.items():
@@ -182,7 +183,9 @@ class Gatherer:
     def _read_progress(self, samples: Samples) -> None:
         """Of groups; the counters were read, so it is known who has members."""
         store, attended = self._store, self._attended
-        GroupProgress(store, self._ends, self._topic_of, self._groups, attended, self._labels_of).read(samples)
+        GroupProgress(store, self._figures, self._ends, self._topic_of, self._groups, attended, self._labels_of).read(
+            samples
+        )
 
     def _labels_of(self, topic: str, group: str) -> str:
         found = self._group_labels.get((topic, group))

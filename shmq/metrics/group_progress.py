@@ -23,7 +23,7 @@ from typing import Final
 from shmq.errors import ShmqError
 from shmq.metrics.exposition import Samples
 from shmq.progress import Backlog
-from shmq.shm.core import Store
+from shmq.shm.core import Store, StoreFigures
 from shmq.shm.unit import units_of
 
 LAG: Final = "rocketmq_consumer_lag_messages"
@@ -44,6 +44,7 @@ class GroupProgress:
     def __init__(
         self,
         store: Store,
+        figures: StoreFigures,
         ends: Sequence[int],
         topic_of: Mapping[int, str],
         groups: Mapping[int, str],
@@ -58,6 +59,7 @@ class GroupProgress:
             attended: groups that have members.
         """
         self._store = store
+        self._figures = figures
         self._ends = ends
         self._topic_of = topic_of
         self._groups = groups
@@ -68,8 +70,8 @@ class GroupProgress:
     def read(self, samples: Samples) -> None:
         """Add the samples of every topic and group that has an offset."""
         ends, known = self._ends, len(self._ends) // 2
-        words = memoryview(self._store.offset_counts()).cast("Q")
-        takens = memoryview(self._store.offsets_taken()).cast("Q")
+        words = memoryview(self._figures.offset_counts()).cast("Q")
+        takens = memoryview(self._figures.offsets_taken()).cast("Q")
         found: dict[str, list[int]] = {}  # lag, in flight
         for slot in range(min(len(words) // 2, len(takens))):
             committed, (group, queue) = words[2 * slot], divmod(words[2 * slot + 1], 1 << 32)

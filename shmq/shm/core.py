@@ -57,11 +57,13 @@ from shmq.bindings._core import (
     UNIT_BYTES,
     UNIT_DELAY_BASE,
     Assignment,
+    BrokerLog,
     ClientEntry,
     ColumnReader,
     CoreError,
     Filter,
     IndexProgress,
+    KeeperStore,
     Message,
     OffsetEntry,
     Producer,
@@ -72,6 +74,7 @@ from shmq.bindings._core import (
     Sender,
     Slot,
     Store,
+    StoreFigures,
     UnpersistedQueue,
     body_inflate,
     columns_decode,
@@ -92,6 +95,7 @@ from shmq.bindings._core import (
     record_verify,
     records_read,
     tag_hash,
+    unit_sizes,
     wall_advance,
     wall_ms,
 )
@@ -119,11 +123,13 @@ __all__ = [
     "UNIT_BYTES",
     "UNIT_DELAY_BASE",
     "Assignment",
+    "BrokerLog",
     "ClientEntry",
     "ColumnReader",
     "CoreError",
     "Filter",
     "IndexProgress",
+    "KeeperStore",
     "Message",
     "OffsetEntry",
     "Producer",
@@ -134,6 +140,7 @@ __all__ = [
     "Sender",
     "Slot",
     "Store",
+    "StoreFigures",
     "UnpersistedQueue",
     "body_inflate",
     "columns_decode",
@@ -156,6 +163,7 @@ __all__ = [
     "record_verify",
     "records_read",
     "tag_hash",
+    "unit_sizes",
     "wall_advance",
     "wall_ms",
 ]
@@ -173,7 +181,7 @@ READ_ONLY_DISK_FULL = 4
 
 
 def disk_full_word(used_percent: int, limit_percent: int) -> int:
-    """Return what `Store.set_read_only` takes for a full disk, so that errors name the numbers."""
+    """Return what `KeeperStore.set_read_only` takes for a full disk, so that errors name the numbers."""
     return READ_ONLY_DISK_FULL | min(used_percent, 255) << 8 | min(limit_percent, 255) << 16
 
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from shmq.errors import CorruptionError
 from shmq.record import HOLE_TOPIC, LENGTH_BYTES, MAGIC_BYTES, RECORD_BYTES_MAX, record_bytes_at, record_starts
-from shmq.shm.core import CoreError, ScannedRecord, Store, record_decode
+from shmq.shm.core import CoreError, KeeperStore, ScannedRecord, record_decode
 from shmq.store.commitlog import CommitLogFiles
 
 SCAN_RECORDS = 4096
@@ -63,7 +63,7 @@ class LogWalk:
 
     def __init__(
         self,
-        store: Store,
+        keeper_store: KeeperStore,
         files: CommitLogFiles,
         *,
         durable_end: int | None,
@@ -72,7 +72,7 @@ class LogWalk:
         on_damage: Callable[[Damage], None],
         is_plausible: Callable[[ScannedRecord], bool] = lambda _: True,
     ) -> None:
-        self._store = store
+        self._keeper_store = keeper_store
         self._files = files
         self._durable_end = durable_end
         self._end = files.end if log_end is None else log_end
@@ -99,8 +99,8 @@ class LogWalk:
         return position
 
     def _scan(self, position: int) -> tuple[int, list[ScannedRecord], str]:
-        """As Store.scan, and no record that lost the end of its properties, and with it its record CRC."""
-        reached, records, stop = self._store.scan(position, self._end, SCAN_RECORDS)
+        """As `KeeperStore.scan`, and no record that lost the end of its properties, and with it its record CRC."""
+        reached, records, stop = self._keeper_store.scan(position, self._end, SCAN_RECORDS)
         last = self._files.bytes_at([record.log_position + record.record_bytes - 1 for record in records])
         index = last.find(0)
         while index >= 0:
@@ -180,7 +180,7 @@ class LogWalk:
 
     def _is_whole(self, position: int) -> bool:
         """Whether the log can go on here; behind a file's blank end the next file is not looked at."""
-        reached, records, _ = self._store.scan(position, self._end, 1)
+        reached, records, _ = self._keeper_store.scan(position, self._end, 1)
         if records and records[0].log_position == position:
             return self._is_plausible(records[0])
         return reached > position

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shmq.errors import SegmentFull, ShmqError, StoreError
-from shmq.shm.core import IndexProgress, Store, index_bytes, index_find, index_hash, index_head
+from shmq.shm.core import IndexProgress, KeeperStore, index_bytes, index_find, index_hash, index_head
 from shmq.store.atomic import sync_directory
 from shmq.store.layout import StoreLayout
 
@@ -115,9 +115,11 @@ class IndexFile:
         _reserve(self._descriptor, self.path, at, end - at)
         self.room = (end - self.shape.entries_at) // _ENTRY_BYTES
 
-    def follow(self, store: Store, position: int, until: int, end: int) -> IndexProgress:
-        """As `Store.index_follow`."""
-        return store.index_follow(position, until, end, self.data, self.shape.slots, self.shape.entries, self.room)
+    def follow(self, keeper_store: KeeperStore, position: int, until: int, end: int) -> IndexProgress:
+        """As `KeeperStore.index_follow`."""
+        return keeper_store.index_follow(
+            position, until, end, self.data, self.shape.slots, self.shape.entries, self.room
+        )
 
     def search(self, hash_code: int, *, begin_ms: int, end_ms: int, count: int) -> Iterator[list[int]]:
         """Yield log positions of entries with a hash, the newest first; none yet is a place to pause at."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from shmq.delay_levels import DelayLevels
 from shmq.errors import CorruptionError, StoreError
-from shmq.shm.core import FRAME_UNITS, UNIT_BYTES, Store
+from shmq.shm.core import FRAME_UNITS, UNIT_BYTES, KeeperStore, Store
 from shmq.shm.unit import is_pre_blank, unpack_unit
 from shmq.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from shmq.store.commitlog import CommitLogFiles
@@ -93,6 +93,7 @@ def recover(
         StoreError: the disk refused, or the files contradict the configuration.
     """
     started = time.monotonic()
+    keeper_store = KeeperStore(store)
     report = RecoveryReport(clean=not files.layout.abort.exists())
     tables = files.config.load()
     known = files.mark.load()
@@ -102,10 +103,10 @@ def recover(
     _touch_abort(files.layout)
     report.durable_end = mark.durable_end if mark else 0
     try:
-        bounds = _recover_files(store, files, mark, tables, report, log, levels or DelayLevels())
+        bounds = _recover_files(keeper_store, files, mark, tables, report, log, levels or DelayLevels())
     except OSError as error:
         raise StoreError(f"recovery of {files.layout.root} stopped: {error}") from error
-    live = _fill(store, files, tables, bounds, default_queues, log)
+    live = _fill(store, keeper_store, files, tables, bounds, default_queues, log)
     report.queues = len(bounds)
     report.seconds = time.monotonic() - started
     return live, report
@@ -135,7 +136,7 @@ def _touch_abort(layout: StoreLayout) -> None:
 
 
 def _recover_files(
-    store: Store,
+    keeper_store: KeeperStore,
     files: OpenFiles,
     mark: Mark | None,
     tables: Tables,
@@ -144,15 +145,15 @@ def _recover_files(
     levels: DelayLevels,
 ) -> dict[Queue, QueueBounds]:
     commitlog = files.commitlog
-    store.set_allocated_end(commitlog.end)
-    store.set_log_begin(commitlog.begin)
+    keeper_store.set_allocated_end(commitlog.end)
+    keeper_store.set_log_begin(commitlog.begin)
     dispatch = Dispatch(
         born={name: record.born for name, record in tables.topics.items()},
         deleted=tables.deleted,
         levels=levels,
         log=log,
     )
-    start, proven = _start(store, files, mark, dispatch, report, log)
+    start, proven = _start(keeper_store, files, mark, dispatch, report, log)
     rebuild = QueueRebuild(
         files.consumequeue,
         dispatch=dispatch,
@@ -169,7 +170,7 @@ def _recover_files(
         rebuild.add_damage(damage)
 
     walk = LogWalk(
-        store,
+        keeper_store,
         commitlog,
         durable_end=mark.durable_end if mark else None,
         on_records=rebuild.add,
@@ -185,7 +186,7 @@ def _recover_files(
         commitlog.sync(commitlog.begin, log_end)
     bounds = rebuild.finish(log_end=log_end)
     files.consumequeue.sync_all()
-    store.set_log_end(log_end)
+    keeper_store.set_log_end(log_end)
     report.records = rebuild.records
     files.mark.advance(
         durable_end=log_end,
@@ -198,7 +199,7 @@ def _recover_files(
 
 
 def _start(
-    store: Store, files: OpenFiles, mark: Mark | None, dispatch: Dispatch, report: RecoveryReport, log: Log
+    keeper_store: KeeperStore, files: OpenFiles, mark: Mark | None, dispatch: Dispatch, report: RecoveryReport, log: Log
 ) -> tuple[int, bool]:
     """Where the walk begins: a record border below which the units are right; and whether their sums say so."""
     begin, consumequeue = files.commitlog.begin, files.consumequeue
@@ -217,7 +218,7 @@ def _start(
         topic, queue_id = fault.queue
         log("recovery.units_wrong", topic=topic, queue_id=queue_id, first=fault.first, count=fault.end - fault.first)
     if faults:
-        repair = UnitRepair(store, files.commitlog, consumequeue, dispatch, log_end=start)
+        repair = UnitRepair(keeper_store, files.commitlog, consumequeue, dispatch, log_end=start)
         report.units_repaired = repair.run(faults)
     return start, True
 
@@ -249,6 +250,7 @@ def _write_checkpoint(layout: StoreLayout, store_ms: int, log_end: int) -> None:
 
 def _fill(
     store: Store,
+    keeper_store: KeeperStore,
     files: OpenFiles,
     tables: Tables,
     bounds: dict[Queue, QueueBounds],
@@ -258,11 +260,13 @@ def _fill(
     live = fill_tables(store, tables, bounds, default_queues=default_queues, log=log)
     for (topic, queue_id), bound in bounds.items():
         queue = store.queue_index(store.topic_find(topic), queue_id)
-        store.set_queue(queue, offset_min=bound.offset_min, offset_max=bound.offset_max, persisted=bound.offset_max)
+        keeper_store.set_queue(
+            queue, offset_min=bound.offset_min, offset_max=bound.offset_max, persisted=bound.offset_max
+        )
         # The frame that the next append goes on with has to be in memory from its first unit.
         first = bound.offset_max - bound.offset_max % FRAME_UNITS
         if first < bound.offset_max:
             units = files.consumequeue.read((topic, queue_id), first, bound.offset_max - first)
-            store.units_restore(queue, first, units)
+            keeper_store.units_restore(queue, first, units)
     live.restore_offsets(store, log)
     return live

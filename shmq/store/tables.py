@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from shmq.shm.core import CoreError, Store
+from shmq.shm.core import CoreError, Store, StoreFigures
 from shmq.store.config import OWN_GROUPS, Log, OffsetTable, Tables, TopicRecord
 from shmq.store.consumequeue import Queue
 from shmq.store.group_settings import encode_settings, stored_settings
@@ -24,7 +24,7 @@ from shmq.timing import TIMER_AT_GROUP, TIMER_DUE_GROUP
 
 TOPIC_LIVE = 1  # enum shmq_topic_state
 NO_OFFSET_GROUPS = (TIMER_DUE_GROUP, TIMER_AT_GROUP)  # what stands there for a queue is no offset of it
-_GROUP_SHIFT, _QUEUE_MASK = 32, 0xFFFFFFFF  # of the second word of `Store.offset_counts`
+_GROUP_SHIFT, _QUEUE_MASK = 32, 0xFFFFFFFF  # of the second word of `StoreFigures.offset_counts`
 _SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "RMQ_SYS_", "SCHEDULE_TOPIC_", "rmq_sys_")
 
 
@@ -109,7 +109,7 @@ class LiveTables:
             self.tables.groups.setdefault(name, {})
         return index
 
-    def collect_offsets(self, store: Store) -> OffsetTable:
+    def collect_offsets(self, store: Store, figures: StoreFigures) -> OffsetTable:
         """Return the committed offsets of shared memory, and those that have no place there."""
         groups = dict(store.groups())
         places = {
@@ -118,7 +118,7 @@ class LiveTables:
             for queue_id, queue in enumerate(topic["queues"])
         }
         found: OffsetTable = {key: dict(queues) for key, queues in self.unplaced.items()}
-        words = memoryview(store.offset_counts()).cast("Q").tolist()
+        words = memoryview(figures.offset_counts()).cast("Q").tolist()
         for after, where in zip(words[::2], words[1::2], strict=True):
             place, group = places.get(where & _QUEUE_MASK), groups.get(where >> _GROUP_SHIFT)
             if after == 0 or place is None or group is None:

@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from shmq.shm.core import UNIT_BYTES, CoreError, ScannedRecord, Store
+from shmq.shm.core import UNIT_BYTES, CoreError, KeeperStore, ScannedRecord
 from shmq.shm.unit import PRE_BLANK, RECORD_BYTES_LIMIT, is_pre_blank, pack_unit, unpack_unit
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.consumequeue import FILE_UNITS, ConsumeQueueFiles
@@ -114,9 +114,15 @@ class UnitRepair:
     """
 
     def __init__(
-        self, store: Store, commitlog: CommitLogFiles, files: ConsumeQueueFiles, dispatch: Dispatch, *, log_end: int
+        self,
+        keeper_store: KeeperStore,
+        commitlog: CommitLogFiles,
+        files: ConsumeQueueFiles,
+        dispatch: Dispatch,
+        *,
+        log_end: int,
     ) -> None:
-        self._store = store
+        self._keeper_store = keeper_store
         self._commitlog = commitlog
         self._files = files
         self._dispatch = dispatch
@@ -156,7 +162,7 @@ class UnitRepair:
         if size <= 0 or is_pre_blank(position, size) or not self._commitlog.begin <= position < self._log_end:
             return None
         try:
-            _, records, _ = self._store.scan(position, self._log_end, 1)
+            _, records, _ = self._keeper_store.scan(position, self._log_end, 1)
         except CoreError:
             return None
         if not records or records[0].log_position != position or records[0].queue_offset != offset:
@@ -178,7 +184,7 @@ class UnitRepair:
 
         for low, high in _merged((item.low, item.high) for item in wanted):
             walk = LogWalk(
-                self._store,
+                self._keeper_store,
                 self._commitlog,
                 durable_end=high,
                 log_end=high,

@@ -64,7 +64,8 @@ class LiveStore:
             "frame_ready": frame_ready,
         }
         self.store = self.attach(writable=True, format=layout)
-        self.store.set_allocated_end(files * self.sizes["file_bytes"])
+        self.keeper, self.figures = _core.KeeperStore(self.store), _core.StoreFigures(self.store)
+        self.keeper.set_allocated_end(files * self.sizes["file_bytes"])
 
     def add_file(self, number: int) -> Path:
         """Preallocate log file `number`."""

@@ -74,7 +74,7 @@ def test_without_options_a_record_is_a_local_one_of_now() -> None:
 
 
 def unit_tag(live: LiveStore, queue: int, offset: int) -> int:
-    return int(struct.unpack(">QIq", live.store.units_read(queue, offset, 1))[2])
+    return int(struct.unpack(">QIq", live.keeper.units_read(queue, offset, 1))[2])
 
 
 def test_the_unit_says_the_tag_or_what_the_caller_says_instead() -> None:

@@ -283,7 +283,7 @@ def test_nothing_is_read_before_it_is_durable_with_sync_flush() -> None:
         assert live.store.queue_visible(queue) == 0
         with raises_status(_core.EMPTY, "offset 0"):
             read(live, queue, 0, 3)
-        live.store.flush()
+        live.keeper.flush()
         producer.append("orders", b"x", queue_id=0)
         assert live.store.queue_visible(queue) == 3
         assert read(live, queue, 0, 4)[:2] == (3, 3)
@@ -300,10 +300,10 @@ def test_units_in_files_are_read_like_those_in_memory() -> None:
         _, end, _, topic, queue_id, _ = live.store.queue(queue)
         folder = live.path / "consumequeue" / live.store.topic(topic)["name"] / str(queue_id)
         folder.mkdir(parents=True)
-        (folder / f"{0:020d}").write_bytes(live.store.units_read(queue, 0, end))
-        live.store.set_persisted(queue, end)
-        live.store.frames_release(queue, 0, end // _core.FRAME_UNITS, 1.0)
-        assert live.store.units_read(queue, 0, 1) == b"" and rows(live, queue) == before
+        (folder / f"{0:020d}").write_bytes(live.keeper.units_read(queue, 0, end))
+        live.keeper.set_persisted(queue, end)
+        live.keeper.frames_release(queue, 0, end // _core.FRAME_UNITS, 1.0)
+        assert live.keeper.units_read(queue, 0, 1) == b"" and rows(live, queue) == before
 
 
 # ---- deleted and damaged records ------------------------------------------------------------
@@ -318,11 +318,11 @@ def test_a_file_that_retention_unlinks_is_read_to_its_end_by_who_has_it() -> Non
         columns = numbers("body")
         assert _core.ColumnReader(reader).columns(queue, 0, 0, 1, columns, "orders", "b")[:2] == (1, 1)
         (live.path / "commitlog" / f"{0:020d}").unlink()
-        live.store.set_log_begin(FILE_BYTES)
+        live.keeper.set_log_begin(FILE_BYTES)
         assert _core.ColumnReader(reader).columns(queue, 0, 1, 20, columns, "orders", "b", verify=True)[:2] == (20, 19)
         with raises_status(_core.GONE, "retention"):
             _core.ColumnReader(late).columns(queue, 0, 1, 20, columns, "orders", "b")
-        live.store.set_offset_min(queue, 150)
+        live.keeper.set_offset_min(queue, 150)
         with raises_status(_core.GONE, "offset 1:"):
             _core.ColumnReader(reader).columns(queue, 0, 1, 20, columns, "orders", "b")
 

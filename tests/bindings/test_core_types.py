@@ -217,7 +217,7 @@ def test_a_closed_store_refuses_every_call() -> None:
         live.store.close()
         live.store.close()
         for call in (
-            live.store.stats,
+            live.figures.stats,
             live.store.topics,
             lambda: live.store.log_end,
             lambda: producer.send("orders", b"x"),
@@ -239,10 +239,8 @@ def test_a_read_only_store_reads_but_changes_nothing() -> None:
         assert [message.body for message in live.reader(store=store).poll()] == [b"x"]
         for call in (
             lambda: store.topic_put("a", read_queues=1, write_queues=1),
-            lambda: store.set_log_end(0),
-            lambda: store.flush(),
-            lambda: store.keeper_beat(),
-            lambda: store.repair(0),
+            lambda: _core.KeeperStore(store),
+            lambda: _core.BrokerLog(store),
             lambda: store.wait_durable(1, 0.0),
             lambda: _core.Producer(store, resolve=store.topic_find),
         ):
@@ -254,15 +252,15 @@ def test_close_waits_for_a_call_that_is_inside_without_the_gil() -> None:
     with LiveStore() as live:
         store = live.attach(writable=True)
         slept: list[bool] = []
-        thread = threading.Thread(target=lambda: slept.append(store.keeper_sleep(20)))
+        thread = threading.Thread(target=lambda: slept.append(_core.KeeperStore(store).keeper_sleep(20)))
         thread.start()
         other = live.attach(writable=True)
         log_full = _core.Producer(other, resolve=other.topic_find)
         live.topic()
-        other.set_allocated_end(0)
+        _core.KeeperStore(other).set_allocated_end(0)
 
         def ring() -> bool:
-            other.keeper_beat()  # nobody rings for a dead keeper
+            _core.KeeperStore(other).keeper_beat()  # nobody rings for a dead keeper
             with raises_status(_core.LOG_FULL):
                 log_full.send("orders", b"x", timeout=0.001)
             return not thread.is_alive()
@@ -375,13 +373,13 @@ def test_the_counts_of_all_queues_and_offsets_are_read_at_once() -> None:
         producer = live.producer()
         for _ in range(5):
             producer.send("orders", b"x", queue_id=1)
-        counts = struct.unpack("=6Q", live.store.queue_counts())
+        counts = struct.unpack("=6Q", live.figures.queue_counts())
         assert counts == (0, 0, 5, live.store.queue(queues[1])[5], 0, 0)
-        assert live.store.offset_counts() == b""
+        assert live.figures.offset_counts() == b""
         group = live.store.group_put("billing")
         live.store.offset_put(group, queues[0])
         live.store.offset_set(live.store.offset_put(group, queues[2]), 4)
-        assert struct.unpack("=4Q", live.store.offset_counts()) == (
+        assert struct.unpack("=4Q", live.figures.offset_counts()) == (
             0,
             group << 32 | queues[0],
             5,
@@ -434,7 +432,7 @@ def test_a_queue_has_one_live_owner_and_the_dead_lose_it() -> None:
 
 def taken(live: LiveStore, slot: int) -> tuple[int, bool]:
     """What is shown of a slot, and whether a local member shows it."""
-    word = memoryview(live.store.offsets_taken()).cast("Q")[slot]
+    word = memoryview(live.figures.offsets_taken()).cast("Q")[slot]
     return word & ~(1 << 63), bool(word >> 63)
 
 
@@ -483,15 +481,14 @@ def test_a_client_without_a_slot_is_shown_by_somebody_else_once_the_owner_is_gon
 
 
 def test_record_sizes_are_counted_by_bounds_with_their_sum() -> None:
-    with LiveStore() as live:
-        units = b"".join(struct.pack(">QIq", 0, size, 0) for size in (1, 10, 11, 100, 101, 5000))
-        assert live.store.unit_sizes(units, (10, 100)) == [2, 2, 2, 5223]
-        assert live.store.unit_sizes(units + b"cut short", ()) == [6, 5223]
-        assert live.store.unit_sizes(b"", (10, 100)) == [0, 0, 0, 0]
-        with raises_status(_core.BAD_ARGUMENT):
-            live.store.unit_sizes(units, range(33))
-        with pytest.raises(OverflowError):
-            live.store.unit_sizes(units, (-1,))
+    units = b"".join(struct.pack(">QIq", 0, size, 0) for size in (1, 10, 11, 100, 101, 5000))
+    assert _core.unit_sizes(units, (10, 100)) == [2, 2, 2, 5223]
+    assert _core.unit_sizes(units + b"cut short", ()) == [6, 5223]
+    assert _core.unit_sizes(b"", (10, 100)) == [0, 0, 0, 0]
+    with raises_status(_core.BAD_ARGUMENT):
+        _core.unit_sizes(units, range(33))
+    with pytest.raises(OverflowError):
+        _core.unit_sizes(units, (-1,))
 
 
 def test_an_owner_whose_process_died_is_no_owner() -> None:
@@ -518,7 +515,7 @@ def test_clients_are_listed_with_what_they_did() -> None:
         first.ack()
         first.ack()
         second.ack()
-        ((found, _, pid, start, role, received, sent, beat_ns, settled),) = live.store.clients()
+        ((found, _, pid, start, role, received, sent, beat_ns, settled),) = live.figures.clients()
         assert (found, pid, start, role) == (slot, os.getpid(), _core.process_start(os.getpid()), 3)
         assert (received, sent, settled) == (3, 3, 2)
         assert beat_ns > 0
@@ -535,17 +532,17 @@ def test_scan_walks_records_over_file_ends() -> None:
         live.topic()
         producer = live.producer()
         sent = [producer.send("orders", bytes(10_000), tag="fruit") for _ in range(250)]
-        assert live.store.stats()["rolled"] == 2
-        position, found, stop = live.store.scan(0, live.store.log_end, 10_000)
+        assert live.figures.stats()["rolled"] == 2
+        position, found, stop = live.keeper.scan(0, live.store.log_end, 10_000)
         assert (position, stop) == (live.store.log_end, "")
         assert [(item[0], item[3], item[4]) for item in found] == [
             (receipt.log_position, receipt.queue_id, receipt.offset) for receipt in sent
         ]
         assert {(item[2], item[6], item[7]) for item in found} == {(b"orders", _core.tag_hash("fruit"), 0)}
-        part, few, _ = live.store.scan(0, live.store.log_end, 7)
+        part, few, _ = live.keeper.scan(0, live.store.log_end, 7)
         assert (len(few), part) == (7, sent[7].log_position)
-        assert live.store.scan(live.store.log_end, FILE_BYTES * 3, 10) == (live.store.log_end, [], "zero")
-        assert live.store.scan(FILE_BYTES * 3, FILE_BYTES * 4, 10) == (FILE_BYTES * 3, [], "blank-end")
+        assert live.keeper.scan(live.store.log_end, FILE_BYTES * 3, 10) == (live.store.log_end, [], "zero")
+        assert live.keeper.scan(FILE_BYTES * 3, FILE_BYTES * 4, 10) == (FILE_BYTES * 3, [], "blank-end")
 
 
 def test_scan_stops_at_the_first_damaged_record() -> None:
@@ -556,7 +553,7 @@ def test_scan_stops_at_the_first_damaged_record() -> None:
         with path.open("r+b") as file:
             file.seek(second.log_position + 88)
             file.write(b"X")
-        position, found, stop = live.store.scan(0, live.store.log_end, 10)
+        position, found, stop = live.keeper.scan(0, live.store.log_end, 10)
         assert (position, [item[0] for item in found]) == (second.log_position, [first.log_position])
         assert stop.startswith("corrupt: ")
 
@@ -566,10 +563,10 @@ def test_flush_raises_the_durable_end() -> None:
         live.topic()
         live.producer().send("orders", b"x")
         assert live.store.durable_end < live.store.log_end
-        assert live.store.flush() == live.store.durable_end == live.store.log_end
+        assert live.keeper.flush() == live.store.durable_end == live.store.log_end
         live.store.wait_durable(live.store.log_end, 0.0)
         with raises_status(_core.TIMED_OUT):
-            live.store.keeper_beat()
+            live.keeper.keeper_beat()
             live.store.wait_durable(live.store.log_end + 1, 0.01)
 
 
@@ -579,20 +576,20 @@ def test_units_come_back_after_a_restart() -> None:
         producer = live.producer()
         for i in range(500):
             producer.send("orders", b"%d" % i)
-        assert live.store.dirty_queues(10) == [(queue, 0, 500)]
-        units = live.store.units_read(queue, 0, 1000)
+        assert live.figures.dirty_queues(10) == [(queue, 0, 500)]
+        units = live.keeper.units_read(queue, 0, 1000)
         assert len(units) == 500 * _core.UNIT_BYTES
         with LiveStore() as again:
             (same,) = again.topic(queues=1)
-            again.store.units_restore(same, 0, units)
-            assert again.store.units_read(same, 100, 3) == units[2000:2060]
+            again.keeper.units_restore(same, 0, units)
+            assert again.keeper.units_read(same, 100, 3) == units[2000:2060]
             assert again.store.queue(same)[1] == 500
-            again.store.set_persisted(same, 500)
-            assert again.store.dirty_queues(10) == []
-            assert again.store.frames_release(same, 0, 2, 1.0) == 2
-            assert again.store.units_read(same, 0, 10) == b""
+            again.keeper.set_persisted(same, 500)
+            assert again.figures.dirty_queues(10) == []
+            assert again.keeper.frames_release(same, 0, 2, 1.0) == 2
+            assert again.keeper.units_read(same, 0, 10) == b""
             with raises_status(_core.BAD_ARGUMENT):
-                again.store.units_restore(same, 500, b"short")
+                again.keeper.units_restore(same, 500, b"short")
 
 
 def test_search_time_finds_the_first_message_at_or_after_a_time() -> None:
@@ -632,14 +629,14 @@ def test_message_at_reads_one_record() -> None:
 
 def test_the_keeper_sleeps_until_a_writer_rings() -> None:
     with LiveStore() as live:
-        assert live.store.keeper_sleep(0.0) is False
+        assert live.keeper.keeper_sleep(0.0) is False
         live.topic()
-        live.store.set_allocated_end(0)
-        live.store.keeper_beat()
+        live.keeper.set_allocated_end(0)
+        live.keeper.keeper_beat()
         with raises_status(_core.LOG_FULL, "allocated up to 0"):
             live.producer().send("orders", b"x", timeout=0.01)
-        assert live.store.keeper_sleep(20.0) is True
-        assert live.store.keeper_sleep(0.0) is False
+        assert live.keeper.keeper_sleep(20.0) is True
+        assert live.keeper.keeper_sleep(0.0) is False
 
 
 def test_a_signal_ends_the_keepers_sleep() -> None:
@@ -654,7 +651,7 @@ def test_a_signal_ends_the_keepers_sleep() -> None:
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.01)
             with pytest.raises(Stop):
-                live.store.keeper_sleep(60.0)
+                live.keeper.keeper_sleep(60.0)
         finally:
             signal.signal(signal.SIGALRM, before)
 
@@ -663,15 +660,15 @@ def test_a_read_only_or_retired_store_says_why() -> None:
     with LiveStore() as live:
         live.topic()
         producer = live.producer()
-        live.store.set_read_only(4)
+        live.keeper.set_read_only(4)
         assert live.store.read_only == 4
         with raises_status(_core.READ_ONLY, "disk is full"):
             producer.send("orders", b"x")
-        live.store.set_read_only(0)
+        live.keeper.set_read_only(0)
         producer.send("orders", b"x")
         with raises_status(_core.BAD_ARGUMENT):
-            live.store.set_read_only(9)
-        live.store.set_retired()
+            live.keeper.set_read_only(9)
+        live.keeper.set_retired()
         assert live.store.retired
         with raises_status(_core.RETIRED):
             producer.send("orders", b"x")
@@ -679,16 +676,16 @@ def test_a_read_only_or_retired_store_says_why() -> None:
 
 def test_repair_takes_the_lock_of_nobody() -> None:
     with LiveStore() as live:
-        before = live.store.stats()
-        live.store.repair(1.0)
-        after = live.store.stats()
+        before = live.figures.stats()
+        live.keeper.repair(1.0)
+        after = live.figures.stats()
         assert after["lock_count"] == before["lock_count"] + 1
         assert after["lock_tid"] == 0
 
 
 def test_populate_is_harmless_anywhere_in_the_log() -> None:
     with LiveStore() as live:
-        live.store.populate(0, FILE_BYTES)
-        live.store.populate(FILE_BYTES - 1, 1 << 20)
+        live.keeper.populate(0, FILE_BYTES)
+        live.keeper.populate(FILE_BYTES - 1, 1 << 20)
         with raises_status(_core.SYSTEM):
-            live.store.populate(FILE_BYTES, 1)
+            live.keeper.populate(FILE_BYTES, 1)

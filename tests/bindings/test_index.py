@@ -55,7 +55,7 @@ class Log:
     """A store whose log is followed into one index file."""
 
     def __init__(self, live: LiveStore) -> None:
-        self.store = live.store
+        self.store, self.keeper = live.store, live.keeper
         self.store.topic_put("orders", read_queues=1, write_queues=1)
         self.producer = _core.Producer(self.store, resolve=self.store.topic_find)
 
@@ -65,8 +65,8 @@ class Log:
     def follow(self, data: bytearray | None, position: int = 0, room: int = ENTRIES) -> tuple[int, int, int, int, int]:
         end = self.store.log_end
         if data is None:
-            return self.store.index_follow(position, end, end)
-        return self.store.index_follow(position, end, end, data, SLOTS, ENTRIES, room)
+            return self.keeper.index_follow(position, end, end)
+        return self.keeper.index_follow(position, end, end, data, SLOTS, ENTRIES, room)
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_a_walk_may_stop_at_any_border_and_go_on(log: Log) -> None:
     log.follow(whole)
     position, end = 0, log.store.log_end
     while position < end:
-        position = log.store.index_follow(position, position + 1, end, parts, SLOTS, ENTRIES, ENTRIES)[0]
+        position = log.keeper.index_follow(position, position + 1, end, parts, SLOTS, ENTRIES, ENTRIES)[0]
     assert parts == whole
 
 

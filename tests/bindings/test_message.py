@@ -26,7 +26,7 @@ def place(live: LiveStore, body: bytes, **fields: Any) -> _core.Message:
     with (live.path / "commitlog" / f"{0:020d}").open("r+b") as file:
         file.seek(position)
         file.write(record)
-    live.store.set_log_end(position + len(record))
+    live.keeper.set_log_end(position + len(record))
     return live.store.message_at(position, len(record))
 
 

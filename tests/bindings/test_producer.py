@@ -294,7 +294,7 @@ def test_a_full_log_is_said_so_and_goes_on_when_there_is_room() -> None:
                 producer.send("orders", bytes(1000))
         stored = len(bodies(live))
         live.add_file(1)
-        live.store.set_allocated_end(2 * FILE_BYTES)
+        live.keeper.set_allocated_end(2 * FILE_BYTES)
         producer.send("orders", bytes(1000))
         assert len(bodies(live)) == stored + 1
 
@@ -304,13 +304,13 @@ def test_a_producer_waits_for_a_living_keeper_to_make_room(how: str) -> None:
     with LiveStore() as live:
         live.topic()
         producer = live.producer(timeout=20.0)
-        live.store.set_allocated_end(0)
-        live.store.keeper_beat()
-        assert not live.store.keeper_sleep(0.0)
+        live.keeper.set_allocated_end(0)
+        live.keeper.keeper_beat()
+        assert not live.keeper.keeper_sleep(0.0)
 
         def keeper() -> None:
-            assert live.store.keeper_sleep(20.0)
-            live.store.set_allocated_end(FILE_BYTES)
+            assert live.keeper.keeper_sleep(20.0)
+            live.keeper.set_allocated_end(FILE_BYTES)
 
         thread = threading.Thread(target=keeper)
         thread.start()
@@ -323,7 +323,7 @@ def test_a_producer_waits_for_a_living_keeper_to_make_room(how: str) -> None:
             producer.send("orders", b"body" * (10_000 if how == "long" else 1))
         thread.join()
         assert bodies(live)
-        live.store.set_allocated_end(0)
+        live.keeper.set_allocated_end(0)
         with raises_status(_core.LOG_FULL):
             producer.send("orders", b"body", timeout=0.01)
 
@@ -333,7 +333,7 @@ def test_oneway_stores_and_returns_nothing() -> None:
         live.topic()
         producer = live.producer(wait_durable=True, timeout=0.0)
         producer.send_oneway("orders", b"x", tag="t")
-        live.store.flush()
+        live.keeper.flush()
         assert bodies(live) == [b"x"]
 
 
@@ -360,9 +360,9 @@ def test_a_batch_takes_the_lock_once_per_part() -> None:
         producer = live.producer()
         producer.send("orders", b"the first one also maps the file")
         for count, parts in ((1, 1), (_core.BATCH_MAX, 1), (_core.BATCH_MAX + 1, 2), (0, 0)):
-            before = live.store.stats()["lock_count"]
+            before = live.figures.stats()["lock_count"]
             assert len(producer.send_batch("orders", [b"x"] * count)) == count
-            assert live.store.stats()["lock_count"] - before == parts
+            assert live.figures.stats()["lock_count"] - before == parts
 
 
 def test_batch_keys_are_one_a_body() -> None:
@@ -425,7 +425,7 @@ def test_a_send_waits_for_anothers_claim_and_then_goes_round_it() -> None:
         with raises_status(_core.BROKER_BUSY, f"pid {child.pid}"):
             producer.send("orders", b"x", timeout=0.0)
         receipt = producer.send("orders", b"x", timeout=20.0)
-        assert live.store.stats()["claims_evicted"] == 1
+        assert live.figures.stats()["claims_evicted"] == 1
         assert receipt.log_position > 0
         child.communicate("\n")
         assert bodies(live) == [b"x"]
@@ -478,7 +478,7 @@ def test_threads_of_one_process_share_a_store(size: int) -> None:
 def test_waiting_for_the_disk_ends_with_the_flush_or_says_how_far_it_is() -> None:
     with LiveStore(flush_sync=True) as live:
         live.topic()
-        live.store.keeper_beat()  # a living keeper, which only this test plays
+        live.keeper.keeper_beat()  # a living keeper, which only this test plays
         producer = live.producer(wait_durable=True, timeout=0.05)
         with raises_status(_core.TIMED_OUT, "only up to 0"):
             producer.send("orders", b"x")
@@ -487,9 +487,9 @@ def test_waiting_for_the_disk_ends_with_the_flush_or_says_how_far_it_is() -> Non
 
         def keeper() -> None:
             while not done.is_set():
-                live.store.keeper_beat()
-                live.store.keeper_sleep(0.01)
-                live.store.flush()
+                live.keeper.keeper_beat()
+                live.keeper.keeper_sleep(0.01)
+                live.keeper.flush()
 
         thread = threading.Thread(target=keeper)
         thread.start()
@@ -555,7 +555,7 @@ def test_a_slot_that_fails_gives_its_place_back() -> None:
         with pytest.raises(BufferError):
             _ = slot.view
         assert live.store.log_end == 0
-        assert live.store.stats()["claim_state"] == 0
+        assert live.figures.stats()["claim_state"] == 0
         assert producer.send("orders", b"x", timeout=0.0).log_position == 0
 
 
@@ -584,8 +584,8 @@ def test_a_slot_evicted_by_others_is_published_all_the_same() -> None:
             other = live.attach(writable=True)
             live.producer(other).send("orders", b"x", timeout=20.0)
         assert bodies(live) == [b"x", b"s" * 30_000]
-        assert live.store.stats()["claims_evicted"] == 1
-        position, found, stop = live.store.scan(0, live.store.log_end, 10)
+        assert live.figures.stats()["claims_evicted"] == 1
+        position, found, stop = live.keeper.scan(0, live.store.log_end, 10)
         assert (position, stop, len(found)) == (live.store.log_end, "", 3)
 
 
@@ -612,9 +612,9 @@ def test_memory_that_is_still_viewed_is_never_given_away(fail: bool) -> None:
         kept.release()
         del kept
         gc.collect()
-        position, _, stop = live.store.scan(0, live.store.log_end, 10)
+        position, _, stop = live.keeper.scan(0, live.store.log_end, 10)
         assert (position, stop) == (live.store.log_end, "")
-        assert live.store.stats()["claim_state"] == 0
+        assert live.figures.stats()["claim_state"] == 0
 
 
 def test_a_forgotten_slot_warns_and_gives_its_place_back() -> None:
@@ -623,7 +623,7 @@ def test_a_forgotten_slot_warns_and_gives_its_place_back() -> None:
         with pytest.warns(ResourceWarning, match="without commit"):
             live.producer().reserve("orders", 10)
             gc.collect()
-        assert live.store.stats()["claim_state"] == 0
+        assert live.figures.stats()["claim_state"] == 0
 
 
 def test_a_slot_may_outlive_its_store() -> None:
@@ -668,7 +668,7 @@ def test_sending_a_lot_leaks_nothing() -> None:
 
         for _ in range(200):
             once()
-        live.store.populate(0, 32 << 20)
+        live.keeper.populate(0, 32 << 20)
         gc.collect()
         objects = [body, tag, properties, "orders", producer, live.store]
         counts = [sys.getrefcount(item) for item in objects]

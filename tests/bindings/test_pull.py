@@ -41,9 +41,9 @@ def persist(live: LiveStore, queue: int) -> Path:
     folder = live.path / "consumequeue" / live.store.topic(topic)["name"] / str(queue_id)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{0:020d}"
-    path.write_bytes(live.store.units_read(queue, 0, end))
-    live.store.set_persisted(queue, end)
-    live.store.frames_release(queue, 0, end // _core.FRAME_UNITS, 1.0)
+    path.write_bytes(live.keeper.units_read(queue, 0, end))
+    live.keeper.set_persisted(queue, end)
+    live.keeper.frames_release(queue, 0, end // _core.FRAME_UNITS, 1.0)
     return path
 
 
@@ -74,7 +74,7 @@ def test_records_back_to_back_and_over_file_ends_come_too() -> None:
         bodies = [bytes([number % 251]) * 9000 for number in range(250)]
         for body in bodies:
             producer.append("orders", body, queue_id=0)
-        assert live.store.stats()["rolled"] == 2
+        assert live.figures.stats()["rolled"] == 2
         next_offset, count, body = live.store.pull(queue, 0, *ALL)  # more than is copied with the GIL held
         assert (next_offset, count) == (250, 250)
         assert [fields["body"] for fields in split(body)] == bodies
@@ -142,7 +142,7 @@ def test_i7_nothing_is_seen_before_it_is_durable_with_sync_flush() -> None:
         _, at, _, _ = live.producer().append("orders", b"x", queue_id=0)
         assert live.store.pull(queue, 0, *ALL) == (0, 0, b"")
         assert live.store.record_bytes_at(at) is None
-        live.store.flush()
+        live.keeper.flush()
         assert live.store.pull(queue, 0, *ALL)[:2] == (1, 1)
         assert live.store.record_bytes_at(at) is not None
 
@@ -157,7 +157,7 @@ def test_units_in_files_are_read_like_those_in_memory() -> None:
             live.producer().append("orders", b"%d" % number, queue_id=0)
         before = live.store.pull(queue, 0, *ALL)
         persist(live, queue)
-        assert live.store.units_read(queue, 0, 1) == b""
+        assert live.keeper.units_read(queue, 0, 1) == b""
         assert before[:2] == (800, 800) and before == live.store.pull(queue, 0, *ALL)
         assert live.store.pull(queue, 0, *ALL, 5000)[:2] == (1000, 1000)
         assert [int(fields["body"]) for fields in split(live.store.pull(queue, 795, *ALL)[2])] == list(range(795, 1000))
@@ -168,7 +168,7 @@ def test_below_the_first_offset_left_the_answer_is_that_one() -> None:
         queue, *_ = live.topic()
         for _ in range(10):
             live.producer().append("orders", b"x", queue_id=0)
-        live.store.set_offset_min(queue, 6)
+        live.keeper.set_offset_min(queue, 6)
         assert live.store.pull(queue, 2, *ALL) == (6, 0, b"")
         assert live.store.pull(queue, 6, *ALL)[:2] == (10, 4)
 
@@ -179,7 +179,7 @@ def test_records_that_retention_deletes_are_passed_over() -> None:
         ends = [live.producer().append("orders", bytes(9000), queue_id=0)[3] for _ in range(250)]
         left = sum(end > FILE_BYTES for end in ends)
         (live.path / "commitlog" / f"{0:020d}").unlink()
-        live.store.set_log_begin(FILE_BYTES)
+        live.keeper.set_log_begin(FILE_BYTES)
         fresh = live.attach(writable=True)  # its mappings do not know the deleted file
         assert fresh.pull(queue, 0, *ALL)[:2] == (250, left)
         assert fresh.record_bytes_at(0) is None
@@ -293,7 +293,7 @@ def in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
 
 
 def asleep(live: LiveStore, slot: int) -> bool:
-    return any((number, state) == (slot, 2) for number, state, *_ in live.store.clients())
+    return any((number, state) == (slot, 2) for number, state, *_ in live.figures.clients())
 
 
 def test_a_wait_ends_at_once_when_there_is_something() -> None:
@@ -370,7 +370,7 @@ def test_the_durable_end_is_waited_for_too() -> None:
         assert live.store.wait_queues([], [], 0.0, durable_end=end) is False
         thread, answers = in_thread(lambda: live.store.wait_queues(queues, [5] * 4, 60.0, durable_end=end))
         until(lambda: asleep(live, slot))
-        live.store.flush()
+        live.keeper.flush()
         thread.join(30)
         assert answers == [True]
         assert live.store.wait_queues([], [], 60.0, durable_end=end) is True

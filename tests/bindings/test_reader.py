@@ -140,8 +140,8 @@ def test_a_queue_without_units_does_not_keep_the_others_waiting() -> None:
         first, _ = live.topic(queues=2)
         for queue_id in (0, 1):
             live.producer().send_batch("orders", [b"%d" % queue_id] * 300, queue_id=queue_id)
-        live.store.set_persisted(first, 300)
-        assert live.store.frames_release(first, 0, 1, 1.0) == 1
+        live.keeper.set_persisted(first, 300)
+        assert live.keeper.frames_release(first, 0, 1, 1.0) == 1
         reader = live.reader()
         found, errors = 0, 0
         while found < 300:
@@ -543,15 +543,15 @@ def test_i7_under_synchronous_flush_nothing_is_seen_before_it_is_durable() -> No
     with LiveStore(flush_sync=True) as live:
         live.topic(queues=1)
         live.use_client()
-        live.store.keeper_beat()
+        live.keeper.keeper_beat()
         producer, reader = live.producer(), live.reader(slice=30.0)
         producer.send("orders", b"x")
         end = live.store.log_end
         producer.send("orders", b"y")
         assert reader.poll(timeout=0.02) == []
-        live.store.raise_durable(end)
+        live.keeper.raise_durable(end)
         assert [m.body for m in reader.poll()] == [b"x"]
-        flusher = threading.Timer(0.02, live.store.flush)
+        flusher = threading.Timer(0.02, live.keeper.flush)
         flusher.start()
         assert [m.body for m in reader.poll(timeout=30.0)] == [b"y"]
         flusher.join()
@@ -573,7 +573,7 @@ def test_a_wait_can_be_ended_from_another_thread(action: str) -> None:
 
         thread = threading.Thread(target=wait)
         thread.start()
-        until(lambda: live.store.clients()[0][1] == 2)
+        until(lambda: live.figures.clients()[0][1] == 2)
         getattr(reader, action)()
         thread.join(60)
         assert not thread.is_alive()
@@ -592,7 +592,7 @@ def test_a_queue_assigned_during_a_wait_is_waited_for() -> None:
         found: list[_core.Message] = []
         thread = threading.Thread(target=lambda: found.extend(reader.poll(timeout=60.0)))
         thread.start()
-        until(lambda: live.store.clients()[0][1] == 2)
+        until(lambda: live.figures.clients()[0][1] == 2)
         reader.assign("orders", second, 1, 0)
         live.producer().send("orders", b"x", queue_id=1)
         thread.join(60)
@@ -715,8 +715,8 @@ def test_what_retention_deleted_is_skipped_and_counted_as_done() -> None:
         held = reader.poll(10)
         first = next(r.offset for r in receipts if r.log_position >= FILE_BYTES)
         (live.path / "commitlog" / f"{0:020d}").unlink()
-        live.store.set_log_begin(FILE_BYTES)
-        live.store.set_queue(queue, offset_min=first, offset_max=250, persisted=0)
+        live.keeper.set_log_begin(FILE_BYTES)
+        live.keeper.set_queue(queue, offset_min=first, offset_max=250, persisted=0)
         rest = drain(live.reader())
         assert [m.offset for m in rest] == list(range(first, 250))
         buffered = drain_until_told_of_loss(reader)
@@ -734,9 +734,9 @@ def test_old_units_are_read_from_files_and_missing_ones_are_said_so() -> None:
     with LiveStore() as live:
         (queue,) = live.topic(queues=1)
         live.producer().send_batch("orders", [b"%d" % i for i in range(500)])
-        units = live.store.units_read(queue, 0, 500)
-        live.store.set_persisted(queue, 500)
-        assert live.store.frames_release(queue, 0, 2, 1.0) == 2
+        units = live.keeper.units_read(queue, 0, 500)
+        live.keeper.set_persisted(queue, 500)
+        assert live.keeper.frames_release(queue, 0, 2, 1.0) == 2
         reader = live.reader()
         for _ in range(2):
             with raises_status(_core.CORRUPT, "from offset 0"):

@@ -7,8 +7,8 @@ import pytest
 from shmq.bindings import _core
 from tests.bindings.live_store import LiveStore, raises_status
 
-READING = (_core.ColumnReader,)
-CHANGING: tuple[type, ...] = ()
+READING = (_core.ColumnReader, _core.StoreFigures)
+CHANGING = (_core.KeeperStore, _core.BrokerLog)
 
 
 def use(part: object) -> None:
@@ -16,6 +16,12 @@ def use(part: object) -> None:
     match part:
         case _core.ColumnReader():
             part.columns(0, 0, 0, 0, bytes(1), "orders", "b")
+        case _core.StoreFigures():
+            part.stats()
+        case _core.KeeperStore():
+            part.keeper_beat()
+        case _core.BrokerLog():
+            part.scan(0, 0, 1)
 
 
 @pytest.mark.parametrize("kind", [*READING, *CHANGING])

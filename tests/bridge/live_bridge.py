@@ -23,7 +23,7 @@ from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
 from shmq.shm.access import access_rights
 from shmq.shm.addresses import read_addresses
-from shmq.shm.core import Store
+from shmq.shm.core import Store, StoreFigures
 from shmq.shm.instance import write_instance
 from shmq.shm.place import Place
 from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
@@ -134,7 +134,7 @@ class LiveBridge:
 
     def slots(self) -> dict[int, int]:
         """pid of each client slot that is handed out."""
-        return {slot: pid for slot, state, pid, *_ in self.store.clients() if state}
+        return {slot: pid for slot, state, pid, *_ in StoreFigures(self.store).clients() if state}
 
     def close(self) -> None:
         """End everything and remove every name."""

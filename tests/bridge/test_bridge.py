@@ -30,6 +30,7 @@ from shmq.protocol.failure import error_of
 from shmq.protocol.frame import FRAME_BYTES_MAX, encode_frame
 from shmq.protocol.header import encode_command
 from shmq.shm.access import access_rights
+from shmq.shm.core import KeeperStore
 from tests.bridge.live_bridge import LiveBridge, RawPeer, is_served, raw_peer, running, wait_until
 from tests.broker.memory_log import MemoryLog
 
@@ -303,7 +304,7 @@ def test_retired_segments_end_the_bridge_with_a_status_to_start_it_again() -> No
     with running(limits=QUICK) as bridge:
         process = bridge.process
         assert process is not None
-        bridge.store.set_retired()
+        KeeperStore(bridge.store).set_retired()
         assert process.wait(60) == TEMPORARY
         bridge.process = None
         assert process.stderr is not None and "bridge.retired" in process.stderr.read()

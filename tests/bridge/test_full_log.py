@@ -18,7 +18,7 @@ import pytest
 
 from shmq.daemon.broker.parking import PARKED_MAX
 from shmq.protocol.codes import Request, Response
-from shmq.shm.core import READ_ONLY_DISK_FULL, disk_full_word
+from shmq.shm.core import READ_ONLY_DISK_FULL, KeeperStore, StoreFigures, disk_full_word
 from tests.bridge.live_bridge import SIZES, LiveBridge, RawPeer, is_served, raw_peer
 from tests.bridge.test_sends_over_tcp import broker, send
 from tests.deadline import eventually
@@ -35,9 +35,9 @@ def beating(bridge: LiveBridge) -> Iterator[None]:
 
     def beat() -> None:
         while not ended.wait(0.02):
-            bridge.store.keeper_beat()
+            KeeperStore(bridge.store).keeper_beat()
 
-    bridge.store.keeper_beat()
+    KeeperStore(bridge.store).keeper_beat()
     thread = threading.Thread(target=beat)
     thread.start()
     try:
@@ -62,7 +62,7 @@ def add_file(bridge: LiveBridge) -> None:
     """What the keeper does when there is room again."""
     position = bridge.store.allocated_end
     Path(bridge.options.store_path, "commitlog", f"{position:020d}").write_bytes(bytes(SIZES.file_bytes))
-    bridge.store.set_allocated_end(position + SIZES.file_bytes)
+    KeeperStore(bridge.store).set_allocated_end(position + SIZES.file_bytes)
 
 
 class Insisting:
@@ -122,11 +122,11 @@ def test_without_a_next_file_senders_wait_and_everybody_else_is_served() -> None
 def test_what_waited_is_stored_in_its_order_when_there_is_room() -> None:
     with broker() as (bridge, peer), beating(bridge):
         stored = fill(bridge, peer)
-        refused = bridge.store.stats()["appended"]
+        refused = StoreFigures(bridge.store).stats()["appended"]
         for number in range(40):
             peer.send(send(number, body=b"%05d" % number + LONG))
         ask_others(bridge)
-        assert bridge.store.stats()["appended"] <= refused + 2  # what was left in the file, at most
+        assert StoreFigures(bridge.store).stats()["appended"] <= refused + 2  # what was left in the file, at most
         add_file(bridge)
         replies = [peer.take() for _ in range(40)]
         assert [reply.code for reply in replies if reply] == [Response.SUCCESS] * 40
@@ -173,7 +173,7 @@ def test_a_oneway_send_is_stored_when_there_is_room_though_its_sender_has_gone()
 
 def test_above_the_mark_sends_are_refused_at_once_and_everybody_else_is_served() -> None:
     with broker() as (bridge, peer), beating(bridge):
-        bridge.store.set_read_only(disk_full_word(95, 90))
+        KeeperStore(bridge.store).set_read_only(disk_full_word(95, 90))
         assert bridge.store.read_only == READ_ONLY_DISK_FULL
         with insisting(bridge, b"x") as senders:
             ask(peer, ASKED)

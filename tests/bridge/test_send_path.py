@@ -22,7 +22,7 @@ from shmq.errors import ProtocolError
 from shmq.protocol.codes import Codec
 from shmq.protocol.header import CommandDecoder, encode_command
 from shmq.shm.access import Access
-from shmq.shm.core import record_decode, record_verify
+from shmq.shm.core import KeeperStore, record_decode, record_verify
 from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
 
 SIZES = SegmentSizes(
@@ -96,7 +96,7 @@ class Side:
         with (folder / "commitlog" / f"{0:020d}").open("wb") as file:
             file.truncate(SIZES.file_bytes)
         self.instance, self.store = create_segments("test", store_path=folder, sizes=SIZES)
-        self.store.set_allocated_end(SIZES.file_bytes)
+        KeeperStore(self.store).set_allocated_end(SIZES.file_bytes)
         self.tables = StoreTables(self.store, self.instance, Access(-1))
         self.settings = settings = BrokerSettings("test", "0", 1, 1, 1, serves_tcp=True, message_bytes_max=1 << 20)
         self.log = StoreLog(self.store, report=lambda _: None)
@@ -142,7 +142,7 @@ class Side:
 
     def units(self) -> list[bytes]:
         return [
-            self.store.units_read(queue, 0, 1 << 16)
+            KeeperStore(self.store).units_read(queue, 0, 1 << 16)
             for topic in self.tables.topics()
             for queue in topic.queues[:18]
             if topic.name in ("orders", "%RETRY%group", "fresh")
@@ -492,10 +492,10 @@ def test_a_topic_that_goes_or_changes_is_noticed(pair: Pair) -> None:
 def test_a_log_that_refuses_is_left_to_the_broker(pair: Pair) -> None:
     frame = Request().frame()
     for side in (pair.one, pair.other):
-        side.store.set_read_only(4)
+        KeeperStore(side.store).set_read_only(4)
     assert not pair.compare(frame)
     for side in (pair.one, pair.other):
-        side.store.set_read_only(0)
+        KeeperStore(side.store).set_read_only(0)
     assert pair.compare(frame)
 
 

@@ -10,7 +10,7 @@ from shmq.client import options
 from shmq.client.position import BEGIN, END, Position
 from shmq.client.wire import QueueSlot
 from shmq.client.wire_shm.groups import ShmShare as Share
-from shmq.shm.core import Producer, Reader, Store, process_start
+from shmq.shm.core import KeeperStore, Producer, Reader, Store, process_start
 from shmq.shm.segment import SegmentSizes, create_segments, open_store, unlink_segments
 
 FILE_BYTES = 1 << 20
@@ -27,7 +27,7 @@ class World:
         with open(directory / "commitlog" / f"{0:020d}", "wb") as log:
             log.truncate(FILE_BYTES)
         self.instance, self.store = create_segments(f"share-{os.getpid()}", store_path=directory, sizes=SIZES)
-        self.store.set_allocated_end(FILE_BYTES)
+        KeeperStore(self.store).set_allocated_end(FILE_BYTES)
         self.topic = self.store.topic_put("orders", read_queues=4, write_queues=4)
         group = self.store.group_put("billing")
         queues = self.store.topic(self.topic)["queues"]

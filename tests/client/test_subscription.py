@@ -10,6 +10,7 @@ import pytest
 import shmq
 from shmq.client import options
 from shmq.protocol.codes import Request
+from shmq.shm.core import KeeperStore, StoreFigures
 from shmq.testing import Broker, SharedBroker
 
 Eventually = Callable[..., Any]
@@ -257,12 +258,12 @@ def test_a_message_that_cannot_be_buried_is_not_lost(
     mq.send(topic, b"x")
     with mq.subscribe(topic, group=group) as subscription:
         (message,) = subscription.receive(wait=60)
-        mq._live().wire.store.set_read_only(5)
+        KeeperStore(mq._live().wire.store).set_read_only(5)
         try:
             with caplog.at_level(logging.WARNING, "shmq"):
                 subscription.reject(message, "why")
         finally:
-            mq._live().wire.store.set_read_only(0)
+            KeeperStore(mq._live().wire.store).set_read_only(0)
         assert "delivered again" in caplog.text
         assert mq.admin.groups[group].lag.total == 1
         advance(mq, 10)
@@ -411,7 +412,8 @@ def test_a_thread_that_waits_in_receive_is_let_go_when_the_subscription_is_close
     thread = threading.Thread(target=lambda: answers.append(subscription.receive(wait=600)))
     thread.start()
     store = mq._live().wire.store
-    eventually(lambda: any(slot == store.client_slot and state == 2 for slot, state, *_ in store.clients()))  # asleep
+    clients = StoreFigures(store).clients
+    eventually(lambda: any(slot == store.client_slot and state == 2 for slot, state, *_ in clients()))  # asleep
     subscription.close()
     thread.join(60)
     assert answers == [[]]

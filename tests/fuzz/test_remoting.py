@@ -33,6 +33,7 @@ from shmq.protocol.frame import FrameDecoder, encode_frame
 from shmq.protocol.header import decode_header, encode_command
 from shmq.protocol.request_table import REQUESTS, FieldKind
 from shmq.shm.access import access_rights
+from shmq.shm.core import KeeperStore
 from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
 from tests.golden.frames import read_all
 
@@ -76,7 +77,7 @@ class World:
         with open(directory / "commitlog" / f"{0:020d}", "wb") as file:
             file.truncate(SIZES.file_bytes)
         self._instance, self._store = create_segments("test", store_path=directory, sizes=SIZES)
-        self._store.set_allocated_end(SIZES.file_bytes)
+        KeeperStore(self._store).set_allocated_end(SIZES.file_bytes)
 
     def broker(self) -> Broker:
         broker_settings = BrokerSettings(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shmq.errors import SegmentError
+from shmq.shm.core import KeeperStore
 from shmq.shm.presence import presence_count
 from shmq.shm.segment import SHM_DIRECTORY, open_store
 
@@ -60,7 +61,7 @@ def test_living_segments_are_attached_to_again(start_keeper: StartKeeper, eventu
     index = second.queue_index("orders")
     eventually(lambda: second.store.queue(index)[2] == 200)
     content = (second.root / "consumequeue/orders/0/00000000000000000000").read_bytes()
-    assert content[: 200 * 20] == second.store.units_read(index, 0, 200)
+    assert content[: 200 * 20] == KeeperStore(second.store).units_read(index, 0, 200)
 
 
 def test_a_file_the_former_keeper_made_but_did_not_announce_is_used(start_keeper: StartKeeper) -> None:
@@ -79,9 +80,9 @@ def test_segments_that_do_not_fit_any_more_are_retired_and_made_anew(
     first = start_keeper()
     first.send("orders", b"kept")
     if "read_only" in change:
-        first.store.set_read_only(change["read_only"])
+        KeeperStore(first.store).set_read_only(change["read_only"])
     if "retired" in change:
-        first.store.set_retired()
+        KeeperStore(first.store).set_retired()
     first.abandon()
     left = open_store(first.attached.instance, writable=True)
     second = start_keeper(**({"flush": change["flush"]} if "flush" in change else {}))

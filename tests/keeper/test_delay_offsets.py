@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC
+from shmq.shm.core import KeeperStore
 from shmq.store.fastjson import loads
 from shmq.timing import TIMER_GROUP, TIMER_GROUPS, TIMER_TOPIC
 
@@ -57,14 +58,14 @@ def test_a_stop_writes_the_last_progress_even_if_an_older_one_still_waits(start_
 def test_progress_is_written_only_when_the_copies_are_on_disk(start_keeper: StartKeeper) -> None:
     running = start_keeper(flush_interval_ms=60_000)
     running.halt()
-    running.store.flush()
+    KeeperStore(running.store).flush()
     deliver(running, 2, 3)
     path = running.root / "config" / "delayOffset.json"
     running.keeper._catalog.save_offsets()
     running.send("orders", b"later")
     running.keeper._catalog.round(0.0)
     assert not path.exists()
-    running.store.flush()
+    KeeperStore(running.store).flush()
     running.keeper._catalog.round(0.0)
     assert loads(path.read_text()) == {"offsetTable": {"2": 3}}
 
@@ -138,12 +139,12 @@ def test_a_damaged_word_of_progress_lets_messages_come_twice_rather_than_never(s
 def test_the_progress_of_timed_messages_is_written_only_when_the_copies_are_on_disk(start_keeper: StartKeeper) -> None:
     running = start_keeper(flush_interval_ms=60_000)
     running.halt()
-    running.store.flush()
+    KeeperStore(running.store).flush()
     set_words(running)
     path = running.root / "config" / "timerProgress.json"
     running.keeper._catalog.save_offsets()
     assert not path.exists()
-    running.store.flush()
+    KeeperStore(running.store).flush()
     running.keeper._catalog.save_offsets()
     assert path.exists()
     assert running.stop()
@@ -159,6 +160,6 @@ def test_i6_no_progress_on_disk_is_ahead_of_the_log_on_disk(start_keeper: StartK
     path = running.root / "config" / "consumerOffset.json"
     running.keeper._catalog.save_offsets()
     assert not path.exists() or "orders@billing" not in path.read_text()
-    running.store.flush()
+    KeeperStore(running.store).flush()
     running.keeper._catalog.round(0.0)
     assert json.loads(path.read_text())["offsetTable"]["orders@billing"] == {"0": 1}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
-from shmq.shm.core import UNIT_DELAY_BASE
+from shmq.shm.core import UNIT_DELAY_BASE, KeeperStore
 from shmq.shm.unit import unpack_unit
 
 StartKeeper = Callable[..., Any]
@@ -24,7 +24,8 @@ def test_i8_a_rebuilt_queue_is_byte_for_byte_the_appended_one(start_keeper: Star
         fields = {"queue_id": level - 1, "tag_code": code}
         stored[level] = running._producer.append(SCHEDULE_TOPIC, bytes(body_bytes), text, **fields)
     appended = {
-        level: running.store.units_read(running.queue_index(SCHEDULE_TOPIC, level - 1), 0, 1) for level in stored
+        level: KeeperStore(running.store).units_read(running.queue_index(SCHEDULE_TOPIC, level - 1), 0, 1)
+        for level in stored
     }
     for level, (_, position, store_ms, _) in stored.items():
         log_position, _, code = unpack_unit(appended[level])

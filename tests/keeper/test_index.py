@@ -9,6 +9,7 @@ import pytest
 
 from shmq.daemon.keeper.index import IndexKeeper
 from shmq.errors import SegmentFull
+from shmq.shm.core import KeeperStore
 from shmq.store import index as index_module
 from shmq.store.checkpoint import read_checkpoint, write_checkpoint
 from shmq.store.index import IndexFiles, IndexReader, IndexShape
@@ -37,7 +38,13 @@ class Indexed:
             self.keeper.close()
         attached = self.running.attached
         self.keeper = IndexKeeper(
-            attached.store, attached.files, warm=warm, log=self.running.events, shape=SMALL, settle_seconds=10.0
+            attached.store,
+            KeeperStore(attached.store),
+            attached.files,
+            warm=warm,
+            log=self.running.events,
+            shape=SMALL,
+            settle_seconds=10.0,
         )
         return self.keeper
 
@@ -74,7 +81,7 @@ def indexed(start_keeper: StartKeeper) -> Iterator[Indexed]:
 
 def settle(indexed: Indexed, eventually: Eventually) -> None:
     """Bring the log to disk and let time pass until the index says it is there too."""
-    indexed.running.store.flush()
+    KeeperStore(indexed.running.store).flush()
     indexed.follow()
     eventually(lambda: indexed.follow(11.0) or indexed.keeper._is_settled, "it did not settle")
 
@@ -180,7 +187,7 @@ def test_a_file_being_filled_is_not_trusted_after_a_crash_and_full_ones_are(
     for number in range(20):
         indexed.send(f"k{number}", "same")
     indexed.follow()
-    indexed.running.store.flush()
+    KeeperStore(indexed.running.store).flush()
     eventually(lambda: indexed.follow(1.0) or indexed.keeper._mark.last)
     full, filled = indexed.files.names()
     assert read_index_mark(indexed.layout).last == full
@@ -225,7 +232,7 @@ def test_a_log_without_keys_moves_the_mark_and_makes_no_file(indexed: Indexed) -
     indexed.start()
     for _ in range(10):
         indexed.running.send("orders", b"no key")
-    indexed.running.store.flush()
+    KeeperStore(indexed.running.store).flush()
     indexed.follow()
     assert read_index_mark(indexed.layout).indexed == indexed.running.store.log_end
     assert indexed.files.names() == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shmq.daemon.keeper.frames import FRAMES_FREE_MIN
-from shmq.shm.core import FRAME_BYTES, CoreError
+from shmq.shm.core import FRAME_BYTES, CoreError, KeeperStore, StoreFigures
 from shmq.shm.segment import SHM_DIRECTORY
 from shmq.shm.unit import unpack_unit
 from shmq.store.checkpoint import read_checkpoint
@@ -89,8 +89,8 @@ def test_a_deleted_topic_leaves_a_tombstone_no_files_and_no_memory(
     running.store.topic_delete("orders")
     eventually(lambda: not (running.root / "consumequeue/orders").exists())
     assert "orders" in json.loads((running.root / "config/shmq.json").read_text())["deleted"]
-    eventually(lambda: running.store.units_read(index, 499, 1) == b"")
-    assert running.store.units_read(running.queue_index("kept"), 0, 1)
+    eventually(lambda: KeeperStore(running.store).units_read(index, 499, 1) == b"")
+    assert KeeperStore(running.store).units_read(running.queue_index("kept"), 0, 1)
 
 
 def test_a_topic_that_is_made_anew_begins_with_empty_files(start_keeper: StartKeeper, eventually: Eventually) -> None:
@@ -135,7 +135,7 @@ def test_a_producer_is_told_that_the_broker_stopped(start_keeper: StartKeeper) -
     running = start_keeper()
     running.send("orders", b"x")
     running.halt()
-    running.store.set_retired()
+    KeeperStore(running.store).set_retired()
     with pytest.raises(CoreError) as caught:
         running.send("orders", b"x")
     from shmq.errors import BrokerNotRunning
@@ -153,9 +153,9 @@ def test_unit_memory_stays_within_its_budget_and_old_units_are_in_the_files(
         running.send_batch("orders", [b""] * 512)
     index = running.queue_index("orders")
     sent = running.store.queue(index)[1]
-    eventually(lambda: running.store.units_read(index, 0, 1) == b"")
+    eventually(lambda: KeeperStore(running.store).units_read(index, 0, 1) == b"")
     eventually(lambda: running.keeper.frames_used <= (4 << 20) // FRAME_BYTES)
-    assert running.store.units_read(index, sent - 1, 1)
+    assert KeeperStore(running.store).units_read(index, sent - 1, 1)
     files = (
         running.attached.files.consumequeue
     )  # the last units are written a moment after those that had to leave memory
@@ -164,14 +164,15 @@ def test_unit_memory_stays_within_its_budget_and_old_units_are_in_the_files(
 
 def test_frames_are_reserved_ahead_of_need_in_small_steps(start_keeper: StartKeeper, eventually: Eventually) -> None:
     running = start_keeper(file_bytes=4 << 20)
-    before = running.store.stats()["frame_ready"]
+    figures = StoreFigures(running.store)
+    before = figures.stats()["frame_ready"]
     for _ in range(FRAMES_FREE_MIN * 204 * 3 // 2 // 512):
         eventually(lambda: running.store.allocated_end - running.store.log_end > running.options.file_bytes)
         running.send_batch("orders", [b""] * 512)
     index = running.queue_index("orders")
     eventually(lambda: running.store.queue(index)[2] == running.store.queue(index)[1])
-    eventually(lambda: running.store.stats()["frame_ready"] - running.keeper.frames_used >= FRAMES_FREE_MIN)
-    assert before < running.store.stats()["frame_ready"] <= before + 2 * FRAMES_FREE_MIN
+    eventually(lambda: figures.stats()["frame_ready"] - running.keeper.frames_used >= FRAMES_FREE_MIN)
+    assert before < figures.stats()["frame_ready"] <= before + 2 * FRAMES_FREE_MIN
 
 
 def test_the_keeper_says_that_it_lives(start_keeper: StartKeeper, eventually: Eventually) -> None:

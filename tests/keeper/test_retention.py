@@ -17,7 +17,7 @@ from shmq.daemon.broker.pop.records import (
 from shmq.errors import FlowControl
 from shmq.progress import Backlog
 from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
-from shmq.shm.core import READ_ONLY_DISK_FULL, CoreError
+from shmq.shm.core import READ_ONLY_DISK_FULL, CoreError, KeeperStore
 from shmq.shm.lease import take_lease
 from shmq.timing import TIMER_AT_GROUP, TIMER_DUE_GROUP, TIMER_GROUP, TIMER_GROUPS, TIMER_TOPIC
 
@@ -101,7 +101,7 @@ def test_a_disk_that_is_too_full_costs_the_oldest_files_even_before_they_expire(
     running.halt()
     for _ in range(3):
         while running.store.allocated_end - running.store.log_end <= running.options.file_bytes:
-            running.store.set_allocated_end(running.attached.files.commitlog.create_next())
+            KeeperStore(running.store).set_allocated_end(running.attached.files.commitlog.create_next())
         for _ in range(14):
             running.send("orders", bytes(20_000))
     durable(running, eventually)
@@ -120,7 +120,7 @@ def test_a_file_that_is_not_durable_yet_stays(start_keeper: StartKeeper, eventua
     before = running.store.durable_end
     running.keeper.clean(time.time())
     assert running.store.log_begin == 0 and running.store.durable_end == before < running.options.file_bytes
-    running.store.flush()
+    KeeperStore(running.store).flush()
     running.keeper.clean(time.time())
     assert running.store.log_begin == running.options.file_bytes
 
@@ -151,8 +151,8 @@ def test_room_on_the_disk_repairs_no_damage(start_keeper: StartKeeper, reason: i
     running = start_keeper(disk_refuse_percent=1)
     running.halt()
     running.keeper._retention.watch_disk()
-    running.store.set_read_only(reason)
-    running.store.set_read_only(0)
+    KeeperStore(running.store).set_read_only(reason)
+    KeeperStore(running.store).set_read_only(0)
     running.keeper._retention._options = dataclasses.replace(running.options, disk_refuse_percent=100)
     running.keeper._retention.watch_disk()
     assert running.store.read_only == reason
@@ -330,8 +330,8 @@ def test_empty_spare_files_go_before_full_ones_and_come_again_when_they_are_need
     short_of_room(running, disk_force_percent=100)
     files, size = running.attached.files.commitlog, running.options.file_bytes
     for _ in range(5):
-        running.store.set_allocated_end(files.create_next())
-    running.store.populate(files.end - size, size)
+        KeeperStore(running.store).set_allocated_end(files.create_next())
+    KeeperStore(running.store).populate(files.end - size, size)
     running.keeper.clean(time.time())
     in_use = running.store.log_end - running.store.log_end % size
     assert files.end == running.store.allocated_end == in_use + 2 * size

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shmq.daemon.keeper import watchdog
-from shmq.shm.core import CoreError
+from shmq.shm.core import CoreError, StoreFigures
 
 StartKeeper = Callable[..., Any]
 Eventually = Callable[..., Any]
@@ -55,7 +55,7 @@ def stop_while_it_holds_the_lock(running: Any, process: subprocess.Popen[str]) -
     while time.monotonic() < deadline:
         os.kill(process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-        if running.store.stats()["lock_tid"] == process.pid:
+        if StoreFigures(running.store).stats()["lock_tid"] == process.pid:
             return
         os.kill(process.pid, signal.SIGCONT)
     pytest.fail("the appender was never met inside the lock")
@@ -113,7 +113,7 @@ def test_a_process_that_is_stopped_outside_the_lock_is_left_alone(
     while time.monotonic() < deadline:
         os.kill(process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-        if running.store.stats()["lock_tid"] == 0:
+        if StoreFigures(running.store).stats()["lock_tid"] == 0:
             break
         os.kill(process.pid, signal.SIGCONT)
     rounds = running.keeper.rounds

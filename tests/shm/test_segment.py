@@ -202,7 +202,7 @@ SMALL_SHM = """
 import os, sys
 from pathlib import Path
 from shmq.errors import SegmentError
-from shmq.shm.core import CoreError
+from shmq.shm.core import CoreError, KeeperStore
 from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
 for mebibytes in (16, 40, 64):
     os.system(f"mount -t tmpfs -o size={mebibytes}m tmpfs /dev/shm")
@@ -219,7 +219,7 @@ for mebibytes in (16, 40, 64):
     with open("/dev/shm/hog", "wb") as file:
         os.posix_fallocate(file.fileno(), 0, status.f_bavail * status.f_frsize)
     try:
-        store.frames_grow(head["frame_max"])
+        KeeperStore(store).frames_grow(head["frame_max"])
     except CoreError as error:
         print(mebibytes, "growing refused")
     store.close()

@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from shmq.bindings import _core
-from shmq.shm.core import tag_hash
+from shmq.shm.core import KeeperStore, tag_hash
 from shmq.shm.unit import (
     PRE_BLANK,
     UNIT,
@@ -48,7 +48,7 @@ def test_the_core_reads_the_units_that_are_packed_here() -> None:
         queues = live.topic("orders")
         sent = live.producer().send("orders", b"body", tag="fruit", queue_id=0)
         size = live.store.log_end - sent.log_position
-        live.store.units_restore(queues[1], 0, pack_unit(sent.log_position, size, tag_hash("fruit")))
+        KeeperStore(live.store).units_restore(queues[1], 0, pack_unit(sent.log_position, size, tag_hash("fruit")))
         reader = _core.Reader(live.store)
         reader.assign("orders", queues[1], 1, 0)
         assert [bytes(message.view) for message in reader.poll(10, timeout=1.0)] == [b"body"]

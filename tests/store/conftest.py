@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shmq.shm.access import Access
-from shmq.shm.core import Producer, Receipt, Store
+from shmq.shm.core import KeeperStore, Producer, Receipt, Store, StoreFigures
 from shmq.shm.instance import Instance
 from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
 from shmq.store.layout import StoreLayout
@@ -71,7 +71,7 @@ class Session:
     def send(self, topic: str, body: bytes, *, queue_id: int = 0, **values: Any) -> Receipt:
         """Append through the real path, with a new log file when one is needed."""
         while self.files.commitlog.end - self.store.log_end <= self.files.commitlog.file_bytes:
-            self.store.set_allocated_end(self.files.commitlog.create_next())
+            KeeperStore(self.store).set_allocated_end(self.files.commitlog.create_next())
         return self._producer.send(topic, body, queue_id=queue_id, **values)
 
     def queue(self, topic: str, queue_id: int) -> tuple[int, int]:
@@ -81,19 +81,19 @@ class Session:
 
     def save(self) -> None:
         """What a keeper's round does: units to files, tables to JSON, the mark."""
-        for index, persisted, offset_max in self.store.dirty_queues(1024):
+        for index, persisted, offset_max in StoreFigures(self.store).dirty_queues(1024):
             _, _, _, topic, queue_id, _ = self.store.queue(index)
             name, born = self.store.topic(topic)["name"], self.store.topic(topic)["born_position"]
             if self._born.get(name) != born:
                 self._born[name] = born
                 self.files.consumequeue.remove_topic(name, born=born)
-            units = self.store.units_read(index, persisted, offset_max - persisted)
+            units = KeeperStore(self.store).units_read(index, persisted, offset_max - persisted)
             self.files.consumequeue.write((name, queue_id), persisted, units)
-            self.store.set_persisted(index, offset_max)
+            KeeperStore(self.store).set_persisted(index, offset_max)
         self.files.consumequeue.sync_all()
         self.save_tables()
         end, sums = self.store.log_end, self.files.consumequeue.store_sums()
-        self.files.mark.advance(durable_end=self.store.flush(), dispatched=end, unit_sums=sums)
+        self.files.mark.advance(durable_end=KeeperStore(self.store).flush(), dispatched=end, unit_sums=sums)
 
     def save_tables(self) -> None:
         """Write the config directory."""
@@ -101,7 +101,7 @@ class Session:
         found, deleted = live.collect_topics(self.store)
         self.files.config.save_topics(found, deleted)
         self.files.config.save_groups(live.collect_groups(self.store))
-        self.files.config.save_offsets(live.collect_offsets(self.store))
+        self.files.config.save_offsets(live.collect_offsets(self.store, StoreFigures(self.store)))
         self.files.mark.advance(config_files=self.files.config.written)
         live.tables.topics, live.tables.deleted = found, deleted
 

@@ -12,7 +12,7 @@ import pytest
 from shmq.errors import CorruptionError, UsageError
 from shmq.record import HOLE_TOPIC
 from shmq.shm.access import Access
-from shmq.shm.core import Reader, record_encode
+from shmq.shm.core import KeeperStore, Reader, record_encode
 from shmq.shm.unit import pack_unit
 from shmq.store.durable import DurableMark
 from shmq.store.group_settings import decode_settings, encode_settings
@@ -130,7 +130,7 @@ def test_whole_records_behind_a_damaged_one_above_the_mark_are_kept(open_session
     session.save()
     # Synced and acknowledged; the mark that would say so was not written yet.
     sent = [session.send("orders", b"acknowledged %d" % number, queue_id=number % 2) for number in range(150)]
-    end = session.store.flush()
+    end = KeeperStore(session.store).flush()
     session.end()
     write_at(root, sent[40].log_position + 20, b"\xff")
     log = read_at(root, 0, 64 << 10)
@@ -351,7 +351,7 @@ def test_units_that_were_lost_between_others_are_written_again(open_session: Ope
         session.send("orders", b"%d" % number)
     # Units behind the mark: some pages reached the disk, some did not.
     index = session.store.queue_index(session.store.topic_find("orders"), 0)
-    units = session.store.units_read(index, 150, 50)
+    units = KeeperStore(session.store).units_read(index, 150, 50)
     session.files.consumequeue.write(("orders", 0), 150, units)
     session = open_session()
     assert session.read("orders") == [b"%d" % number for number in range(200)]
@@ -363,9 +363,9 @@ def test_a_queue_whose_last_frame_was_partly_full_can_be_read_and_continued(open
         session.send("orders", b"%d" % number)
     session = open_session()
     index = session.store.queue_index(session.store.topic_find("orders"), 0)
-    assert len(session.store.units_read(index, 204 * 2, 100)) == 10 * 20
+    assert len(KeeperStore(session.store).units_read(index, 204 * 2, 100)) == 10 * 20
     assert session.send("orders", b"next").offset == 204 * 2 + 10
-    assert len(session.store.units_read(index, 204 * 2, 100)) == 11 * 20
+    assert len(KeeperStore(session.store).units_read(index, 204 * 2, 100)) == 11 * 20
 
 
 def test_a_reader_gets_every_message_from_the_first_on(open_session: OpenSession) -> None:
@@ -375,7 +375,7 @@ def test_a_reader_gets_every_message_from_the_first_on(open_session: OpenSession
     session = open_session()
     # Units of the first frames are in files only, those of the last one in memory.
     index = session.store.queue_index(session.store.topic_find("orders"), 0)
-    assert session.store.units_read(index, 0, 1) == b""
+    assert KeeperStore(session.store).units_read(index, 0, 1) == b""
     reader = Reader(session.store)
     reader.assign("orders", index, 0, 0)
     found: list[bytes] = []

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shmq.delay_levels import DelayLevels
+from shmq.shm.core import KeeperStore
 from shmq.store.dispatch import Dispatch
 from shmq.store.unit_repair import UnitFault, UnitRepair
 
@@ -203,7 +204,11 @@ def test_units_can_be_built_again_while_the_store_is_in_use(open_session: OpenSe
     changed(path, 4000, random.Random(9).randbytes(3000))
     dispatch = Dispatch(born={}, deleted={}, levels=DelayLevels(), log=session.events)
     repair = UnitRepair(
-        session.store, session.files.commitlog, session.files.consumequeue, dispatch, log_end=session.store.log_end
+        KeeperStore(session.store),
+        session.files.commitlog,
+        session.files.consumequeue,
+        dispatch,
+        log_end=session.store.log_end,
     )
     assert repair.run([UnitFault(("orders", 0), 200, 350)]) == 150
     assert path.read_bytes() == before

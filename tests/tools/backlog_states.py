@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import shmq
+from shmq.shm.core import KeeperStore
 from shmq.testing import Broker
 from tests.tools.shell import until
 
@@ -71,7 +72,7 @@ class States:
     def _clean(self, topic: str, begin: int) -> None:
         """Play retention for queue 0."""
         store = self._mq._live().wire.store
-        store.set_offset_min(store.topic(store.topic_find(topic))["queues"][0], begin)
+        KeeperStore(store).set_offset_min(store.topic(store.topic_find(topic))["queues"][0], begin)
 
     def _pop(self, name: str, count: int, settled: int) -> None:
         consumer = self._mq.simple_consumer(name, group=name, invisible=600)

@@ -13,7 +13,7 @@ from typing import Any
 from shmq.client.position import Position, start_offset
 from shmq.errors import BrokerNotRunning, PermissionDenied, SegmentError
 from shmq.protocol.roster import popped_messages
-from shmq.shm.core import Reader, Store
+from shmq.shm.core import Reader, Store, StoreFigures
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import is_alive
 from shmq.shm.log_reach import check_log_is_here
@@ -53,7 +53,7 @@ class Memory:
         groups = dict(self.store.groups())
         # By the queues of living topics: a deleted topic leaves offsets behind, also under a name that lives again.
         topics = {queue: entry["name"] for entry in self.store.topics() for queue in entry["queues"]}
-        pids = {slot: pid for slot, state, pid, *_ in self.store.clients() if state}
+        pids = {slot: pid for slot, state, pid, *_ in StoreFigures(self.store).clients() if state}
         popped = popped_messages(self.place.roster_path, self._instance.generation)
         views = []
         for _, group, queue, committed, owner, updated_ms in self.store.offsets():

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from shmq.shm.core import Store
+from shmq.shm.core import StoreFigures
 from shmq.shm.liveness import ProcessMark, is_alive
 from shmq.tools.observe.snapshot import Client
 
@@ -21,12 +21,12 @@ _ROLES = {1: "consumer", 2: "producer", 3: "both"}  # shmq_client.role
 _ASLEEP = 2  # enum shmq_client_state
 
 
-def collect_clients(store: Store, roster: Roster | None) -> tuple[Client, ...]:
+def collect_clients(figures: StoreFigures, roster: Roster | None) -> tuple[Client, ...]:
     """Return the attached processes by slot, then the clients over TCP by address."""
     told = {entry.slot: entry for entry in roster.connections if entry.slot >= 0} if roster else {}
     clients = []
     now_ns = time.monotonic_ns()
-    for slot, state, pid, start, role, received, sent, beat_ns, settled in store.clients():
+    for slot, state, pid, start, role, received, sent, beat_ns, settled in figures.clients():
         if not state:
             continue
         said = told.get(slot)

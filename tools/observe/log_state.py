@@ -13,7 +13,7 @@ from pathlib import Path
 
 from shmq.errors import ShmqError
 from shmq.shm.access import Access
-from shmq.shm.core import Store
+from shmq.shm.core import Store, StoreFigures
 from shmq.shm.liveness import ProcessMark, is_alive, mark_of, status_of
 from shmq.store.durable import DurableMark
 from shmq.store.index_mark import read_index_mark
@@ -28,7 +28,8 @@ _LAYOUT_ACCESS = Access(-1)  # only paths are asked for
 
 def collect_log(store: Store, store_path: str) -> Log:
     """Return the state of the log; raises ShmqError when the segments are gone."""
-    stats = store.stats()
+    figures = StoreFigures(store)
+    stats = figures.stats()
     begin, end, durable, allocated = store.log_begin, store.log_end, store.durable_end, store.allocated_end
     file_bytes = int(store.head["file_bytes"])
     in_use = end + (file_bytes - end % file_bytes if end % file_bytes or end == begin else 0)
@@ -44,12 +45,12 @@ def collect_log(store: Store, store_path: str) -> Log:
         flush_behind_bytes=max(0, end - durable),
         dispatch_behind_bytes=None if dispatched is None else max(0, end - max(begin, dispatched)),
         index_behind_bytes=None if indexed is None else _index_behind(store, begin, end, indexed),
-        units_behind=_units_behind(store),
+        units_behind=_units_behind(figures),
         appended=stats["appended"],
         appended_bytes=stats["appended_bytes"],
         busy=stats["busy"],
         deaths=stats["deaths"],
-        frames_used=store.frames_used,
+        frames_used=figures.frames_used,
     )
 
 
@@ -74,9 +75,9 @@ def _index_behind(store: Store, begin: int, end: int, indexed: int) -> int:
     return max(0, min(end, store.described_end) - max(begin, indexed))
 
 
-def _units_behind(store: Store) -> int:
+def _units_behind(figures: StoreFigures) -> int:
     behind, start = 0, 0
-    while rows := store.dirty_queues(4096, start):
+    while rows := figures.dirty_queues(4096, start):
         behind += sum(offset_max - persisted for _, persisted, offset_max in rows)
         start = rows[-1][0] + 1
     return behind
@@ -89,9 +90,9 @@ class LockWatch:
         self.seen = (0, -1)  # (TID, lock count)
         self.since = 0.0
 
-    def look(self, store: Store) -> Lock | None:
+    def look(self, figures: StoreFigures) -> Lock | None:
         """Return the holder, None while the lock is free."""
-        stats = store.stats()
+        stats = figures.stats()
         now = time.monotonic()
         seen = (stats["lock_tid"], stats["lock_count"])
         if seen != self.seen:
@@ -105,21 +106,21 @@ class LockWatch:
             return Lock(tid, None, 0, status.get("Name", ""), "dead", now - self.since)
         return Lock(tid, mark.pid, mark.start, status.get("Name", ""), thread_state(tid, mark.pid), now - self.since)
 
-    def settle(self, store: Store, patience: float) -> Lock | None:
+    def settle(self, figures: StoreFigures, patience: float) -> Lock | None:
         """Look until the lock is seen to move, for so many seconds at most: what is left is a holder that stays."""
-        held = self.look(store)
+        held = self.look(figures)
         until = time.monotonic() + patience
         while held is not None and held.held < patience and time.monotonic() < until:
             time.sleep(patience / 20)
-            held = self.look(store)
+            held = self.look(figures)
             if held is not None and held.held == 0.0:
                 return held  # it moves: somebody else has it now
         return held
 
 
-def collect_claim(store: Store) -> Claim | None:
+def collect_claim(figures: StoreFigures) -> Claim | None:
     """Return the open claim, None when none is open."""
-    stats = store.stats()
+    stats = figures.stats()
     if stats["claim_state"] != CLAIM_OPEN:
         return None
     mark = ProcessMark(stats["claim_owner_pid"], stats["claim_owner_start"])

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from shmq.errors import BrokerNotRunning, ForeignNamespace, PermissionDenied, ShmqError
 from shmq.shm.addresses import read_addresses
-from shmq.shm.core import READ_ONLY_REASONS, Store
+from shmq.shm.core import READ_ONLY_REASONS, Store, StoreFigures
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import ProcessMark, boot_id, is_alive, visible_pid_namespace
 from shmq.shm.place import Place
@@ -116,14 +116,14 @@ class Look:
         if store is None:
             return _NO_MEMBERS
         if depth == "quick":
-            return (self.part("clients", lambda: collect_clients(store, None)) or (), (), ())
+            return (self.part("clients", lambda: collect_clients(StoreFigures(store), None)) or (), (), ())
         from shmq.protocol.roster import read_roster
         from shmq.tools.observe.progress import collect_groups, collect_topics
 
         assert self.instance is not None
         generation = f"{self.instance.generation:016x}"
         roster = self.part("roster", lambda: read_roster(self.place.roster_path, generation))
-        clients = self.part("clients", lambda: collect_clients(store, roster)) or ()
+        clients = self.part("clients", lambda: collect_clients(StoreFigures(store), roster)) or ()
         topics, queues = self.part("topics", lambda: collect_topics(store)) or ((), {})
         groups = self.part("groups", lambda: collect_groups(store, queues, clients, roster, oldest=True)) or ()
         return clients, topics, groups
@@ -156,7 +156,7 @@ class Look:
         for _ in range(_PRESENCE_TRIES):
             own = (mark for role, mark in instance.processes.items() if role not in _ONLY_READ)
             marks = {mark for mark in own if is_alive(mark)}
-            slots = store.clients() if store is not None else ()
+            slots = StoreFigures(store).clients() if store is not None else ()
             marks |= {mark for slot in slots if slot[1] and is_alive(mark := ProcessMark(slot[2], slot[3]))}
             presence = Presence(presence_of_key(instance.presence_key, uid=instance.uid), len(marks))
             if presence.counted in (None, presence.registered):

@@ -20,7 +20,7 @@ import time
 from types import TracebackType
 from typing import Literal, Self
 
-from shmq.shm.core import Store
+from shmq.shm.core import Store, StoreFigures
 from shmq.shm.place import Place, place_of
 from shmq.shm.segment import open_store
 from shmq.tools.observe.log_state import LockWatch, collect_claim
@@ -71,8 +71,8 @@ class Observer:
         """
         look = Look(self.place)
         store = self._attached(look)
-        lock = look.part("lock", lambda: self._lock.settle(store, lock_patience)) if store else None
-        claim = look.part("claim", lambda: collect_claim(store)) if store else None
+        lock = look.part("lock", lambda: self._lock.settle(StoreFigures(store), lock_patience)) if store else None
+        claim = look.part("claim", lambda: collect_claim(StoreFigures(store))) if store else None
         clients, topics, groups = look.members(store, depth)
         return Snapshot(
             at=time.time(),

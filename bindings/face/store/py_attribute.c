@@ -1,4 +1,4 @@
-/* Attributes and statistics of Store: words of the segments, read once each. */
+/* Attributes of Store: words of the segments, read once each. */
 #include <string.h>
 
 #include "face/py_core.h"
@@ -19,12 +19,6 @@ LOG_WORD(durable_end, durable_end)
 LOG_WORD(allocated_end, allocated_end)
 LOG_WORD(keeper_beat_ns, keeper_beat_ns)
 LOG_WORD(table_version, table_version)
-
-static PyObject *get_lookup_probes(PyStore *self, void *closure)
-{
-    (void)closure;
-    return store_check(self) ? PyLong_FromUnsignedLongLong(shmq_lookup_probes(&self->core)) : NULL;
-}
 
 static PyObject *get_read_only(PyStore *self, void *closure)
 {
@@ -88,52 +82,6 @@ static PyObject *get_head(PyStore *self, void *closure)
                          text_of(head->store_path, sizeof head->store_path));
 }
 
-/* The thread that holds the append lock: the TID in the mutex word, which the kernel uses to find a dead owner. */
-static uint32_t lock_tid(const struct shmq_log *log)
-{
-    int word;
-    memcpy(&word, &log->lock, sizeof word); /* glibc: __data.__lock is the first member; attach refused other libcs */
-    return (uint32_t)word & 0x3FFFFFFFu;
-}
-
-PyObject *store_stats(PyStore *self, PyObject *unused)
-{
-    (void)unused;
-    typedef unsigned long long u64;
-    if (!store_check(self)) {
-        return NULL;
-    }
-    struct shmq_log *log = self->core.log;
-    struct shmq_claim *claim = &log->claim;
-    return Py_BuildValue("{s:I,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:K,s:K,s:I,s:I,s:K,s:K,s:K}", "lock_tid",
-                         lock_tid(log), "holder_pid", log->holder_pid, "lock_count", (u64)log->lock_count, "deaths",
-                         (u64)log->deaths, "appended", (u64)log->appended, "appended_bytes", (u64)log->appended_bytes,
-                         "busy", (u64)atomic_load_explicit(&log->busy, memory_order_relaxed), "wakes",
-                         (u64)atomic_load_explicit(&log->wakes, memory_order_relaxed), "rolled", (u64)log->rolled,
-                         "frame_ready", atomic_load_explicit(&log->frame_ready, memory_order_relaxed), "frame_bump",
-                         log->frame_bump, "claims", (u64)log->claims, "claims_evicted",
-                         (u64)log->claims_evicted, "claim_state",
-                         atomic_load_explicit(&claim->state, memory_order_relaxed), "claim_owner_pid", claim->owner_pid,
-                         "claim_owner_start", (u64)claim->owner_start, "claim_bytes", (u64)claim->bytes,
-                         "claim_opened_ns", (u64)claim->opened_ns);
-}
-
-/* Counted and not kept: a count beside the free list would have to be repaired with it. 16 bytes a frame are read. */
-static PyObject *get_frames_used(PyStore *self, void *unused)
-{
-    (void)unused;
-    if (!store_check(self)) {
-        return NULL;
-    }
-    uint32_t end = self->core.log->frame_bump;
-    end = end < self->core.sizes.frame_max ? end : self->core.sizes.frame_max;
-    uint32_t used = 0;
-    for (uint32_t frame = 0; frame < end; frame++) {
-        used += atomic_load_explicit(&self->core.frames[frame].tag, memory_order_relaxed) != 0;
-    }
-    return PyLong_FromUnsignedLong(used);
-}
-
 PyGetSetDef store_getset[] = {
     {"head", (getter)get_head, NULL, "Copy of struct shmq_head, its sizes beside the other fields.", NULL},
     {"writable", (getter)get_writable, NULL, "Whether this process may append.", NULL},
@@ -141,7 +89,6 @@ PyGetSetDef store_getset[] = {
     {"described_end", (getter)get_described_end, NULL, "No record from here to the log's end has properties.", NULL},
     {"log_end", (getter)get_log_end, NULL, "Commit point of every append.", NULL},
     {"log_begin", (getter)get_log_begin, NULL, "First byte retention has left.", NULL},
-    {"frames_used", (getter)get_frames_used, NULL, "Frames that hold units of a queue.", NULL},
     {"fence", (getter)get_fence, NULL, "See raise_fence().", NULL},
     {"durable_end", (getter)get_durable_end, NULL, "Bytes below it are on the disk.", NULL},
     {"allocated_end", (getter)get_allocated_end, NULL, "All files below it exist and are reserved.", NULL},
@@ -149,7 +96,6 @@ PyGetSetDef store_getset[] = {
     {"read_only", (getter)get_read_only, NULL, "enum shmq_read_only_reason; 0 takes appends.", NULL},
     {"retired", (getter)get_retired, NULL, "This generation was given up; attach again.", NULL},
     {"keeper_beat_ns", (getter)get_keeper_beat_ns, NULL, "CLOCK_MONOTONIC of the keeper's last round.", NULL},
-    {"lookup_probes", (getter)get_lookup_probes, NULL, "Entries looked at for groups and offset slots so far.", NULL},
     {"table_version", (getter)get_table_version, NULL, "Grows with each topic or group change.", NULL},
     {NULL},
 };

@@ -1,10 +1,213 @@
-/* What the metrics ask of units, many at a time: a keeper's round has no time for a call a message. */
+/* StoreFigures: counters and states of the segments, for whoever watches a broker; and the sizes that units tell.
+ *
+ * Everything is read word by word while others go on: two figures of one answer may differ by what happened in between.
+ */
 #include <string.h>
 
 #include "face/py_core.h"
 
 #define BOUNDS_MAX 32u
+#define TAKEN_LOCALLY (UINT64_C(1) << 63)
 
+/* ---- the log, its lock and its claim --------------------------------------------------------------- */
+/* The thread that holds the append lock: the TID in the mutex word, which the kernel uses to find a dead owner. */
+static uint32_t lock_tid(const struct shmq_log *log)
+{
+    int word;
+    memcpy(&word, &log->lock, sizeof word); /* glibc: __data.__lock is the first member; attach refused other libcs */
+    return (uint32_t)word & 0x3FFFFFFFu;
+}
+
+static PyObject *figures_stats(PyStorePart *part, PyObject *unused)
+{
+    PyStore *self = part->store;
+    (void)unused;
+    typedef unsigned long long u64;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    struct shmq_log *log = self->core.log;
+    struct shmq_claim *claim = &log->claim;
+    return Py_BuildValue("{s:I,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:K,s:K,s:I,s:I,s:K,s:K,s:K}", "lock_tid",
+                         lock_tid(log), "holder_pid", log->holder_pid, "lock_count", (u64)log->lock_count, "deaths",
+                         (u64)log->deaths, "appended", (u64)log->appended, "appended_bytes", (u64)log->appended_bytes,
+                         "busy", (u64)atomic_load_explicit(&log->busy, memory_order_relaxed), "wakes",
+                         (u64)atomic_load_explicit(&log->wakes, memory_order_relaxed), "rolled", (u64)log->rolled,
+                         "frame_ready", atomic_load_explicit(&log->frame_ready, memory_order_relaxed), "frame_bump",
+                         log->frame_bump, "claims", (u64)log->claims, "claims_evicted",
+                         (u64)log->claims_evicted, "claim_state",
+                         atomic_load_explicit(&claim->state, memory_order_relaxed), "claim_owner_pid", claim->owner_pid,
+                         "claim_owner_start", (u64)claim->owner_start, "claim_bytes", (u64)claim->bytes,
+                         "claim_opened_ns", (u64)claim->opened_ns);
+}
+
+static PyObject *get_lookup_probes(PyStorePart *part, void *closure)
+{
+    PyStore *self = part->store;
+    (void)closure;
+    return store_check(self) ? PyLong_FromUnsignedLongLong(shmq_lookup_probes(&self->core)) : NULL;
+}
+
+/* Counted and not kept: a count beside the free list would have to be repaired with it. 16 bytes a frame are read. */
+static PyObject *get_frames_used(PyStorePart *part, void *unused)
+{
+    PyStore *self = part->store;
+    (void)unused;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    uint32_t end = self->core.log->frame_bump;
+    end = end < self->core.sizes.frame_max ? end : self->core.sizes.frame_max;
+    uint32_t used = 0;
+    for (uint32_t frame = 0; frame < end; frame++) {
+        used += atomic_load_explicit(&self->core.frames[frame].tag, memory_order_relaxed) != 0;
+    }
+    return PyLong_FromUnsignedLong(used);
+}
+
+/* ---- queues ---------------------------------------------------------------------------------------- */
+static PyObject *figures_queue_counts(PyStorePart *part, PyObject *unused)
+{
+    PyStore *self = part->store;
+    (void)unused;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    uint32_t count = atomic_load_explicit(&self->core.log->queue_count, memory_order_acquire);
+    count = count < self->core.sizes.queue_max ? count : self->core.sizes.queue_max;
+    PyObject *words = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 16);
+    for (uint32_t i = 0; words && i < count; i++) {
+        struct shmq_queue *queue = &self->core.queues[i];
+        uint64_t pair[2] = {atomic_load_explicit(&queue->offset_max, memory_order_acquire), queue->bytes};
+        memcpy(PyBytes_AS_STRING(words) + sizeof pair * i, pair, sizeof pair);
+    }
+    return words;
+}
+
+static PyObject *figures_dirty_queues(PyStorePart *part, PyObject *args)
+{
+    PyStore *self = part->store;
+    Py_ssize_t limit;
+    unsigned int start = 0;
+    if (!PyArg_ParseTuple(args, "n|I:dirty_queues", &limit, &start) || !store_check(self)) {
+        return NULL;
+    }
+    PyObject *list = PyList_New(0);
+    uint32_t count = atomic_load_explicit(&self->core.log->queue_count, memory_order_acquire);
+    count = count < self->core.sizes.queue_max ? count : self->core.sizes.queue_max;
+    for (uint32_t i = start; list && i < count && PyList_GET_SIZE(list) < limit; i++) {
+        uint64_t persisted = atomic_load_explicit(&self->core.queues[i].persisted, memory_order_acquire);
+        uint64_t end = atomic_load_explicit(&self->core.queues[i].offset_max, memory_order_acquire);
+        if (persisted >= end) {
+            continue;
+        }
+        const int64_t numbers[] = {i, (int64_t)persisted, (int64_t)end};
+        if (!row_append(list, row_new(self->state, ROW_UNPERSISTED, numbers, -1, NULL))) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+/* ---- groups and clients ---------------------------------------------------------------------------- */
+static PyObject *figures_offset_counts(PyStorePart *part, PyObject *args)
+{
+    PyStore *self = part->store;
+    unsigned int first = 0;
+    if (!PyArg_ParseTuple(args, "|I:offset_counts", &first) || !store_check(self)) {
+        return NULL;
+    }
+    uint32_t count = atomic_load_explicit(&self->core.readers->offset_count, memory_order_acquire);
+    count = count < self->core.sizes.offset_max ? count : self->core.sizes.offset_max;
+    count = count > first ? count - first : 0;
+    PyObject *words = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 16);
+    for (uint32_t i = 0; words && i < count; i++) {
+        const struct shmq_offset *entry = &self->core.offsets[first + i];
+        uint64_t pair[2] = {atomic_load_explicit(&entry->committed, memory_order_acquire),
+                            (uint64_t)entry->group << 32 | entry->queue};
+        memcpy(PyBytes_AS_STRING(words) + sizeof pair * i, pair, sizeof pair);
+    }
+    return words;
+}
+
+static PyObject *figures_offsets_taken(PyStorePart *part, PyObject *unused)
+{
+    PyStore *self = part->store;
+    (void)unused;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    const struct shmq_store *store = &self->core;
+    uint32_t count = atomic_load_explicit(&store->readers->offset_count, memory_order_acquire);
+    count = count < store->sizes.offset_max ? count : store->sizes.offset_max;
+    PyObject *words = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 8);
+    for (uint32_t i = 0; words && i < count; i++) {
+        const struct shmq_offset *entry = &store->offsets[i];
+        uint64_t owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
+        uint64_t taken = atomic_load_explicit(&entry->taken, memory_order_relaxed) & ~TAKEN_LOCALLY;
+        if ((uint32_t)owner && !((uint32_t)owner & OWNER_LOCK_BIT)) {
+            taken = owner_stays(store, owner) && taken ? taken | TAKEN_LOCALLY : 0;
+        }
+        memcpy(PyBytes_AS_STRING(words) + sizeof taken * i, &taken, sizeof taken);
+    }
+    return words;
+}
+
+static PyObject *figures_clients(PyStorePart *part, PyObject *unused)
+{
+    PyStore *self = part->store;
+    (void)unused;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    uint32_t count = atomic_load_explicit(&self->core.readers->client_high, memory_order_acquire);
+    count = count < self->core.sizes.client_max ? count : self->core.sizes.client_max;
+    PyObject *list = PyList_New(0);
+    for (uint32_t i = 0; list && i < count; i++) {
+        struct shmq_client *client = &self->core.clients[i];
+        uint32_t state = atomic_load_explicit(&client->state, memory_order_acquire);
+        if (state == SHMQ_CLIENT_FREE) {
+            continue;
+        }
+        const int64_t numbers[] = {i, state, client->pid, (int64_t)client->start, client->role,
+                                   (int64_t)atomic_load_explicit(&client->received, memory_order_relaxed),
+                                   (int64_t)atomic_load_explicit(&client->sent, memory_order_relaxed),
+                                   (int64_t)atomic_load_explicit(&client->beat_ns, memory_order_relaxed),
+                                   (int64_t)atomic_load_explicit(&client->settled, memory_order_relaxed)};
+        if (!row_append(list, row_new(self->state, ROW_CLIENT, numbers, -1, NULL))) {
+            Py_CLEAR(list);
+        }
+    }
+    return list;
+}
+
+PyMethodDef figure_methods[] = {
+    {"queue_counts", (PyCFunction)figures_queue_counts, METH_NOARGS,
+     "offset_max and bytes of every queue, as native 64-bit words."},
+    {"offset_counts", (PyCFunction)figures_offset_counts, METH_VARARGS,
+     "Committed offset plus 1, group and queue of the offset slots from one on, as native 64-bit words."},
+    {"offsets_taken", (PyCFunction)figures_offsets_taken, METH_NOARGS,
+     "Of each offset slot the queue offset behind what was handed out, 0: none; as native 64-bit words."},
+    {"clients", (PyCFunction)figures_clients, METH_NOARGS,
+     "A ClientEntry of every used slot."},
+    {NULL},
+};
+
+/* What the keeper asks too. */
+PyMethodDef state_methods[] = {
+    {"stats", (PyCFunction)figures_stats, METH_NOARGS, "Counters of struct shmq_log."},
+    {"dirty_queues", (PyCFunction)figures_dirty_queues, METH_VARARGS,
+     "An UnpersistedQueue of each queue whose units are not all in files."},
+    {NULL},
+};
+
+PyGetSetDef figure_getset[] = {
+    {"frames_used", (getter)get_frames_used, NULL, "Frames that hold units of a queue.", NULL},
+    {"lookup_probes", (getter)get_lookup_probes, NULL, "Entries looked at for groups and offset slots so far.", NULL},
+    {NULL},
+};
+
+/* ---- sizes of records ------------------------------------------------------------------------------ */
 static bool bounds_from(struct core_state *state, PyObject *sequence, uint64_t bounds[BOUNDS_MAX], size_t *count)
 {
     PyObject *fast = PySequence_Fast(sequence, "bounds are a sequence of numbers");
@@ -24,7 +227,7 @@ static bool bounds_from(struct core_state *state, PyObject *sequence, uint64_t b
     return ok;
 }
 
-static PyObject *figures_unit_sizes(PyStore *self, PyObject *args)
+static PyObject *core_unit_sizes(PyObject *module, PyObject *args)
 {
     Py_buffer units;
     PyObject *sequence;
@@ -33,7 +236,7 @@ static PyObject *figures_unit_sizes(PyStore *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "y*O:unit_sizes", &units, &sequence)) {
         return NULL;
     }
-    bool ok = bounds_from(self->state, sequence, bounds, &bound_count);
+    bool ok = bounds_from(PyModule_GetState(module), sequence, bounds, &bound_count);
     for (Py_ssize_t at = 0; ok && at + (Py_ssize_t)SHMQ_UNIT_BYTES <= units.len; at += (Py_ssize_t)SHMQ_UNIT_BYTES) {
         struct shmq_unit unit;
         size_t bucket = 0;
@@ -57,8 +260,8 @@ static PyObject *figures_unit_sizes(PyStore *self, PyObject *args)
     return list;
 }
 
-PyMethodDef figure_methods[] = {
-    {"unit_sizes", (PyCFunction)figures_unit_sizes, METH_VARARGS,
+PyMethodDef figure_functions[] = {
+    {"unit_sizes", core_unit_sizes, METH_VARARGS,
      "How many records have up to each bound of bytes, and more; and the sum of their bytes."},
     {NULL},
 };

@@ -1,4 +1,4 @@
-/* The key index for Python: Store.index_follow for the keeper, and functions on a mapped index file for both sides.
+/* The key index for Python: KeeperStore.index_follow, and functions on a mapped index file for both sides.
  *
  * An index file is any buffer (mmap): its owner keeps it open for the length of a call, which the buffer protocol proves.
  */
@@ -150,8 +150,9 @@ static bool follow_files(PyStore *self, struct shmq_index *index, struct shmq_fo
     return true;
 }
 
-static PyObject *store_index_follow(PyStore *self, PyObject *args, PyObject *kwargs)
+static PyObject *store_index_follow(PyStorePart *part, PyObject *args, PyObject *kwargs)
 {
+    PyStore *self = part->store;
     static char *names[] = {"position", "until", "end", "data", "slots", "entries", "room", NULL};
     unsigned long long position, until, end;
     unsigned int slot_max = 0, entry_max = 0, room = 0;

@@ -1,4 +1,4 @@
-/* Store, for the store keeper: positions, flush, bell, units and frames. */
+/* KeeperStore, what the store keeper and recovery do: positions, flush, bell, units and frames. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <string.h>
@@ -32,15 +32,17 @@ static PyObject *position_store(PyObject *value, _Atomic uint64_t *word)
     Py_RETURN_NONE;
 }
 
-static PyObject *keeper_set_allocated_end(PyStore *self, PyObject *value)
+static PyObject *keeper_set_allocated_end(PyStorePart *part, PyObject *value)
 {
-    return store_check_writable(self) ? position_store(value, &self->core.log->allocated_end) : NULL;
+    PyStore *self = part->store;
+    return store_check(self) ? position_store(value, &self->core.log->allocated_end) : NULL;
 }
 
-static PyObject *keeper_give_back(PyStore *self, PyObject *value)
+static PyObject *keeper_give_back(PyStorePart *part, PyObject *value)
 {
+    PyStore *self = part->store;
     uint64_t position;
-    if (!store_check_writable(self) || !number_from(value, &position)) {
+    if (!store_check(self) || !number_from(value, &position)) {
         return NULL;
     }
     enum shmq_status status = shmq_room_give_back(&self->core, position);
@@ -54,14 +56,16 @@ static PyObject *keeper_give_back(PyStore *self, PyObject *value)
     return PyBool_FromLong(status == SHMQ_OK);
 }
 
-static PyObject *keeper_set_log_begin(PyStore *self, PyObject *value)
+static PyObject *keeper_set_log_begin(PyStorePart *part, PyObject *value)
 {
-    return store_check_writable(self) ? position_store(value, &self->core.log->begin) : NULL;
+    PyStore *self = part->store;
+    return store_check(self) ? position_store(value, &self->core.log->begin) : NULL;
 }
 
-static PyObject *keeper_set_log_end(PyStore *self, PyObject *value)
+static PyObject *keeper_set_log_end(PyStorePart *part, PyObject *value)
 {
-    if (!store_check_writable(self)) {
+    PyStore *self = part->store;
+    if (!store_check(self)) {
         return NULL;
     }
     PyObject *none = position_store(value, &self->core.log->durable_end);
@@ -69,20 +73,22 @@ static PyObject *keeper_set_log_end(PyStore *self, PyObject *value)
     return none ? position_store(value, &self->core.log->end) : NULL;
 }
 
-static PyObject *keeper_raise_durable(PyStore *self, PyObject *value)
+static PyObject *keeper_raise_durable(PyStorePart *part, PyObject *value)
 {
+    PyStore *self = part->store;
     uint64_t position;
-    if (!store_check_writable(self) || !number_from(value, &position)) {
+    if (!store_check(self) || !number_from(value, &position)) {
         return NULL;
     }
     shmq_raise_durable(&self->core, position);
     Py_RETURN_NONE;
 }
 
-static PyObject *keeper_flush(PyStore *self, PyObject *unused)
+static PyObject *keeper_flush(PyStorePart *part, PyObject *unused)
 {
+    PyStore *self = part->store;
     (void)unused;
-    if (!store_check_writable(self)) {
+    if (!store_check(self)) {
         return NULL;
     }
     uint64_t durable_end = 0;
@@ -97,10 +103,11 @@ static PyObject *keeper_flush(PyStore *self, PyObject *unused)
     return PyLong_FromUnsignedLongLong(durable_end);
 }
 
-static PyObject *keeper_set_read_only(PyStore *self, PyObject *value)
+static PyObject *keeper_set_read_only(PyStorePart *part, PyObject *value)
 {
+    PyStore *self = part->store;
     uint64_t reason;
-    if (!store_check_writable(self) || !number_from(value, &reason)) {
+    if (!store_check(self) || !number_from(value, &reason)) {
         return NULL;
     }
     bool is_full = reason <= 0xffffff && SHMQ_READ_ONLY_REASON(reason) == SHMQ_READ_ONLY_DISK_FULL;
@@ -112,10 +119,11 @@ static PyObject *keeper_set_read_only(PyStore *self, PyObject *value)
     Py_RETURN_NONE;
 }
 
-static PyObject *keeper_set_retired(PyStore *self, PyObject *unused)
+static PyObject *keeper_set_retired(PyStorePart *part, PyObject *unused)
 {
+    PyStore *self = part->store;
     (void)unused;
-    if (!store_check_writable(self)) {
+    if (!store_check(self)) {
         return NULL;
     }
     atomic_store_explicit(&self->core.log->retired, 1, memory_order_release);
@@ -123,10 +131,11 @@ static PyObject *keeper_set_retired(PyStore *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyObject *keeper_beat(PyStore *self, PyObject *unused)
+static PyObject *keeper_beat(PyStorePart *part, PyObject *unused)
 {
+    PyStore *self = part->store;
     (void)unused;
-    if (!store_check_writable(self)) {
+    if (!store_check(self)) {
         return NULL;
     }
     atomic_store_explicit(&self->core.log->keeper_beat_ns, self->core.io->monotonic_ns(), memory_order_release);
@@ -134,10 +143,11 @@ static PyObject *keeper_beat(PyStore *self, PyObject *unused)
 }
 
 /* Dekker with shmq_ring_keeper: it raises the bell, then looks at `asleep`; we set `asleep`, then look at the bell. */
-static PyObject *keeper_sleep(PyStore *self, PyObject *value)
+static PyObject *keeper_sleep(PyStorePart *part, PyObject *value)
 {
+    PyStore *self = part->store;
     double seconds = PyFloat_AsDouble(value);
-    if ((seconds == -1.0 && PyErr_Occurred()) || !store_check_writable(self)) {
+    if ((seconds == -1.0 && PyErr_Occurred()) || !store_check(self)) {
         return NULL;
     }
     struct shmq_log *log = self->core.log;
@@ -158,8 +168,9 @@ static PyObject *keeper_sleep(PyStore *self, PyObject *value)
     return PyErr_CheckSignals() < 0 ? NULL : PyBool_FromLong(rung);
 }
 
-static PyObject *keeper_populate(PyStore *self, PyObject *args)
+static PyObject *keeper_populate(PyStorePart *part, PyObject *args)
 {
+    PyStore *self = part->store;
     unsigned long long position, bytes;
     if (!PyArg_ParseTuple(args, "KK:populate", &position, &bytes) || !store_check(self)) {
         return NULL;
@@ -187,6 +198,32 @@ static PyObject *keeper_populate(PyStore *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *keeper_repair(PyStorePart *part, PyObject *args)
+{
+    PyStore *self = part->store;
+    double timeout;
+    if (!PyArg_ParseTuple(args, "d:repair", &timeout) || !store_check(self)) {
+        return NULL;
+    }
+    struct store_lane *lane = store_lane_take(self);
+    if (!lane) {
+        return NULL;
+    }
+    uint64_t deadline = deadline_after(self, timeout);
+    enum shmq_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = shmq_lock(&lane->core, deadline);
+    if (status == SHMQ_OK) {
+        shmq_unlock(&lane->core);
+    }
+    Py_END_ALLOW_THREADS
+    store_lane_give(self, lane);
+    if (status != SHMQ_OK) {
+        return core_raise_status(self->state, status, "taking the append lock");
+    }
+    Py_RETURN_NONE;
+}
+
 /* ---- units and frames ------------------------------------------------------------------------------ */
 static bool queue_check(PyStore *self, unsigned int queue)
 {
@@ -195,29 +232,6 @@ static bool queue_check(PyStore *self, unsigned int queue)
     }
     core_raise(self->state, SHMQ_NO_QUEUE, "queue index %u of %u", queue, self->core.sizes.queue_max);
     return false;
-}
-
-static PyObject *keeper_dirty_queues(PyStore *self, PyObject *args)
-{
-    Py_ssize_t limit;
-    unsigned int start = 0;
-    if (!PyArg_ParseTuple(args, "n|I:dirty_queues", &limit, &start) || !store_check(self)) {
-        return NULL;
-    }
-    PyObject *list = PyList_New(0);
-    uint32_t count = atomic_load_explicit(&self->core.log->queue_count, memory_order_acquire);
-    count = count < self->core.sizes.queue_max ? count : self->core.sizes.queue_max;
-    for (uint32_t i = start; list && i < count && PyList_GET_SIZE(list) < limit; i++) {
-        uint64_t persisted = load(&self->core.queues[i].persisted), end = load(&self->core.queues[i].offset_max);
-        if (persisted >= end) {
-            continue;
-        }
-        const int64_t numbers[] = {i, (int64_t)persisted, (int64_t)end};
-        if (!row_append(list, row_new(self->state, ROW_UNPERSISTED, numbers, -1, NULL))) {
-            Py_CLEAR(list);
-        }
-    }
-    return list;
 }
 
 static PyObject *units_bytes(PyStore *self, PyObject *args, bool files)
@@ -239,18 +253,19 @@ static PyObject *units_bytes(PyStore *self, PyObject *args, bool files)
     return out;
 }
 
-static PyObject *keeper_units_read(PyStore *self, PyObject *args)
+static PyObject *keeper_units_read(PyStorePart *part, PyObject *args)
 {
-    return units_bytes(self, args, false);
+    return units_bytes(part->store, args, false);
 }
 
-static PyObject *keeper_units_stored(PyStore *self, PyObject *args)
+static PyObject *store_units_stored(PyStore *self, PyObject *args)
 {
     return units_bytes(self, args, true);
 }
 
-static PyObject *keeper_units_restore(PyStore *self, PyObject *args)
+static PyObject *keeper_units_restore(PyStorePart *part, PyObject *args)
 {
+    PyStore *self = part->store;
     unsigned int queue;
     unsigned long long first;
     Py_buffer units;
@@ -258,7 +273,7 @@ static PyObject *keeper_units_restore(PyStore *self, PyObject *args)
         return NULL;
     }
     enum shmq_status status = SHMQ_BAD_ARGUMENT;
-    bool ok = store_check_writable(self) && queue_check(self, queue);
+    bool ok = store_check(self) && queue_check(self, queue);
     if (ok && units.len % SHMQ_UNIT_BYTES == 0 && units.len / SHMQ_UNIT_BYTES <= UINT32_MAX) {
         status = units.len
                      ? shmq_units_restore(&self->core, queue, first, (uint32_t)(units.len / SHMQ_UNIT_BYTES), units.buf)
@@ -274,11 +289,12 @@ static PyObject *keeper_units_restore(PyStore *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *keeper_set_persisted(PyStore *self, PyObject *args)
+static PyObject *keeper_set_persisted(PyStorePart *part, PyObject *args)
 {
+    PyStore *self = part->store;
     unsigned int queue;
     unsigned long long offset;
-    if (!PyArg_ParseTuple(args, "IK:set_persisted", &queue, &offset) || !store_check_writable(self) ||
+    if (!PyArg_ParseTuple(args, "IK:set_persisted", &queue, &offset) || !store_check(self) ||
         !queue_check(self, queue)) {
         return NULL;
     }
@@ -286,13 +302,14 @@ static PyObject *keeper_set_persisted(PyStore *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *keeper_set_queue(PyStore *self, PyObject *args, PyObject *kwargs)
+static PyObject *keeper_set_queue(PyStorePart *part, PyObject *args, PyObject *kwargs)
 {
+    PyStore *self = part->store;
     static char *names[] = {"queue", "offset_min", "offset_max", "persisted", NULL};
     unsigned int queue;
     unsigned long long first, end, persisted;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "IKKK:set_queue", names, &queue, &first, &end, &persisted) ||
-        !store_check_writable(self) || !queue_check(self, queue)) {
+        !store_check(self) || !queue_check(self, queue)) {
         return NULL;
     }
     if (first > end || persisted > end) {
@@ -308,11 +325,12 @@ static PyObject *keeper_set_queue(PyStore *self, PyObject *args, PyObject *kwarg
     Py_RETURN_NONE;
 }
 
-static PyObject *keeper_set_offset_min(PyStore *self, PyObject *args)
+static PyObject *keeper_set_offset_min(PyStorePart *part, PyObject *args)
 {
+    PyStore *self = part->store;
     unsigned int queue;
     unsigned long long offset;
-    if (!PyArg_ParseTuple(args, "IK:set_offset_min", &queue, &offset) || !store_check_writable(self) ||
+    if (!PyArg_ParseTuple(args, "IK:set_offset_min", &queue, &offset) || !store_check(self) ||
         !queue_check(self, queue)) {
         return NULL;
     }
@@ -325,10 +343,11 @@ static PyObject *keeper_set_offset_min(PyStore *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *keeper_frames_grow(PyStore *self, PyObject *value)
+static PyObject *keeper_frames_grow(PyStorePart *part, PyObject *value)
 {
+    PyStore *self = part->store;
     uint64_t count;
-    if (!store_check_writable(self) || !number_from(value, &count)) {
+    if (!store_check(self) || !number_from(value, &count)) {
         return NULL;
     }
     enum shmq_status status = count > UINT32_MAX ? SHMQ_BAD_ARGUMENT : shmq_frames_grow(&self->core, (uint32_t)count);
@@ -338,13 +357,14 @@ static PyObject *keeper_frames_grow(PyStore *self, PyObject *value)
     Py_RETURN_NONE;
 }
 
-static PyObject *keeper_frames_release(PyStore *self, PyObject *args)
+static PyObject *keeper_frames_release(PyStorePart *part, PyObject *args)
 {
+    PyStore *self = part->store;
     unsigned int queue, count;
     unsigned long long ordinal;
     double timeout;
     if (!PyArg_ParseTuple(args, "IKId:frames_release", &queue, &ordinal, &count, &timeout) ||
-        !store_check_writable(self) || !queue_check(self, queue)) {
+        !store_check(self) || !queue_check(self, queue)) {
         return NULL;
     }
     struct store_lane *lane = store_lane_take(self);
@@ -360,16 +380,6 @@ static PyObject *keeper_frames_release(PyStore *self, PyObject *args)
     return PyLong_FromUnsignedLong(released);
 }
 
-static PyObject *keeper_wait_durable(PyStore *self, PyObject *args)
-{
-    unsigned long long position;
-    double timeout;
-    if (!PyArg_ParseTuple(args, "Kd:wait_durable", &position, &timeout) || !store_check_writable(self)) {
-        return NULL;
-    }
-    return store_wait_durable(self, position, timeout) ? Py_NewRef(Py_None) : NULL;
-}
-
 PyMethodDef keeper_methods[] = {
     {"set_allocated_end", (PyCFunction)keeper_set_allocated_end, METH_O, "All files below it exist and are reserved."},
     {"give_back", (PyCFunction)keeper_give_back, METH_O, "Let the log's files end at a position, if writers may."},
@@ -382,22 +392,25 @@ PyMethodDef keeper_methods[] = {
     {"keeper_beat", (PyCFunction)keeper_beat, METH_NOARGS, "Say that the keeper is alive."},
     {"keeper_sleep", (PyCFunction)keeper_sleep, METH_O, "Sleep until a writer rings (True) or the time passes."},
     {"populate", (PyCFunction)keeper_populate, METH_VARARGS, "Fill page tables ahead of the writers."},
-    {"dirty_queues", (PyCFunction)keeper_dirty_queues, METH_VARARGS,
-     "An UnpersistedQueue of each queue whose units are not all in files."},
     {"units_read", (PyCFunction)keeper_units_read, METH_VARARGS,
      "Units still in memory, 20 bytes each; may be shorter."},
-    {"units_stored", (PyCFunction)keeper_units_stored, METH_VARARGS,
-     "Units in memory, else in their file, 20 bytes each; may be shorter."},
     {"units_restore", (PyCFunction)keeper_units_restore, METH_VARARGS, "Put units back after a restart."},
     {"set_persisted", (PyCFunction)keeper_set_persisted, METH_VARARGS, "Units below it are in the ConsumeQueue files."},
     {"set_queue", (PyCFunction)(void (*)(void))keeper_set_queue, METH_VARARGS | METH_KEYWORDS,
      "Recovery only: set the offsets of a queue."},
     {"set_offset_min", (PyCFunction)keeper_set_offset_min, METH_VARARGS,
      "Retention: the first queue offset that is left."},
+    {"repair", (PyCFunction)keeper_repair, METH_VARARGS,
+     "Take and release the append lock; a dead holder's work is finished on the way."},
     {"frames_grow", (PyCFunction)keeper_frames_grow, METH_O, "Reserve memory for that many more unit frames."},
     {"frames_release", (PyCFunction)keeper_frames_release, METH_VARARGS,
      "Give back full, persisted frames of a queue; returns how many."},
-    {"wait_durable", (PyCFunction)keeper_wait_durable, METH_VARARGS,
-     "Wait until the log is on the disk up to a position."},
+    {NULL},
+};
+
+/* What everybody asks who looks a queue up. */
+PyMethodDef unit_methods[] = {
+    {"units_stored", (PyCFunction)store_units_stored, METH_VARARGS,
+     "Units in memory, else in their file, 20 bytes each; may be shorter."},
     {NULL},
 };

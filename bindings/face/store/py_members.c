@@ -144,33 +144,6 @@ static PyObject *members_client_drop(PyStore *self, PyObject *value)
     Py_RETURN_NONE;
 }
 
-static PyObject *members_clients(PyStore *self, PyObject *unused)
-{
-    (void)unused;
-    if (!store_check(self)) {
-        return NULL;
-    }
-    uint32_t count = atomic_load_explicit(&self->core.readers->client_high, memory_order_acquire);
-    count = count < self->core.sizes.client_max ? count : self->core.sizes.client_max;
-    PyObject *list = PyList_New(0);
-    for (uint32_t i = 0; list && i < count; i++) {
-        struct shmq_client *client = &self->core.clients[i];
-        uint32_t state = atomic_load_explicit(&client->state, memory_order_acquire);
-        if (state == SHMQ_CLIENT_FREE) {
-            continue;
-        }
-        const int64_t numbers[] = {i, state, client->pid, (int64_t)client->start, client->role,
-                                   (int64_t)atomic_load_explicit(&client->received, memory_order_relaxed),
-                                   (int64_t)atomic_load_explicit(&client->sent, memory_order_relaxed),
-                                   (int64_t)atomic_load_explicit(&client->beat_ns, memory_order_relaxed),
-                                   (int64_t)atomic_load_explicit(&client->settled, memory_order_relaxed)};
-        if (!row_append(list, row_new(self->state, ROW_CLIENT, numbers, -1, NULL))) {
-            Py_CLEAR(list);
-        }
-    }
-    return list;
-}
-
 static PyObject *members_use_client(PyStore *self, PyObject *value)
 {
     uint32_t slot;
@@ -190,8 +163,6 @@ PyMethodDef member_methods[] = {
     {"group_set", (PyCFunction)members_group_set, METH_VARARGS, "Configure a group, with text of the caller's."},
     {"client_put", (PyCFunction)members_client_put, METH_VARARGS, "Hand out a client slot."},
     {"client_drop", (PyCFunction)members_client_drop, METH_O, "Take a client slot back."},
-    {"clients", (PyCFunction)members_clients, METH_NOARGS,
-     "A ClientEntry of every used slot."},
     {"use_client", (PyCFunction)members_use_client, METH_O, "This process' own slot; needed to wait or own offsets."},
     {NULL},
 };

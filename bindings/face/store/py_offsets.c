@@ -2,7 +2,7 @@
  *
  *   owner word of an offset slot     0                                            nobody
  *                                    client slot + 1 | slot generation << 32      a local member
- *                                    LOCK_BIT | holder | until << 32              a client over TCP that reads in order
+ *                                    OWNER_LOCK_BIT | holder | until << 32        a client over TCP that reads in order
  *
  * A client slot is live while its generation is the one in the word, its state is not FREE and its process (pid and
  * start time) exists. `holder` is 31 bits of whoever locks, `until` the last tick of 64 ms on the monotonic clock at which
@@ -14,9 +14,7 @@
 
 #include "face/py_core.h"
 
-#define LOCK_BIT (UINT32_C(1) << 31)
-#define LOCK_HOLDER (LOCK_BIT - 1)
-#define TAKEN_LOCALLY (UINT64_C(1) << 63)
+#define LOCK_HOLDER (OWNER_LOCK_BIT - 1)
 enum { LOCK_TICK_MS = 64, NS_PER_MS = 1000000 };
 
 struct lock_wish {
@@ -67,7 +65,7 @@ static uint64_t lock_ticks(uint64_t ms)
 
 static bool is_locked(uint64_t word, uint64_t now_ms)
 {
-    return ((uint32_t)word & LOCK_BIT) && word >> 32 >= lock_ticks(now_ms);
+    return ((uint32_t)word & OWNER_LOCK_BIT) && word >> 32 >= lock_ticks(now_ms);
 }
 
 /* Put a word into an owner that is nobody, dead or expired, or whose low half says that it is the caller's already. */
@@ -75,7 +73,7 @@ static bool owner_replace(PyStore *self, struct shmq_offset *entry, uint64_t wor
 {
     uint64_t seen = atomic_load_explicit(&entry->owner, memory_order_acquire);
     while (seen != word) {
-        bool is_own = (seen & LOCK_BIT) && (uint32_t)seen == own;
+        bool is_own = (seen & OWNER_LOCK_BIT) && (uint32_t)seen == own;
         if (!is_own && (is_locked(seen, now_ms) || owner_of(self, seen) >= 0)) {
             return false;
         }
@@ -177,8 +175,8 @@ static PyObject *members_offset_lock(PyStore *self, PyObject *args)
         return NULL;
     }
     uint64_t until = lock_ticks(wish.now_ms + wish.life_ms) + 1;
-    uint64_t word = until << 32 | LOCK_BIT | wish.holder;
-    return PyBool_FromLong(owner_replace(self, wish.entry, word, LOCK_BIT | wish.holder, wish.now_ms));
+    uint64_t word = until << 32 | OWNER_LOCK_BIT | wish.holder;
+    return PyBool_FromLong(owner_replace(self, wish.entry, word, OWNER_LOCK_BIT | wish.holder, wish.now_ms));
 }
 
 static PyObject *members_offset_unlock(PyStore *self, PyObject *args)
@@ -188,7 +186,7 @@ static PyObject *members_offset_unlock(PyStore *self, PyObject *args)
         return NULL;
     }
     uint64_t seen = atomic_load_explicit(&wish.entry->owner, memory_order_acquire);
-    while ((uint32_t)seen == (LOCK_BIT | wish.holder)) {
+    while ((uint32_t)seen == (OWNER_LOCK_BIT | wish.holder)) {
         if (atomic_compare_exchange_strong_explicit(&wish.entry->owner, &seen, 0, memory_order_acq_rel,
                                                     memory_order_acquire)) {
             break;
@@ -245,12 +243,13 @@ static PyObject *members_offsets(PyStore *self, PyObject *unused)
 }
 
 /* One word for both numbers, so that nobody reads the count of one cleaning with the time of another. */
-static PyObject *members_offset_lose(PyStore *self, PyObject *args)
+static PyObject *members_offset_lose(PyStorePart *part, PyObject *args)
 {
+    PyStore *self = part->store;
     PyObject *slot;
     unsigned long long count;
     struct shmq_offset *entry = NULL;
-    if (PyArg_ParseTuple(args, "OK:offset_lose", &slot, &count) && store_check_readers(self)) {
+    if (PyArg_ParseTuple(args, "OK:offset_lose", &slot, &count) && store_check(self)) {
         entry = offset_entry(self, slot);
     }
     if (!entry) {
@@ -284,28 +283,8 @@ static PyObject *members_offsets_lost(PyStore *self, PyObject *unused)
     return list;
 }
 
-static PyObject *members_offset_counts(PyStore *self, PyObject *args)
-{
-    unsigned int first = 0;
-    if (!PyArg_ParseTuple(args, "|I:offset_counts", &first) || !store_check(self)) {
-        return NULL;
-    }
-    uint32_t count = atomic_load_explicit(&self->core.readers->offset_count, memory_order_acquire);
-    count = count < self->core.sizes.offset_max ? count : self->core.sizes.offset_max;
-    count = count > first ? count - first : 0;
-    PyObject *words = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 16);
-    for (uint32_t i = 0; words && i < count; i++) {
-        const struct shmq_offset *entry = &self->core.offsets[first + i];
-        uint64_t pair[2] = {atomic_load_explicit(&entry->committed, memory_order_acquire),
-                            (uint64_t)entry->group << 32 | entry->queue};
-        memcpy(PyBytes_AS_STRING(words) + sizeof pair * i, pair, sizeof pair);
-    }
-    return words;
-}
-
 /* ---- how far readers were handed messages ----------------------------------------------------------- */
-/* Whether a local member owns it, as far as shared memory says: its slot is in use, and was not handed out again. */
-static bool owner_stays(const struct shmq_store *store, uint64_t word)
+bool owner_stays(const struct shmq_store *store, uint64_t word)
 {
     uint32_t slot = (uint32_t)word - 1u;
     if (!(uint32_t)word || slot >= store->sizes.client_max) {
@@ -314,28 +293,6 @@ static bool owner_stays(const struct shmq_store *store, uint64_t word)
     const struct shmq_client *client = &store->clients[slot];
     return atomic_load_explicit(&client->state, memory_order_acquire) != SHMQ_CLIENT_FREE &&
            atomic_load_explicit(&client->generation, memory_order_acquire) == (uint32_t)(word >> 32);
-}
-
-static PyObject *members_offsets_taken(PyStore *self, PyObject *unused)
-{
-    (void)unused;
-    if (!store_check(self)) {
-        return NULL;
-    }
-    const struct shmq_store *store = &self->core;
-    uint32_t count = atomic_load_explicit(&store->readers->offset_count, memory_order_acquire);
-    count = count < store->sizes.offset_max ? count : store->sizes.offset_max;
-    PyObject *words = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 8);
-    for (uint32_t i = 0; words && i < count; i++) {
-        const struct shmq_offset *entry = &store->offsets[i];
-        uint64_t owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
-        uint64_t taken = atomic_load_explicit(&entry->taken, memory_order_relaxed) & ~TAKEN_LOCALLY;
-        if ((uint32_t)owner && !((uint32_t)owner & LOCK_BIT)) {
-            taken = owner_stays(store, owner) && taken ? taken | TAKEN_LOCALLY : 0;
-        }
-        memcpy(PyBytes_AS_STRING(words) + sizeof taken * i, &taken, sizeof taken);
-    }
-    return words;
 }
 
 static PyObject *members_offset_show(PyStore *self, PyObject *args)
@@ -351,7 +308,7 @@ static PyObject *members_offset_show(PyStore *self, PyObject *args)
     }
     struct shmq_offset *entry = &self->core.offsets[slot];
     uint64_t owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
-    bool is_local = (uint32_t)owner && !((uint32_t)owner & LOCK_BIT);
+    bool is_local = (uint32_t)owner && !((uint32_t)owner & OWNER_LOCK_BIT);
     if (is_local && !owner_stays(&self->core, owner)) {
         /* Of a dead owner; while its word stands, what is shown counts as its own. */
         is_local = !atomic_compare_exchange_strong_explicit(&entry->owner, &owner, 0, memory_order_acq_rel,
@@ -379,15 +336,15 @@ PyMethodDef offset_methods[] = {
     {"offset_free", (PyCFunction)members_offset_free, METH_O, "Take the queue away from whoever owns it."},
     {"offsets", (PyCFunction)members_offsets, METH_NOARGS,
      "(slot, group, queue, committed or -1, owner client slot or -1, updated_ms) of every offset slot."},
-    {"offset_lose", (PyCFunction)members_offset_lose, METH_VARARGS,
-     "Count messages that cleaning took before the group had acknowledged them."},
     {"offsets_lost", (PyCFunction)members_offsets_lost, METH_NOARGS,
      "(group, queue, messages lost to cleaning, seconds since the epoch of the last) where there are any."},
-    {"offset_counts", (PyCFunction)members_offset_counts, METH_VARARGS,
-     "Committed offset plus 1, group and queue of the offset slots from one on, as native 64-bit words."},
-    {"offsets_taken", (PyCFunction)members_offsets_taken, METH_NOARGS,
-     "Of each offset slot the queue offset behind what was handed out, 0: none; as native 64-bit words."},
     {"offset_show", (PyCFunction)members_offset_show, METH_VARARGS,
      "Show how far somebody without a client slot was handed messages."},
+    {NULL},
+};
+
+PyMethodDef loss_methods[] = {
+    {"offset_lose", (PyCFunction)members_offset_lose, METH_VARARGS,
+     "Count messages that cleaning took before the group had acknowledged them."},
     {NULL},
 };

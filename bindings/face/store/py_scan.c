@@ -1,5 +1,4 @@
-/* Store: records by log position, outside any queue: the recovery walk, one message, a search by time; and statistics.
- */
+/* Records of the log by their position, outside any queue: the walk of recovery, one message, a search by time. */
 #include <errno.h>
 #include <string.h>
 
@@ -93,8 +92,9 @@ static const char *scan_walk(PyStore *self, struct scan *scan, uint64_t end, Py_
     return "";
 }
 
-static PyObject *store_scan(PyStore *self, PyObject *args)
+static PyObject *store_scan(PyStorePart *part, PyObject *args)
 {
+    PyStore *self = part->store;
     unsigned long long position, end;
     Py_ssize_t count;
     if (!PyArg_ParseTuple(args, "KKn:scan", &position, &end, &count) || !store_check(self)) {
@@ -169,11 +169,15 @@ static PyObject *store_search_time(PyStore *self, PyObject *args)
     return PyLong_FromUnsignedLongLong(offset);
 }
 
-PyMethodDef scan_methods[] = {
-    {"stats", (PyCFunction)store_stats, METH_NOARGS, "Counters of struct shmq_log."},
-    {"scan", (PyCFunction)store_scan, METH_VARARGS, "Walk records of the log, verifying CRCs."},
+PyMethodDef look_methods[] = {
     {"message_at", (PyCFunction)store_message_at, METH_VARARGS, "The record at a log position."},
     {"search_time", (PyCFunction)store_search_time, METH_VARARGS,
      "First queue offset whose record was stored at or after a time."},
+    {NULL},
+};
+
+/* What a part does that walks the log. */
+PyMethodDef scan_methods[] = {
+    {"scan", (PyCFunction)store_scan, METH_VARARGS, "Walk records of the log, verifying CRCs."},
     {NULL},
 };

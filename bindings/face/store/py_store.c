@@ -281,31 +281,6 @@ bool store_wait_durable(PyStore *self, uint64_t log_position, double seconds)
     return false;
 }
 
-static PyObject *store_repair(PyStore *self, PyObject *args)
-{
-    double timeout;
-    if (!PyArg_ParseTuple(args, "d:repair", &timeout) || !store_check_writable(self)) {
-        return NULL;
-    }
-    struct store_lane *lane = store_lane_take(self);
-    if (!lane) {
-        return NULL;
-    }
-    uint64_t deadline = deadline_after(self, timeout);
-    enum shmq_status status;
-    Py_BEGIN_ALLOW_THREADS
-    status = shmq_lock(&lane->core, deadline);
-    if (status == SHMQ_OK) {
-        shmq_unlock(&lane->core);
-    }
-    Py_END_ALLOW_THREADS
-    store_lane_give(self, lane);
-    if (status != SHMQ_OK) {
-        return core_raise_status(self->state, status, "taking the append lock");
-    }
-    Py_RETURN_NONE;
-}
-
 static PyObject *store_set_store_host(PyStore *self, PyObject *args)
 {
     Py_buffer host;
@@ -328,19 +303,29 @@ static PyObject *store_set_store_host(PyStore *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *call_wait_durable(PyStore *self, PyObject *args)
+{
+    unsigned long long position;
+    double timeout;
+    if (!PyArg_ParseTuple(args, "Kd:wait_durable", &position, &timeout) || !store_check_writable(self)) {
+        return NULL;
+    }
+    return store_wait_durable(self, position, timeout) ? Py_NewRef(Py_None) : NULL;
+}
+
 static PyMethodDef store_methods[] = {
     {"set_store_host", (PyCFunction)store_set_store_host, METH_VARARGS,
      "Where records say they are stored, from the next producer on."},
+    {"wait_durable", (PyCFunction)call_wait_durable, METH_VARARGS,
+     "Wait until the log is on the disk up to a position."},
     {"close", (PyCFunction)store_close, METH_NOARGS, "Detach; messages and their views stay readable."},
-    {"repair", (PyCFunction)store_repair, METH_VARARGS,
-     "Take and release the append lock; a dead holder's work is finished on the way."},
     {NULL},
 };
 
 /* tp_methods takes one table, the methods live where their subject does: they are joined when the module loads. */
-static PyMethodDef *const store_method_tables[] = {store_methods, keeper_methods, table_methods, member_methods,
-                                                   offset_methods, scan_methods, pull_methods, index_methods,
-                                                   together_methods, visible_methods, figure_methods};
+static PyMethodDef *const store_method_tables[] = {store_methods, unit_methods, table_methods, member_methods,
+                                                   offset_methods, look_methods, pull_methods, together_methods,
+                                                   visible_methods};
 static PyMethodDef joined_methods[96];
 
 static PyType_Slot store_slots[] = {

@@ -1,6 +1,9 @@
 /* The parts of a Store: what one kind of user does with it, each a type of its own over the same mapping.
  *
  *   type            used by                                  its methods are in
+ *   KeeperStore     the keeper, recovery                     py_keeper.c, py_offsets.c, py_scan.c, py_index.c
+ *   BrokerLog       the bridge's log                         py_scan.c
+ *   StoreFigures    metrics, tools, the bridge's tables      py_figures.c
  *   ColumnReader    whoever reads records as Arrow columns   py_columns.c
  *
  * Invariants: (1) A part holds its Store and nothing else, so it works exactly as long as the Store is open. (2) A part
@@ -9,7 +12,7 @@
  */
 #include "face/py_core.h"
 
-enum { TABLES_MAX = 4, METHODS_MAX = 32 };
+enum { TABLES_MAX = 6, METHODS_MAX = 32 };
 
 static const struct part_kind {
     const char *name, *doc;
@@ -17,6 +20,11 @@ static const struct part_kind {
     PyMethodDef *tables[TABLES_MAX];
     PyGetSetDef *getset;       /* or NULL */
 } parts[] = {
+    {"shmq.bindings._core.KeeperStore", "What the keeper of a store's files and its recovery do to the segments.", true,
+     {keeper_methods, loss_methods, scan_methods, index_methods, state_methods}, NULL},
+    {"shmq.bindings._core.BrokerLog", "What the broker reads of the log for its clients.", true, {scan_methods}, NULL},
+    {"shmq.bindings._core.StoreFigures", "Counters and states of a store, for whoever watches it.", false,
+     {figure_methods, state_methods}, figure_getset},
     {"shmq.bindings._core.ColumnReader", "Records of a store as Arrow columns.", false, {column_methods}, NULL},
 };
 enum { PART_COUNT = sizeof parts / sizeof *parts };

@@ -183,23 +183,6 @@ static PyObject *tables_queue(PyStore *self, PyObject *args)
     return row_new(self->state, ROW_QUEUE, numbers, -1, NULL);
 }
 
-static PyObject *tables_queue_counts(PyStore *self, PyObject *unused)
-{
-    (void)unused;
-    if (!store_check(self)) {
-        return NULL;
-    }
-    uint32_t count = atomic_load_explicit(&self->core.log->queue_count, memory_order_acquire);
-    count = count < self->core.sizes.queue_max ? count : self->core.sizes.queue_max;
-    PyObject *words = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 16);
-    for (uint32_t i = 0; words && i < count; i++) {
-        struct shmq_queue *queue = &self->core.queues[i];
-        uint64_t pair[2] = {atomic_load_explicit(&queue->offset_max, memory_order_acquire), queue->bytes};
-        memcpy(PyBytes_AS_STRING(words) + sizeof pair * i, pair, sizeof pair);
-    }
-    return words;
-}
-
 static PyObject *tables_queue_index(PyStore *self, PyObject *args)
 {
     unsigned int topic, queue_id;
@@ -225,8 +208,6 @@ PyMethodDef table_methods[] = {
      "Say from which log position records of that name are this topic's."},
     {"queue", (PyCFunction)tables_queue, METH_VARARGS,
      "A QueueEntry: what the queue table says of one queue."},
-    {"queue_counts", (PyCFunction)tables_queue_counts, METH_NOARGS,
-     "offset_max and bytes of every queue, as native 64-bit words."},
     {"queue_index", (PyCFunction)tables_queue_index, METH_VARARGS, "Queue index of one queue id of a topic."},
     {NULL},
 };

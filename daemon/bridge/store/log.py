@@ -23,7 +23,7 @@ from shmq.daemon.broker.records.stored_record import stored_record
 from shmq.daemon.broker.tables import Topic
 from shmq.errors import BrokerBusy, CorruptionError, SegmentFull, TopicNotFound
 from shmq.protocol import transaction
-from shmq.shm.core import Filter, Producer, Sender, Store
+from shmq.shm.core import BrokerLog, Filter, Producer, Sender, Store
 from shmq.shm.unit import units_of
 
 SCAN_UNITS_MAX = 800  # looked at for one pull, as RocketMQ does
@@ -52,6 +52,7 @@ class StoreLog:
             patience: seconds an append may wait for other writers while none has waited in vain.
         """
         self._store = store
+        self._log = BrokerLog(store)
         self._report = report
         self._producer = producer = Producer(store, resolve=self._resolve, timeout=patience)
         self._patience = patience
@@ -242,7 +243,7 @@ class StoreLog:
 
     def committed(self, log_position: int, count: int) -> tuple[int | None, Sequence[int]]:
         end = self._store.log_end
-        position, records, stop = self._store.scan(log_position, end, count)
+        position, records, stop = self._log.scan(log_position, end, count)
         halves: list[int] = []
         for at, *_, sys_flag in records:
             if sys_flag & transaction.MASK != transaction.COMMIT:

@@ -15,7 +15,7 @@ from shmq.daemon.bridge.store.semaphore import prepare_semaphore
 from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic
 from shmq.errors import ShmqError, StoreError
 from shmq.shm.access import Access
-from shmq.shm.core import STAMP_AGE_MS, Store, process_start, wall_advance, wall_ms
+from shmq.shm.core import STAMP_AGE_MS, Store, StoreFigures, process_start, wall_advance, wall_ms
 from shmq.shm.instance import Instance
 from shmq.shm.unit import Unit, tag_codes_of, units_of
 
@@ -28,6 +28,7 @@ class StoreTables:
 
     def __init__(self, store: Store, instance: Instance, access: Access) -> None:
         self._store = store
+        self._figures = figures = StoreFigures(store)
         self._instance = instance
         self._access = access
         self._slots: dict[int, dict[int, int]] = {}
@@ -51,8 +52,8 @@ class StoreTables:
         self.offset_lock = store.offset_lock
         self.offset_unlock = store.offset_unlock
         self.search_time = store.search_time
-        self.queue_counts = store.queue_counts
-        self.offset_counts = store.offset_counts
+        self.queue_counts = figures.queue_counts
+        self.offset_counts = figures.offset_counts
         self.client_drop = store.client_drop
 
     @property
@@ -128,7 +129,7 @@ class StoreTables:
     def _learn_slots(self) -> None:
         """Take note of places that others have made since the last look."""
         # From there on only: a question about a group that never read a queue comes here each time.
-        counts = memoryview(self._store.offset_counts(self._slots_known)).cast("Q")
+        counts = memoryview(self._figures.offset_counts(self._slots_known)).cast("Q")
         for word in counts[1::2]:
             group, queue = divmod(word, 1 << 32)
             self._slots.setdefault(group, {})[queue] = self._slots_known
@@ -138,7 +139,9 @@ class StoreTables:
         return self._store.offset_owner(slot) >= 0
 
     def received(self) -> Mapping[int, int]:
-        return {slot: received for slot, state, _, _, _, received, *_ in self._store.clients() if state != _CLIENT_FREE}
+        return {
+            slot: received for slot, state, _, _, _, received, *_ in self._figures.clients() if state != _CLIENT_FREE
+        }
 
     def queue_bounds(self, queue: int) -> QueueBounds:
         offset_min, offset_max, *_ = self._store.queue(queue)
@@ -173,7 +176,7 @@ class StoreTables:
 
     def facts(self) -> StoreFacts:
         store = self._store
-        stats = store.stats()
+        stats = self._figures.stats()
         return StoreFacts(
             log_begin=store.log_begin,
             log_end=store.log_end,
@@ -213,7 +216,7 @@ class StoreTables:
 
     def _clients(self) -> list[tuple[int, int, int]]:
         """(slot, pid, start) of every slot that is handed out."""
-        return [(slot, pid, start) for slot, state, pid, start, *_ in self._store.clients() if state != _CLIENT_FREE]
+        return [(slot, pid, start) for slot, state, pid, start, *_ in self._figures.clients() if state != _CLIENT_FREE]
 
 
 def _topic(entry: dict[str, Any]) -> Topic:

@@ -14,7 +14,7 @@ from shmq.daemon.broker.log import Log, NewRecord, Pulled, Stored
 from shmq.daemon.broker.tables import Topic
 from shmq.errors import BrokerBusy, MessageTooLarge, SegmentFull, TopicNotFound, UsageError
 from shmq.shm.access import Access
-from shmq.shm.core import Store, record_decode, record_verify, tag_hash
+from shmq.shm.core import KeeperStore, Store, record_decode, record_verify, tag_hash
 from shmq.shm.instance import Instance
 from shmq.shm.segment import create_segments, unlink_segments
 from tests.bridge.live_bridge import SIZES
@@ -28,7 +28,7 @@ def segments(tmp_path: Path) -> Iterator[tuple[Instance, Store]]:
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "commitlog" / f"{0:020d}").write_bytes(bytes(SIZES.file_bytes))
     instance, store = create_segments("test", store_path=tmp_path, sizes=SIZES)
-    store.set_allocated_end(SIZES.file_bytes)
+    KeeperStore(store).set_allocated_end(SIZES.file_bytes)
     yield instance, store
     store.close()
     unlink_segments(instance)
@@ -103,7 +103,7 @@ def test_no_append_is_stamped_before_the_least_stamp_that_was_told(
 def test_the_durable_end_passes_a_record_when_it_is_on_disk(log: StoreLog, topic: Topic, store: Store) -> None:
     stored = log.append(topic, 0, NewRecord(b"x"))
     assert log.durable_end < stored.end
-    store.flush()
+    KeeperStore(store).flush()
     assert log.durable_end >= stored.end
 
 
@@ -179,7 +179,7 @@ def test_after_one_wait_in_vain_the_next_appends_do_not_wait_until_one_succeeds(
 
 def test_a_full_log_says_how_much_there_is(store: Store, topic: Topic, log: StoreLog) -> None:
     log.append(topic, 0, NewRecord(b"first"))
-    store.set_allocated_end(store.log_end)
+    KeeperStore(store).set_allocated_end(store.log_end)
     with pytest.raises(SegmentFull) as raised:
         log.append(topic, 0, NewRecord(b"second"))
     assert raised.value.used == raised.value.limit == store.log_end and raised.value.holder_pid == 0

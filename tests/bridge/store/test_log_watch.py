@@ -13,7 +13,7 @@ from shmq.daemon.broker.log import Wanted
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Role
 from shmq.shm.access import Access
-from shmq.shm.core import Producer, Store, process_start
+from shmq.shm.core import KeeperStore, Producer, Store, process_start
 from shmq.shm.instance import Instance
 from shmq.shm.segment import create_segments, unlink_segments
 from tests.bridge.live_bridge import SIZES
@@ -48,7 +48,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "commitlog" / f"{0:020d}").write_bytes(bytes(SIZES.file_bytes))
     instance, store = create_segments("test", store_path=tmp_path, sizes=SIZES)
-    store.set_allocated_end(SIZES.file_bytes)
+    KeeperStore(store).set_allocated_end(SIZES.file_bytes)
     yield Scene(instance, store)
     store.close()
     unlink_segments(instance)

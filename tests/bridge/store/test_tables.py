@@ -14,7 +14,7 @@ from shmq.daemon.bridge.store.tables import StoreTables
 from shmq.errors import SegmentError, SegmentFull, ShmqError, TopicNotFound
 from shmq.message import GROUP_BYTES_MAX, TOPIC_BYTES_MAX
 from shmq.shm.access import Access
-from shmq.shm.core import Store, process_start
+from shmq.shm.core import Store, StoreFigures, process_start
 from shmq.shm.instance import Instance
 from shmq.shm.segment import create_segments, unlink_segments
 from tests.bridge.live_bridge import SIZES
@@ -118,8 +118,10 @@ def test_places_already_known_are_not_read_again(segments: tuple[Instance, Store
     topic = tables.topic("orders")
     assert topic is not None
     slots = [tables.offset_put(tables.group_put("g"), queue) for queue in topic.queues]
-    assert store.offset_counts(len(slots)) == store.offset_counts(1 << 31) == b""
-    assert store.offset_counts(1) == store.offset_counts()[16:] and len(store.offset_counts(1)) == 16 * (len(slots) - 1)
+    figures = StoreFigures(store)
+    assert figures.offset_counts(len(slots)) == figures.offset_counts(1 << 31) == b""
+    assert figures.offset_counts(1) == figures.offset_counts()[16:]
+    assert len(figures.offset_counts(1)) == 16 * (len(slots) - 1)
 
 
 def test_settings_of_a_group_are_kept_as_they_are(tables: StoreTables) -> None:
@@ -181,7 +183,7 @@ def test_a_slot_whose_semaphore_is_taken_is_not_handed_out(
     squatter.chmod(0o666)
     with pytest.raises(SegmentError):
         tables.client_put(os.getpid(), process_start(os.getpid()), 3)
-    assert not any(state for _, state, *_ in store.clients())
+    assert not any(state for _, state, *_ in StoreFigures(store).clients())
 
 
 def test_when_all_slots_are_taken_the_next_is_an_error(tables: StoreTables) -> None:

@@ -26,6 +26,7 @@ from shmq.message import encode_properties
 from shmq.protocol.codes import Request
 from shmq.protocol.command import FLAG_ONEWAY, Command
 from shmq.shm.access import access_rights
+from shmq.shm.core import KeeperStore
 from shmq.shm.segment import create_segments, unlink_segments
 from tests.bridge.live_bridge import SIZES
 from tests.deadline import eventually
@@ -42,7 +43,7 @@ class LiveLogic:
         with (directory / "commitlog" / f"{0:020d}").open("wb") as file:
             file.truncate(SIZES.file_bytes)
         self.instance, self.store = create_segments("test", store_path=directory, sizes=SIZES, flush_sync=flush_sync)
-        self.store.set_allocated_end(SIZES.file_bytes)
+        KeeperStore(self.store).set_allocated_end(SIZES.file_bytes)
         self.tables = StoreTables(self.store, self.instance, access_rights())
         self.settings = BrokerSettings(
             broker_name="test",
@@ -121,7 +122,7 @@ class LiveLogic:
 
     def flush(self) -> None:
         """The disk has written everything."""
-        self.store.flush()
+        KeeperStore(self.store).flush()
         self.take(self.broker.flushed(self.store.durable_end, self.now_ms))
 
     def stored(self, topic: str, queue_id: int = 0) -> list[StoredRecord]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import shmq
+from shmq.shm.core import KeeperStore
 from shmq.testing import Broker, SharedBroker
 
 Eventually = Callable[..., Any]
@@ -183,7 +184,7 @@ def test_a_living_broker_is_well(mq: shmq.Connection) -> None:
 
 def test_a_broker_without_its_daemon_or_without_a_writable_store_is_not(eventually: Eventually) -> None:
     with Broker() as broker, broker.connect() as mq:
-        mq._live().wire.store.set_read_only(5)
+        KeeperStore(mq._live().wire.store).set_read_only(5)
         store = next(check for check in mq.admin.health().checks if check.name == "store")
         assert (store.verdict, store.figures) == ("CRITICAL", {"read_only": 5})
         with pytest.raises(shmq.ReadOnlyStore):

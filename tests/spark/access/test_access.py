@@ -20,7 +20,7 @@ import pyarrow.compute
 from shmq.client.wire_tcp.ranges import STRIPES, Piece, RangeClient
 from shmq.errors import BrokerNotRunning, OffsetOutOfRange, ShmqError, TopicNotFound, UsageError
 from shmq.protocol.dialect import MessageQueue
-from shmq.shm.core import UNIT_BYTES
+from shmq.shm.core import UNIT_BYTES, KeeperStore
 from shmq.spark.access import remote
 from shmq.spark.access.remote import RemoteAccess, connect_remote
 from shmq.spark.access.segments import Attachment
@@ -246,12 +246,12 @@ def test_retention_between_planning_and_reading_over_tcp(
     planned, planned_too = strict.partitions(), lenient.partitions()
     store = mq._live().wire.store  # the test plays the keeper, whose two steps are seen one by one
     (broker.store / "commitlog" / f"{0:020d}").unlink()
-    store.set_log_begin(1 << 20)
+    KeeperStore(store).set_log_begin(1 << 20)
     with pytest.raises(OffsetOutOfRange, match="messages are missing"):
         read_planned(strict, planned)
     first = min(read_planned(lenient, planned_too))
     assert 0 < first < 300 and f"{first} messages are missing" in caplog.text
-    store.set_offset_min(store.topic(store.topic_find("old"))["queues"][0], first + 1)
+    KeeperStore(store).set_offset_min(store.topic(store.topic_find("old"))["queues"][0], first + 1)
     assert read_planned(lenient, planned_too) == list(range(first + 1, 300))
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from shmq.shm.core import KeeperStore
+
 pytest.importorskip("pyarrow")
 
 from shmq.errors import BrokerNotRunning, OffsetOutOfRange, ShmqError, TopicNotFound, UsageError
@@ -177,10 +179,10 @@ def test_retention_between_planning_and_reading_is_an_error_or_a_counted_gap(cap
         planned, planned_too = strict.partitions(), lenient.partitions()
         store = mq._live().wire.store  # the test plays the keeper
         (broker.store / "commitlog" / f"{0:020d}").unlink()
-        store.set_log_begin(1 << 20)  # the keeper's two steps are seen one by one
+        KeeperStore(store).set_log_begin(1 << 20)  # the keeper's two steps are seen one by one
         rest = [row["queue_offset"] for row in read_planned(lenient, planned_too)]
         assert 0 < rest[0] < 150 and rest == list(range(rest[0], 300)) and f"{rest[0]} messages are" in caplog.text
-        store.set_offset_min(store.topic(store.topic_find("old"))["queues"][0], 150)
+        KeeperStore(store).set_offset_min(store.topic(store.topic_find("old"))["queues"][0], 150)
         with pytest.raises(OffsetOutOfRange, match=r"150 messages are missing"):
             read_planned(strict, planned)
         assert [row["queue_offset"] for row in read_planned(lenient, planned_too)] == list(range(150, 300))

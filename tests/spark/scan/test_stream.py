@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from shmq.shm.core import KeeperStore
+
 pytest.importorskip("pyarrow")
 
 from shmq.errors import OffsetOutOfRange, UsageError
@@ -110,7 +112,7 @@ def test_lost_messages_stop_a_query_or_are_counted(
     strict, lenient = Query(broker, topic, **given), Query(broker, topic, **given, failOnDataLoss="false")
     at = strict.begin()
     store = mq._live().wire.store  # the test plays retention
-    store.set_offset_min(store.topic(store.topic_find(topic))["queues"][0], 4)
+    KeeperStore(store).set_offset_min(store.topic(store.topic_find(topic))["queues"][0], 4)
     with pytest.raises(OffsetOutOfRange, match="4 messages are missing"):
         strict.step(at)
     assert len(lenient.step(at)[1]) == 16 and "4 messages are missing" in caplog.text

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from shmq.shm.core import KeeperStore
+
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
@@ -38,7 +40,7 @@ def pair(broker: Any, topic: str, access: str) -> tuple[Query, Query]:
 def retire(mq: Any, topic: str, first: int) -> None:
     """Play retention for the first queue of a topic."""
     store = mq._live().wire.store
-    store.set_offset_min(store.topic(store.topic_find(topic))["queues"][0], first)
+    KeeperStore(store).set_offset_min(store.topic(store.topic_find(topic))["queues"][0], first)
 
 
 @pytest.mark.parametrize("moment", ["before the plan", "after the plan"])

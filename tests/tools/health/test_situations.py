@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from shmq.errors import BrokerBusy
-from shmq.shm.core import ABI
+from shmq.shm.core import ABI, StoreFigures
 from shmq.shm.instance import read_instance
 from shmq.shm.leftovers import find_leftovers
 from shmq.shm.segment import open_store
@@ -107,14 +107,14 @@ def test_a_stopped_holder_of_the_append_lock(broker: Broker) -> None:
     def met_inside() -> bool:
         os.kill(process.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-        if store.stats()["lock_tid"] == process.pid:
+        if StoreFigures(store).stats()["lock_tid"] == process.pid:
             return True
         os.kill(process.pid, signal.SIGCONT)
         return False
 
     try:
         until(met_inside, "the appender to be met inside the lock")
-        deaths = store.stats()["deaths"]
+        deaths = StoreFigures(store).stats()["deaths"]
         finding, report = reported(broker.url, of("lock", CRITICAL, str(process.pid), "stopped"))
         lock = report.snapshot.lock
         assert lock is not None and (lock.tid, lock.pid) == (process.pid, process.pid)  # its first thread appends
@@ -123,7 +123,7 @@ def test_a_stopped_holder_of_the_append_lock(broker: Broker) -> None:
         assert finding.measures["lock_held"].value > 0
         with broker.connect() as mq, pytest.raises(BrokerBusy):
             mq.producer(timeout=0.05).send("held", b"gives up")
-        assert store.stats()["busy"] > report.snapshot.log.busy
+        assert StoreFigures(store).stats()["busy"] > report.snapshot.log.busy
     finally:
         end(process)
         store.close()
@@ -162,7 +162,7 @@ def test_a_consumer_that_is_attached_and_does_not_read(broker: Broker) -> None:
             finding, _ = reported(broker.url, of("group", WARNING, f"pid {process.pid}", "has not read"))
             assert "1 messages wait" in finding.what and f"py-spy dump --pid {process.pid}" in finding.do
             store = mq._live().wire.store
-            [beat_ns] = [entry[7] for entry in store.clients() if entry[2] == process.pid]
+            [beat_ns] = [entry[7] for entry in StoreFigures(store).clients() if entry[2] == process.pid]
             assert finding.measures["silent"].value <= (time.monotonic_ns() - beat_ns) / 1e9
         finally:
             end(process)
