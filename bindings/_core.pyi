@@ -327,36 +327,23 @@ class Store:
 
     def close(self) -> None:
         """Detach. Every later call fails with BAD_ARGUMENT; messages and their views stay readable."""
-    def set_store_host(self, host: bytes, /) -> None:
-        """Where records say they are stored: IPv4 address and port, 8 bytes. Producers made later say so; set it before
-        any client attaches."""
     def forget_pages(self) -> None:
         """Drop our page-table entries of the log more than 32 MiB behind its end; reading finds them again."""
     def units_stored(self, queue: int, first: int, count: int, /) -> bytes:
         """Units in memory, else in their file, 20 bytes each; may be shorter."""
     # -- tables
-    def topic_put(
-        self, name: str, *, read_queues: int, write_queues: int, perm: int = 6, flags: int = 0, kind: int = 0
-    ) -> int: ...
-    def topic_delete(self, name: str, /) -> None: ...
     def topic_find(self, name: str, /) -> int:
         """Topic index, -1 when there is none."""
     def topic(self, index: int, /) -> dict[str, Any]:
         """state version read_queues write_queues perm flags kind born_position name queues (list of queue indexes)."""
-    def set_topic_born(self, index: int, position: int, /) -> None: ...
     def topics(self) -> list[dict[str, Any]]:
         """Every live topic, as `topic()` with `index` added."""
     def queue(self, index: int, /) -> QueueEntry: ...
     def queue_index(self, topic: int, queue_id: int, /) -> int: ...
-    def group_put(self, name: str, /) -> int: ...
     def group_find(self, name: str, /) -> int: ...
-    def group_delete(self, name: str, /) -> None: ...
     def groups(self) -> list[tuple[int, str]]: ...
     def group_settings(self, group: int, /) -> bytes:
         """What a group is configured with: text of whoever set it, empty until then."""
-    def group_set(self, group: int, text: bytes, /) -> None:
-        """Configure a group; at most GROUP_SETTINGS_BYTES_MAX bytes."""
-    def offset_put(self, group: int, queue: int, /) -> int: ...
     def offset_get(self, slot: int, /) -> int:
         """Committed queue offset, -1 when never set."""
     def offset_set(self, slot: int, offset: int, /) -> None: ...
@@ -364,24 +351,11 @@ class Store:
         """Client slot of the live owner, -1 when nobody owns it or the owner is dead."""
     def offset_take(self, slot: int, /) -> bool:
         """Become the owner if nobody live is (our client slot) and no lock holds; True when it is ours."""
-    def offset_lock(self, slot: int, holder: int, now_ms: int, life_ms: int, /) -> bool:
-        """Keep the queue for a client over TCP, known by the low 31 bits of `holder`, or renew that.
-
-        `now_ms` is on the monotonic clock. False while a local member owns it or another holder's time is not over.
-        """
-    def offset_unlock(self, slot: int, holder: int, /) -> None:
-        """End the lock of that holder; without one, nothing."""
     def offset_leave(self, slot: int, /) -> None:
         """Give the queue up if it is ours."""
-    def offset_free(self, slot: int, /) -> None:
-        """Take the queue away from whoever owns it; its acknowledgements do not move the offset from here on."""
     def offsets(self) -> list[OffsetEntry]: ...
     def offsets_lost(self) -> list[tuple[int, int, int, int]]:
         """(group, queue, messages lost to cleaning, seconds since the epoch of the last) where there are any."""
-    def offset_show(self, slot: int, taken: int, /) -> None:
-        """Show how far a client over TCP was handed messages; a slot that a local member owns stays as it is."""
-    def client_put(self, pid: int, start: int, role: int, /) -> int: ...
-    def client_drop(self, slot: int, /) -> None: ...
     def use_client(self, slot: int, /) -> None:
         """This process' own slot; needed before waiting or owning offsets."""
     # -- reading outside a Reader
@@ -495,6 +469,38 @@ class KeeperStore:
         """As `StoreFigures.stats`."""
     def dirty_queues(self, limit: int, start: int = 0, /) -> list[UnpersistedQueue]:
         """As `StoreFigures.dirty_queues`."""
+
+@final
+class BrokerTables:
+    """Topics, groups, offset slots and client slots, to be changed; the store is writable."""
+
+    def __init__(self, store: Store) -> None: ...
+    def set_store_host(self, host: bytes, /) -> None:
+        """Where records say they are stored: IPv4 address and port, 8 bytes. Producers made later say so; set it before
+        any client attaches."""
+    def topic_put(
+        self, name: str, *, read_queues: int, write_queues: int, perm: int = 6, flags: int = 0, kind: int = 0
+    ) -> int: ...
+    def topic_delete(self, name: str, /) -> None: ...
+    def set_topic_born(self, index: int, position: int, /) -> None: ...
+    def group_put(self, name: str, /) -> int: ...
+    def group_delete(self, name: str, /) -> None: ...
+    def group_set(self, group: int, text: bytes, /) -> None:
+        """Configure a group; at most GROUP_SETTINGS_BYTES_MAX bytes."""
+    def offset_put(self, group: int, queue: int, /) -> int: ...
+    def offset_lock(self, slot: int, holder: int, now_ms: int, life_ms: int, /) -> bool:
+        """Keep the queue for a client over TCP, known by the low 31 bits of `holder`, or renew that.
+
+        `now_ms` is on the monotonic clock. False while a local member owns it or another holder's time is not over.
+        """
+    def offset_unlock(self, slot: int, holder: int, /) -> None:
+        """End the lock of that holder; without one, nothing."""
+    def offset_free(self, slot: int, /) -> None:
+        """Take the queue away from whoever owns it; its acknowledgements do not move the offset from here on."""
+    def offset_show(self, slot: int, taken: int, /) -> None:
+        """Show how far a client over TCP was handed messages; a slot that a local member owns stays as it is."""
+    def client_put(self, pid: int, start: int, role: int, /) -> int: ...
+    def client_drop(self, slot: int, /) -> None: ...
 
 @final
 class BrokerLog:

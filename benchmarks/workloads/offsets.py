@@ -20,7 +20,7 @@ from benchmarks.brokers.contestants import name_of
 from benchmarks.workload import Figure, PeerAbsent, Workload
 from shmq.daemon.keeper.attachment import Attached, attach
 from shmq.daemon.options import Options
-from shmq.shm.core import StoreFigures
+from shmq.shm.core import BrokerTables, StoreFigures
 from shmq.shm.place import prepare_runtime
 from shmq.shm.segment import unlink_segments
 from shmq.tools.measurement.measure import median
@@ -61,10 +61,10 @@ def _move(attached: Attached, slots: list[int], offset: int) -> None:
 def _seconds(attached: Attached, groups: int) -> float:
     """Seconds of the median round."""
     store = attached.store
-    topic = store.topic_put(TOPIC, read_queues=QUEUES, write_queues=QUEUES)
+    topic = BrokerTables(store).topic_put(TOPIC, read_queues=QUEUES, write_queues=QUEUES)
     queues = [store.queue_index(topic, queue_id) for queue_id in range(QUEUES)]
-    indexes = [store.group_put(f"group-{number}") for number in range(groups)]
-    slots = [store.offset_put(group, queue) for group in indexes for queue in queues]
+    indexes = [BrokerTables(store).group_put(f"group-{number}") for number in range(groups)]
+    slots = [BrokerTables(store).offset_put(group, queue) for group in indexes for queue in queues]
     seconds: list[float] = []
     for number in range(ROUNDS):
         _move(attached, slots, number + 1)

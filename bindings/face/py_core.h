@@ -229,7 +229,8 @@ bool store_methods_join(void); /* before the type is made */
 extern PyType_Spec store_spec;
 extern PyMethodDef unit_methods[], table_methods[], member_methods[], offset_methods[], look_methods[], pull_methods[],
     together_methods[], visible_methods[];                    /* of Store */
-extern PyMethodDef keeper_methods[], loss_methods[], scan_methods[], index_methods[], state_methods[], figure_methods[],
+extern PyMethodDef keeper_methods[], loss_methods[], broker_topic_methods[], broker_member_methods[],
+    broker_offset_methods[], scan_methods[], index_methods[], state_methods[], figure_methods[],
     column_methods[];                                         /* of its parts */
 extern PyGetSetDef store_getset[], figure_getset[];
 

@@ -36,7 +36,7 @@ from shmq.daemon.options import Options, parse_address
 from shmq.errors import SegmentError
 from shmq.protocol.codes import Request, Role
 from shmq.shm.access import access_rights
-from shmq.shm.core import Store, process_start
+from shmq.shm.core import BrokerTables, Store, process_start
 from shmq.shm.counters import BRIDGE
 from shmq.shm.instance import Instance, read_instance, store_identity
 from shmq.shm.place import Place
@@ -166,7 +166,7 @@ def _set_store_host(store: Store, settings: BrokerSettings, listeners: list[TcpL
     if listeners:
         host = host_bytes(settings.advertised or listeners[0].address)
         if len(host) == _IPV4_HOST_BYTES and host != store.head["store_host"]:
-            store.set_store_host(host)
+            BrokerTables(store).set_store_host(host)
 
 
 def watch_log(around: Surroundings, bridge: Bridge, logic: Waiting, open_things: contextlib.ExitStack) -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from shmq.delay_levels import DelayLevels
 from shmq.errors import CorruptionError, StoreError
-from shmq.shm.core import FRAME_UNITS, UNIT_BYTES, KeeperStore, Store
+from shmq.shm.core import FRAME_UNITS, UNIT_BYTES, BrokerTables, KeeperStore, Store
 from shmq.shm.unit import is_pre_blank, unpack_unit
 from shmq.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from shmq.store.commitlog import CommitLogFiles
@@ -257,7 +257,8 @@ def _fill(
     default_queues: int,
     log: Log,
 ) -> LiveTables:
-    live = fill_tables(store, tables, bounds, default_queues=default_queues, log=log)
+    broker_tables = BrokerTables(store)
+    live = fill_tables(broker_tables, tables, bounds, default_queues=default_queues, log=log)
     for (topic, queue_id), bound in bounds.items():
         queue = store.queue_index(store.topic_find(topic), queue_id)
         keeper_store.set_queue(
@@ -268,5 +269,5 @@ def _fill(
         if first < bound.offset_max:
             units = files.consumequeue.read((topic, queue_id), first, bound.offset_max - first)
             keeper_store.units_restore(queue, first, units)
-    live.restore_offsets(store, log)
+    live.restore_offsets(store, broker_tables, log)
     return live

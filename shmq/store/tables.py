@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from shmq.shm.core import CoreError, Store, StoreFigures
+from shmq.shm.core import BrokerTables, CoreError, Store, StoreFigures
 from shmq.store.config import OWN_GROUPS, Log, OffsetTable, Tables, TopicRecord
 from shmq.store.consumequeue import Queue
 from shmq.store.group_settings import encode_settings, stored_settings
@@ -79,7 +79,7 @@ class LiveTables:
             if without:
                 self.unplaced[key] = without
 
-    def restore_offsets(self, store: Store, log: Log) -> None:
+    def restore_offsets(self, store: Store, broker_tables: BrokerTables, log: Log) -> None:
         """Put the committed offsets of the files into shared memory."""
         self.find_unplaced(store)
         for (topic, group), queues in self.tables.offsets.items():
@@ -100,12 +100,13 @@ class LiveTables:
                         was=offset,
                         now=offset_max,
                     )
-                store.offset_set(store.offset_put(self._group(store, group), queue), min(offset, offset_max))
+                slot = broker_tables.offset_put(self._group(store, broker_tables, group), queue)
+                store.offset_set(slot, min(offset, offset_max))
 
-    def _group(self, store: Store, name: str) -> int:
+    def _group(self, store: Store, broker_tables: BrokerTables, name: str) -> int:
         index = store.group_find(name)
         if index < 0:
-            index = store.group_put(name)
+            index = broker_tables.group_put(name)
             self.tables.groups.setdefault(name, {})
         return index
 
@@ -142,7 +143,7 @@ def all_topics(store: Store) -> Iterator[dict[str, Any]]:
 
 
 def fill_tables(
-    store: Store, tables: Tables, bounds: dict[Queue, QueueBounds], *, default_queues: int, log: Log
+    broker_tables: BrokerTables, tables: Tables, bounds: dict[Queue, QueueBounds], *, default_queues: int, log: Log
 ) -> LiveTables:
     """Put topics and groups into fresh segments; offsets follow when the queues have their bounds.
 
@@ -152,13 +153,15 @@ def fill_tables(
     Raises:
         SegmentFull: a table of the segments is too small for this store.
     """
-    _fill_topics(store, tables, bounds, default_queues, log)
+    _fill_topics(broker_tables, tables, bounds, default_queues, log)
     for name, raw in tables.groups.items():
-        store.group_set(store.group_put(name), encode_settings(raw))
+        broker_tables.group_set(broker_tables.group_put(name), encode_settings(raw))
     return LiveTables(tables)
 
 
-def _fill_topics(store: Store, tables: Tables, bounds: dict[Queue, QueueBounds], default_queues: int, log: Log) -> None:
+def _fill_topics(
+    broker_tables: BrokerTables, tables: Tables, bounds: dict[Queue, QueueBounds], default_queues: int, log: Log
+) -> None:
     needed: dict[str, int] = {}
     for name, queue_id in bounds:
         needed[name] = max(needed.get(name, 0), queue_id + 1)
@@ -170,7 +173,7 @@ def _fill_topics(store: Store, tables: Tables, bounds: dict[Queue, QueueBounds],
             log("recovery.topic_found_in_log", topic=name, queues=queues)
     for name, record in tables.topics.items():
         record.read_queues = max(record.read_queues, needed.get(name, 0))
-        index = store.topic_put(
+        index = broker_tables.topic_put(
             name,
             read_queues=record.read_queues,
             write_queues=record.write_queues,
@@ -178,4 +181,4 @@ def _fill_topics(store: Store, tables: Tables, bounds: dict[Queue, QueueBounds],
             flags=record.flags,
             kind=record.kind,
         )
-        store.set_topic_born(index, record.born)
+        broker_tables.set_topic_born(index, record.born)

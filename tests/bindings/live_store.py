@@ -65,6 +65,7 @@ class LiveStore:
         }
         self.store = self.attach(writable=True, format=layout)
         self.keeper, self.figures = _core.KeeperStore(self.store), _core.StoreFigures(self.store)
+        self.tables = _core.BrokerTables(self.store)
         self.keeper.set_allocated_end(files * self.sizes["file_bytes"])
 
     def add_file(self, number: int) -> Path:
@@ -83,7 +84,7 @@ class LiveStore:
     def use_client(self, store: _core.Store | None = None) -> int:
         """Register `store` as a client of its own, with the semaphore the bridge would make."""
         store = store or self.store
-        slot = self.store.client_put(os.getpid(), _core.process_start(os.getpid()), 3)
+        slot = self.tables.client_put(os.getpid(), _core.process_start(os.getpid()), 3)
         head = store.head
         name = f"/shmq.{head['broker_name']}.{head['generation']:016x}.w{slot}"
         posix_ipc.Semaphore(name, posix_ipc.O_CREX, mode=0o600).close()
@@ -93,7 +94,7 @@ class LiveStore:
 
     def topic(self, name: str = "orders", queues: int = 4, **options: int) -> list[int]:
         """Make a topic; its queue indexes."""
-        index = self.store.topic_put(name, read_queues=queues, write_queues=queues, **options)
+        index = self.tables.topic_put(name, read_queues=queues, write_queues=queues, **options)
         return list(self.store.topic(index)["queues"])
 
     def producer(self, store: _core.Store | None = None, **options: Any) -> _core.Producer:

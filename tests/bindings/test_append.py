@@ -122,7 +122,7 @@ def test_a_record_crc_of_before_is_left_out_and_the_rest_stays() -> None:
 
 def test_any_queue_the_topic_has_may_be_named_whatever_its_permission() -> None:
     with LiveStore() as live:
-        live.store.topic_put("orders", read_queues=4, write_queues=2, perm=4)
+        live.tables.topic_put("orders", read_queues=4, write_queues=2, perm=4)
         producer = live.producer()
         assert producer.append("orders", b"x", queue_id=3)[0] == 0
         for wrong in (4, -1, 1 << 40):

@@ -238,8 +238,8 @@ def test_a_read_only_store_reads_but_changes_nothing() -> None:
         store = live.attach(writable=False)
         assert [message.body for message in live.reader(store=store).poll()] == [b"x"]
         for call in (
-            lambda: store.topic_put("a", read_queues=1, write_queues=1),
             lambda: _core.KeeperStore(store),
+            lambda: _core.BrokerTables(store),
             lambda: _core.BrokerLog(store),
             lambda: store.wait_durable(1, 0.0),
             lambda: _core.Producer(store, resolve=store.topic_find),
@@ -277,7 +277,7 @@ def test_a_topic_has_its_queues_and_keeps_its_entry() -> None:
     with LiveStore() as live:
         store = live.store
         version = store.table_version
-        index = store.topic_put("orders", read_queues=4, write_queues=2, perm=6, kind=1)
+        index = live.tables.topic_put("orders", read_queues=4, write_queues=2, perm=6, kind=1)
         assert store.table_version > version
         entry = store.topic(index)
         assert (entry["name"], entry["read_queues"], entry["write_queues"], entry["kind"]) == ("orders", 4, 2, 1)
@@ -289,10 +289,14 @@ def test_a_topic_has_its_queues_and_keeps_its_entry() -> None:
         with raises_status(_core.NO_QUEUE):
             store.queue_index(index, 4)
         assert [topic["index"] for topic in store.topics()] == [index]
-        store.topic_delete("orders")
+        live.tables.topic_delete("orders")
         assert store.topic_find("orders") == -1
         assert store.topics() == []
-        for call in (lambda: store.topic(99), lambda: store.set_topic_born(99, 0), lambda: store.queue_index(99, 0)):
+        for call in (
+            lambda: store.topic(99),
+            lambda: live.tables.set_topic_born(99, 0),
+            lambda: store.queue_index(99, 0),
+        ):
             with raises_status(_core.NO_TOPIC):
                 call()
         with raises_status(_core.NO_QUEUE):
@@ -304,30 +308,30 @@ def test_a_store_host_counts_for_producers_made_later() -> None:
         live.topic()
         before = live.producer()
         host = bytes((10, 0, 0, 7, 0, 0, 0x2A, 0x9F))
-        live.store.set_store_host(host)
+        live.tables.set_store_host(host)
         assert live.producer().send("orders", b"x").message_id.startswith("0A00000700002A9F")
         assert before.send("orders", b"x").message_id.startswith(STORE_HOST.hex().upper())
         assert live.store.head["store_host"] == host
         with raises_status(_core.BAD_ARGUMENT):
-            live.store.set_store_host(b"short")
+            live.tables.set_store_host(b"short")
 
 
 def test_the_settings_of_a_group_are_its_own_until_it_is_deleted() -> None:
     with LiveStore() as live:
         store, reader = live.store, live.attach(writable=False)
-        group, other = store.group_put("billing"), store.group_put("other")
+        group, other = live.tables.group_put("billing"), live.tables.group_put("other")
         assert store.group_settings(group) == b""
-        store.group_set(group, b"first")
-        store.group_set(group, b"x" * _core.GROUP_SETTINGS_BYTES_MAX)
+        live.tables.group_set(group, b"first")
+        live.tables.group_set(group, b"x" * _core.GROUP_SETTINGS_BYTES_MAX)
         assert reader.group_settings(group) == b"x" * _core.GROUP_SETTINGS_BYTES_MAX
-        store.group_set(group, b"second")
+        live.tables.group_set(group, b"second")
         assert (reader.group_settings(group), reader.group_settings(other)) == (b"second", b"")
-        store.group_delete("billing")
-        assert store.group_put("billing") == group and store.group_settings(group) == b""
+        live.tables.group_delete("billing")
+        assert live.tables.group_put("billing") == group and store.group_settings(group) == b""
         with raises_status(_core.BAD_ARGUMENT):
-            store.group_set(group, b"x" * (_core.GROUP_SETTINGS_BYTES_MAX + 1))
+            live.tables.group_set(group, b"x" * (_core.GROUP_SETTINGS_BYTES_MAX + 1))
         with raises_status(_core.BAD_ARGUMENT):
-            store.group_set(7, b"")
+            live.tables.group_set(7, b"")
         assert store.group_settings(7) == store.group_settings(1 << 32) == b""
 
 
@@ -336,14 +340,14 @@ def test_a_late_member_of_a_deleted_group_cannot_move_its_offset() -> None:
         (queue, *_) = live.topic()
         live.use_client()
         store = live.store
-        slot = store.offset_put(store.group_put("billing"), queue)
+        slot = live.tables.offset_put(live.tables.group_put("billing"), queue)
         assert store.offset_take(slot)
         reader = _core.Reader(store)
         reader.assign("orders", queue, 0, 0, slot)
         live.producer().send("orders", b"x", queue_id=0)
         (message,) = reader.poll()
-        store.group_delete("billing")
-        assert store.offset_put(store.group_put("billing"), queue) == slot
+        live.tables.group_delete("billing")
+        assert live.tables.offset_put(live.tables.group_put("billing"), queue) == slot
         message.ack()
         assert store.offset_get(slot) == -1 and store.offset_owner(slot) == -1
         reader.close()
@@ -353,18 +357,18 @@ def test_the_entry_of_a_deleted_group_goes_to_another_name_only_when_there_is_no
     with LiveStore(group_max=3) as live:
         (queue, *_) = live.topic()
         store = live.store
-        first = store.group_put("first")
-        slot = store.offset_put(first, queue)
+        first = live.tables.group_put("first")
+        slot = live.tables.offset_put(first, queue)
         store.offset_set(slot, 5)
-        store.group_delete("first")
-        assert store.group_put("second") != first
-        third = store.group_put("third")
+        live.tables.group_delete("first")
+        assert live.tables.group_put("second") != first
+        third = live.tables.group_put("third")
         assert third not in (first, store.group_find("second"))
         store.offset_set(slot, 5)  # as a member did that looked before the group was deleted
-        assert store.group_put("fourth") == first
-        assert store.offset_put(first, queue) == slot and store.offset_get(slot) == -1
+        assert live.tables.group_put("fourth") == first
+        assert live.tables.offset_put(first, queue) == slot and store.offset_get(slot) == -1
         with raises_status(_core.TABLE_FULL):
-            store.group_put("fifth")
+            live.tables.group_put("fifth")
 
 
 def test_the_counts_of_all_queues_and_offsets_are_read_at_once() -> None:
@@ -376,9 +380,9 @@ def test_the_counts_of_all_queues_and_offsets_are_read_at_once() -> None:
         counts = struct.unpack("=6Q", live.figures.queue_counts())
         assert counts == (0, 0, 5, live.store.queue(queues[1])[5], 0, 0)
         assert live.figures.offset_counts() == b""
-        group = live.store.group_put("billing")
-        live.store.offset_put(group, queues[0])
-        live.store.offset_set(live.store.offset_put(group, queues[2]), 4)
+        group = live.tables.group_put("billing")
+        live.tables.offset_put(group, queues[0])
+        live.store.offset_set(live.tables.offset_put(group, queues[2]), 4)
         assert struct.unpack("=4Q", live.figures.offset_counts()) == (
             0,
             group << 32 | queues[0],
@@ -390,11 +394,11 @@ def test_the_counts_of_all_queues_and_offsets_are_read_at_once() -> None:
 def test_groups_and_offsets_read_back() -> None:
     with LiveStore() as live:
         store, (queue, *_) = live.store, live.topic()
-        group = store.group_put("billing")
-        assert store.group_put("billing") == group == store.group_find("billing")
+        group = live.tables.group_put("billing")
+        assert live.tables.group_put("billing") == group == store.group_find("billing")
         assert store.groups() == [(group, "billing")]
-        slot = store.offset_put(group, queue)
-        assert store.offset_put(group, queue) == slot
+        slot = live.tables.offset_put(group, queue)
+        assert live.tables.offset_put(group, queue) == slot
         assert store.offset_get(slot) == -1
         store.offset_set(slot, 7)
         assert store.offset_get(slot) == 7
@@ -405,13 +409,13 @@ def test_groups_and_offsets_read_back() -> None:
             store.offset_get(SIZES["offset_max"])
         for name in ("", "x" * 256, "a\0b"):
             with raises_status(_core.BAD_ARGUMENT):
-                store.group_put(name)
+                live.tables.group_put(name)
 
 
 def test_a_queue_has_one_live_owner_and_the_dead_lose_it() -> None:
     with LiveStore() as live:
         (queue, *_) = live.topic()
-        slot = live.store.offset_put(live.store.group_put("g"), queue)
+        slot = live.tables.offset_put(live.tables.group_put("g"), queue)
         with raises_status(_core.BAD_ARGUMENT, "use_client"):
             live.store.offset_take(slot)
         mine = live.use_client()
@@ -425,7 +429,7 @@ def test_a_queue_has_one_live_owner_and_the_dead_lose_it() -> None:
         live.store.offset_leave(slot)
         assert other.offset_take(slot)
         assert live.store.offset_owner(slot) == theirs
-        live.store.client_drop(theirs)
+        live.tables.client_drop(theirs)
         assert live.store.offset_owner(slot) == -1
         assert live.store.offset_take(slot)
 
@@ -442,14 +446,14 @@ def test_how_far_a_member_was_handed_messages_is_shown_while_it_owns_the_queue()
         producer = live.producer()
         for number in range(6):
             producer.send("orders", b"x", queue_id=0, tag="odd" if number % 2 else "even")
-        slot = live.store.offset_put(live.store.group_put("g"), queue)
+        slot = live.tables.offset_put(live.tables.group_put("g"), queue)
         live.use_client()
         assert live.store.offset_take(slot) and taken(live, slot) == (0, False)
         reader = _core.Reader(live.store, tags=["odd"])
         reader.assign("orders", queue, 0, 0, slot)
         first, second = reader.poll(2)
         assert taken(live, slot) == (4, True)
-        live.store.offset_show(slot, 6)  # of an owned queue nobody else says anything
+        live.tables.offset_show(slot, 6)  # of an owned queue nobody else says anything
         assert taken(live, slot) == (4, True)
         first.ack()
         second.ack()
@@ -466,18 +470,18 @@ def test_how_far_a_member_was_handed_messages_is_shown_while_it_owns_the_queue()
 def test_a_client_without_a_slot_is_shown_by_somebody_else_once_the_owner_is_gone() -> None:
     with LiveStore() as live:
         (queue, *_) = live.topic()
-        slot = live.store.offset_put(live.store.group_put("g"), queue)
-        live.store.offset_show(slot, 3)
+        slot = live.tables.offset_put(live.tables.group_put("g"), queue)
+        live.tables.offset_show(slot, 3)
         assert taken(live, slot) == (3, False)
         mine = live.use_client()
         assert live.store.offset_take(slot) and taken(live, slot) == (0, False)
-        live.store.client_drop(mine)
-        live.store.offset_show(slot, 5)
+        live.tables.client_drop(mine)
+        live.tables.offset_show(slot, 5)
         assert taken(live, slot) == (5, False) and live.store.offset_owner(slot) == -1
-        live.store.offset_free(slot)
+        live.tables.offset_free(slot)
         assert taken(live, slot) == (0, False)
         with raises_status(_core.BAD_ARGUMENT):
-            live.store.offset_show(SIZES["offset_max"], 1)
+            live.tables.offset_show(SIZES["offset_max"], 1)
 
 
 def test_record_sizes_are_counted_by_bounds_with_their_sum() -> None:
@@ -494,11 +498,11 @@ def test_record_sizes_are_counted_by_bounds_with_their_sum() -> None:
 def test_an_owner_whose_process_died_is_no_owner() -> None:
     with LiveStore() as live:
         (queue, *_) = live.topic()
-        slot = live.store.offset_put(live.store.group_put("g"), queue)
+        slot = live.tables.offset_put(live.tables.group_put("g"), queue)
         live.use_client()
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         other = live.attach(writable=True)
-        other.use_client(other.client_put(child.pid, _core.process_start(child.pid), 1))
+        other.use_client(_core.BrokerTables(other).client_put(child.pid, _core.process_start(child.pid), 1))
         assert other.offset_take(slot)
         assert not live.store.offset_take(slot)
         child.communicate(b"\n")

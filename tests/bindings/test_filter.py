@@ -33,7 +33,7 @@ def member_reader(live: LiveStore, **options: Any) -> tuple[_core.Reader, int]:
     """A reader of one queue that keeps a group's offset; the offset slot."""
     queue = live.topic("orders", queues=1)[0]
     live.use_client()
-    slot = live.store.offset_put(live.store.group_put("g"), queue)
+    slot = live.tables.offset_put(live.tables.group_put("g"), queue)
     assert live.store.offset_take(slot)
     reader = _core.Reader(live.store, **options)
     reader.assign("orders", queue, 0, 0, slot)

@@ -56,7 +56,7 @@ class Log:
 
     def __init__(self, live: LiveStore) -> None:
         self.store, self.keeper = live.store, live.keeper
-        self.store.topic_put("orders", read_queues=1, write_queues=1)
+        live.tables.topic_put("orders", read_queues=1, write_queues=1)
         self.producer = _core.Producer(self.store, resolve=self.store.topic_find)
 
     def send(self, body: bytes = b"x", **values: object) -> int:

@@ -106,10 +106,10 @@ def test_a_topic_that_grows_or_comes_again_is_seen_at_the_next_send() -> None:
 
         producer = _core.Producer(live.store, resolve=resolve)
         assert {producer.send("orders", b"x").queue_id for _ in range(4)} == {0}
-        live.store.topic_put("orders", read_queues=4, write_queues=4)
+        live.tables.topic_put("orders", read_queues=4, write_queues=4)
         assert {producer.send("orders", b"x").queue_id for _ in range(8)} == {0, 1, 2, 3}
         assert asked == ["orders"]
-        live.store.topic_delete("orders")
+        live.tables.topic_delete("orders")
         with raises_status(_core.NO_TOPIC):
             producer.send("orders", b"x")
         live.topic(queues=2)

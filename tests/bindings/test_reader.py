@@ -27,7 +27,7 @@ def drain(reader: _core.Reader, count: int = 500) -> list[_core.Message]:
 
 
 def offset_slot(live: LiveStore, queue: int) -> int:
-    return live.store.offset_put(live.store.group_put("billing"), queue)
+    return live.tables.offset_put(live.tables.group_put("billing"), queue)
 
 
 class Owner:

@@ -30,7 +30,7 @@ from shmq.protocol.failure import error_of
 from shmq.protocol.frame import FRAME_BYTES_MAX, encode_frame
 from shmq.protocol.header import encode_command
 from shmq.shm.access import access_rights
-from shmq.shm.core import KeeperStore
+from shmq.shm.core import BrokerTables, KeeperStore
 from tests.bridge.live_bridge import LiveBridge, RawPeer, is_served, raw_peer, running, wait_until
 from tests.broker.memory_log import MemoryLog
 
@@ -150,7 +150,7 @@ def test_a_peer_that_asks_and_never_reads_holds_up_nobody_and_loses_nothing() ->
 def test_replies_beyond_the_limit_end_the_connection() -> None:
     with running(limits=QUICK | {"write_bytes_max": 8192}) as bridge:
         for number in range(60):
-            bridge.store.topic_put(f"{number:02}" + "x" * 120, read_queues=1, write_queues=1)
+            BrokerTables(bridge.store).topic_put(f"{number:02}" + "x" * 120, read_queues=1, write_queues=1)
         with raw_peer(bridge) as greedy:
             attached(greedy)
             # A hundred lists of 20 kB are more than the kernel keeps for a peer that does not read.

@@ -13,7 +13,7 @@ import pytest
 from shmq.protocol.codes import Codec, Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.header import encode_command
-from shmq.shm.core import KeeperStore, record_decode
+from shmq.shm.core import BrokerTables, KeeperStore, record_decode
 from tests.bridge.live_bridge import SIZES, LiveBridge, RawPeer, raw_peer, running
 from tests.bridge.sockets.test_security import access_file
 
@@ -31,7 +31,7 @@ def broker(**options: object) -> Iterator[tuple[LiveBridge, RawPeer]]:
         folder.mkdir(parents=True)
         (folder / f"{0:020d}").write_bytes(bytes(SIZES.file_bytes))
         KeeperStore(bridge.store).set_allocated_end(SIZES.file_bytes)
-        bridge.store.topic_put("orders", read_queues=2, write_queues=2)
+        BrokerTables(bridge.store).topic_put("orders", read_queues=2, write_queues=2)
         with raw_peer(bridge, tcp=True) as peer:
             yield bridge, peer
 

@@ -10,7 +10,7 @@ from shmq.client import options
 from shmq.client.position import BEGIN, END, Position
 from shmq.client.wire import QueueSlot
 from shmq.client.wire_shm.groups import ShmShare as Share
-from shmq.shm.core import KeeperStore, Producer, Reader, Store, process_start
+from shmq.shm.core import BrokerTables, KeeperStore, Producer, Reader, Store, process_start
 from shmq.shm.segment import SegmentSizes, create_segments, open_store, unlink_segments
 
 FILE_BYTES = 1 << 20
@@ -28,16 +28,17 @@ class World:
             log.truncate(FILE_BYTES)
         self.instance, self.store = create_segments(f"share-{os.getpid()}", store_path=directory, sizes=SIZES)
         KeeperStore(self.store).set_allocated_end(FILE_BYTES)
-        self.topic = self.store.topic_put("orders", read_queues=4, write_queues=4)
-        group = self.store.group_put("billing")
+        self.topic = BrokerTables(self.store).topic_put("orders", read_queues=4, write_queues=4)
+        tables = BrokerTables(self.store)
+        group = tables.group_put("billing")
         queues = self.store.topic(self.topic)["queues"]
-        self.slots = [QueueSlot(id, index, self.store.offset_put(group, index)) for id, index in enumerate(queues)]
+        self.slots = [QueueSlot(id, index, tables.offset_put(group, index)) for id, index in enumerate(queues)]
         self.producer = Producer(self.store, resolve=self.store.topic_find)
         self.left: list[int] = []
 
     def member(self, start: Position = BEGIN) -> tuple[Share, Reader, Store]:
         store = open_store(self.instance, writable=True)
-        store.use_client(store.client_put(os.getpid(), process_start(os.getpid()), 3))
+        store.use_client(BrokerTables(store).client_put(os.getpid(), process_start(os.getpid()), 3))
         reader = Reader(store)
         return Share(store=store, reader=reader, topic="orders", start=start, on_left=self.left.append), reader, store
 
@@ -90,7 +91,7 @@ def test_the_queues_of_a_dropped_client_are_free(world: World) -> None:
     one.step(0.0)
     two.want(world.slots, world.slots, 0.0)
     assert two.step(0.0)
-    world.store.client_drop(victim.client_slot)
+    BrokerTables(world.store).client_drop(victim.client_slot)
     assert not two.step(0.0)
     assert held(two) == [0, 1, 2, 3]
 
@@ -207,11 +208,11 @@ def test_retaking_leaves_alone_what_is_still_ours_and_gives_up_what_is_not(world
     one.retake()
     message.ack()
     assert world.committed()[0] == 1  # the assignment was not touched, so what it had delivered still counts
-    world.store.client_drop(store.client_slot)
+    BrokerTables(world.store).client_drop(store.client_slot)
     two, _, _ = world.member()
     two.want(world.slots[1:2], world.slots, 0.0)
     two.step(0.0)
-    store.use_client(store.client_put(os.getpid(), process_start(os.getpid()), 3))
+    store.use_client(BrokerTables(store).client_put(os.getpid(), process_start(os.getpid()), 3))
     one.retake()
     assert (held(one), held(two)) == ([0], [1])
     assert [message.offset for message in reader.poll(10)] == [1]

@@ -12,7 +12,7 @@ import pytest
 from shmq.daemon.keeper.attachment import Attached, attach
 from shmq.daemon.keeper.keeper import Keeper
 from shmq.daemon.options import Options
-from shmq.shm.core import Producer, Receipt, Store
+from shmq.shm.core import BrokerTables, Producer, Receipt, Store
 from shmq.shm.place import prepare_runtime
 from shmq.shm.segment import unlink_segments, write_instance
 from tests.deadline import eventually
@@ -73,7 +73,7 @@ class Running:
     def topic(self, name: str) -> int:
         """Index of a topic, which is made when there is none."""
         index = self.store.topic_find(name)
-        return index if index >= 0 else self.store.topic_put(name, read_queues=2, write_queues=2)
+        return index if index >= 0 else BrokerTables(self.store).topic_put(name, read_queues=2, write_queues=2)
 
     def send(self, topic: str, body: bytes, **values: Any) -> Receipt:
         """Append through the real path."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shmq.delay_levels import SCHEDULE_GROUP, SCHEDULE_TOPIC
-from shmq.shm.core import KeeperStore
+from shmq.shm.core import BrokerTables, KeeperStore
 from shmq.store.fastjson import loads
 from shmq.timing import TIMER_GROUP, TIMER_GROUPS, TIMER_TOPIC
 
@@ -17,10 +17,11 @@ def deliver(running: Any, level: int, offset: int) -> None:
     """What the broker does: the committed offset of its own group says how far it is."""
     store = running.store
     if store.topic_find(SCHEDULE_TOPIC) < 0:
-        store.topic_put(SCHEDULE_TOPIC, read_queues=18, write_queues=18)
+        BrokerTables(store).topic_put(SCHEDULE_TOPIC, read_queues=18, write_queues=18)
     for _ in range(offset):
         running.send(SCHEDULE_TOPIC, b"x", queue_id=level - 1)
-    slot = store.offset_put(store.group_put(SCHEDULE_GROUP), running.queue_index(SCHEDULE_TOPIC, level - 1))
+    tables = BrokerTables(store)
+    slot = tables.offset_put(tables.group_put(SCHEDULE_GROUP), running.queue_index(SCHEDULE_TOPIC, level - 1))
     store.offset_set(slot, offset)
 
 
@@ -94,13 +95,13 @@ WORDS = (3, 1_795_178_336_448, 7 << 20 | 1_795_178_336_448 & 0xFFFFF, 2)
 
 def set_words(running: Any) -> None:
     """What the broker does: four words of the timer topic's queue, two of which are no offsets of it."""
-    store = running.store
+    store, tables = running.store, BrokerTables(running.store)
     if store.topic_find(TIMER_TOPIC) < 0:
-        store.topic_put(TIMER_TOPIC, read_queues=1, write_queues=1)
+        tables.topic_put(TIMER_TOPIC, read_queues=1, write_queues=1)
     for _ in range(3):
         running.send(TIMER_TOPIC, b"x", queue_id=0)
     for group, word in zip(TIMER_GROUPS, WORDS, strict=True):
-        store.offset_set(store.offset_put(store.group_put(group), running.queue_index(TIMER_TOPIC, 0)), word)
+        store.offset_set(tables.offset_put(tables.group_put(group), running.queue_index(TIMER_TOPIC, 0)), word)
 
 
 def words(running: Any) -> tuple[int, ...]:
@@ -155,7 +156,7 @@ def test_i6_no_progress_on_disk_is_ahead_of_the_log_on_disk(start_keeper: StartK
     running.halt()
     running.send("orders", b"x")
     store = running.store
-    slot = store.offset_put(store.group_put("billing"), running.queue_index("orders"))
+    slot = BrokerTables(store).offset_put(BrokerTables(store).group_put("billing"), running.queue_index("orders"))
     store.offset_set(slot, 1)
     path = running.root / "config" / "consumerOffset.json"
     running.keeper._catalog.save_offsets()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
-from shmq.shm.core import UNIT_DELAY_BASE, KeeperStore
+from shmq.shm.core import UNIT_DELAY_BASE, BrokerTables, KeeperStore
 from shmq.shm.unit import unpack_unit
 
 StartKeeper = Callable[..., Any]
@@ -16,7 +16,7 @@ LEVELS = DelayLevels()
 @pytest.mark.parametrize("body_bytes", [10, 100_000])
 def test_i8_a_rebuilt_queue_is_byte_for_byte_the_appended_one(start_keeper: StartKeeper, body_bytes: int) -> None:
     running = start_keeper()
-    running.store.topic_put(SCHEDULE_TOPIC, read_queues=18, write_queues=18)
+    BrokerTables(running.store).topic_put(SCHEDULE_TOPIC, read_queues=18, write_queues=18)
     stored = {}
     for level in range(1, 19):
         code = UNIT_DELAY_BASE + LEVELS.delay_ms(level)

@@ -15,7 +15,7 @@ BROKEN_DISK = """
     from shmq.daemon.keeper.attachment import attach
     from shmq.daemon.keeper.keeper import Keeper
     from shmq.daemon.options import Options
-    from shmq.shm.core import CoreError, Producer
+    from shmq.shm.core import BrokerTables, CoreError, Producer
     from shmq.shm.place import prepare_runtime
     from shmq.shm.segment import unlink_segments
     root, flush = sys.argv[1:]
@@ -29,7 +29,7 @@ BROKEN_DISK = """
     thread = threading.Thread(target=keeper.run, args=(stopping,))
     thread.start()
     store = attached.store
-    index = store.topic_put("orders", read_queues=1, write_queues=1)
+    index = BrokerTables(store).topic_put("orders", read_queues=1, write_queues=1)
     producer = Producer(store, resolve=store.topic_find, timeout=5.0, wait_durable=flush == "sync")
     acknowledged, errors = 0, []
     until = time.monotonic() + 60

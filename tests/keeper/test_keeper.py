@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shmq.daemon.keeper.frames import FRAMES_FREE_MIN
-from shmq.shm.core import FRAME_BYTES, CoreError, KeeperStore, StoreFigures
+from shmq.shm.core import FRAME_BYTES, BrokerTables, CoreError, KeeperStore, StoreFigures
 from shmq.shm.segment import SHM_DIRECTORY
 from shmq.shm.unit import unpack_unit
 from shmq.store.checkpoint import read_checkpoint
@@ -67,8 +67,8 @@ def test_the_next_file_is_there_when_the_log_rolls(start_keeper: StartKeeper, ev
 
 def test_tables_are_saved_when_they_change(start_keeper: StartKeeper, eventually: Eventually) -> None:
     running = start_keeper()
-    running.store.topic_put("fifo", read_queues=3, write_queues=2, kind=1)
-    running.store.group_put("billing")
+    BrokerTables(running.store).topic_put("fifo", read_queues=3, write_queues=2, kind=1)
+    BrokerTables(running.store).group_put("billing")
 
     def saved() -> bool:
         names = ("topics", "subscriptionGroup", "shmq")
@@ -86,7 +86,7 @@ def test_a_deleted_topic_leaves_a_tombstone_no_files_and_no_memory(
     running.send_batch("orders", [b"x"] * 500)
     index = running.queue_index("orders")
     eventually(lambda: running.store.queue(index)[2] == 500)
-    running.store.topic_delete("orders")
+    BrokerTables(running.store).topic_delete("orders")
     eventually(lambda: not (running.root / "consumequeue/orders").exists())
     assert "orders" in json.loads((running.root / "config/shmq.json").read_text())["deleted"]
     eventually(lambda: KeeperStore(running.store).units_read(index, 499, 1) == b"")
@@ -99,7 +99,7 @@ def test_a_topic_that_is_made_anew_begins_with_empty_files(start_keeper: StartKe
         running.send("orders", b"old")
     old = running.queue_index("orders")
     eventually(lambda: running.store.queue(old)[2] == 10)
-    running.store.topic_delete("orders")
+    BrokerTables(running.store).topic_delete("orders")
     running.topic("orders")
     new = running.send("orders", b"new")
     index = running.queue_index("orders")
@@ -115,8 +115,8 @@ def test_a_clean_stop_retires_saves_and_says_so(start_keeper: StartKeeper) -> No
     running = start_keeper(flush_interval_ms=60_000)
     for number in range(50):
         running.send("orders", b"%d" % number)
-    group = running.store.group_put("billing")
-    running.store.offset_set(running.store.offset_put(group, running.queue_index("orders")), 17)
+    group = BrokerTables(running.store).group_put("billing")
+    running.store.offset_set(BrokerTables(running.store).offset_put(group, running.queue_index("orders")), 17)
     assert (running.root / "abort").exists()
     log_end = running.store.log_end
     running.halt()

@@ -93,7 +93,7 @@ ON_A_FAULTY_DISK = """
     from shmq.daemon.keeper.attachment import attach
     from shmq.daemon.keeper.keeper import Keeper
     from shmq.daemon.options import Options
-    from shmq.shm.core import Producer
+    from shmq.shm.core import BrokerTables, Producer
     from shmq.shm.place import prepare_runtime
     from shmq.shm.segment import unlink_segments
     root = sys.argv[1]
@@ -107,7 +107,7 @@ ON_A_FAULTY_DISK = """
     thread = threading.Thread(target=keeper.run, args=(stopping,))
     thread.start()
     store, mark = attached.store, attached.files.mark
-    store.topic_put("orders", read_queues=1, write_queues=1)
+    BrokerTables(store).topic_put("orders", read_queues=1, write_queues=1)
     producer = Producer(store, resolve=store.topic_find, timeout=60.0, wait_durable=True)
     print("ready", flush=True)
     for line in sys.stdin:

@@ -17,7 +17,7 @@ from shmq.daemon.broker.pop.records import (
 from shmq.errors import FlowControl
 from shmq.progress import Backlog
 from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
-from shmq.shm.core import READ_ONLY_DISK_FULL, CoreError, KeeperStore
+from shmq.shm.core import READ_ONLY_DISK_FULL, BrokerTables, CoreError, KeeperStore
 from shmq.shm.lease import take_lease
 from shmq.timing import TIMER_AT_GROUP, TIMER_DUE_GROUP, TIMER_GROUP, TIMER_GROUPS, TIMER_TOPIC
 
@@ -169,7 +169,8 @@ def short_of_room(running: Any, **options: Any) -> None:
 
 def group_offset(running: Any, group: str, topic: str, offset: int, queue_id: int = 0) -> int:
     """Let a group be at an offset; returns its slot."""
-    slot = running.store.offset_put(running.store.group_put(group), running.queue_index(topic, queue_id))
+    tables = BrokerTables(running.store)
+    slot = tables.offset_put(tables.group_put(group), running.queue_index(topic, queue_id))
     running.store.offset_set(slot, offset)
     return int(slot)
 
@@ -364,5 +365,5 @@ def test_what_cleaning_takes_from_a_group_is_counted_apart_from_its_lag(
     assert Backlog(running.store.offset_get(slow), kept, len(receipts), cleaned=count).lost == count
     [event] = running.events.named("group.lost")
     assert (event["group"], event["messages"], event["next_offset"]) == ("slow", kept - 3, kept)
-    running.store.group_delete("slow")
+    BrokerTables(running.store).group_delete("slow")
     assert running.store.offsets_lost() == []

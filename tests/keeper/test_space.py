@@ -17,7 +17,7 @@ FULL_DISK = """
     from shmq.daemon.keeper.attachment import attach
     from shmq.daemon.keeper.keeper import Keeper
     from shmq.daemon.options import Options
-    from shmq.shm.core import CoreError, Producer
+    from shmq.shm.core import BrokerTables, CoreError, Producer
     from shmq.shm.place import prepare_runtime
     from shmq.shm.segment import unlink_segments
     options = Options(broker_name="full", runtime_dir=str(root / "run"), store=str(root / "store"),
@@ -31,7 +31,7 @@ FULL_DISK = """
     thread = threading.Thread(target=keeper.run, args=(stopping,))
     thread.start()
     store = attached.store
-    index = store.topic_put("orders", read_queues=1, write_queues=1)
+    index = BrokerTables(store).topic_put("orders", read_queues=1, write_queues=1)
     producer = Producer(store, resolve=store.topic_find, timeout=0.2)
     sent, until = 0, time.monotonic() + 60
     def append():

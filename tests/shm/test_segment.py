@@ -11,7 +11,7 @@ import posix_ipc
 import pytest
 
 from shmq.errors import ForeignNamespace, PermissionDenied, SegmentError, VersionMismatch
-from shmq.shm.core import FRAME_BYTES, Store
+from shmq.shm.core import FRAME_BYTES, BrokerTables, Store
 from shmq.shm.instance import Instance
 from shmq.shm.presence import presence_count
 from shmq.shm.segment import SHM_DIRECTORY, SegmentSizes, create_segments, open_store, unlink_segments
@@ -45,7 +45,7 @@ def posix(broker_name: str, sizes: SegmentSizes, tmp_path: Path) -> Iterator[Ins
 def test_a_second_handle_sees_what_the_first_one_writes(made: Made, tmp_path: Path) -> None:
     instance, store = made
     other = open_store(instance, writable=False)
-    index = store.topic_put("orders", read_queues=2, write_queues=2)
+    index = BrokerTables(store).topic_put("orders", read_queues=2, write_queues=2)
     assert other.topic_find("orders") == index
     assert other.head["store_path"] == str(tmp_path)
     assert other.head["generation"] == instance.generation
@@ -178,7 +178,7 @@ def test_unlinking_takes_segments_semaphores_and_presence_and_can_be_repeated(ma
     unlink_segments(instance)
     assert not [name for name in os.listdir(SHM_DIRECTORY) if instance.broker_name in name]
     # Whoever is attached keeps what he has.
-    store.topic_put("orders", read_queues=1, write_queues=1)
+    BrokerTables(store).topic_put("orders", read_queues=1, write_queues=1)
 
 
 def test_a_process_in_another_ipc_or_pid_namespace_is_told_so(posix: Instance) -> None:

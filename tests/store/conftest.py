@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shmq.shm.access import Access
-from shmq.shm.core import KeeperStore, Producer, Receipt, Store, StoreFigures
+from shmq.shm.core import BrokerTables, KeeperStore, Producer, Receipt, Store, StoreFigures
 from shmq.shm.instance import Instance
 from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
 from shmq.store.layout import StoreLayout
@@ -66,7 +66,7 @@ class Session:
     def topic(self, name: str) -> int:
         """Index of a topic, which is made when there is none."""
         index = self.store.topic_find(name)
-        return index if index >= 0 else self.store.topic_put(name, read_queues=2, write_queues=2)
+        return index if index >= 0 else BrokerTables(self.store).topic_put(name, read_queues=2, write_queues=2)
 
     def send(self, topic: str, body: bytes, *, queue_id: int = 0, **values: Any) -> Receipt:
         """Append through the real path, with a new log file when one is needed."""

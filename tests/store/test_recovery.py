@@ -12,7 +12,7 @@ import pytest
 from shmq.errors import CorruptionError, UsageError
 from shmq.record import HOLE_TOPIC
 from shmq.shm.access import Access
-from shmq.shm.core import KeeperStore, Reader, record_encode
+from shmq.shm.core import BrokerTables, KeeperStore, Reader, record_encode
 from shmq.shm.unit import pack_unit
 from shmq.store.durable import DurableMark
 from shmq.store.group_settings import decode_settings, encode_settings
@@ -387,13 +387,13 @@ def test_a_reader_gets_every_message_from_the_first_on(open_session: OpenSession
 
 def test_topics_keep_their_settings_and_groups_their_offsets(open_session: OpenSession) -> None:
     session = open_session()
-    index = session.store.topic_put("fifo", read_queues=3, write_queues=2, perm=4, flags=1, kind=1)
+    index = BrokerTables(session.store).topic_put("fifo", read_queues=3, write_queues=2, perm=4, flags=1, kind=1)
     for _ in range(5):
         session.send("orders", b"x")
-    group = session.store.group_put("billing")
-    session.store.group_set(group, encode_settings({"retryMaxTimes": 3, "consumeEnable": False}))
+    group = BrokerTables(session.store).group_put("billing")
+    BrokerTables(session.store).group_set(group, encode_settings({"retryMaxTimes": 3, "consumeEnable": False}))
     queue = session.store.queue_index(session.store.topic_find("orders"), 0)
-    session.store.offset_set(session.store.offset_put(group, queue), 3)
+    session.store.offset_set(BrokerTables(session.store).offset_put(group, queue), 3)
     born = session.store.topic(index)["born_position"]
     session.save_tables()
     session = open_session()
@@ -412,9 +412,9 @@ def test_an_offset_above_the_queue_is_lowered_to_its_maximum(open_session: OpenS
     session.send("orders", b"kept")
     session.save()
     lost = session.send("orders", b"lost")
-    group = session.store.group_put("billing")
+    group = BrokerTables(session.store).group_put("billing")
     queue = session.store.queue_index(session.store.topic_find("orders"), 0)
-    session.store.offset_set(session.store.offset_put(group, queue), 2)
+    session.store.offset_set(BrokerTables(session.store).offset_put(group, queue), 2)
     session.save_tables()
     session.end()
     write_at(Path(session.files.layout.root), lost.log_position, bytes(400))
@@ -461,7 +461,7 @@ def test_a_deleted_topic_does_not_come_back_from_its_records(open_session: OpenS
     session = open_session()
     session.send("old", b"x")
     session.save()
-    session.store.topic_delete("old")
+    BrokerTables(session.store).topic_delete("old")
     session.save_tables()
     session.end()
     mark_not_dispatched(root, session.report.log_end)
@@ -475,7 +475,7 @@ def test_a_topic_that_was_made_anew_does_not_get_the_records_of_its_former_life(
     for number in range(5):
         session.send("orders", b"old %d" % number)
     session.save()
-    session.store.topic_delete("orders")
+    BrokerTables(session.store).topic_delete("orders")
     session.topic("orders")
     session.send("orders", b"new")
     # The keeper was killed before it removed the unit files of the former life.

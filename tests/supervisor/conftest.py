@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shmq.shm.core import Producer, Store
+from shmq.shm.core import BrokerTables, Producer, Store
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import ProcessMark, is_alive
 from shmq.shm.presence import attach_presence, detach_presence
@@ -123,7 +123,7 @@ class Client:
 
     def _resolve(self, name: str) -> int:
         index = self.store.topic_find(name)
-        return index if index >= 0 else self.store.topic_put(name, read_queues=1, write_queues=1)
+        return index if index >= 0 else BrokerTables(self.store).topic_put(name, read_queues=1, write_queues=1)
 
     def send(self, body: bytes) -> int:
         """Append; returns the queue offset."""

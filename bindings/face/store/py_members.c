@@ -1,4 +1,4 @@
-/* Store: groups, their settings, and the client slots. Their progress and who owns which queue: py_offsets.c. */
+/* Store and BrokerTables: groups, their settings, and the client slots. Their progress and who owns which queue: py_offsets.c. */
 #include <string.h>
 
 #include "face/py_core.h"
@@ -16,9 +16,10 @@ static const char *group_name(PyStore *self, PyObject *value)
     return name;
 }
 
-static PyObject *members_group_put(PyStore *self, PyObject *value)
+static PyObject *members_group_put(PyStorePart *part, PyObject *value)
 {
-    const char *name = store_check_writable(self) ? group_name(self, value) : NULL;
+    PyStore *self = part->store;
+    const char *name = store_check(self) ? group_name(self, value) : NULL;
     uint32_t group = 0;
     if (!name) {
         return NULL;
@@ -37,9 +38,10 @@ static PyObject *members_group_find(PyStore *self, PyObject *value)
     return PyLong_FromLong(group == SHMQ_NONE ? -1 : (long)group);
 }
 
-static PyObject *members_group_delete(PyStore *self, PyObject *value)
+static PyObject *members_group_delete(PyStorePart *part, PyObject *value)
 {
-    const char *name = store_check_writable(self) ? group_name(self, value) : NULL;
+    PyStore *self = part->store;
+    const char *name = store_check(self) ? group_name(self, value) : NULL;
     if (!name) {
         return NULL;
     }
@@ -85,20 +87,21 @@ static PyObject *members_group_settings(PyStore *self, PyObject *value)
     return PyBytes_FromStringAndSize(text, bytes);
 }
 
-static PyObject *members_group_set(PyStore *self, PyObject *args)
+static PyObject *members_group_set(PyStorePart *part, PyObject *args)
 {
+    PyStore *self = part->store;
     unsigned int group;
     Py_buffer text;
     if (!PyArg_ParseTuple(args, "Iy*:group_set", &group, &text)) {
         return NULL;
     }
     enum shmq_status status = SHMQ_BAD_ARGUMENT;
-    bool writable = store_check_writable(self);
-    if (writable && text.len <= SHMQ_GROUP_SETTINGS_BYTES_MAX) {
+    bool open = store_check(self);
+    if (open && text.len <= SHMQ_GROUP_SETTINGS_BYTES_MAX) {
         status = shmq_group_set(&self->core, group, text.buf, (uint32_t)text.len);
     }
     PyBuffer_Release(&text);
-    if (!writable) {
+    if (!open) {
         return NULL;
     }
     if (status != SHMQ_OK) {
@@ -108,12 +111,13 @@ static PyObject *members_group_set(PyStore *self, PyObject *args)
 }
 
 /* ---- client slots ---------------------------------------------------------------------------------- */
-static PyObject *members_client_put(PyStore *self, PyObject *args)
+static PyObject *members_client_put(PyStorePart *part, PyObject *args)
 {
+    PyStore *self = part->store;
     unsigned int pid, role;
     unsigned long long start;
     uint32_t slot = 0;
-    if (!PyArg_ParseTuple(args, "IKI:client_put", &pid, &start, &role) || !store_check_writable(self)) {
+    if (!PyArg_ParseTuple(args, "IKI:client_put", &pid, &start, &role) || !store_check(self)) {
         return NULL;
     }
     enum shmq_status status = shmq_client_put(&self->core, pid, start, role, &slot);
@@ -134,10 +138,11 @@ static bool slot_from(PyStore *self, PyObject *value, uint32_t *slot)
     return false;
 }
 
-static PyObject *members_client_drop(PyStore *self, PyObject *value)
+static PyObject *members_client_drop(PyStorePart *part, PyObject *value)
 {
+    PyStore *self = part->store;
     uint32_t slot;
-    if (!store_check_writable(self) || !slot_from(self, value, &slot)) {
+    if (!store_check(self) || !slot_from(self, value, &slot)) {
         return NULL;
     }
     shmq_client_drop(&self->core, slot);
@@ -155,14 +160,18 @@ static PyObject *members_use_client(PyStore *self, PyObject *value)
 }
 
 PyMethodDef member_methods[] = {
-    {"group_put", (PyCFunction)members_group_put, METH_O, "Create a group, or find it; returns its index."},
     {"group_find", (PyCFunction)members_group_find, METH_O, "Group index, -1 when there is none."},
-    {"group_delete", (PyCFunction)members_group_delete, METH_O, "Forget a group and its offsets."},
     {"groups", (PyCFunction)members_groups, METH_NOARGS, "(index, name) of every group."},
     {"group_settings", (PyCFunction)members_group_settings, METH_O, "What a group is configured with, as text."},
+    {"use_client", (PyCFunction)members_use_client, METH_O, "This process' own slot; needed to wait or own offsets."},
+    {NULL},
+};
+
+PyMethodDef broker_member_methods[] = {
+    {"group_put", (PyCFunction)members_group_put, METH_O, "Create a group, or find it; returns its index."},
+    {"group_delete", (PyCFunction)members_group_delete, METH_O, "Forget a group and its offsets."},
     {"group_set", (PyCFunction)members_group_set, METH_VARARGS, "Configure a group, with text of the caller's."},
     {"client_put", (PyCFunction)members_client_put, METH_VARARGS, "Hand out a client slot."},
     {"client_drop", (PyCFunction)members_client_drop, METH_O, "Take a client slot back."},
-    {"use_client", (PyCFunction)members_use_client, METH_O, "This process' own slot; needed to wait or own offsets."},
     {NULL},
 };

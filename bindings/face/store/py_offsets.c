@@ -1,4 +1,4 @@
-/* Store: the progress of groups, and who owns which queue.
+/* Store and BrokerTables: the progress of groups, and who owns which queue.
  *
  *   owner word of an offset slot     0                                            nobody
  *                                    client slot + 1 | slot generation << 32      a local member
@@ -89,11 +89,12 @@ static bool owner_replace(PyStore *self, struct shmq_offset *entry, uint64_t wor
     return true;
 }
 
-static PyObject *members_offset_put(PyStore *self, PyObject *args)
+static PyObject *members_offset_put(PyStorePart *part, PyObject *args)
 {
+    PyStore *self = part->store;
     unsigned int group, queue;
     uint32_t slot = 0;
-    if (!PyArg_ParseTuple(args, "II:offset_put", &group, &queue) || !store_check_writable(self)) {
+    if (!PyArg_ParseTuple(args, "II:offset_put", &group, &queue) || !store_check(self)) {
         return NULL;
     }
     enum shmq_status status = shmq_offset_put(&self->core, group, queue, &slot);
@@ -160,7 +161,7 @@ static bool lock_arguments(PyStore *self, PyObject *args, const char *format, st
     PyObject *slot;
     wish->now_ms = wish->life_ms = 0;
     if (!PyArg_ParseTuple(args, format, &slot, &wish->holder, &wish->now_ms, &wish->life_ms) ||
-        !store_check_writable(self)) {
+        !store_check(self)) {
         return false;
     }
     wish->holder &= LOCK_HOLDER;
@@ -168,8 +169,9 @@ static bool lock_arguments(PyStore *self, PyObject *args, const char *format, st
     return wish->entry != NULL;
 }
 
-static PyObject *members_offset_lock(PyStore *self, PyObject *args)
+static PyObject *members_offset_lock(PyStorePart *part, PyObject *args)
 {
+    PyStore *self = part->store;
     struct lock_wish wish;
     if (!lock_arguments(self, args, "OIKK:offset_lock", &wish)) {
         return NULL;
@@ -179,8 +181,9 @@ static PyObject *members_offset_lock(PyStore *self, PyObject *args)
     return PyBool_FromLong(owner_replace(self, wish.entry, word, OWNER_LOCK_BIT | wish.holder, wish.now_ms));
 }
 
-static PyObject *members_offset_unlock(PyStore *self, PyObject *args)
+static PyObject *members_offset_unlock(PyStorePart *part, PyObject *args)
 {
+    PyStore *self = part->store;
     struct lock_wish wish;
     if (!lock_arguments(self, args, "OI:offset_unlock", &wish)) {
         return NULL;
@@ -209,10 +212,11 @@ static PyObject *members_offset_leave(PyStore *self, PyObject *value)
     Py_RETURN_NONE;
 }
 
-static PyObject *members_offset_free(PyStore *self, PyObject *value)
+static PyObject *members_offset_free(PyStorePart *part, PyObject *value)
 {
+    PyStore *self = part->store;
     struct shmq_offset *entry = offset_entry(self, value);
-    if (!entry || !store_check_writable(self)) {
+    if (!entry || !store_check(self)) {
         return NULL;
     }
     atomic_store_explicit(&entry->taken, 0, memory_order_relaxed);
@@ -295,11 +299,12 @@ bool owner_stays(const struct shmq_store *store, uint64_t word)
            atomic_load_explicit(&client->generation, memory_order_acquire) == (uint32_t)(word >> 32);
 }
 
-static PyObject *members_offset_show(PyStore *self, PyObject *args)
+static PyObject *members_offset_show(PyStorePart *part, PyObject *args)
 {
+    PyStore *self = part->store;
     unsigned int slot;
     unsigned long long taken;
-    if (!PyArg_ParseTuple(args, "IK:offset_show", &slot, &taken) || !store_check_readers(self)) {
+    if (!PyArg_ParseTuple(args, "IK:offset_show", &slot, &taken) || !store_check(self)) {
         return NULL;
     }
     if (slot >= self->core.sizes.offset_max) {
@@ -321,23 +326,27 @@ static PyObject *members_offset_show(PyStore *self, PyObject *args)
 }
 
 PyMethodDef offset_methods[] = {
-    {"offset_put", (PyCFunction)members_offset_put, METH_VARARGS,
-     "Offset slot of a group and a queue, made if need be."},
     {"offset_get", (PyCFunction)members_offset_get, METH_O, "Committed queue offset, -1 when never set."},
     {"offset_set", (PyCFunction)members_offset_set, METH_VARARGS, "Set the next queue offset to deliver."},
     {"offset_owner", (PyCFunction)members_offset_owner, METH_O,
      "Client slot of the live owner, -1 when nobody owns it or the owner is dead."},
     {"offset_take", (PyCFunction)members_offset_take, METH_O,
      "Become the owner if nobody live is; True when it is ours."},
-    {"offset_lock", (PyCFunction)members_offset_lock, METH_VARARGS,
-     "(slot, holder, now ms, life ms): lock the queue for a client over TCP, or renew that; False while it is another's."},
-    {"offset_unlock", (PyCFunction)members_offset_unlock, METH_VARARGS, "(slot, holder): end that lock."},
     {"offset_leave", (PyCFunction)members_offset_leave, METH_O, "Give the queue up if it is ours."},
-    {"offset_free", (PyCFunction)members_offset_free, METH_O, "Take the queue away from whoever owns it."},
     {"offsets", (PyCFunction)members_offsets, METH_NOARGS,
      "(slot, group, queue, committed or -1, owner client slot or -1, updated_ms) of every offset slot."},
     {"offsets_lost", (PyCFunction)members_offsets_lost, METH_NOARGS,
      "(group, queue, messages lost to cleaning, seconds since the epoch of the last) where there are any."},
+    {NULL},
+};
+
+PyMethodDef broker_offset_methods[] = {
+    {"offset_put", (PyCFunction)members_offset_put, METH_VARARGS,
+     "Offset slot of a group and a queue, made if need be."},
+    {"offset_lock", (PyCFunction)members_offset_lock, METH_VARARGS,
+     "(slot, holder, now ms, life ms): lock the queue for a client over TCP, or renew that; False while it is another's."},
+    {"offset_unlock", (PyCFunction)members_offset_unlock, METH_VARARGS, "(slot, holder): end that lock."},
+    {"offset_free", (PyCFunction)members_offset_free, METH_O, "Take the queue away from whoever owns it."},
     {"offset_show", (PyCFunction)members_offset_show, METH_VARARGS,
      "Show how far somebody without a client slot was handed messages."},
     {NULL},

@@ -281,28 +281,6 @@ bool store_wait_durable(PyStore *self, uint64_t log_position, double seconds)
     return false;
 }
 
-static PyObject *store_set_store_host(PyStore *self, PyObject *args)
-{
-    Py_buffer host;
-    if (!PyArg_ParseTuple(args, "y*:set_store_host", &host)) {
-        return NULL;
-    }
-    bool fits = host.len == (Py_ssize_t)sizeof self->core.head->store_host;
-    bool writable = store_check_writable(self);
-    if (writable && fits) {
-        memcpy(self->core.head->store_host, host.buf, sizeof self->core.head->store_host);
-    }
-    PyBuffer_Release(&host);
-    if (!writable) {
-        return NULL;
-    }
-    if (!fits) {
-        return core_raise(self->state, SHMQ_BAD_ARGUMENT, "a store host has %u bytes, IPv4 address and port",
-                          (unsigned)sizeof self->core.head->store_host);
-    }
-    Py_RETURN_NONE;
-}
-
 static PyObject *call_wait_durable(PyStore *self, PyObject *args)
 {
     unsigned long long position;
@@ -314,8 +292,6 @@ static PyObject *call_wait_durable(PyStore *self, PyObject *args)
 }
 
 static PyMethodDef store_methods[] = {
-    {"set_store_host", (PyCFunction)store_set_store_host, METH_VARARGS,
-     "Where records say they are stored, from the next producer on."},
     {"wait_durable", (PyCFunction)call_wait_durable, METH_VARARGS,
      "Wait until the log is on the disk up to a position."},
     {"close", (PyCFunction)store_close, METH_NOARGS, "Detach; messages and their views stay readable."},

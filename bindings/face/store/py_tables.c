@@ -1,4 +1,4 @@
-/* Store: topics and queues. What an entry says is copied and range-checked before it is believed. */
+/* Store and BrokerTables: topics and queues. What an entry says is copied and range-checked before it is believed. */
 #include <string.h>
 
 #include "face/py_core.h"
@@ -24,14 +24,15 @@ static const char *name_from(PyObject *value, Py_ssize_t *bytes)
     return name;
 }
 
-static PyObject *tables_topic_put(PyStore *self, PyObject *args, PyObject *kwargs)
+static PyObject *tables_topic_put(PyStorePart *part, PyObject *args, PyObject *kwargs)
 {
+    PyStore *self = part->store;
     static char *names[] = {"name", "read_queues", "write_queues", "perm", "flags", "kind", NULL};
     const char *name;
     unsigned int read_queues, write_queues, perm = 6, flags = 0, kind = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sII|III:topic_put", names, &name, &read_queues, &write_queues,
                                      &perm, &flags, &kind) ||
-        !store_check_writable(self)) {
+        !store_check(self)) {
         return NULL;
     }
     uint32_t index = 0;
@@ -49,11 +50,12 @@ static PyObject *tables_topic_put(PyStore *self, PyObject *args, PyObject *kwarg
     return NULL;
 }
 
-static PyObject *tables_topic_delete(PyStore *self, PyObject *value)
+static PyObject *tables_topic_delete(PyStorePart *part, PyObject *value)
 {
+    PyStore *self = part->store;
     Py_ssize_t bytes;
     const char *name = name_from(value, &bytes);
-    if (!name || !store_check_writable(self)) {
+    if (!name || !store_check(self)) {
         return NULL;
     }
     enum shmq_status status = shmq_topic_delete(&self->core, name);
@@ -154,11 +156,12 @@ static PyObject *tables_topics(PyStore *self, PyObject *unused)
     return list;
 }
 
-static PyObject *tables_set_topic_born(PyStore *self, PyObject *args)
+static PyObject *tables_set_topic_born(PyStorePart *part, PyObject *args)
 {
+    PyStore *self = part->store;
     unsigned int index;
     unsigned long long position;
-    if (!PyArg_ParseTuple(args, "IK:set_topic_born", &index, &position) || !store_check_writable(self) ||
+    if (!PyArg_ParseTuple(args, "IK:set_topic_born", &index, &position) || !store_check(self) ||
         !topic_check(self, index)) {
         return NULL;
     }
@@ -197,17 +200,46 @@ static PyObject *tables_queue_index(PyStore *self, PyObject *args)
     return PyLong_FromUnsignedLong(queue);
 }
 
+static PyObject *tables_set_store_host(PyStorePart *part, PyObject *args)
+{
+    PyStore *self = part->store;
+    Py_buffer host;
+    if (!PyArg_ParseTuple(args, "y*:set_store_host", &host)) {
+        return NULL;
+    }
+    bool fits = host.len == (Py_ssize_t)sizeof self->core.head->store_host;
+    bool open = store_check(self);
+    if (open && fits) {
+        memcpy(self->core.head->store_host, host.buf, sizeof self->core.head->store_host);
+    }
+    PyBuffer_Release(&host);
+    if (!open) {
+        return NULL;
+    }
+    if (!fits) {
+        return core_raise(self->state, SHMQ_BAD_ARGUMENT, "a store host has %u bytes, IPv4 address and port",
+                          (unsigned)sizeof self->core.head->store_host);
+    }
+    Py_RETURN_NONE;
+}
+
 PyMethodDef table_methods[] = {
-    {"topic_put", (PyCFunction)(void (*)(void))tables_topic_put, METH_VARARGS | METH_KEYWORDS,
-     "Create or change a topic; returns its index."},
-    {"topic_delete", (PyCFunction)tables_topic_delete, METH_O, "Forget a topic; its records stay until retention."},
     {"topic_find", (PyCFunction)tables_topic_find, METH_O, "Topic index, -1 when there is none."},
     {"topic", (PyCFunction)tables_topic, METH_VARARGS, "One topic entry as a dict."},
     {"topics", (PyCFunction)tables_topics, METH_NOARGS, "Every live topic, its index added."},
-    {"set_topic_born", (PyCFunction)tables_set_topic_born, METH_VARARGS,
-     "Say from which log position records of that name are this topic's."},
     {"queue", (PyCFunction)tables_queue, METH_VARARGS,
      "A QueueEntry: what the queue table says of one queue."},
     {"queue_index", (PyCFunction)tables_queue_index, METH_VARARGS, "Queue index of one queue id of a topic."},
+    {NULL},
+};
+
+PyMethodDef broker_topic_methods[] = {
+    {"set_store_host", (PyCFunction)tables_set_store_host, METH_VARARGS,
+     "Where records say they are stored, from the next producer on."},
+    {"topic_put", (PyCFunction)(void (*)(void))tables_topic_put, METH_VARARGS | METH_KEYWORDS,
+     "Create or change a topic; returns its index."},
+    {"topic_delete", (PyCFunction)tables_topic_delete, METH_O, "Forget a topic; its records stay until retention."},
+    {"set_topic_born", (PyCFunction)tables_set_topic_born, METH_VARARGS,
+     "Say from which log position records of that name are this topic's."},
     {NULL},
 };

@@ -15,7 +15,7 @@ from shmq.daemon.bridge.store.semaphore import prepare_semaphore
 from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic
 from shmq.errors import ShmqError, StoreError
 from shmq.shm.access import Access
-from shmq.shm.core import STAMP_AGE_MS, Store, StoreFigures, process_start, wall_advance, wall_ms
+from shmq.shm.core import STAMP_AGE_MS, BrokerTables, Store, StoreFigures, process_start, wall_advance, wall_ms
 from shmq.shm.instance import Instance
 from shmq.shm.unit import Unit, tag_codes_of, units_of
 
@@ -29,6 +29,7 @@ class StoreTables:
     def __init__(self, store: Store, instance: Instance, access: Access) -> None:
         self._store = store
         self._figures = figures = StoreFigures(store)
+        self._tables = tables = BrokerTables(store)
         self._instance = instance
         self._access = access
         self._slots: dict[int, dict[int, int]] = {}
@@ -39,22 +40,22 @@ class StoreTables:
         self._listed: list[Topic] = []
         self._listed_version = -1
         # What the core does as it is asked here.
-        self.topic_delete = store.topic_delete
-        self.group_put = store.group_put
-        self.group_delete = store.group_delete
+        self.topic_delete = tables.topic_delete
+        self.group_put = tables.group_put
+        self.group_delete = tables.group_delete
         self.group_settings = store.group_settings
-        self.group_set = store.group_set
+        self.group_set = tables.group_set
         self.committed = store.offset_get
         self.set_committed = store.offset_set
-        self.set_taken = store.offset_show
-        self.offset_free = store.offset_free
+        self.set_taken = tables.offset_show
+        self.offset_free = tables.offset_free
         self.offset_owner = store.offset_owner
-        self.offset_lock = store.offset_lock
-        self.offset_unlock = store.offset_unlock
+        self.offset_lock = tables.offset_lock
+        self.offset_unlock = tables.offset_unlock
         self.search_time = store.search_time
         self.queue_counts = figures.queue_counts
         self.offset_counts = figures.offset_counts
-        self.client_drop = store.client_drop
+        self.client_drop = tables.client_drop
 
     @property
     def version(self) -> int:
@@ -97,7 +98,7 @@ class StoreTables:
         return [topic.name for topic in self.topics()]
 
     def topic_put(self, name: str, *, read_queues: int, write_queues: int, perm: int, flags: int, kind: int) -> None:
-        self._store.topic_put(
+        self._tables.topic_put(
             name, read_queues=read_queues, write_queues=write_queues, perm=perm, flags=flags, kind=kind
         )
 
@@ -123,7 +124,7 @@ class StoreTables:
         slots = self._slots.setdefault(group, {})
         slot = slots.get(queue)
         if slot is None:
-            slot = slots[queue] = self._store.offset_put(group, queue)
+            slot = slots[queue] = self._tables.offset_put(group, queue)
         return slot
 
     def _learn_slots(self) -> None:
@@ -195,7 +196,7 @@ class StoreTables:
         return DiskRoom(disk.f_blocks * disk.f_frsize, used_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
     def client_put(self, pid: int, start: int, role: int) -> int:
-        slot = self._store.client_put(pid, start, role)
+        slot = self._tables.client_put(pid, start, role)
         with self._dropped_on_error(slot):
             prepare_semaphore(f"{self._instance.semaphore_prefix}{slot}", mode=self._access.mode, gid=self._access.gid)
         return slot

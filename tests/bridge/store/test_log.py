@@ -14,7 +14,7 @@ from shmq.daemon.broker.log import Log, NewRecord, Pulled, Stored
 from shmq.daemon.broker.tables import Topic
 from shmq.errors import BrokerBusy, MessageTooLarge, SegmentFull, TopicNotFound, UsageError
 from shmq.shm.access import Access
-from shmq.shm.core import KeeperStore, Store, record_decode, record_verify, tag_hash
+from shmq.shm.core import BrokerTables, KeeperStore, Store, record_decode, record_verify, tag_hash
 from shmq.shm.instance import Instance
 from shmq.shm.segment import create_segments, unlink_segments
 from tests.bridge.live_bridge import SIZES
@@ -51,7 +51,7 @@ def log(store: Store, reports: list[str]) -> StoreLog:
 
 @pytest.fixture
 def topic(store: Store) -> Topic:
-    entry = store.topic(store.topic_put("orders", read_queues=2, write_queues=2))
+    entry = store.topic(BrokerTables(store).topic_put("orders", read_queues=2, write_queues=2))
     return Topic("orders", 2, 2, 6, 0, 0, tuple(entry["queues"]))
 
 
