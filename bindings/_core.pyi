@@ -316,7 +316,6 @@ class Store:
     log_end: int
     described_end: int  # no record from here to the log's end has properties; read it after the end
     log_begin: int
-    fence: int
     durable_end: int
     allocated_end: int
     visible_end: int
@@ -366,47 +365,8 @@ class Store:
     def search_time(self, queue: int, time_ms: int, /) -> int:
         """First queue offset whose record was stored at or after time_ms."""
     def wait_durable(self, position: int, timeout: float, /) -> None: ...
-    def pull(
-        self,
-        queue: int,
-        offset: int,
-        count_max: int,
-        bytes_max: int,
-        tags: Sequence[int] | None,
-        scan_max: int = 800,
-        where: Filter | None = None,
-        trimmed: bool = False,
-        /,
-    ) -> tuple[int, int, bytes]:
-        """(next offset, count, records): visible records of one queue from `offset` on, back to back, as they are in
-        the log, or `trimmed`, without the record's CRC property; the first goes even if it is longer than bytes_max,
-        1024 at most. `tags` are hashes, compared with what the units say; `where` is asked about the properties;
-        scan_max bounds the units looked at. Below the first offset left the answer is that one and nothing. CoreError
-        CORRUPT, with offset and position, when the first one looked at is damaged.
-        """
     def queue_visible(self, queue: int, /) -> int:
         """First queue offset that is not visible yet; with sync flush that is what is not on the disk."""
-    def record_bytes_at(
-        self, position: int, size: int = 0, trimmed: bool = False, stored: bool = False, /
-    ) -> bytes | None:
-        """The visible record that starts at a log position, as it is in the log, or without its CRC property; None when
-        none does, or when `size` is given and it is not of that many bytes. With `stored`, durable or not."""
-    def raise_fence(self, position: int, timeout: float, /) -> None:
-        """Let no append_together() be done any more because of a record below a log position; it never falls. What
-        was done before is in the queues when this returns."""
-    def settled(self, queue: int, offset: int, /) -> tuple[int, bytes]:
-        """(next offset, native 64-bit words): the numbers in the bodies of a queue's records from `offset` on, those
-        behind the durable end too; at most 204 records, none: nothing is there."""
-    def wait_queues(
-        self, queues: Sequence[int], offsets: Sequence[int], timeout: float, *, durable_end: int | None = None
-    ) -> bool:
-        """Sleep until queue index queues[i] has a visible message at or behind offsets[i], the durable end has reached
-        durable_end (only with sync flush does that wake anybody), or wake_self(); False after `timeout` seconds. It
-        may return True for nothing. Needs a client slot; one thread of a process calls it."""
-    def queues_risen(self, queues: Sequence[int], offsets: Sequence[int], /) -> list[int]:
-        """Those queue indexes queues[i] whose queue ends behind offsets[i] now; never waits."""
-    def wake_self(self) -> None:
-        """End wait_queues() from another thread; if nobody is in it, the next one returns at once."""
 
 @final
 class KeeperStore:
@@ -504,11 +464,50 @@ class BrokerTables:
 
 @final
 class BrokerLog:
-    """What the broker reads of the log for its clients; the store is writable."""
+    """What the broker reads of the log for its clients, and waits for; the store is writable."""
 
     def __init__(self, store: Store) -> None: ...
+    def pull(
+        self,
+        queue: int,
+        offset: int,
+        count_max: int,
+        bytes_max: int,
+        tags: Sequence[int] | None,
+        scan_max: int = 800,
+        where: Filter | None = None,
+        trimmed: bool = False,
+        /,
+    ) -> tuple[int, int, bytes]:
+        """(next offset, count, records): visible records of one queue from `offset` on, back to back, as they are in
+        the log, or `trimmed`, without the record's CRC property; the first goes even if it is longer than bytes_max,
+        1024 at most. `tags` are hashes, compared with what the units say; `where` is asked about the properties;
+        scan_max bounds the units looked at. Below the first offset left the answer is that one and nothing. CoreError
+        CORRUPT, with offset and position, when the first one looked at is damaged.
+        """
+    def record_bytes_at(
+        self, position: int, size: int = 0, trimmed: bool = False, stored: bool = False, /
+    ) -> bytes | None:
+        """The visible record that starts at a log position, as it is in the log, or without its CRC property; None when
+        none does, or when `size` is given and it is not of that many bytes. With `stored`, durable or not."""
     def scan(self, position: int, end: int, count: int, /) -> tuple[int, list[ScannedRecord], str]:
         """As `KeeperStore.scan`."""
+    def raise_fence(self, position: int, timeout: float, /) -> None:
+        """Let no append_together() be done any more because of a record below a log position; it never falls. What
+        was done before is in the queues when this returns."""
+    def settled(self, queue: int, offset: int, /) -> tuple[int, bytes]:
+        """(next offset, native 64-bit words): the numbers in the bodies of a queue's records from `offset` on, those
+        behind the durable end too; at most 204 records, none: nothing is there."""
+    def wait_queues(
+        self, queues: Sequence[int], offsets: Sequence[int], timeout: float, *, durable_end: int | None = None
+    ) -> bool:
+        """Sleep until queue index queues[i] has a visible message at or behind offsets[i], the durable end has reached
+        durable_end (only with sync flush does that wake anybody), or wake_self(); False after `timeout` seconds. It
+        may return True for nothing. Needs a client slot; one thread of a process calls it."""
+    def queues_risen(self, queues: Sequence[int], offsets: Sequence[int], /) -> list[int]:
+        """Those queue indexes queues[i] whose queue ends behind offsets[i] now; never waits."""
+    def wake_self(self) -> None:
+        """End wait_queues() from another thread; if nobody is in it, the next one returns at once."""
 
 @final
 class StoreFigures:

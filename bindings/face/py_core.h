@@ -227,11 +227,11 @@ bool seconds_from(struct core_state *state, PyObject *value, const char *name, d
 bool store_format(PyStore *self, PyObject *format); /* py_format.c: fill mapped, zeroed segments */
 bool store_methods_join(void); /* before the type is made */
 extern PyType_Spec store_spec;
-extern PyMethodDef unit_methods[], table_methods[], member_methods[], offset_methods[], look_methods[], pull_methods[],
-    together_methods[], visible_methods[];                    /* of Store */
+extern PyMethodDef unit_methods[], table_methods[], member_methods[], offset_methods[], look_methods[],
+    visible_methods[];                                        /* of Store */
 extern PyMethodDef keeper_methods[], loss_methods[], broker_topic_methods[], broker_member_methods[],
-    broker_offset_methods[], scan_methods[], index_methods[], state_methods[], figure_methods[],
-    column_methods[];                                         /* of its parts */
+    broker_offset_methods[], pull_methods[], together_methods[], scan_methods[], index_methods[], state_methods[],
+    figure_methods[], column_methods[];                       /* of its parts */
 extern PyGetSetDef store_getset[], figure_getset[];
 
 /* ---- py_offsets.c ---- */

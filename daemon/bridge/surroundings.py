@@ -36,7 +36,7 @@ from shmq.daemon.options import Options, parse_address
 from shmq.errors import SegmentError
 from shmq.protocol.codes import Request, Role
 from shmq.shm.access import access_rights
-from shmq.shm.core import BrokerTables, Store, process_start
+from shmq.shm.core import BrokerLog, BrokerTables, Store, process_start
 from shmq.shm.counters import BRIDGE
 from shmq.shm.instance import Instance, read_instance, store_identity
 from shmq.shm.place import Place
@@ -183,7 +183,10 @@ def watch_log(around: Surroundings, bridge: Bridge, logic: Waiting, open_things:
         bridge.settle()
 
     watch = LogWatch(
-        store, news=news, failed=lambda error: around.log("log.unwatched", reason=str(error), hint=error.hint)
+        store,
+        BrokerLog(store),
+        news=news,
+        failed=lambda error: around.log("log.unwatched", reason=str(error), hint=error.hint),
     )
     open_things.callback(watch.close)
     bridge.call_when_settled(lambda: watch.publish(logic.wanted), version=lambda: logic.wanted_version)

@@ -65,7 +65,7 @@ class LiveStore:
         }
         self.store = self.attach(writable=True, format=layout)
         self.keeper, self.figures = _core.KeeperStore(self.store), _core.StoreFigures(self.store)
-        self.tables = _core.BrokerTables(self.store)
+        self.tables, self.log = _core.BrokerTables(self.store), _core.BrokerLog(self.store)
         self.keeper.set_allocated_end(files * self.sizes["file_bytes"])
 
     def add_file(self, number: int) -> Path:

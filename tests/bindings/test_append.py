@@ -22,7 +22,7 @@ TEXTS = st.lists(st.tuples(st.sampled_from([b"TAGS", b"KEYS", b"WAIT", b"x"]), s
 
 def stored(live: LiveStore, log_position: int) -> dict[str, Any]:
     """The record at a position, its CRCs proven."""
-    record = live.store.record_bytes_at(log_position)
+    record = live.log.record_bytes_at(log_position)
     assert record is not None
     assert _core.record_verify(record)
     return _core.record_decode(record)

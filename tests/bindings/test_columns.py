@@ -371,7 +371,7 @@ def test_bytes_of_records_become_the_same_columns() -> None:
         queue, *_ = live.topic()
         for number in range(50):
             live.producer().append("orders", b"%d" % number, b"TAGS\1" + b"ab"[number % 2 :][:1], queue_id=0)
-        data = live.store.pull(queue, 0, 1000, 1 << 30, None)[2]
+        data = live.log.pull(queue, 0, 1000, 1 << 30, None)[2]
         used, following, count, packed, capsule = _core.columns_decode(data, ALL, "orders", "broker-a")
         assert (used, following, count, packed) == (len(data), 50, 50, [])
         assert imported(ALL, capsule) == rows(live, queue)

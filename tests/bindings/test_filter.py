@@ -100,12 +100,12 @@ def test_a_pull_passes_over_what_its_filter_refuses(live: LiveStore) -> None:
     (queue,) = live.topic("orders", queues=1)
     fill(live)
     where = sql_filter(WHERE)
-    offset, count, records = live.store.pull(queue, 0, 32, 1 << 20, None, 800, where)
+    offset, count, records = live.log.pull(queue, 0, 32, 1 << 20, None, 800, where)
     assert (offset, count) == (10, 3) and bodies(_core.records_read(records)) == [b"3", b"4", b"5"]
-    assert live.store.pull(queue, 0, 32, 1 << 20, [_core.tag_hash("t0")], 800, where)[:2] == (10, 1)
-    assert live.store.pull(queue, 0, 2, 1 << 20, None, 800, where)[:2] == (5, 2)
-    assert live.store.pull(queue, 6, 32, 1 << 20, None, 2, where)[:2] == (8, 0)
-    assert live.store.pull(queue, 0, 32, 1 << 20, None, 800, None)[:2] == (10, 10)
+    assert live.log.pull(queue, 0, 32, 1 << 20, [_core.tag_hash("t0")], 800, where)[:2] == (10, 1)
+    assert live.log.pull(queue, 0, 2, 1 << 20, None, 800, where)[:2] == (5, 2)
+    assert live.log.pull(queue, 6, 32, 1 << 20, None, 2, where)[:2] == (8, 0)
+    assert live.log.pull(queue, 0, 32, 1 << 20, None, 800, None)[:2] == (10, 10)
 
 
 def test_messages_and_property_text_are_judged_alike(live: LiveStore) -> None:
@@ -122,7 +122,7 @@ def test_only_filters_and_programs_are_taken(live: LiveStore) -> None:
     with pytest.raises(TypeError, match="where is a Filter or None, not str"):
         live.reader(where="qty > 5")
     with pytest.raises(TypeError, match="where is a Filter or None, not bytes"):
-        live.store.pull(queue, 0, 1, 1, None, 800, b"")  # type: ignore[arg-type]
+        live.log.pull(queue, 0, 1, 1, None, 800, b"")  # type: ignore[arg-type]
     with raises_status(_core.BAD_ARGUMENT, "this is no filter program: it does not begin"):
         _core.Filter(b"")
     with pytest.raises(TypeError):

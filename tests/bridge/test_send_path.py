@@ -22,7 +22,7 @@ from shmq.errors import ProtocolError
 from shmq.protocol.codes import Codec
 from shmq.protocol.header import CommandDecoder, encode_command
 from shmq.shm.access import Access
-from shmq.shm.core import KeeperStore, record_decode, record_verify
+from shmq.shm.core import BrokerLog, KeeperStore, record_decode, record_verify
 from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
 
 SIZES = SegmentSizes(
@@ -131,7 +131,7 @@ class Side:
 
     def record(self, position: int) -> dict[str, Any]:
         """A stored record, without what the time of storing decides."""
-        data = self.store.record_bytes_at(position)
+        data = BrokerLog(self.store).record_bytes_at(position)
         assert data is not None and record_verify(data)
         fields = record_decode(data)
         if fields["born_ms"] == fields["store_ms"]:

@@ -1,4 +1,4 @@
-/* Producer.append_together and what a transaction service needs beside it: the fence, and which offsets op records name.
+/* Producer.append_together, and what a transaction service needs of BrokerLog beside it: the fence, and which offsets op records name.
  *
  * (1) All records are looked at before one is stored. (2) With a store that waits for the disk, so does this; without,
  * nobody waits. (3) An op record that is damaged or says something else names no offset.
@@ -181,11 +181,12 @@ PyObject *producer_append_together(PyProducer *self, PyObject *args)
 }
 
 /* ---- the fence ------------------------------------------------------------------------------------- */
-static PyObject *store_raise_fence(PyStore *self, PyObject *args)
+static PyObject *log_raise_fence(PyStorePart *part, PyObject *args)
 {
+    PyStore *self = part->store;
     unsigned long long position;
     double timeout;
-    if (!PyArg_ParseTuple(args, "Kd:raise_fence", &position, &timeout) || !store_check_writable(self)) {
+    if (!PyArg_ParseTuple(args, "Kd:raise_fence", &position, &timeout) || !store_check(self)) {
         return NULL;
     }
     enum shmq_status status = shmq_fence_raise(&self->core, position, 0);
@@ -242,8 +243,9 @@ static bool offsets_of(const struct shmq_view *view, struct offsets *offsets)
     return true;
 }
 
-static PyObject *store_settled(PyStore *self, PyObject *args)
+static PyObject *log_settled(PyStorePart *part, PyObject *args)
 {
+    PyStore *self = part->store;
     enum { UNITS = SHMQ_FRAME_UNITS };
     uint8_t units[UNITS * SHMQ_UNIT_BYTES];
     struct offsets offsets = {.data = NULL};
@@ -275,8 +277,8 @@ static PyObject *store_settled(PyStore *self, PyObject *args)
 }
 
 PyMethodDef together_methods[] = {
-    {"raise_fence", (PyCFunction)store_raise_fence, METH_VARARGS,
+    {"raise_fence", (PyCFunction)log_raise_fence, METH_VARARGS,
      "Let nothing more be done on account of a record below a log position."},
-    {"settled", (PyCFunction)store_settled, METH_VARARGS, "The queue offsets that op records name."},
+    {"settled", (PyCFunction)log_settled, METH_VARARGS, "The queue offsets that op records name."},
     {NULL},
 };

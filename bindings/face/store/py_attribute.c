@@ -14,7 +14,6 @@
 LOG_WORD(log_end, end)
 LOG_WORD(described_end, described_end)
 LOG_WORD(log_begin, begin)
-LOG_WORD(fence, fence)
 LOG_WORD(durable_end, durable_end)
 LOG_WORD(allocated_end, allocated_end)
 LOG_WORD(keeper_beat_ns, keeper_beat_ns)
@@ -89,7 +88,6 @@ PyGetSetDef store_getset[] = {
     {"described_end", (getter)get_described_end, NULL, "No record from here to the log's end has properties.", NULL},
     {"log_end", (getter)get_log_end, NULL, "Commit point of every append.", NULL},
     {"log_begin", (getter)get_log_begin, NULL, "First byte retention has left.", NULL},
-    {"fence", (getter)get_fence, NULL, "See raise_fence().", NULL},
     {"durable_end", (getter)get_durable_end, NULL, "Bytes below it are on the disk.", NULL},
     {"allocated_end", (getter)get_allocated_end, NULL, "All files below it exist and are reserved.", NULL},
     {"visible_end", (getter)get_visible_end, NULL, "Readers see records that end at or below it.", NULL},

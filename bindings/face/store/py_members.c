@@ -1,4 +1,4 @@
-/* Store and BrokerTables: groups, their settings, and the client slots. Their progress and who owns which queue: py_offsets.c. */
+/* Store and BrokerTables: groups, their settings, and the client slots. What groups have read: py_offsets.c. */
 #include <string.h>
 
 #include "face/py_core.h"

@@ -1,4 +1,4 @@
-/* Store: records for others, as bytes: many of one queue, one by log position; and waiting for many queues at once.
+/* BrokerLog: records for others, as bytes: many of one queue, one by log position; and waiting for many queues at once.
  *
  * The bytes are copied once, straight out of the mapped files. The GIL goes only where that takes longer than getting it
  * back: behind COPY_WITHOUT_GIL_BYTES, and while waiting.
@@ -102,8 +102,9 @@ static PyObject *pull_copy(PyStore *self, const struct shmq_pull *pull)
     return body;
 }
 
-static PyObject *store_pull(PyStore *self, PyObject *const *args, Py_ssize_t nargs)
+static PyObject *log_pull(PyStorePart *part, PyObject *const *args, Py_ssize_t nargs)
 {
+    PyStore *self = part->store;
     uint64_t queue, count_max, scan_max = 800;
     struct shmq_pull pull;
     struct tag_list tags = {.data = NULL};
@@ -147,8 +148,9 @@ static PyObject *store_pull(PyStore *self, PyObject *const *args, Py_ssize_t nar
 }
 
 /* ---- one record ------------------------------------------------------------------------------------ */
-static PyObject *store_record_bytes_at(PyStore *self, PyObject *args)
+static PyObject *log_record_bytes_at(PyStorePart *part, PyObject *args)
 {
+    PyStore *self = part->store;
     unsigned long long position, bytes = 0;
     int trimmed = 0, stored = 0;
     if (!PyArg_ParseTuple(args, "K|Kpp:record_bytes_at", &position, &bytes, &trimmed, &stored) || !store_check(self)) {
@@ -216,8 +218,9 @@ static bool queues_open(PyStore *self, PyObject *queues, PyObject *offsets, stru
     return ok;
 }
 
-static PyObject *store_wait_queues(PyStore *self, PyObject *args, PyObject *kwargs)
+static PyObject *log_wait_queues(PyStorePart *part, PyObject *args, PyObject *kwargs)
 {
+    PyStore *self = part->store;
     static char *names[] = {"queues", "offsets", "timeout", "durable_end", NULL};
     PyObject *queues, *offsets, *durable = Py_None;
     double timeout;
@@ -261,8 +264,9 @@ static PyObject *store_wait_queues(PyStore *self, PyObject *args, PyObject *kwar
                : core_raise_status(self->state, status, "waiting for messages");
 }
 
-static PyObject *store_queues_risen(PyStore *self, PyObject *args)
+static PyObject *log_queues_risen(PyStorePart *part, PyObject *args)
 {
+    PyStore *self = part->store;
     PyObject *queues, *offsets;
     struct queue_list list = {.count = 0};
     if (!PyArg_ParseTuple(args, "OO:queues_risen", &queues, &offsets)) {
@@ -284,8 +288,9 @@ static PyObject *store_queues_risen(PyStore *self, PyObject *args)
     return risen;
 }
 
-static PyObject *store_wake_self(PyStore *self, PyObject *unused)
+static PyObject *log_wake_self(PyStorePart *part, PyObject *unused)
 {
+    PyStore *self = part->store;
     (void)unused;
     if (!store_check(self)) {
         return NULL;
@@ -294,26 +299,15 @@ static PyObject *store_wake_self(PyStore *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyObject *store_forget_pages(PyStore *self, PyObject *Py_UNUSED(ignored))
-{
-    if (!store_check(self)) {
-        return NULL;
-    }
-    shmq_mapping_forget(&self->core); /* with the GIL, which guards the cache of mappings */
-    Py_RETURN_NONE;
-}
-
 PyMethodDef pull_methods[] = {
-    {"pull", (PyCFunction)(void (*)(void))store_pull, METH_FASTCALL,
+    {"pull", (PyCFunction)(void (*)(void))log_pull, METH_FASTCALL,
      "Records of one queue, concatenated: (next offset, count, bytes)."},
-    {"forget_pages", (PyCFunction)store_forget_pages, METH_NOARGS,
-     "Drop this process' page-table entries of the log far behind its end."},
-    {"record_bytes_at", (PyCFunction)store_record_bytes_at, METH_VARARGS,
+    {"record_bytes_at", (PyCFunction)log_record_bytes_at, METH_VARARGS,
      "The bytes of the record at a log position, None when none starts there; also before it is durable, if wanted."},
-    {"wait_queues", (PyCFunction)(void (*)(void))store_wait_queues, METH_VARARGS | METH_KEYWORDS,
+    {"wait_queues", (PyCFunction)(void (*)(void))log_wait_queues, METH_VARARGS | METH_KEYWORDS,
      "Sleep until one of the queues has a visible message at its offset, the durable end is there, or wake_self()."},
-    {"queues_risen", (PyCFunction)store_queues_risen, METH_VARARGS,
+    {"queues_risen", (PyCFunction)log_queues_risen, METH_VARARGS,
      "Those of the queues that end behind their offset now."},
-    {"wake_self", (PyCFunction)store_wake_self, METH_NOARGS, "End wait_queues() of this store, or its next one."},
+    {"wake_self", (PyCFunction)log_wake_self, METH_NOARGS, "End wait_queues() of this store, or its next one."},
     {NULL},
 };

@@ -291,7 +291,18 @@ static PyObject *call_wait_durable(PyStore *self, PyObject *args)
     return store_wait_durable(self, position, timeout) ? Py_NewRef(Py_None) : NULL;
 }
 
+static PyObject *store_forget_pages(PyStore *self, PyObject *Py_UNUSED(ignored))
+{
+    if (!store_check(self)) {
+        return NULL;
+    }
+    shmq_mapping_forget(&self->core); /* with the GIL, which guards the cache of mappings */
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef store_methods[] = {
+    {"forget_pages", (PyCFunction)store_forget_pages, METH_NOARGS,
+     "Drop this process' page-table entries of the log far behind its end."},
     {"wait_durable", (PyCFunction)call_wait_durable, METH_VARARGS,
      "Wait until the log is on the disk up to a position."},
     {"close", (PyCFunction)store_close, METH_NOARGS, "Detach; messages and their views stay readable."},
@@ -300,8 +311,7 @@ static PyMethodDef store_methods[] = {
 
 /* tp_methods takes one table, the methods live where their subject does: they are joined when the module loads. */
 static PyMethodDef *const store_method_tables[] = {store_methods, unit_methods, table_methods, member_methods,
-                                                   offset_methods, look_methods, pull_methods, together_methods,
-                                                   visible_methods};
+                                                   offset_methods, look_methods, visible_methods};
 static PyMethodDef joined_methods[96];
 
 static PyType_Slot store_slots[] = {

@@ -3,7 +3,7 @@
  *   type            used by                                  its methods are in
  *   KeeperStore     the keeper, recovery                     py_keeper.c, py_offsets.c, py_scan.c, py_index.c
  *   BrokerTables    the bridge's tables, recovery           py_tables.c, py_members.c, py_offsets.c
- *   BrokerLog       the bridge's log                         py_scan.c
+ *   BrokerLog       the bridge's log                         py_pull.c, py_scan.c, py_together.c
  *   StoreFigures    metrics, tools, the bridge's tables      py_figures.c
  *   ColumnReader    whoever reads records as Arrow columns   py_columns.c
  *
@@ -25,7 +25,8 @@ static const struct part_kind {
      {keeper_methods, loss_methods, scan_methods, index_methods, state_methods}, NULL},
     {"shmq.bindings._core.BrokerTables", "Topics, groups, offset slots and client slots, to be changed.", true,
      {broker_topic_methods, broker_member_methods, broker_offset_methods}, NULL},
-    {"shmq.bindings._core.BrokerLog", "What the broker reads of the log for its clients.", true, {scan_methods}, NULL},
+    {"shmq.bindings._core.BrokerLog", "What the broker reads of the log for its clients.", true,
+     {pull_methods, scan_methods, together_methods}, NULL},
     {"shmq.bindings._core.StoreFigures", "Counters and states of a store, for whoever watches it.", false,
      {figure_methods, state_methods}, figure_getset},
     {"shmq.bindings._core.ColumnReader", "Records of a store as Arrow columns.", false, {column_methods}, NULL},

@@ -63,7 +63,7 @@ class StoreLog:
         self._append_batch = producer.append_batch
         self._append_encoded_batch = producer.append_encoded_batch
         self._append_together = producer.append_together
-        self._pull = store.pull
+        self._pull = self._log.pull
 
     def _resolve(self, topic: str) -> int:
         index = self._store.topic_find(topic)
@@ -223,10 +223,10 @@ class StoreLog:
         return self._store.units_stored(queue, queue_offset, end - queue_offset)
 
     def record_at(self, log_position: int) -> bytes | None:
-        return self._store.record_bytes_at(log_position, 0, True)
+        return self._log.record_bytes_at(log_position, 0, True)
 
     def stored_at(self, log_position: int) -> bytes | None:
-        return self._store.record_bytes_at(log_position, 0, True, True)
+        return self._log.record_bytes_at(log_position, 0, True, True)
 
     def append_together(self, entries: Sequence[Entry]) -> list[Stored]:
         records = tuple(map(_fields, entries))
@@ -235,10 +235,10 @@ class StoreLog:
         return [Stored._make(each) for each in stored]
 
     def raise_fence(self, log_position: int) -> None:
-        self._patiently(lambda timeout: self._store.raise_fence(log_position, timeout))
+        self._patiently(lambda timeout: self._log.raise_fence(log_position, timeout))
 
     def settled(self, queue: int, queue_offset: int) -> tuple[int, Sequence[int]]:
-        next_offset, numbers = self._store.settled(queue, queue_offset)
+        next_offset, numbers = self._log.settled(queue, queue_offset)
         return next_offset, memoryview(numbers).cast("Q").tolist()
 
     def committed(self, log_position: int, count: int) -> tuple[int | None, Sequence[int]]:
@@ -248,7 +248,7 @@ class StoreLog:
         for at, *_, sys_flag in records:
             if sys_flag & transaction.MASK != transaction.COMMIT:
                 continue
-            data = self._store.record_bytes_at(at, 0, False, True)
+            data = self._log.record_bytes_at(at, 0, False, True)
             record = stored_record(data) if data is not None else None
             if record is not None:
                 halves.append(record.prepared_position)

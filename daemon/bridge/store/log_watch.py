@@ -4,7 +4,7 @@ Held pulls and answers that wait for the disk are a list of queues and one log p
 any other reader of the segments, woken by the same bit as a local consumer, so a pull over TCP waits for a local
 producer without polling.
 
-    loop: publish(what is waited for) -> thread: Store.wait_queues -> loop: news(queues) -> loop: publish(...) -> ...
+    loop: publish(what is waited for) -> thread: BrokerLog.wait_queues -> loop: news(queues) -> loop: publish(...)
 
 Invariants:
  1. The thread sleeps on what was published last, and reports news once for each publication.
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 from shmq.daemon.broker.log import Wanted
 from shmq.errors import ShmqError
-from shmq.shm.core import Store
+from shmq.shm.core import BrokerLog, Store
 
 _SLICE_SECONDS = 1.0
 _STOP_SECONDS = 5.0
@@ -34,9 +34,15 @@ class LogWatch:
     """
 
     def __init__(
-        self, store: Store, *, news: Callable[[Sequence[int]], None], failed: Callable[[ShmqError], None]
+        self,
+        store: Store,
+        broker_log: BrokerLog,
+        *,
+        news: Callable[[Sequence[int]], None],
+        failed: Callable[[ShmqError], None],
     ) -> None:
         self._store = store
+        self._broker_log = broker_log
         self._news = news
         self._failed = failed
         self._loop = asyncio.get_running_loop()
@@ -56,14 +62,14 @@ class LogWatch:
             self._changed.notify()
             is_waiting = self._is_waiting
         if is_waiting:
-            self._store.wake_self()
+            self._broker_log.wake_self()
 
     def close(self) -> None:
         """End the thread; no news after it."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify()
-        self._store.wake_self()
+        self._broker_log.wake_self()
         self._thread.join(_STOP_SECONDS)
 
     def _run(self) -> None:
@@ -101,8 +107,8 @@ class LogWatch:
         """The queues with news; None when something else is waited for by now."""
         queues, offsets = list(wanted.queues), list(wanted.queues.values())
         while not self._is_stopped and self._version == seen:
-            if self._store.wait_queues(queues, offsets, _SLICE_SECONDS, durable_end=wanted.durable_end):
-                risen = self._store.queues_risen(queues, offsets)
+            if self._broker_log.wait_queues(queues, offsets, _SLICE_SECONDS, durable_end=wanted.durable_end):
+                risen = self._broker_log.queues_risen(queues, offsets)
                 if risen or (wanted.durable_end is not None and self._store.durable_end >= wanted.durable_end):
                     return risen
         return None

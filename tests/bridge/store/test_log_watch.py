@@ -13,7 +13,7 @@ from shmq.daemon.broker.log import Wanted
 from shmq.errors import ShmqError
 from shmq.protocol.codes import Role
 from shmq.shm.access import Access
-from shmq.shm.core import KeeperStore, Producer, Store, process_start
+from shmq.shm.core import BrokerLog, KeeperStore, Producer, Store, process_start
 from shmq.shm.instance import Instance
 from shmq.shm.segment import create_segments, unlink_segments
 from tests.bridge.live_bridge import SIZES
@@ -34,7 +34,12 @@ class Scene:
         self.failures: list[ShmqError] = []
 
     def start(self) -> LogWatch:
-        return LogWatch(self.store, news=lambda queues: self.news.append(list(queues)), failed=self.failures.append)
+        return LogWatch(
+            self.store,
+            BrokerLog(self.store),
+            news=lambda queues: self.news.append(list(queues)),
+            failed=self.failures.append,
+        )
 
     def take_slot(self) -> None:
         self.store.use_client(self.tables.client_put(os.getpid(), process_start(os.getpid()), Role.BOTH))

@@ -16,7 +16,7 @@ from shmq.compat.rocketmq import Message, TransactionMQProducer, TransactionStat
 from shmq.message import parse_properties
 from shmq.protocol import transaction as wire
 from shmq.protocol.codes import Request
-from shmq.shm.core import record_decode
+from shmq.shm.core import BrokerLog, record_decode
 from shmq.testing import Broker
 
 Eventually = Callable[..., Any]
@@ -326,14 +326,14 @@ def test_after_the_last_check_it_is_rolled_back(
 
 # -- what is in the log
 def test_the_records_are_those_of_rocketmq(mq: shmq.Connection, topic: str, group: str) -> None:
-    store = mq._local().wire.store
+    log = BrokerLog(mq._local().wire.store)
     with mq.producer(group=group) as producer:
         producer.transaction(topic, b"bytes", tag="red", queue_id=1).commit()
     real = mq.browse(topic)[0]
-    fields = record_decode(store.record_bytes_at(real.log_position) or b"")
-    half = record_decode(store.record_bytes_at(fields["prepared_position"]) or b"")
+    fields = record_decode(log.record_bytes_at(real.log_position) or b"")
+    half = record_decode(log.record_bytes_at(fields["prepared_position"]) or b"")
     op = record_decode(
-        store.record_bytes_at(real.log_position + len(store.record_bytes_at(real.log_position) or b"")) or b""
+        log.record_bytes_at(real.log_position + len(log.record_bytes_at(real.log_position) or b"")) or b""
     )
     assert fields["sys_flag"] & 12 == 8 and half["sys_flag"] & 12 == 0
     assert (half["topic"], half["queue_id"], half["body"]) == (wire.HALF_TOPIC.encode(), 0, b"bytes")
