@@ -46,7 +46,8 @@ sys.exit(run_bridge(options.place, options, limits=BridgeLimits(**json.loads(sys
 _CLIENT = """
 import sys
 from pathlib import Path
-from shmq.client.wire_shm.control import ControlClient, Role
+from shmq.client.wire_shm.control import ControlClient
+from shmq.protocol.codes import Role
 from shmq.protocol.body import ConsumerData, SubscriptionData
 from shmq.shm.place import Place
 runtime_dir, name, group = sys.argv[1:]

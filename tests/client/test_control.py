@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from shmq.client.wire import NOBODY, Watcher
-from shmq.client.wire_shm.control import ControlClient, Role
+from shmq.client.wire_shm.control import ControlClient
 from shmq.client.wire_shm.control_link import ControlLink
 from shmq.errors import (
     BrokerNotRunning,
@@ -32,7 +32,7 @@ from shmq.errors import (
     VersionMismatch,
 )
 from shmq.protocol.body import ConsumerData, SubscriptionData
-from shmq.protocol.codes import Request
+from shmq.protocol.codes import Request, Role
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
 from shmq.protocol.header import CommandDecoder, encode_command

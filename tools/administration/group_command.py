@@ -14,7 +14,7 @@ import click
 from shmq.errors import ConnectError, ConsumeError
 from shmq.message import check_group
 from shmq.tools.administration.subscription_conflict import Conflict, conflict_of_status
-from shmq.tools.broker.access import control_of, deleted, open_view
+from shmq.tools.broker.access import control_of, deleted, local_control_of, open_view
 from shmq.tools.broker.view import BrokerView, ProgressView, group_not_found
 from shmq.tools.command import Call, Group, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
@@ -149,7 +149,7 @@ def _members(call: Call, name: str) -> tuple[list[dict[str, Any]] | None, Confli
         with call.connect() as connection:
             return Cluster(connection).members(name), None  # brokers tell one subscription for the whole group
     try:
-        with control_of(call) as control:
+        with local_control_of(call, "who reads with what") as control:
             status = control.status()
     except ConnectError as error:
         call.terminal.warn(f"members are unknown: {error}")

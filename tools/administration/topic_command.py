@@ -184,7 +184,7 @@ def create(
     with open_view(call) as memory:
         exists = name in memory.topic_names()
     with control_of(call) as control:
-        count, letters = queues or control.attachment.default_queues, permission or "rw"
+        count, letters = queues or control.default_queues, permission or "rw"
         if not exists and not dry_run:
             control.create_topic(name, queues=count, perm=PERMISSIONS[letters], kind=kind)
     facts = {"queues": count, "kind": kind, "permission": letters, "changed": not exists and not dry_run}

@@ -1,7 +1,7 @@
 """Reaching the broker a call is about: to look at it, to ask or change it, or to act as one of its members.
 
     open_view    its figures: this host's memory, or a cluster over TCP
-    control_of   its control plane: what only the broker can decide or tell. Takes no client slot, so that looking
+    control_of   what changes it: its control plane, or the brokers of a cluster. Takes no client slot, so that looking
                  changes nothing in the broker
     session_of   a client slot of its own, which may own queues as a member of a group does
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from shmq.errors import UsageError
 from shmq.protocol.codes import Role
@@ -21,9 +21,12 @@ from shmq.shm.place import place_of
 from shmq.tools.command import Call, confirmed
 
 if TYPE_CHECKING:
+    from shmq.client.administration.remote_figures import RemoteFigures
     from shmq.client.local_session import LocalSession
     from shmq.client.wire_shm.control import ControlClient
     from shmq.tools.broker.view import BrokerView
+
+    Control = ControlClient | RemoteFigures
 
 CONTROL_TIMEOUT = 3.0
 
@@ -49,19 +52,25 @@ def open_view(call: Call) -> Iterator[BrokerView]:
 
 
 @contextmanager
-def control_of(call: Call) -> Iterator[ControlClient]:
-    """Connect to the broker's control plane for the length of a with block.
+def control_of(call: Call) -> Iterator[Control]:
+    """Connect to what changes topics and groups, for the length of a with block.
 
     Raises:
         BrokerNotRunning: nobody listens there.
         PermissionDenied: the socket is not for us.
     """
     if call.is_remote:
-        from shmq.tools.broker.cluster import ClusterControl
+        from shmq.tools.broker.cluster import figures_of_cluster
 
-        with call.connect() as connection:  # the methods that commands call have the same names
-            yield cast("ControlClient", ClusterControl(connection))
-        return
+        with call.connect() as connection:
+            yield figures_of_cluster(connection)
+    else:
+        with _control_plane(call) as client:
+            yield client
+
+
+@contextmanager
+def _control_plane(call: Call) -> Iterator[ControlClient]:
     from shmq.client.wire import new_client_id
     from shmq.client.wire_shm.control import ControlClient
 
@@ -77,10 +86,10 @@ def local_control_of(call: Call, what: str) -> AbstractContextManager[ControlCli
     """Connect to the control plane of a broker of this host, which tells what RocketMQ does not. Raises as above."""
     if call.is_remote:
         raise UsageError(f"RocketMQ tells nobody {what}", hint="on the host of a shmq broker")
-    return control_of(call)
+    return _control_plane(call)
 
 
-def deleted(call: Call, what: str, delete: Callable[[ControlClient], None], *, dry_run: bool, yes: bool) -> bool:
+def deleted(call: Call, what: str, delete: Callable[[Control], None], *, dry_run: bool, yes: bool) -> bool:
     """Let the broker delete something if the caller has said yes; tell what is or would be deleted.
 
     Raises:

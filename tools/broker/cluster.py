@@ -1,16 +1,15 @@
 """A cluster that is reached over TCP, seen and changed through its brokers.
 
 `Cluster` is a `BrokerView`: each figure is asked of the brokers when it is needed, through the public connection and
-its administration. `ClusterControl` has the methods of the control plane that commands call.
+its administration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from shmq.client.administration.remote_figures import DEFAULT_QUEUES, RemoteFigures
+from shmq.client.administration.remote_figures import RemoteFigures
 from shmq.client.position import Position
 from shmq.client.wire import QueueSlot
 from shmq.tools.broker.view import ProgressView, QueueView, TopicView, being_read, by_group, topic_not_found
@@ -78,31 +77,6 @@ def _topic_view(info: TopicInfo) -> TopicView:
         QueueView(queue.queue_id, queue.queue_id, queue.offset_min, queue.offset_max, 0) for queue in info.queues
     )
     return TopicView(info.name, info.kind, info.perm, info.read_queues, info.write_queues, queues)
-
-
-class ClusterControl:
-    """What commands change, asked of the brokers."""
-
-    attachment = SimpleNamespace(default_queues=DEFAULT_QUEUES)
-
-    def __init__(self, connection: shmq.Connection) -> None:
-        self._figures = figures_of_cluster(connection)
-
-    def create_topic(self, name: str, *, queues: int, perm: int = 6, kind: str = "normal") -> None:
-        """Create or change a topic on every broker."""
-        self._figures.put_topic(name, queues=queues, kind=kind, perm=perm)
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic everywhere."""
-        self._figures.delete_topic(name)
-
-    def create_group(self, name: str) -> None:
-        """Create a group on every broker."""
-        self._figures.put_group(name)
-
-    def delete_group(self, name: str) -> None:
-        """Delete a group on every broker."""
-        self._figures.delete_group(name)
 
 
 def topic_names(mq: shmq.Connection) -> list[str]:

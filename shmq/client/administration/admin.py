@@ -108,7 +108,7 @@ class Figures(GroupFigures, Protocol):
     def has_topic(self, name: str) -> bool:
         """Whether there is a topic of this name."""
 
-    def put_topic(self, name: str, *, queues: int, kind: str) -> None:
+    def create_topic(self, name: str, *, queues: int, kind: str) -> None:
         """Create or change a topic, and wait until it can be used."""
 
     def delete_topic(self, name: str) -> None:
@@ -225,7 +225,7 @@ class Admin:
         count = self._figures.default_queues if queues is None else queues
         if count < 1:
             raise UsageError(f"a topic cannot have {count} queues", hint="queues is at least 1")
-        self._figures.put_topic(name, queues=count, kind=kind)
+        self._figures.create_topic(name, queues=count, kind=kind)
         return next(iter(self._figures.topics([name])))
 
     def delete_topic(self, name: str) -> None:

@@ -48,7 +48,7 @@ class LocalFigures:
     @property
     def default_queues(self) -> int:
         """Queues of a new topic."""
-        return self._wire().control.attachment.default_queues
+        return self._wire().control.default_queues
 
     def topics(self, names: Collection[str] | None = None) -> list[TopicInfo]:
         """Return topics, those of these names if they exist."""
@@ -59,7 +59,7 @@ class LocalFigures:
         """Whether there is a topic of this name."""
         return self._wire().store.topic_find(name) >= 0
 
-    def put_topic(self, name: str, *, queues: int, kind: str) -> None:
+    def create_topic(self, name: str, *, queues: int, kind: str) -> None:
         """Create or change a topic, and wait until it is in shared memory."""
         self.queues.put_topic(name, queues=queues, kind=kind)
 

@@ -117,7 +117,7 @@ class RemoteFigures:
         """Whether there is a topic of this name."""
         return bool(self._wire().brokers(name))
 
-    def put_topic(self, name: str, *, queues: int, kind: str, perm: int = PERM_READ | PERM_WRITE) -> None:
+    def create_topic(self, name: str, *, queues: int, kind: str = "normal", perm: int = PERM_READ | PERM_WRITE) -> None:
         """Create or change a topic on every broker, and wait until the name servers know it."""
         ext = {
             "topic": name,
@@ -205,9 +205,9 @@ class RemoteFigures:
         """Whether there is a group of this name."""
         return name in self.group_names()
 
-    def put_group(self, group: str) -> None:
+    def create_group(self, name: str) -> None:
         """Create a group on every broker; harmless if it exists."""
-        self._ask_all(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=encode_body(SubscriptionGroupConfig(group)))
+        self._ask_all(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=encode_body(SubscriptionGroupConfig(name)))
 
     def delete_group(self, group: str) -> None:
         """Delete a group and its offsets on every broker."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from shmq.client.wire_shm.control_channel import REQUEST_TIMEOUT, Attachment, ControlChannel
+from shmq.client.wire_shm.control_channel import ControlChannel
 from shmq.errors import RemoteError, ShmqError, UsageError
 from shmq.protocol.body import (
     ConsumerData,
@@ -26,9 +26,7 @@ from shmq.protocol.body import (
     encode_body,
     kind_text,
 )
-from shmq.protocol.codes import Request, Role, TopicKind
-
-__all__ = ["REQUEST_TIMEOUT", "Attachment", "ControlClient", "Role"]
+from shmq.protocol.codes import Request, TopicKind
 
 _NO_MEMBERS = "no consumer for this group"  # how RocketMQ says that a list is empty
 
@@ -107,6 +105,11 @@ class ControlClient(ControlChannel):
     def advance_clock(self, seconds: float) -> None:
         """Move the broker's clock ahead, where it was started to allow that."""
         self.request(Request.ADVANCE_CLOCK, {"milliseconds": str(round(seconds * 1000))})
+
+    @property
+    def default_queues(self) -> int:
+        """Queues of a new topic."""
+        return self.attachment.default_queues
 
     def create_topic(
         self, name: str, *, queues: int, perm: int = 6, kind: str = "normal", only_if_missing: bool = False

@@ -26,6 +26,7 @@ from typing import Any, Self
 
 import msgspec
 
+from shmq.client import options
 from shmq.client.wire import NOBODY, guarded, reply_of
 from shmq.client.wire_shm.control_link import ControlLink
 from shmq.delay_levels import DEFAULT_DELAY_LEVELS
@@ -40,7 +41,6 @@ from shmq.shm.place import Place
 from shmq.timing import MAX_DELAY_SECONDS
 from shmq.version import __version__
 
-REQUEST_TIMEOUT = 2.0  # the broker answers from memory on this host
 _RECONNECT_PAUSE_MIN = 0.02
 _RECONNECT_PAUSE_MAX = 1.0
 _CLOSE_TIMEOUT = 1.0
@@ -183,7 +183,7 @@ class ControlChannel:
         code: int,
         ext: Mapping[str, str] | None = None,
         body: bytes = b"",
-        timeout: float = REQUEST_TIMEOUT,
+        timeout: float = options.REQUEST_TIMEOUT,
     ) -> Command:
         """Ask the broker and return its answer. While the broker is away the request waits for it.
 
@@ -213,7 +213,7 @@ class ControlChannel:
             BrokerNotRunning: it is away now.
             RequestTimeout: it does not read.
         """
-        deadline = time.monotonic() + REQUEST_TIMEOUT
+        deadline = time.monotonic() + options.REQUEST_TIMEOUT
         link = self._usable_link(0.0)
         waiter = _Waiter(link, then)
         command = Command(code=code, ext=dict(ext), body=body)
