@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from shmq.client.producers.keywords import body_of, take_properties, take_special
+from shmq.client.producers.keywords import body_of, queue_in_order, take_properties, take_special
 from shmq.client.wire import Question
 from shmq.errors import BrokerBusy, BrokerNotRunning, MessageTooLarge, RemoteError, RequestTimeout, UsageError
 from shmq.message import encode_properties
@@ -31,7 +31,7 @@ from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.route import DEFAULT_TOPIC
 from shmq.protocol.staged_rows import CHECKSUM_MASK, COMMITTED, StagedPart
-from shmq.shm.core import BODY_BYTES_MAX, tag_hash
+from shmq.shm.core import BODY_BYTES_MAX
 
 if TYPE_CHECKING:
     from shmq.client.wire import Queues, Wire
@@ -250,7 +250,7 @@ class Stager:
         queue_id = arguments.get("queue_id")
         if queue_id is None:
             queues = self._broker.queues(topic) if group is not None else ()
-            queue_id = queues[(tag_hash(group) & 0x7FFFFFFF) % len(queues)] if group is not None else -1
+            queue_id = queues[queue_in_order(group, len(queues))] if group is not None else -1
         elif queue_id not in self._broker.queues(topic):
             raise UsageError(
                 f'topic "{topic}" has no queue {queue_id} to write to',

@@ -32,7 +32,7 @@ from typing import Any, Final, TypedDict
 from shmq.delay_levels import DELAY
 from shmq.errors import MessageTooLarge, UsageError
 from shmq.message import check_properties, encode_properties
-from shmq.shm.core import BODY_BYTES_MAX
+from shmq.shm.core import BODY_BYTES_MAX, tag_hash
 from shmq.timing import DELAY_MS, DELIVER_MS
 
 OWN: Final = frozenset(
@@ -148,6 +148,11 @@ def keys_of(key: str | None, keys: Iterable[str] | None) -> list[str]:
     if isinstance(keys, str):
         raise TypeError("keys is a sequence of str; did you mean key=?")
     return [*([key] if key is not None else []), *(keys or ())]
+
+
+def queue_in_order(name: str, count: int) -> int:
+    """Return which of `count` queues keeps what has one name in order, as the core and RocketMQ's clients choose it."""
+    return (tag_hash(name) & 0x7FFFFFFF) % count
 
 
 def take_properties(arguments: dict[str, Any]) -> dict[str, str]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from shmq.client.producers.keywords import queue_in_order
 from shmq.errors import UsageError
-from shmq.shm.core import tag_hash
 
 if TYPE_CHECKING:
     from shmq.client.wire import MessageSender, Queues, Sends
@@ -98,7 +98,7 @@ class SelectingSender:
         if not queue_ids:
             return  # the send says what is wrong with the topic
         if isinstance(self._selector, str):
-            arguments["queue_id"] = queue_ids[(tag_hash(str(key)) & 0x7FFFFFFF) % len(queue_ids)]
+            arguments["queue_id"] = queue_ids[queue_in_order(str(key), len(queue_ids))]
             return
         chosen = self._selector(queue_ids, Candidate(topic, body, arguments.get("tag"), key))
         if chosen not in queue_ids:

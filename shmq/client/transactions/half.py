@@ -24,14 +24,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shmq.client.producers.keywords import UniqueIds, take_properties
+from shmq.client.producers.keywords import UniqueIds, queue_in_order, take_properties
 from shmq.client.transactions.transaction import Half, TransactionCheck, TxState
 from shmq.client.wire import Question
 from shmq.errors import BrokerNotRunning, ProtocolError, RemoteError, TransactionError, UsageError
 from shmq.message import encode_properties, is_system_topic, parse_properties
 from shmq.protocol import transaction as wire
 from shmq.protocol.codes import Request, Response
-from shmq.shm.core import CoreError, Producer, Receipt, Store, receipt_make, record_decode, records_read, tag_hash
+from shmq.shm.core import CoreError, Producer, Receipt, Store, receipt_make, record_decode, records_read
 
 if TYPE_CHECKING:
     from shmq.client.wire import Queues, Wire
@@ -256,7 +256,7 @@ class LocalTransactions(_Endings):
         if count == 0:
             raise UsageError(f"topic {topic} takes no messages: it has no write queue")
         if message_group is not None:
-            return (tag_hash(message_group) & 0x7FFFFFFF) % count
+            return queue_in_order(message_group, count)
         self._turn = turn = self._turn + 1
         return turn % count
 

@@ -36,6 +36,7 @@ from shmq.client.producers.keywords import (
     compress,
     is_delayed,
     property_text,
+    queue_in_order,
     take_properties,
     take_special,
 )
@@ -43,7 +44,7 @@ from shmq.delay_levels import DELAY, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC, 
 from shmq.errors import UsageError
 from shmq.message import TRACE_TOPIC, check_properties, encode_properties
 from shmq.protocol.message_id import message_id_text, message_place
-from shmq.shm.core import UNIT_DELAY_BASE, Producer, Receipt, receipt_make, receipt_moved, tag_hash
+from shmq.shm.core import UNIT_DELAY_BASE, Producer, Receipt, receipt_make, receipt_moved
 from shmq.timing import DELAY_MS, DELIVER_MS, OUT_MS, TIMER_TOPIC, UNIQUE_KEY, RecallHandle, out_ms
 
 if TYPE_CHECKING:
@@ -166,8 +167,8 @@ class CompressingSender:
             if queue_id not in queues:
                 raise UsageError(f"topic '{topic}' has {len(queues)} write queues, none of them is {queue_id!r}")
             return queue_id
-        turn = tag_hash(group) & 0x7FFFFFFF if group is not None else next(self._turn)
-        return queues[turn % len(queues)]
+        number = next(self._turn) % len(queues) if group is None else queue_in_order(group, len(queues))
+        return queues[number]
 
 
 _PERM_WRITE: Final = 2
@@ -299,7 +300,7 @@ class DelayedSend:
             return queue_id
         message_group = arguments.get("message_group")
         if message_group is not None:
-            return (tag_hash(message_group) & 0x7FFFFFFF) % queues
+            return queue_in_order(message_group, queues)
         return next(self._turn) % queues
 
     def _find_places(self, topic: str) -> tuple[str, ...]:

@@ -29,13 +29,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from shmq import errors
+from shmq.client.producers.keywords import queue_in_order
 from shmq.client.wire_tcp.route import Route
 from shmq.errors import ConnectError, RemoteError, RequestTimeout, ShmqError
 from shmq.protocol.codes import Response
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.failure import error_of
-from shmq.shm.core import tag_hash
 
 RETRIES: Final = 2
 _SYSTEM_BUSY: Final = Response.SYSTEM_BUSY
@@ -197,4 +197,4 @@ class QueueChoice:
 
 def queue_of_group(route: Route, message_group: str) -> MessageQueue:
     """Return the queue that keeps a message group in order."""
-    return route.writable[(tag_hash(message_group) & 0x7FFFFFFF) % len(route.writable)]
+    return route.writable[queue_in_order(message_group, len(route.writable))]

@@ -188,10 +188,6 @@ class TcpWire:
             self.on_broker_back()
 
     # -- queues
-    def message_queue(self, topic: str, queue_id: int) -> MessageQueue:
-        """Return the broker's name of a queue that users know by its number."""
-        return self.numbers.queue(topic, queue_id)
-
     def slot(self, queue: MessageQueue, *, retry: bool = False) -> QueueSlot:
         """Return a queue as consumers know it; `retry`: of a group's retry topic."""
         number = self.numbers.number(queue, retry=retry)
