@@ -11,7 +11,7 @@ be stored in several parts is not tried.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from shmq.aio.message import Slot
@@ -45,22 +45,8 @@ class Sending:
         self._fast: CoreProducer | None = None
         self._known: set[str] = set()
 
-    def send(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> Coroutine[Any, Any, Receipt]:
-        """Store one message and return where."""
-        return self._store("send", topic, body, arguments)
-
-    def send_oneway(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> Coroutine[Any, Any, None]:
-        """Store one message without a receipt and without waiting for durability."""
-        return self._store("send_oneway", topic, body, arguments)
-
-    def send_batch(
-        self, topic: str, bodies: Sequence[Any], **arguments: Unpack[BatchArguments]
-    ) -> Coroutine[Any, Any, list[Receipt]]:
-        """Store all bodies into one queue, in order."""
-        return self._store("send_batch", topic, bodies, arguments)
-
-    async def _store(self, name: str, topic: str, body: Any, given: Any) -> Any:
-        """Send in one of the three ways, of which only a one-way send does not wait for the disk."""
+    async def store(self, name: str, topic: str, body: Any, given: Any) -> Any:
+        """Send in one of the three ways, "send", "send_oneway" or "send_batch", with the arguments given."""
         arguments: dict[str, Any] = given
         if self._link.is_remote:
             return await self._started(f"start_{name}", topic, body, arguments)
@@ -125,15 +111,17 @@ class SendingFace(Face[SyncT]):
 
     async def send(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> Receipt:
         """Store one message and return where; see `shmq.Connection.send`."""
-        return await (self._sending or await self._sender()).send(topic, body, **arguments)
+        sending = self._sending or await self._sender()
+        return await sending.store("send", topic, body, arguments)  # type: ignore[no-any-return]
 
     async def send_oneway(self, topic: str, body: Any, **arguments: Unpack[SendArguments]) -> None:
         """Store one message without a receipt and without waiting for durability."""
-        await (self._sending or await self._sender()).send_oneway(topic, body, **arguments)
+        await (self._sending or await self._sender()).store("send_oneway", topic, body, arguments)
 
     async def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Unpack[BatchArguments]) -> list[Receipt]:
         """Store all bodies into one queue, in order, and return their receipts."""
-        return await (self._sending or await self._sender()).send_batch(topic, bodies, **arguments)
+        sending = self._sending or await self._sender()
+        return await sending.store("send_batch", topic, bodies, arguments)  # type: ignore[no-any-return]
 
     recall = awaited(Sender.recall)
 
