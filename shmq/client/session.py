@@ -10,20 +10,19 @@ A session is made of parts; whoever uses one gets the parts he needs, not the se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from shmq.client.place import RemotePlace
-from shmq.client.wire import Handed, MessageReader, Queues, QueueShare, QueueSlot, ReaderOwner, Sends, Watcher, Wire
+from shmq.client.wire import Queues, Sends, Watcher, Wire
 from shmq.shm.place import Place
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
+    from shmq.client.pop.poppers import PoppingReaders
+    from shmq.client.requests.requester import Requests
     from shmq.client.search import Search
     from shmq.client.spec import ConsumerSpec
     from shmq.client.transactions.transaction import Transactions
-    from shmq.shm.core import Message
 
 
 class Members(Protocol):
@@ -37,43 +36,6 @@ class Members(Protocol):
 
     def unregister(self, group: str) -> None:
         """Leave a group."""
-
-
-class Readers(Protocol):
-    """Readers, and which queues they read."""
-
-    def reader(self, owner: ReaderOwner, spec: ConsumerSpec) -> MessageReader:
-        """Return the reader of a consumer."""
-
-    def share(self, reader: Any, spec: ConsumerSpec, on_left: Callable[[int], None]) -> QueueShare:
-        """Return the share that decides what such a reader reads; `on_left` is called with the id of a queue left."""
-
-    def assignment(self, spec: ConsumerSpec) -> tuple[list[QueueSlot], list[QueueSlot]]:
-        """Return the queues a consumer is to read, and all of them."""
-
-    def why_unassigned(self, spec: ConsumerSpec, share: Any) -> str:
-        """Say why a consumer has no queue."""
-
-    def hand_over(self, spec: ConsumerSpec, message: Message) -> Handed | None:
-        """Say that a broker is about to take a message over; None when its queue is another member's now."""
-
-    def pull_reader(
-        self, tags: Sequence[str], codec: Callable[[bytes], Any] | None, where: str | None = None
-    ) -> MessageReader:
-        """Return a reader for a consumer that decides itself where it reads."""
-
-
-class Requests(Protocol):
-    """Requests of one session, and their replies."""
-
-    def request(self, topic: str, body: Any, timeout: float, **arguments: Any) -> Message:
-        """Send a request and return its reply."""
-
-    def begin(self, topic: str, body: Any, timeout: float, **arguments: Any) -> Future[Message]:
-        """Send a request and return a future of its reply."""
-
-    def reply(self, message: Message, body: Any) -> bool:
-        """Bring a reply to whoever asked; False when the requester is not there any more."""
 
 
 class Session(Protocol):
@@ -92,7 +54,7 @@ class Session(Protocol):
         """The groups of the connection."""
 
     @property
-    def readers(self) -> Readers:
+    def readers(self) -> PoppingReaders:
         """What makes readers."""
 
     @property

@@ -34,6 +34,7 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
+    from shmq.client.transactions.transaction import Half
     from shmq.client.wire import MessageSender
     from shmq.shm.core import Message, Receipt
 
@@ -49,14 +50,6 @@ class Call(Protocol):
 
     consumed: bool | None
     error: BaseException | None
-
-
-class Half(Protocol):
-    """The first half of a transaction, as it was stored."""
-
-    @property
-    def message_id(self) -> str:
-        """Its id."""
 
 
 class Spans:
