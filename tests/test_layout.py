@@ -26,6 +26,7 @@ ROOTS = {
 ALLOWED: dict[str, set[str]] = {
     "shmq.version": set(),
     "shmq.errors": set(),
+    "shmq.functions": {"shmq.errors"},
     "shmq.bindings": set(),
     "shmq.message": {"shmq.errors"},
     "shmq.delay_levels": {"shmq.errors"},
@@ -40,6 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.client": {
         "shmq.errors",
         "shmq.filter",
+        "shmq.functions",
         "shmq.message",
         "shmq.delay_levels",
         "shmq.timing",
@@ -49,8 +51,8 @@ ALLOWED: dict[str, set[str]] = {
         "shmq.shm",
         "shmq.version",
     },
-    "shmq.compat": {"shmq", "shmq.errors"},
-    "shmq": {"shmq.errors", "shmq.message", "shmq.client", "shmq.shm", "shmq.version"},
+    "shmq.compat": {"shmq", "shmq.errors", "shmq.functions"},
+    "shmq": {"shmq.errors", "shmq.functions", "shmq.message", "shmq.client", "shmq.shm", "shmq.version"},
     "shmq.daemon": {
         "shmq.errors",
         "shmq.filter",

@@ -29,6 +29,7 @@ from shmq.client.producers.keywords import RequestArguments, ReserveArguments
 from shmq.client.spec import consumer_spec
 from shmq.client.topic import Codec
 from shmq.errors import UsageError
+from shmq.functions import check_runnable
 from shmq.message import check_group
 from shmq.shm.place import Place
 
@@ -143,6 +144,7 @@ class Connection(SendingFace[SyncConnection], Placed):
         def decorate(function: FunctionT) -> FunctionT:
             if self._made is not None:
                 raise UsageError("the connection is open already", hint="decorate the checker before its first use")
+            check_runnable(function)
             self._checkers.append((group, function))
             return function
 

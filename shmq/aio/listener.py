@@ -7,7 +7,6 @@ messages taken ahead are given back.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from shmq.client.observers.observer import Call
 from shmq.client.redelivery.redelivery import settle, settle_failed
 from shmq.client.spec import ConsumerSpec
 from shmq.errors import UsageError
+from shmq.functions import check_coroutine_function, finished
 
 if TYPE_CHECKING:
     from shmq.client.connection import Connection as SyncConnection
@@ -35,8 +35,7 @@ class Listener:
     def __init__(self, spec: ConsumerSpec, function: Function, *, threads: int, ordered: bool) -> None:
         if not 1 <= threads <= options.LISTENER_THREADS_MAX:
             raise UsageError(f"threads={threads} is not possible", hint=f"1 to {options.LISTENER_THREADS_MAX}")
-        if not inspect.iscoroutinefunction(function):
-            raise UsageError(f"{function!r} is no coroutine function", hint="async def, or use shmq.connect()")
+        check_coroutine_function(function)
         self.spec = spec._replace(ordered=ordered)
         self.function = function
         self._task_max = threads
@@ -108,7 +107,7 @@ class Listener:
 
     async def _consume(self, consumer: PushConsumer, message: SyncMessage, call: Call | None = None) -> bool:
         try:
-            outcome = await self.function(Message(message))
+            outcome = finished(await self.function(Message(message)))
         except BaseException as error:
             if call is not None:
                 call.error = error

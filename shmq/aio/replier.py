@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from shmq.aio.offload import offload
 from shmq.client.requests.replier import is_expired, is_request, report
-from shmq.errors import UsageError
+from shmq.functions import check_coroutine_function, finished
 
 if TYPE_CHECKING:
     from shmq.aio.message import Message
@@ -19,15 +18,14 @@ def replying(
     connection: Callable[[], SyncConnection], function: Callable[[Any], Any]
 ) -> Callable[[Message], Coroutine[Any, Any, None]]:
     """Return the listener that answers requests with what a coroutine function returns."""
-    if not inspect.iscoroutinefunction(function):
-        raise UsageError(f"{function!r} is no coroutine function", hint="async def, or use shmq.connect()")
+    check_coroutine_function(function)
 
     async def run(message: Message) -> None:
         link = connection()
         if is_expired(message._sync, same_clock=not link.is_remote):
             report(message, "came after its requester had given up")
             return
-        body = await function(message)
+        body = finished(await function(message))
         if body is None or not is_request(message._sync):
             return
         # A thread, because a reply may wait: for the append lock here, for a broker over TCP.

@@ -281,10 +281,10 @@ class Connection(Link):
 
         def decorate(function: FunctionT) -> FunctionT:
             with self._lock:
-                if self._listeners is None:
-                    self._listeners = Listeners()
                 context = self._consumer_context()
                 made = Listener(context, self._add_consumer, spec, function, threads=threads, ordered=ordered)
+                if self._listeners is None:
+                    self._listeners = Listeners()
                 self._listeners.add(made)
             return function
 

@@ -29,6 +29,7 @@ from shmq.compat.message import (
     text_of,
 )
 from shmq.errors import SendTimeout, UsageError
+from shmq.functions import check_function, finished
 
 DEFAULT_ADDRESS = "127.0.0.1:9876"
 _SECONDS_PER_MS = 1e-3
@@ -237,13 +238,14 @@ class TransactionMQProducer(Producer):
     ) -> None:
         super().__init__(group_id, **settings)
         del user_args
+        check_function(checker_callback)
         self._checker = checker_callback
 
     def start(self) -> None:
         """Connect, and answer the broker's questions with the checker."""
         super().start()
         self._live().transaction_checker(self.group_id)(
-            lambda message: _STATES[TransactionStatus(self._checker(RecvMessage(message)))]
+            lambda message: _STATES[TransactionStatus(finished(self._checker(RecvMessage(message))))]
         )
 
     def send_message_in_transaction(
@@ -255,7 +257,7 @@ class TransactionMQProducer(Producer):
         arguments = message.arguments()
         arguments.pop("delay_level", None)  # as there: a transaction is not delayed
         tx = self._producer.transaction(message.topic, message.body, **arguments)
-        status = TransactionStatus(local_execute(message, user_args))
+        status = TransactionStatus(finished(local_execute(message, user_args)))
         if status is TransactionStatus.COMMIT:
             tx.commit()
         elif status is TransactionStatus.ROLLBACK:
@@ -287,6 +289,7 @@ class PushConsumer(_Client):
 
     def subscribe(self, topic: str, callback: Callback, expression: str = "*") -> None:
         """Call back for the messages of a topic; before `start()`."""
+        check_function(callback)
         self._subscriptions.append((text_of(topic), callback, text_of(expression)))
 
     def start(self) -> None:
@@ -332,7 +335,7 @@ class PullConsumer(_Client):
 
 def _listener(callback: Callback) -> Callable[[shmq.Message], object]:
     def call(message: shmq.Message) -> object:
-        outcome = callback(RecvMessage(message))
+        outcome = finished(callback(RecvMessage(message)))
         return shmq.Action.RECONSUME_LATER if outcome is not None and _is_later(outcome) else None
 
     return call
@@ -350,7 +353,7 @@ def _broadcast(subscription: shmq.Subscription, callback: Callback) -> None:
 
     for message in subscription:
         try:
-            callback(RecvMessage(message))
+            finished(callback(RecvMessage(message)))
         except Exception:
             logging.getLogger("shmq").exception("a callback failed for a broadcast message, which is not repeated")
         message.ack()

@@ -26,6 +26,7 @@ from shmq.client.redelivery.redelivery import settle, settle_failed
 from shmq.client.spec import ConsumerSpec
 from shmq.client.wire import PacingReader
 from shmq.errors import OffsetOutOfRange, UsageError
+from shmq.functions import check_function, finished
 
 if TYPE_CHECKING:
     from shmq.shm.core import Message
@@ -70,6 +71,7 @@ class Listener:
         """`join` lets a consumer begin to read, as a member of its group."""
         if not 1 <= threads <= options.LISTENER_THREADS_MAX:
             raise UsageError(f"threads={threads} is not possible", hint=f"1 to {options.LISTENER_THREADS_MAX}")
+        check_function(function)
         self.spec = spec._replace(ordered=ordered, function=function)
         self.function = function
         self.failure: BaseException | None = None
@@ -209,7 +211,7 @@ class Listener:
     def _call(self, message: Message, call: Call | None = None) -> bool:
         assert self._consumer is not None
         try:
-            outcome = self.function(message)
+            outcome = finished(self.function(message))
         except BaseException as error:
             if call is not None:
                 call.error = error

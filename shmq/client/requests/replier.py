@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shmq.client.producers.keywords import body_of
 from shmq.client.wire import Question
 from shmq.errors import RemoteError, UsageError
+from shmq.functions import check_function, finished
 from shmq.message import encode_properties
 from shmq.protocol import request_reply as wire
 from shmq.protocol.codes import Request
@@ -54,11 +55,13 @@ def replying(
 ) -> Callable[[Any], None]:
     """Return the listener that answers requests with what a function returns; `reply` brings it to the requester."""
 
+    check_function(function)
+
     def run(message: Any) -> None:
         if is_expired(message, same_clock=same_clock):
             report(message, "came after its requester had given up")
             return
-        body = function(message)
+        body = finished(function(message))
         if body is not None and is_request(message) and not reply(message, body):
             report(message, "was answered, but its requester is gone")
 

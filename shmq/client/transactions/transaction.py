@@ -22,6 +22,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 from shmq.errors import SendTimeout, ShmqError, TransactionError, UsageError
+from shmq.functions import check_function, finished
 from shmq.protocol import transaction as wire
 
 if TYPE_CHECKING:
@@ -206,8 +207,9 @@ class Checkers:
         """Let a function answer for a group.
 
         Raises:
-            UsageError: there is one.
+            UsageError: there is one, or the function would not run when it is called.
         """
+        check_function(function)
         if group in self._functions:
             raise UsageError(f'group "{group}" has a transaction checker already', hint="one function for each group")
         self._functions[group] = function
@@ -248,7 +250,7 @@ class Checkers:
             if function is None:
                 continue
             try:
-                state = TxState(function(check.message))
+                state = TxState(finished(function(check.message)))
             except Exception:  # whatever the application raised: it will be asked again
                 _LOG.exception("the transaction checker of group %s failed", check.group)
                 continue

@@ -26,6 +26,7 @@ from shmq.client.wire_tcp.name_service import REFRESH
 from shmq.client.wire_tcp.registration import HEARTBEAT_INTERVAL, Registration
 from shmq.client.wire_tcp.share import LOCK_RENEWAL, TcpShare
 from shmq.errors import ProtocolError, Reject, Retry, ShmqError
+from shmq.functions import finished
 from shmq.protocol.codes import PROTOCOL_VERSION, Request
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue, dumps, loads
@@ -233,7 +234,7 @@ class Duties:
 def _outcome(function: Any, message: Message) -> dict[str, Any]:
     started = time.monotonic()
     try:
-        function(message)
+        finished(function(message))
         result, remark = "CR_SUCCESS", ""
     except Retry as error:
         result, remark = "CR_LATER", str(error)
