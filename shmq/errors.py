@@ -54,11 +54,14 @@ class ShmqError(Exception):
     Attributes:
         code: RocketMQ response code of the same failure on the wire.
         retryable: whether the same call may succeed later without any change.
+        maybe_stored: whether a send that failed so may have stored its message all the same: the request was on its
+            way when the connection ended, or nobody answered in time. Sent again, it may be there twice.
         hint: what to type or change next; may be empty.
     """
 
     code: int = 1
     retryable: bool = False
+    maybe_stored: bool = False
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -187,6 +190,7 @@ class SendTimeout(SendError, TimeoutError):
 
     code = 10
     retryable = True
+    maybe_stored = True
 
 
 class ConsumeError(ShmqError):

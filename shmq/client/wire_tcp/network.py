@@ -74,18 +74,25 @@ class Channel(asyncio.Protocol):
             RequestTimeout: no answer in time.
         """
         answer: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        is_written = False
         self._opaque = (self._opaque + 1) % _OPAQUE_END
         opaque = command.opaque = self._opaque
         self._waiting[opaque] = answer
         try:
             async with asyncio.timeout(timeout):
                 await self._write(command)
+                is_written = True
                 return await answer
         except TimeoutError:
-            raise RequestTimeout(
+            late = RequestTimeout(
                 f"{self.address} did not answer request {command.code} within {timeout:g} s",
                 hint="raise the timeout, or look at the broker",
-            ) from None
+            )
+            late.maybe_stored = is_written
+            raise late from None
+        except BrokerNotRunning as error:
+            error.maybe_stored = is_written
+            raise
         finally:
             self._waiting.pop(opaque, None)
             answer.cancel()

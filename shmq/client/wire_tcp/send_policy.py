@@ -9,7 +9,9 @@ Routes, codes and `now` go in, queues and verdicts come out; nothing here waits 
     0, 11                        stored
     10, 12                       stored, but not durable in time       SendTimeout
     1 2 14 16 17 204 205 1500    not stored by this broker             another one, twice at most, then the error
-    no connection, no answer     not known to be stored                the same: it may then be stored twice
+    no connection                not stored                            the same
+    no answer                    not known to be stored                the same: it may then be stored twice, and the
+                                                                       error of a later try says `maybe_stored`
     anything else                                                      the error
 
     answered after   550 ms   1 s    2 s     3 s     15 s, or failed (counts as 30 s)

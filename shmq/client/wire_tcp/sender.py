@@ -31,7 +31,15 @@ from shmq.client.producers.keywords import (
 from shmq.client.wire import number_in
 from shmq.client.wire_tcp.route import DEFAULT_TOPIC_QUEUES
 from shmq.client.wire_tcp.send_policy import RETRIES, Attempts, FaultTable, QueueChoice, queue_of_group, send_error
-from shmq.errors import BrokerNotRunning, ConnectError, MessageTooLarge, RequestTimeout, UsageError
+from shmq.errors import (
+    BrokerNotRunning,
+    ConnectError,
+    MessageTooLarge,
+    RequestTimeout,
+    SendTimeout,
+    ShmqError,
+    UsageError,
+)
 from shmq.message import TRACE_TOPIC, check_topic, encode_properties
 from shmq.protocol.batch_body import pack_entry
 from shmq.protocol.codes import Request
@@ -197,7 +205,11 @@ class TcpSender:
         deadline = self._now() + timeout
         found: list[Receipt] = []
         for part in parts:
-            receipts, queue = await self._send(part, place, Attempts(deadline))
+            try:
+                receipts, queue = await self._send(part, place, Attempts(deadline))
+            except ShmqError as error:
+                error.maybe_stored |= bool(found)
+                raise
             place = _Place(None, None, queue)
             found += receipts
         return found
@@ -209,8 +221,12 @@ class TcpSender:
         await self._wire.network.notify(address, command, timeout)
 
     async def _send(self, message: Outgoing, place: _Place, attempts: Attempts) -> tuple[list[Receipt], MessageQueue]:
+        is_doubtful = False  # an earlier try may have stored it
         while True:
-            queue, address = await self._choose(message, place, attempts)
+            try:
+                queue, address = await self._choose(message, place, attempts)
+            except ShmqError as error:
+                raise _doubted(error) if is_doubtful else error from None
             started = self._now()
             try:
                 remaining = max(0.001, attempts.deadline - started)
@@ -227,8 +243,9 @@ class TcpSender:
             except (ConnectError, RequestTimeout) as raised:
                 error, failed = raised, True
             self._report(queue.brokerName, self._now() - started, failed=failed)
+            is_doubtful |= error.maybe_stored
             if not attempts.may_retry(error, queue.brokerName, self._now()):
-                raise error
+                raise _doubted(error) if is_doubtful else error
             if failed or error.code == 17:
                 self._wire.names.routes.forget(message.topic)
 
@@ -284,6 +301,14 @@ class TcpSender:
 
     def _now(self) -> float:
         return self._wire.network.loop.time()
+
+
+def _doubted(error: ShmqError) -> ShmqError:
+    """The error of a send that has tried more than once: one of the tries may have stored the message."""
+    if not isinstance(error, SendTimeout):  # there it is said
+        error.args = (f"{error}; whether the message is stored is not known",)
+    error.maybe_stored = True
+    return error
 
 
 class _Place(NamedTuple):

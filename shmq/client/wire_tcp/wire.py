@@ -161,9 +161,9 @@ class TcpWire:
             if isinstance(error, ShmqError) or future.done():
                 raise
             future.cancel()
-            raise RequestTimeout(
-                f"nothing came back within {timeout:g} s", hint="see where the process is stuck"
-            ) from error
+            stuck = RequestTimeout(f"nothing came back within {timeout:g} s", hint="see where the process is stuck")
+            stuck.maybe_stored = True
+            raise stuck from error
 
     # -- what brokers ask of this client
     def serve(self, code: int, handler: Handler) -> None:

@@ -19,8 +19,13 @@ COUNT = 24
 SHIM = Path(__file__).with_name("slow_disk.c")
 
 
-@pytest.fixture(params=[0, 800])
-def broker(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+@pytest.fixture
+def disk_ms() -> int:
+    return 800
+
+
+@pytest.fixture
+def broker(disk_ms: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     library = tmp_path / "slow_disk.so"
     compiler = os.environ.get("CC", "cc")
     subprocess.run([compiler, "-shared", "-fPIC", str(SHIM), "-o", str(library), "-ldl"], check=True)
@@ -31,7 +36,7 @@ def broker(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     try:
         broker.start()
         monkeypatch.delenv("LD_PRELOAD")
-        delay_ms.write_text(str(request.param))
+        delay_ms.write_text(str(disk_ms))
         yield broker
     finally:
         delay_ms.unlink(missing_ok=True)
@@ -65,6 +70,7 @@ def send_all(connections: tuple[Connection, ...], **arguments: Any) -> None:
         list(threads.map(lambda turn: turn[0].send("orders", turn[1], timeout=60, **arguments), turns))
 
 
+@pytest.mark.parametrize("disk_ms", [0, 800])
 @pytest.mark.parametrize("delay", [0.002, 0.3])
 def test_timed_messages_arrive(broker: Broker, delay: float) -> None:
     with broker.connect() as mq, remote(broker) as tcp:
@@ -73,6 +79,7 @@ def test_timed_messages_arrive(broker: Broker, delay: float) -> None:
             assert arriving(consumer) == expected()
 
 
+@pytest.mark.parametrize("disk_ms", [0, 800])
 def test_messages_given_back_over_tcp_arrive_again(broker: Broker) -> None:
     with remote(broker) as tcp:
         send_all((tcp,))
@@ -93,3 +100,19 @@ def test_messages_given_back_over_tcp_arrive_again(broker: Broker) -> None:
 
             eventually(look, lambda: f"{len(first)} came, {len(again)} came again")
             assert sorted(set(again), key=int) == expected()
+
+
+@pytest.mark.parametrize("disk_ms", [60_000])
+def test_a_send_whose_broker_went_away_says_that_it_may_be_stored(broker: Broker) -> None:
+    with remote(broker) as tcp, ThreadPoolExecutor(1) as threads:
+        with broker.connect() as mq:
+            mq.admin.create_topic("orders", queues=1)
+            sent = threads.submit(tcp.send, "orders", b"perhaps", timeout=60)
+            eventually(lambda: mq.admin.topics["orders"].messages >= 1, "it is stored, and waits for the disk")
+        broker.kill_daemon()
+        with pytest.raises(shmq.ShmqError) as caught:
+            sent.result(60)
+        assert caught.value.maybe_stored and "is not known" in str(caught.value)
+        with pytest.raises(shmq.ShmqError) as caught:
+            tcp.send("orders", b"surely not")
+        assert not caught.value.maybe_stored and "is not known" not in str(caught.value)
