@@ -188,14 +188,18 @@ def _recover_files(
     files.consumequeue.sync_all()
     keeper_store.set_log_end(log_end)
     report.records = rebuild.records
+    _mark_recovered(files, rebuild.store_ms_last, log_end)
+    return bounds
+
+
+def _mark_recovered(files: OpenFiles, store_ms: int, log_end: int) -> None:
     files.mark.advance(
         durable_end=log_end,
         dispatched=log_end,
         unit_sums=files.consumequeue.store_sums(),
         config_files=files.config.written,
     )
-    _write_checkpoint(files.layout, rebuild.store_ms_last, log_end)
-    return bounds
+    _write_checkpoint(files.layout, store_ms, log_end)
 
 
 def _start(

@@ -225,8 +225,8 @@ class TcpSender:
         while True:
             try:
                 queue, address = await self._choose(message, place, attempts)
-            except ShmqError as error:
-                raise _doubted(error) if is_doubtful else error from None
+            except ShmqError as refused:
+                raise _doubted(refused) if is_doubtful else refused from None
             started = self._now()
             try:
                 remaining = max(0.001, attempts.deadline - started)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from shmq.daemon.broker.broker import Broker
+from shmq.daemon.broker.log import Congestion
 from shmq.daemon.broker.effects import Effect, Reply
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.protocol.codes import Request, Response
@@ -16,6 +17,7 @@ class OneRecord:
     """A log with one record."""
 
     durable_end = passed_over = 0
+    congestion = Congestion()
 
     def record_at(self, log_position: int) -> bytes | None:
         return b"record" if log_position == 0x100 else None
