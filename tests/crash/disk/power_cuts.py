@@ -126,7 +126,8 @@ def check_image(
                 bounds = recovered.bounds()
             finally:
                 recovered.close()
-        wrong = [f"{each.kind}: {each.what}" for each in stored_anomalies(found[0], bounds, acks, history)]
+        anomalies = stored_anomalies(found[0], bounds, acks, history, damaged=recovered.damaged)
+        wrong = [f"{each.kind}: {each.what}" for each in anomalies]
         if found[0] != found[-1]:
             wrong.append("recovering again changed what is stored")
         return how, wrong

@@ -9,6 +9,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+from shmq.errors import CorruptionError
 from shmq.shm.access import Access
 from shmq.shm.core import UNIT_BYTES
 from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
@@ -28,6 +29,7 @@ class RecoveredStore:
     """
 
     def __init__(self, root: Path, *, file_bytes: int) -> None:
+        self.damaged: set[Place] = set()
         self.events: list[tuple[str, dict[str, Any]]] = []
         layout = StoreLayout(root, Access(-1))
         layout.prepare()
@@ -59,14 +61,21 @@ class RecoveredStore:
         return found
 
     def messages(self) -> dict[Place, bytes]:
-        """Body by place, of everything that the units of users' topics lead to."""
+        """Body by place, of everything that the units of users' topics lead to; `damaged` has the other places.
+
+        A record that the cut tore between whole ones has a place, because those behind it are kept.
+        """
         found: dict[Place, bytes] = {}
         for (topic, queue_id), (first, end) in self.bounds().items():
             units = self._files.consumequeue.read((topic, queue_id), first, end - first)
             for number in range(len(units) // UNIT_BYTES):
                 position, size, _ = unpack_unit(units[number * UNIT_BYTES : (number + 1) * UNIT_BYTES])
                 if size > 0:
-                    message = self.store.message_at(position, size)
+                    try:
+                        message = self.store.message_at(position, size)
+                    except CorruptionError:
+                        self.damaged.add((topic, queue_id, first + number))
+                        continue
                     if (message.topic, message.queue_id, message.offset) == (topic, queue_id, first + number):
                         found[topic, queue_id, first + number] = bytes(message.body)
         return found

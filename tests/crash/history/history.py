@@ -23,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 Place = tuple[str, int, int]  # topic, queue id, queue offset
@@ -104,6 +104,8 @@ def stored_anomalies(
     bounds: Mapping[tuple[str, int], tuple[int, int]],
     acks: Mapping[str, Place | None],
     history_later: History,
+    *,
+    damaged: Collection[Place] = (),
 ) -> list[Anomaly]:
     """Check what queues hold.
 
@@ -112,6 +114,7 @@ def stored_anomalies(
         bounds: offset_min and offset_max of each queue.
         acks: what was acknowledged when the moment came of which `stored` is.
         history_later: a history of the same run that ends later.
+        damaged: places whose records cannot be read, and that are said to be so.
     """
     found: list[Anomaly] = []
     names: dict[Place, str] = {}
@@ -136,7 +139,8 @@ def stored_anomalies(
         elif place in names and names[place] != name:
             found.append(Anomaly("inconsistent-offset", f"{place} holds {names[place]}, acknowledged was {name}"))
     for (topic, queue_id), (first, end) in bounds.items():
-        missing = [offset for offset in range(first, end) if (topic, queue_id, offset) not in stored]
+        places = ((topic, queue_id, offset) for offset in range(first, end))
+        missing = [place[2] for place in places if place not in stored and place not in damaged]
         if missing:
             found.append(Anomaly("gap", f"{topic}/{queue_id}: offsets {missing[:5]} of {first} to {end} hold nothing"))
     return found
