@@ -41,6 +41,7 @@ _SECTIONS = {
         "health": ("health.health_command:health", "Is the broker well, why not, what to type."),
         "check": ("health.check_command:check", "Check one topic, group, store, process."),
         "top": ("top.top_command:top", "Watch processes, topics and groups."),
+        "store": ("store.store_command:store", "Check a store's files: scrub."),
         "doctor": ("doctor.doctor_command:doctor", "Examine host, store and broker; say the cure."),
     },
     "Administration": {

@@ -202,4 +202,6 @@ def _told_recovery(report: RecoveryReport) -> dict[str, int]:
         "queues": report.queues,
         "zeroed_bytes": report.zeroed_bytes,
         "damages": len(report.damages),
+        "units_repaired": report.units_repaired,
+        "tables_restored": report.tables_restored,
     }

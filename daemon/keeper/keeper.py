@@ -1,9 +1,9 @@
 """The store keeper: what happens when, and in which order it stops.
 
-It has no rule of its own, its parts have them: space and retention (files), units, index, marks, catalog (tables),
-flusher, watchdog.
+It has no rule of its own, its parts have them: space and retention (files), units, index, marks, scrubber, catalog
+(tables), flusher, watchdog.
 
-    round   spare file · pages · units · frames · index · marks · tables · lock      every 5 to 200 ms
+    round   spare file · pages · units · frames · index · marks · scrub · tables · lock      every 5 to 200 ms
     stop    retire · last units · last flush · mark · index · tables · abort removed, if everything before it worked
 
 Rules: (1) `abort` goes last, and only if nothing failed, so that a stock broker knows what to expect;
@@ -22,6 +22,7 @@ from shmq.daemon.keeper.frames import FrameKeeper
 from shmq.daemon.keeper.index import IndexKeeper
 from shmq.daemon.keeper.marks import MarkKeeper, MarkWriter
 from shmq.daemon.keeper.retention import Retention
+from shmq.daemon.keeper.scrubber import Scrubber
 from shmq.daemon.keeper.space import LogSpace
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.daemon.keeper.watchdog import Watchdog
@@ -31,6 +32,7 @@ from shmq.shm.core import READ_ONLY_REASONS, CoreError, KeeperStore
 from shmq.shm.counters import Counters, LooseCounters
 from shmq.store.atomic import sync_directory
 from shmq.store.consumequeue import Queue
+from shmq.store.scrub_state import ScrubState
 
 _ROUND_SECONDS_MIN = 0.005
 _BUSY_SECONDS = 0.02
@@ -84,6 +86,7 @@ class Keeper:
         )
         self._marks = MarkKeeper(store, keeper_store, files, self._units, self._flusher, log)
         self._catalog = Catalog(store, files.config, attached.tables, self._units, self._frames, log)
+        self._scrubber = Scrubber(store, keeper_store, files, self._units, counters, log)
         self._watchdog = Watchdog(store, keeper_store, lease_seconds=options.lease_ms / 1000, log=log)
         self._mark_at = 0.0
         self._watch_at = 0.0
@@ -147,6 +150,7 @@ class Keeper:
             self._mark_at = now + _MARK_SECONDS
             self._marks.begin()
         self._marks.step()
+        busy |= self._scrubber.round(now, time.time())
         self._catalog.round(now)
         if now >= self._watch_at:
             self._watch_at = now + _WATCH_SECONDS
@@ -173,6 +177,7 @@ class Keeper:
             self._keeper_store.repair(_BUSY_SECONDS)  # an append under way ends before the last flush
         except CoreError:
             self._log("lock.busy", reason="an append was not finished when the broker stopped")
+        self._scrubber.close()
         saved = self._flusher.stop(_FLUSH_STOP_SECONDS) and self._flusher.flush()
         self._mark_writer.stop()
         saved &= self._marks.finish()
@@ -190,6 +195,7 @@ class Keeper:
     def abandon(self) -> None:
         """Leave everything as it is: the supervisor died, and the next keeper goes on from here."""
         self._flusher.stop(_ORPHAN_SECONDS)
+        self._scrubber.close()
         self._mark_writer.stop()
         self._marks.close()
         self.close()
@@ -201,6 +207,11 @@ class Keeper:
     def rebuild_units(self, queue: Queue, first: int, count: int) -> int:
         """Write units of a queue again from the log; returns how many. Raises OSError, CoreError."""
         return self._units.rebuild_units(queue, first, count)
+
+    @property
+    def scrub_state(self) -> ScrubState:
+        """How far the scrubber came, and what it found."""
+        return self._scrubber.state
 
     @property
     def frames_used(self) -> int:

@@ -21,6 +21,9 @@ from shmq.metrics.family import (
     HISTOGRAM,
     INFO,
     KEEPER,
+    SCRUB_BYTES,
+    SCRUB_DAMAGES,
+    SCRUB_REPAIRS,
     SECOND,
     Family,
 )
@@ -219,6 +222,15 @@ _OWN = (
     ),
     Family("shmq_recovery_messages", GAUGE, "Records the last recovery read.", f"{KEEPER}; `shmq serve`'s first lines"),
     Family("shmq_recovery_damages", GAUGE, "Unreadable ranges of the log the last recovery found.", KEEPER),
+    Family(
+        SCRUB_BYTES,
+        COUNTER,
+        "Bytes of log and units that the scrubber compared with their checksums.",
+        KEEPER,
+        unit="bytes",
+    ),
+    Family(SCRUB_DAMAGES, COUNTER, "Unreadable ranges of the log the scrubber found.", KEEPER),
+    Family(SCRUB_REPAIRS, COUNTER, "Units and tables the scrubber found wrong and had written again.", KEEPER),
     Family("shmq_process_up", GAUGE, "1 while a process of the broker lives.", "instance.json and /proc", ("role",)),
     Family(
         "shmq_process_cpu_seconds",

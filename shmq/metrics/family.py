@@ -14,6 +14,10 @@ CLUSTER = "shmq_cluster"  # its label says the name
 DISPATCHED = "shmq_dispatched_position"  # units and keys below this log position are in their files
 
 BEAT = "shmq_beat"  # monotonic time of a process' last sign of life, ns
+# Families that a part of the keeper counts and the catalogue describes.
+SCRUB_BYTES = "shmq_scrub_checked_bytes"
+SCRUB_DAMAGES = "shmq_scrub_damages"
+SCRUB_REPAIRS = "shmq_scrub_repairs"
 
 MICROSECOND, MILLISECOND, SECOND = 1000, 1_000_000, 1_000_000_000
 

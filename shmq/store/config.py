@@ -162,6 +162,23 @@ class ConfigFiles:
                 f"echo '{{}}' | tee {' '.join(map(str, missing))}",
             )
 
+    def find_damaged(self) -> list[tuple[str, str]]:
+        """Return names and reasons of files and backups that cannot be believed; for any thread. Raises OSError."""
+        found = []
+        for name, table in _TABLE_OF.items():
+            for candidate in (name, f"{name}.bak"):
+                try:
+                    _parsed(self._layout.config / candidate, table)
+                except FileNotFoundError:
+                    continue
+                except ValueError as error:
+                    found.append((candidate, str(error)))
+        return found
+
+    def discard(self, name: str) -> None:
+        """Remove a file that cannot be believed; the next save writes a table anew and leaves its backup alone."""
+        (self._layout.config / name).unlink(missing_ok=True)
+
     def save_topics(self, topics: dict[str, TopicRecord], deleted: dict[str, int]) -> bool:
         """Write topics.json and shmq.json where they changed; True when one did.
 

@@ -166,6 +166,11 @@ class ConsumeQueueFiles:
             at += size
         return b"".join(parts)
 
+    def place_of(self, queue: Queue, offset: int) -> tuple[Path, int]:
+        """Return the file of a queue offset and the byte at which its unit lies there."""
+        base = offset // FILE_UNITS * FILE_BYTES
+        return self._directory(queue) / file_name(base), offset * UNIT_BYTES - base
+
     def bisect(self, queue: Queue, is_before: Callable[[int, int], bool], *, high: int | None = None) -> int:
         """Return the first queue offset whose unit is not `before`; units must be ordered by it.
 

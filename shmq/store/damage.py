@@ -82,25 +82,28 @@ class LogWalk:
 
     def run(self, position: int) -> int:
         """Walk from a record border to the end of the log and return where that is."""
-        while position < self._end:
-            reached, records, stop = self._scan(position)
-            if records:
-                self._on_records(records)
-            if stop == "blank-end":
-                return reached
-            if stop:
-                after = self._hole_end(reached) or self._step_over(reached, stop)
-                if after is None:
-                    return max(reached, self._durable_end or 0)
-                reached = after
-            elif reached <= position:
-                raise CorruptionError(self._files.path(position), position, "the log could not be walked any further")
-            position = reached
+        is_end = False
+        while not is_end and position < self._end:
+            position, is_end = self.step(position)
         return position
 
-    def _scan(self, position: int) -> tuple[int, list[ScannedRecord], str]:
+    def step(self, position: int, records_max: int = SCAN_RECORDS) -> tuple[int, bool]:
+        """Walk over some records, or over one thing that is none; where that led, and whether the log ends there."""
+        reached, records, stop = self._scan(position, records_max)
+        if records:
+            self._on_records(records)
+        if stop == "blank-end":
+            return reached, True
+        if stop:
+            after = self._hole_end(reached) or self._step_over(reached, stop)
+            return (max(reached, self._durable_end or 0), True) if after is None else (after, False)
+        if reached <= position:
+            raise CorruptionError(self._files.path(position), position, "the log could not be walked any further")
+        return reached, False
+
+    def _scan(self, position: int, records_max: int) -> tuple[int, list[ScannedRecord], str]:
         """As `KeeperStore.scan`, and no record that lost the end of its properties, and with it its record CRC."""
-        reached, records, stop = self._keeper_store.scan(position, self._end, SCAN_RECORDS)
+        reached, records, stop = self._keeper_store.scan(position, self._end, records_max)
         last = self._files.bytes_at([record.log_position + record.record_bytes - 1 for record in records])
         index = last.find(0)
         while index >= 0:

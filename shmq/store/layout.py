@@ -7,6 +7,7 @@
     <root>/checkpoint  abort  lock                        RocketMQ's own
     <root>/shmq.durable                                   the durable mark (durable.py); RocketMQ ignores it
     <root>/shmq.units                                     checksums of the units (unit_sums.py); likewise
+    <root>/shmq.scrub  shmq.scrub.now                     what the scrubber found (scrub_state.py); likewise
     <root>/shmq.index                                     how far the index goes (index_mark.py); likewise
 
 Rule: a name that came from the log or a JSON file becomes part of a path only through `is_safe_name`.
@@ -42,6 +43,8 @@ class StoreLayout:
         self.lock = root / "lock"
         self.durable_mark = root / "shmq.durable"
         self.unit_sums = root / "shmq.units"
+        self.scrub_state = root / "shmq.scrub"
+        self.scrub_request = root / "shmq.scrub.now"
         self.index_mark = root / "shmq.index"
 
     def prepare(self) -> None:

@@ -184,7 +184,7 @@ def _topic(topic: Topic, quiet: float | None, given: dict[str, Any]) -> Iterator
 def store(**given: Any) -> Rules:
     """Check the store: writable, flushed, disk, log space, append lock, last recovery."""
     thresholds = thresholds_of(given)
-    wanted = {"store", "log", "disk", "lock", "claim", "recovery"}
+    wanted = {"store", "log", "disk", "lock", "claim", "recovery", "scrub"}
 
     def rules(snapshot: Snapshot, _: Observer) -> Iterator[Finding]:
         for finding in (*broker_findings(snapshot, thresholds), *room_findings(snapshot, thresholds)):

@@ -11,7 +11,7 @@ from shmq.tools.health.finding import Finding, Measure, Verdict, judge
 from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.processes import STOPPED
 from shmq.tools.observe.segments import made_mode
-from shmq.tools.observe.snapshot import Disk, Log, Memory, Recovery, Segment, Snapshot
+from shmq.tools.observe.snapshot import Disk, Log, Memory, Recovery, Scrub, Segment, Snapshot
 from shmq.tools.terminal.quantity import age_text, count_text, plural, size_text
 
 _RECENT_SECONDS = 86_400.0
@@ -30,6 +30,7 @@ _LEFT = {
         "it ended without being stopped; what its groups have read is there, newer than in its files",
     ),
 }
+_LOOK_AT_DISK = "the broker's log lines name them; smartctl -a"
 _SPARE_SHARE = 0.1  # of a file: less than this ahead of the log means that the keeper has not made the next one
 
 
@@ -44,6 +45,8 @@ def room_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Findin
         yield from _log(snapshot, snapshot.log, thresholds)
     if snapshot.recovery is not None:
         yield _recovery(snapshot.recovery)
+    if snapshot.scrub is not None:
+        yield _scrub(snapshot.scrub)
     if snapshot.broker.generation:
         yield from _clients(snapshot)
 
@@ -187,11 +190,36 @@ def _recovery(recovery: Recovery) -> Finding:
         f"{recovery.seconds:.1f} s, {plural(recovery.damages, 'damaged range')}"
     )
     measures = {"recovery_age": Measure(round(recovery.age, 3), "s"), "damages": Measure(recovery.damages)}
+    if recovery.tables_restored and recovery.age < _RECENT_SECONDS:
+        what = (
+            f"{plural(recovery.tables_restored, 'table')} of topics, groups or progress had to be read from its backup"
+        )
+        why = "the file in config/ was missing or damaged; its backup is a little older, so messages may come again"
+        return Finding("recovery", Verdict.WARNING, what, why=why, do=_LOOK_AT_DISK, measures=measures)
     if recovery.damages and recovery.age < _RECENT_SECONDS:
         why = "bytes of the log were not what was written: the disk, or somebody who wrote into the files"
         do = "the broker's log lines name the ranges; smartctl -a; restore those files from a copy"
         return Finding("recovery", Verdict.WARNING, what, why=why, do=do, measures=measures)
+    if recovery.units_repaired and recovery.age < _RECENT_SECONDS:
+        what += f", {plural(recovery.units_repaired, 'unit')} of queues written again from the log"
+        why = "ConsumeQueue files were missing or damaged; no message is lost by it"
+        return Finding("recovery", Verdict.WARNING, what, why=why, do=_LOOK_AT_DISK, measures=measures)
     return Finding("recovery", Verdict.OK, what, measures=measures)
+
+
+def _scrub(scrub: Scrub) -> Finding:
+    when = "the first pass is under way" if scrub.age is None else f"last pass ended {age_text(scrub.age)} ago"
+    what = f"checks in the background: {when}, {size_text(scrub.checked_bytes)} compared with their checksums"
+    found = scrub.damages + scrub.units_rebuilt + scrub.tables_rewritten
+    measures = {"scrub_found": Measure(found)}
+    if not found:
+        return Finding("scrub", Verdict.OK, what, measures=measures)
+    what += (
+        f"; {plural(scrub.damages, 'damaged range')} of the log, {plural(scrub.units_rebuilt, 'unit')} and "
+        f"{plural(scrub.tables_rewritten, 'table')} that had to be written again"
+    )
+    why = "bytes of the store were not what was written: the disk, or somebody who wrote into the files"
+    return Finding("scrub", Verdict.WARNING, what, why=why, do=f"shmq store scrub; {_LOOK_AT_DISK}", measures=measures)
 
 
 def _clients(snapshot: Snapshot) -> Iterator[Finding]:

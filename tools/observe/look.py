@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from shmq.errors import BrokerNotRunning, ForeignNamespace, PermissionDenied, ShmqError
@@ -18,6 +19,7 @@ from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import ProcessMark, boot_id, is_alive, visible_pid_namespace
 from shmq.shm.place import Place
 from shmq.shm.presence import presence_of_key
+from shmq.store.scrub_state import read_scrub_state
 from shmq.tools.observe.clients import collect_clients
 from shmq.tools.observe.limits import DEFAULT_MARKS, collect_disk, collect_memory
 from shmq.tools.observe.log_state import collect_log
@@ -34,6 +36,7 @@ from shmq.tools.observe.snapshot import (
     Presence,
     Process,
     Recovery,
+    Scrub,
     Segment,
     Topic,
 )
@@ -209,4 +212,19 @@ class Look:
             queues=told.get("queues", 0),
             zeroed_bytes=told.get("zeroed_bytes", 0),
             damages=told.get("damages", 0),
+            units_repaired=told.get("units_repaired", 0),
+            tables_restored=told.get("tables_restored", 0),
+        )
+
+    def scrub(self) -> Scrub | None:
+        """What the checks in the background found; None before the first one."""
+        state = read_scrub_state(Path(self.instance.store_path)) if self.instance else None
+        if state is None:
+            return None
+        return Scrub(
+            age=max(0.0, time.time() - state.finished_ms / 1000) if state.finished_ms else None,
+            checked_bytes=state.checked_bytes,
+            damages=state.damages,
+            units_rebuilt=state.units_rebuilt,
+            tables_rewritten=state.tables_rewritten,
         )

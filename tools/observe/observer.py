@@ -90,6 +90,7 @@ class Observer:
             groups=groups,
             recovery=look.recovery(),
             faults=tuple(look.faults),
+            scrub=look.scrub(),
         )
 
     def _attached(self, look: Look) -> Store | None:

@@ -12,6 +12,7 @@
       clients     attached connections                                        readers segment, roster.json
       topics, groups                                                          control and readers segments, roster.json
       recovery    what the last one found                                     instance.json
+      scrub       what the checks in the background found                     shmq.scrub in the store
       faults      what could not be read, and why
 
 The types are named tuples whose annotations are not postponed: twenty data classes, or every annotation compiled once
@@ -278,6 +279,18 @@ class Recovery(NamedTuple):
     queues: int
     zeroed_bytes: int
     damages: int
+    units_repaired: int = 0
+    tables_restored: int = 0
+
+
+class Scrub(NamedTuple):
+    """What the checks in the background found, in the pass that is under way or in the last one."""
+
+    age: float | None  # seconds since a pass ended
+    checked_bytes: int
+    damages: int
+    units_rebuilt: int
+    tables_rewritten: int
 
 
 class Snapshot(NamedTuple):
@@ -298,6 +311,7 @@ class Snapshot(NamedTuple):
     groups: tuple[Group, ...]
     recovery: Recovery | None
     faults: tuple[Fault, ...]
+    scrub: Scrub | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the same as plain dicts and lists, as JSON carries it."""

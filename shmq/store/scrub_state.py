@@ -1,0 +1,66 @@
+"""How far the scrubber came and what it found, in a file that every tool may read.
+
+<root>/shmq.scrub        the state, JSON, written every few seconds while a pass goes on and at its end
+<root>/shmq.scrub.now    who makes it asks for a whole pass at once; the keeper removes it when the pass begins
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from shmq.errors import StoreError
+from shmq.store.atomic import write_atomically
+from shmq.store.layout import StoreLayout
+
+FAULTS_MAX = 20  # named one by one; the rest is counted
+
+
+@dataclass
+class ScrubState:
+    """One pass over a store: times in ms since the epoch, 0 when it did not happen yet."""
+
+    passes: int = 0  # that were finished
+    began_ms: int = 0
+    finished_ms: int = 0  # of the last one that was finished
+    position: int = -1  # of the log, where the present pass goes on; -1: none is under way
+    checked_bytes: int = 0
+    damages: int = 0  # ranges of the log that hold no readable record
+    units_rebuilt: int = 0
+    tables_rewritten: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def fault_count(self) -> int:
+        """How much was found in the present pass, or in the last one."""
+        return self.damages + self.units_rebuilt + self.tables_rewritten
+
+    def add_fault(self, text: str) -> None:
+        """Name a fault while there are few."""
+        if len(self.faults) < FAULTS_MAX:
+            self.faults.append(text)
+
+
+def read_scrub_state(root: Path) -> ScrubState | None:
+    """Return the state; None when there is none or it cannot be read."""
+    try:
+        told: Any = json.loads((root / "shmq.scrub").read_bytes())
+    except (OSError, ValueError):
+        return None
+    state = ScrubState()
+    for each in fields(ScrubState) if isinstance(told, dict) else ():
+        value = told.get(each.name)
+        if type(value) is type(getattr(state, each.name)):
+            setattr(state, each.name, value)
+    return state
+
+
+def write_scrub_state(layout: StoreLayout, state: ScrubState) -> None:
+    """Replace the state. Raises StoreError."""
+    content = json.dumps(asdict(state), indent=1).encode()
+    try:
+        write_atomically(layout.scrub_state, content, mode=layout.access.read_mode, gid=layout.access.gid)
+    except OSError as error:
+        raise StoreError(f"{layout.scrub_state} cannot be written: {error.strerror}") from error

@@ -1,0 +1,124 @@
+"""The scrubber finds what is damaged while the broker runs, has it mended where that can be, and says so."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from shmq.store.layout import file_name
+from shmq.store.scrub_state import ScrubState, read_scrub_state
+from shmq.testing import Broker
+
+StartKeeper = Callable[..., Any]
+Eventually = Callable[..., Any]
+
+
+def scrubbed(running: Any, eventually: Eventually) -> ScrubState:
+    """Ask for a pass and return what it found."""
+    before = read_scrub_state(running.root) or ScrubState()
+    (running.root / "shmq.scrub.now").touch()
+
+    def done() -> ScrubState | None:
+        state = read_scrub_state(running.root)
+        asked = (running.root / "shmq.scrub.now").exists()
+        return state if state and not asked and state.passes > before.passes and state.position < 0 else None
+
+    found = eventually(done)
+    assert isinstance(found, ScrubState)
+    return found
+
+
+def filled(start_keeper: StartKeeper, eventually: Eventually) -> Any:
+    running = start_keeper(flush_interval_ms=20)
+    for number in range(3000):
+        eventually(lambda: running.store.allocated_end - running.store.log_end > 4096)
+        running.send("orders", b"%d" % number)
+    end = running.store.log_end
+    eventually(lambda: running.attached.files.mark.current.dispatched == end)
+    eventually(lambda: running.store.durable_end == end)
+    return running
+
+
+def changed(path: Any, at: int, data: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def test_a_whole_store_is_found_whole(start_keeper: StartKeeper, eventually: Eventually) -> None:
+    running = filled(start_keeper, eventually)
+    state = scrubbed(running, eventually)
+    assert (state.fault_count, state.faults) == (0, [])
+    assert state.checked_bytes >= running.store.log_end
+    eventually(lambda: running.events.named("scrub.done"))
+
+
+def test_wrong_units_are_written_again(start_keeper: StartKeeper, eventually: Eventually) -> None:
+    running = filled(start_keeper, eventually)
+    path = running.root / "consumequeue/orders/0" / file_name(0)
+    before = path.read_bytes()
+    changed(path, 20 * 1000, bytes(4096))
+    state = scrubbed(running, eventually)
+    assert (state.units_rebuilt, state.damages) == (400, 0)
+    assert path.read_bytes() == before
+    assert scrubbed(running, eventually).fault_count == 0
+
+
+def test_a_missing_unit_file_is_made_again(start_keeper: StartKeeper, eventually: Eventually) -> None:
+    running = filled(start_keeper, eventually)
+    path = running.root / "consumequeue/orders/0" / file_name(0)
+    before = path.read_bytes()
+    path.unlink()
+    assert scrubbed(running, eventually).units_rebuilt == 3000
+    assert path.read_bytes()[: 20 * 3000] == before[: 20 * 3000]
+
+
+def test_damage_of_the_log_is_named_and_walked_past(start_keeper: StartKeeper, eventually: Eventually) -> None:
+    running = filled(start_keeper, eventually)
+    position = running.store.log_end // 2
+    changed(running.root / "commitlog" / file_name(position - position % (256 << 10)), position % (256 << 10), b"\xee")
+    state = scrubbed(running, eventually)
+    assert (state.damages, state.units_rebuilt) == (1, 0)
+    (damage,) = running.events.named("scrub.damage")
+    assert damage["log_position"] <= position < damage["end"]
+    assert str(damage["log_position"]) in state.faults[0]
+
+
+def test_a_damaged_table_is_written_again_from_memory(start_keeper: StartKeeper, eventually: Eventually) -> None:
+    running = filled(start_keeper, eventually)
+    path = running.root / "config" / "topics.json"
+    eventually(lambda: path.exists() and "orders" in path.read_text())
+    eventually(lambda: (running.root / "config" / "consumerOffset.json").exists())
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b'"perm":6', b'"perm":4'))
+    state = scrubbed(running, eventually)
+    assert state.tables_rewritten == 1 and "topics.json" in state.faults[0]
+    eventually(lambda: path.exists() and b'"perm":6' in path.read_bytes())
+
+
+def test_a_pass_goes_on_where_the_last_keeper_left_it(start_keeper: StartKeeper, eventually: Eventually) -> None:
+    running = filled(start_keeper, eventually)
+    eventually(lambda: (read_scrub_state(running.root) or ScrubState()).passes == 1)
+    running.halt()
+    running.keeper.abandon()
+    state = read_scrub_state(running.root)
+    assert state is not None and state.passes == 1
+    again = start_keeper()
+    assert again.keeper.scrub_state.passes == 1
+
+
+def test_the_command_asks_for_a_pass_and_health_shows_what_it_found() -> None:
+    with Broker(default_queues=1) as broker:
+        with broker.connect() as mq:
+            for number in range(1000):
+                mq.send("orders", b"%d" % number)
+        program = [sys.executable, "-P", "-m", "shmq", "-u", broker.url]
+        clean = subprocess.run([*program, "store", "scrub", "--now"], capture_output=True, text=True, check=False)
+        assert (clean.returncode, "0 damaged ranges, 0 rewritten units" in clean.stdout) == (0, True), clean
+        path = broker.store / "consumequeue/orders/0" / file_name(0)
+        changed(path, 4000, os.urandom(4000))
+        found = subprocess.run([*program, "store", "scrub", "--now"], capture_output=True, text=True, check=False)
+        assert (found.returncode, "200 rewritten units" in found.stdout) == (1, True), found
+        health = subprocess.run([*program, "health"], capture_output=True, text=True, check=False)
+        assert "200 units" in health.stdout and "scrub" in health.stdout

@@ -1,0 +1,1 @@
+"""`shmq store`: commands about the files of a broker's store."""
