@@ -66,6 +66,11 @@ class Catalog:
             self._offsets_at = now + (_OFFSETS_SECONDS if self.save_offsets() else _RETRY_SECONDS)
         self._save_progress()
 
+    def save_again(self) -> None:
+        """Write every table soon, as one of the files was removed."""
+        self._saved_version = -1
+        self._tables_at = self._offsets_at = 0.0
+
     def save_tables(self) -> bool:
         """Write topics and groups where they changed; False when the disk refused."""
         version = self._store.table_version

@@ -86,7 +86,9 @@ class Keeper:
         )
         self._marks = MarkKeeper(store, keeper_store, files, self._units, self._flusher, log)
         self._catalog = Catalog(store, files.config, attached.tables, self._units, self._frames, log)
-        self._scrubber = Scrubber(store, keeper_store, files, self._units, counters, log)
+        self._scrubber = Scrubber(
+            store, keeper_store, files, self._units, counters, on_table_removed=self._catalog.save_again, log=log
+        )
         self._watchdog = Watchdog(store, keeper_store, lease_seconds=options.lease_ms / 1000, log=log)
         self._mark_at = 0.0
         self._watch_at = 0.0

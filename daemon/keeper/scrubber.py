@@ -32,6 +32,7 @@ from shmq.store.consumequeue import FILE_UNITS, Queue
 from shmq.store.damage import Damage, LogWalk
 from shmq.store.recovery import OpenFiles
 from shmq.store.scrub_state import ScrubState, read_scrub_state, write_scrub_state
+from shmq.store.unit_repair import UnitFault, find_faults
 from shmq.store.unit_sums import BLOCK_BYTES, BLOCK_UNITS
 
 _BYTES_PER_SECOND = 8 << 20
@@ -54,13 +55,28 @@ class _Step:
 
 
 class Scrubber:
-    """The keeper's part for checking."""
+    """The keeper's part for checking.
 
-    def __init__(self, store: Store, keeper_store: KeeperStore, files: OpenFiles, units: UnitWriter, counters: Counters, log: EventLog) -> None:
+    Args:
+        on_table_removed: told that a file of the config directory has to be written anew.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        keeper_store: KeeperStore,
+        files: OpenFiles,
+        units: UnitWriter,
+        counters: Counters,
+        *,
+        on_table_removed: Callable[[], None],
+        log: EventLog,
+    ) -> None:
         self._store = store
         self._keeper_store = keeper_store
         self._files = files
         self._units = units
+        self._on_table_removed = on_table_removed
         self._log = log
         self._bytes = counters.counter(SCRUB_BYTES)
         self._damages = counters.counter(SCRUB_DAMAGES)
@@ -235,20 +251,30 @@ class Scrubber:
 
             yield _Step(read, act)
             block = stop
+        # The block that is being filled changes all the time, so it is read where its writer is; it is a small one.
+        yield _Step(lambda: 0, lambda: self._mend(name, find_faults(self._files.consumequeue, name, block)))
 
     def _compare(self, name: Queue, first: int, stop: int, found: list[int]) -> None:
         sums = self._files.consumequeue.sums.of(name)
         if sums is None or sums.stale_block is not None:
             return  # the topic was deleted, or its units are being written over
-        first_left = max(first, sums.first_block)
-        for block in range(first_left, min(stop, sums.block_end)):
+        faults: list[UnitFault] = []
+        for block in range(max(first, sums.first_block), min(stop, sums.block_end)):
             at = block - first
             if at >= len(found) or found[at] != sums.sums[block - sums.first_block]:
-                count = self._units.rebuild_units(name, block * BLOCK_UNITS, BLOCK_UNITS)
-                self._state.units_rebuilt += count
-                self._repairs.add(count)
-                self._state.add_fault(f"units {block * BLOCK_UNITS} and up of queue {name[1]} of topic {name[0]}")
-                self._log("scrub.units", topic=name[0], queue_id=name[1], first=block * BLOCK_UNITS, count=count)
+                begin, end = block * BLOCK_UNITS, (block + 1) * BLOCK_UNITS
+                if faults and faults[-1].end == begin:
+                    begin = faults.pop().first
+                faults.append(UnitFault(name, begin, end))
+        self._mend(name, faults)
+
+    def _mend(self, name: Queue, faults: list[UnitFault]) -> None:
+        for fault in faults:
+            count = self._units.rebuild_units(name, fault.first, fault.end - fault.first)
+            self._state.units_rebuilt += count
+            self._repairs.add(count)
+            self._state.add_fault(f"{count} units from {fault.first} on of queue {name[1]} of topic {name[0]}")
+            self._log("scrub.units", topic=name[0], queue_id=name[1], first=fault.first, count=count)
 
     # -- tables
 
@@ -262,6 +288,7 @@ class Scrubber:
         def act() -> None:
             for name, reason in wrong:
                 config.discard(name)
+                self._on_table_removed()
                 self._state.tables_rewritten += 1
                 self._repairs.add()
                 self._state.add_fault(f"{name}: {reason}")

@@ -151,7 +151,8 @@ class UnitWriter:
         queues = self._store.topic(index)["queues"] if index >= 0 else []
         if queue[1] >= len(queues):
             return 0
-        end = min(first + count, self._store.queue(queues[queue[1]])[2])
+        first, end = self._files.reopen(queue, first, first + count)
+        end = min(end, self._store.queue(queues[queue[1]])[2])
         return self._repair(queue[0]).run([UnitFault(queue, first, end)]) if first < end else 0
 
     def _rewrite(self, lost: UnitRange) -> None:

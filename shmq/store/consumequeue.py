@@ -171,6 +171,15 @@ class ConsumeQueueFiles:
         base = offset // FILE_UNITS * FILE_BYTES
         return self._directory(queue) / file_name(base), offset * UNIT_BYTES - base
 
+    def reopen(self, queue: Queue, first: int, end: int) -> tuple[int, int]:
+        """Let go of files whose names are gone; returns the range, extended over every unit of such a file."""
+        for offset in range(first // FILE_UNITS * FILE_UNITS, end, FILE_UNITS):
+            path, _ = self.place_of(queue, offset)
+            if not path.exists():
+                self._forget(path)
+                first, end = min(first, offset), max(end, offset + FILE_UNITS)
+        return first, end
+
     def bisect(self, queue: Queue, is_before: Callable[[int, int], bool], *, high: int | None = None) -> int:
         """Return the first queue offset whose unit is not `before`; units must be ordered by it.
 

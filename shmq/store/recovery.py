@@ -102,8 +102,10 @@ def recover(
     mark = _check(files)
     _touch_abort(files.layout)
     report.durable_end = mark.durable_end if mark else 0
+    born = {name: record.born for name, record in tables.topics.items()}
+    dispatch = Dispatch(born=born, deleted=tables.deleted, levels=levels or DelayLevels(), log=log)
     try:
-        bounds = _recover_files(keeper_store, files, mark, tables, report, log, levels or DelayLevels())
+        bounds = _recover_files(keeper_store, files, mark, dispatch, report, log)
     except OSError as error:
         raise StoreError(f"recovery of {files.layout.root} stopped: {error}") from error
     live = _fill(store, keeper_store, files, tables, bounds, default_queues, log)
@@ -139,20 +141,13 @@ def _recover_files(
     keeper_store: KeeperStore,
     files: OpenFiles,
     mark: Mark | None,
-    tables: Tables,
+    dispatch: Dispatch,
     report: RecoveryReport,
     log: Log,
-    levels: DelayLevels,
 ) -> dict[Queue, QueueBounds]:
     commitlog = files.commitlog
     keeper_store.set_allocated_end(commitlog.end)
     keeper_store.set_log_begin(commitlog.begin)
-    dispatch = Dispatch(
-        born={name: record.born for name, record in tables.topics.items()},
-        deleted=tables.deleted,
-        levels=levels,
-        log=log,
-    )
     start, proven = _start(keeper_store, files, mark, dispatch, report, log)
     rebuild = QueueRebuild(
         files.consumequeue,

@@ -1,14 +1,10 @@
 """The scrubber finds what is damaged while the broker runs, has it mended where that can be, and says so."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from shmq.store.layout import file_name
 from shmq.store.scrub_state import ScrubState, read_scrub_state
-from shmq.testing import Broker
 
 StartKeeper = Callable[..., Any]
 Eventually = Callable[..., Any]
@@ -106,19 +102,3 @@ def test_a_pass_goes_on_where_the_last_keeper_left_it(start_keeper: StartKeeper,
     assert state is not None and state.passes == 1
     again = start_keeper()
     assert again.keeper.scrub_state.passes == 1
-
-
-def test_the_command_asks_for_a_pass_and_health_shows_what_it_found() -> None:
-    with Broker(default_queues=1) as broker:
-        with broker.connect() as mq:
-            for number in range(1000):
-                mq.send("orders", b"%d" % number)
-        program = [sys.executable, "-P", "-m", "shmq", "-u", broker.url]
-        clean = subprocess.run([*program, "store", "scrub", "--now"], capture_output=True, text=True, check=False)
-        assert (clean.returncode, "0 damaged ranges, 0 rewritten units" in clean.stdout) == (0, True), clean
-        path = broker.store / "consumequeue/orders/0" / file_name(0)
-        changed(path, 4000, os.urandom(4000))
-        found = subprocess.run([*program, "store", "scrub", "--now"], capture_output=True, text=True, check=False)
-        assert (found.returncode, "200 rewritten units" in found.stdout) == (1, True), found
-        health = subprocess.run([*program, "health"], capture_output=True, text=True, check=False)
-        assert "200 units" in health.stdout and "scrub" in health.stdout
