@@ -34,8 +34,8 @@ from shmq.daemon.bridge.sockets.tcp_listener import address_of, prepare_accepted
 from shmq.daemon.bridge.upstream import Upstreams
 from shmq.daemon.broker.effects import Close, Effect, Forward, Notify, Reply, Report, Wake
 from shmq.daemon.broker.sends.header import refuse_long_send
-from shmq.errors import ShmqError
-from shmq.protocol.codes import Response
+from shmq.errors import ConnectError, ShmqError
+from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
 from shmq.protocol.frame import Frame
@@ -137,13 +137,17 @@ class Bridge:
     def _take(self, door: _Door, accepted: socket.socket, address: object) -> None:
         self._connection_id += 1
         host = None if door.is_local else address_of(address).host
-        if reason := self._reception.take(self._connection_id, host):
-            accepted.close()
+        reason = self._reception.take(self._connection_id, host)
+        if reason and host is not None and self._make_room(host):
+            reason = self._reception.take(self._connection_id, host)
+        if reason:
             self._turned_away(host, reason)
-            return
+            if not self._reception.refuse(self._connection_id):
+                accepted.close()
+                return
         try:
             accepted.setblocking(False)
-            connection = self._connection_of(door, accepted, address)
+            connection = self._connection_of(door, accepted, address, reason)
         except OSError as error:
             accepted.close()
             self._reception.leave(self._connection_id)
@@ -155,12 +159,35 @@ class Bridge:
         self._accepting.add(task)
         task.add_done_callback(lambda _: self._accepted(task, connection))
 
+    def _make_room(self, host: str) -> bool:
+        """Close the TCP connection that is silent for longest of those nobody knows; False when there is none."""
+        is_crowded, latest = self._reception.is_crowded(host), self.now() - self.limits.idle_kept
+        silent = [
+            connection
+            for connection in self._connections.values()
+            if connection.remote is not None
+            if connection.idle_since < latest and not self._is_known(connection)
+            if not is_crowded or connection.remote.host == host
+        ]
+        if not silent:
+            return False
+        oldest = min(silent, key=lambda connection: connection.idle_since)
+        self._reception.leave(oldest.connection_id)
+        oldest.abort(f"silent for {self.now() - oldest.idle_since:.0f} s, and its place was needed")
+        return True
+
+    def _is_known(self, connection: BridgeConnection) -> bool:
+        """Whether a peer has shown an account or, where none is needed, is a member of some group."""
+        if connection.refusal:
+            return True  # it has no place that could be given away
+        return connection.is_member if self.security.admission.rules is None else connection.is_proven
+
     def _turned_away(self, host: str | None, reason: str) -> None:
         self.log("connection.refused", about=host or "", remote=host or "local", reason=reason)
 
-    def _connection_of(self, door: _Door, accepted: socket.socket, address: object) -> BridgeConnection:
+    def _connection_of(self, door: _Door, accepted: socket.socket, address: object, refusal: str) -> BridgeConnection:
         if door.is_local:
-            return BridgeConnection(self, self._connection_id, peer_of(accepted), refused=door.refused)
+            return BridgeConnection(self, self._connection_id, peer_of(accepted), refused=door.refused, refusal=refusal)
         prepare_accepted(accepted)
         local = address_of(accepted.getsockname())
         return BridgeConnection(
@@ -171,6 +198,7 @@ class Bridge:
             local=local,
             refused=door.refused,
             is_proven=self.security.admission.rules is None,
+            refusal=refusal,
         )
 
     def _accepted(self, task: asyncio.Task[None], connection: BridgeConnection) -> None:
@@ -186,6 +214,8 @@ class Bridge:
     def opened(self, connection: BridgeConnection) -> None:
         """The connection can be written to."""
         self._connections[connection.connection_id] = connection
+        if connection.refusal:
+            return  # the logic never hears of it
         self._logic.connected(
             connection.connection_id,
             connection.peer,
@@ -197,6 +227,9 @@ class Bridge:
     def serve(self, connection: BridgeConnection, frame: Frame, waited_seconds: float) -> None:
         """Carry out the command of one frame; raises ProtocolError when its header breaks the format."""
         command = decode_header(frame)
+        if connection.refusal:
+            self._tell_refused(connection, command)
+            return
         if frame.skipped_bytes:
             refusal = refuse_long_send(command, frame.skipped_bytes, self.limits.frame_bytes_max)
             if not command.is_oneway:
@@ -208,6 +241,8 @@ class Bridge:
         if waited_seconds > self.limits.send_wait_max and command.code in SENDS and not command.is_reply:
             self._refuse_late(connection, command, waited_seconds)
             return
+        if command.code == Request.HEART_BEAT:
+            connection.is_member = True
         is_unknown = not connection.is_proven
         began_ns = time.monotonic_ns()
         try:
@@ -227,7 +262,7 @@ class Bridge:
 
     def origin_of(self, connection: BridgeConnection) -> Origin | None:
         """What plain sends of a connection take along; None where they go the way of everything else."""
-        if self._sends is None or connection.remote is None or connection.local is None:
+        if self._sends is None or connection.remote is None or connection.local is None or connection.refusal:
             return None
         return self._sends.origin(connection.remote, connection.local)
 
@@ -251,6 +286,16 @@ class Bridge:
         self.log("send.late", about="send", reason=answer.remark)
         if not command.is_oneway:
             connection.reply(answer)
+
+    def _tell_refused(self, connection: BridgeConnection, command: Command) -> None:
+        error = ConnectError(
+            f"the broker has no room for another connection: {connection.refusal}",
+            hint="close connections that are not needed; one connection serves a whole process",
+        )
+        error.code = Response.SYSTEM_BUSY
+        if not command.is_oneway and not command.is_reply:
+            connection.reply(failure_reply(command, error))
+        connection.close(connection.refusal)
 
     def _refuse(self, connection: BridgeConnection, command: Command) -> None:
         if not command.is_oneway:

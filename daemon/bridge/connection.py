@@ -94,6 +94,8 @@ class BridgeConnection(asyncio.Protocol):
     Attributes:
         is_proven: whether the peer has said who it is.
         refused: request codes that are not served where this connection was accepted.
+        refusal: why nothing is served here; "" where requests are.
+        is_member: whether a heartbeat has come: somebody counts on it.
     """
 
     def __init__(
@@ -106,8 +108,11 @@ class BridgeConnection(asyncio.Protocol):
         local: Address | None = None,
         refused: frozenset[int] = frozenset(),
         is_proven: bool = False,
+        refusal: str = "",
     ) -> None:
         self.connection_id = connection_id
+        self.refusal = refusal
+        self.is_member = False
         self.peer = peer
         self.remote = remote
         self.local = local
@@ -134,6 +139,11 @@ class BridgeConnection(asyncio.Protocol):
         self._held_notices: dict[tuple[int, str | int], Command] = {}
         self._read_times = ReadTimes()
         self._origin: Origin | None = None  # set where plain sends have a way of their own
+
+    @property
+    def idle_since(self) -> float:
+        """When it last said something, or was told something."""
+        return self._idle_since
 
     @property
     def has_turn_due(self) -> bool:

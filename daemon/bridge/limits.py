@@ -12,10 +12,12 @@ from shmq.protocol.frame import FRAME_BYTES_MAX, STOCK_FRAME_BYTES_MAX
 class BridgeLimits:
     """Bounds of the bridge; times in seconds."""
 
-    connections_max: int = 1024
-    tcp_connections_max: int = 768  # the rest stays free for processes of this host
+    connections_max: int = 1024  # of processes of this host, over the control socket; TCP takes none of these
+    tcp_connections_max: int = 768
     address_connections_max: int = 64  # of one remote address
     loopback_connections_max: int = 512  # all programs of this host share one address
+    refused_connections_max: int = 64  # over one of these limits, but told so: their first request is answered
+    idle_kept: float = 1.0  # whoever is silent for longer, and nobody knows, makes room for others at a limit
     frame_bytes_max: int = FRAME_BYTES_MAX
     skipped_bytes_max: int = STOCK_FRAME_BYTES_MAX  # a send over TCP up to that is dropped, but answered
     frame_bytes_max_unattached: int = 1 << 20  # a heartbeat fits; whoever wants more says who he is first

@@ -210,7 +210,8 @@ def admitted(bridge: LiveBridge) -> RawPeer | None:
     peer = RawPeer(bridge.place)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         peer.send(encode_command(Command(code=Request.STATUS)))
-        if peer.take() is not None:
+        reply = peer.take()
+        if reply is not None and reply.code == Response.SUCCESS:
             return peer
     peer.close()
     return None

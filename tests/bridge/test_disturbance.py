@@ -155,7 +155,11 @@ def test_a_peer_that_sends_without_end_leaves_the_others_their_turn() -> None:
 
 
 def test_more_connections_than_an_address_may_have_are_refused_and_those_that_are_in_stay() -> None:
-    with scene(loopback_connections_max=40, first_frame_timeout=60.0) as (bridge, good, bad):
+    with scene(loopback_connections_max=40, refused_connections_max=10, first_frame_timeout=60.0) as (
+        bridge,
+        good,
+        bad,
+    ):
         peers = [bad() for _ in range(300)]
         good.ask(10)
         refused = 0

@@ -3,8 +3,9 @@
 `Reception` enforces the connection limits, in all and for each address, and closes a connection that is not set up in
 time (a TLS handshake that hangs).
 
-    control socket    a place of `connections_max`
-    TCP               a place of `connections_max`, of `tcp_connections_max`, and of its own address
+    control socket    a place of `connections_max`; TCP never takes one of them
+    TCP               a place of `tcp_connections_max`, and one of its own address
+    no place          one of `refused_connections_max`, to be told so
 
 Invariant: a place that was taken is left exactly once, whatever becomes of the connection.
 """
@@ -29,14 +30,16 @@ class Reception:
         self._tls = tls
         self._hosts: dict[int, str] = {}
         self._taken: Counter[str] = Counter()
+        self._refused: set[int] = set()
 
     def take(self, connection_id: int, host: str | None) -> str:
         """Take a place for a connection, of a local process when `host` is None; return why there is none, or ""."""
         limits = self._limits
         host = _LOCAL if host is None else host
-        if len(self._hosts) >= limits.connections_max:
-            return f"{limits.connections_max} connections are open"
-        if host != _LOCAL:
+        if host == _LOCAL:
+            if self._taken[_LOCAL] >= limits.connections_max:
+                return f"{limits.connections_max} connections of local processes are open"
+        else:
             if len(self._hosts) - self._taken[_LOCAL] >= limits.tcp_connections_max:
                 return f"{limits.tcp_connections_max} TCP connections are open"
             most = limits.loopback_connections_max if _is_loopback(host) else limits.address_connections_max
@@ -46,8 +49,22 @@ class Reception:
         self._taken[host] += 1
         return ""
 
+    def is_crowded(self, host: str) -> bool:
+        """Whether an address has no place left of its own; else there is none left for anybody."""
+        limits = self._limits
+        most = limits.loopback_connections_max if _is_loopback(host) else limits.address_connections_max
+        return self._taken[host] >= most
+
+    def refuse(self, connection_id: int) -> bool:
+        """Take a place where somebody is told that there is none; False when these are taken, too."""
+        if len(self._refused) >= self._limits.refused_connections_max:
+            return False
+        self._refused.add(connection_id)
+        return True
+
     def leave(self, connection_id: int) -> None:
         """Free the place; harmless when it is free already."""
+        self._refused.discard(connection_id)
         host = self._hosts.pop(connection_id, None)
         if host is not None:
             self._taken[host] -= 1

@@ -58,7 +58,7 @@ class Channel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._writable = asyncio.Event()
         self._writable.set()
-        self._reason = "it was closed"
+        self._reason = "it was closed at once; a broker with no room for more connections does that"
         self.ended = False
 
     @property
@@ -141,6 +141,7 @@ class Channel(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
+        self._reason = "it was closed"
         self._decoder.feed(data)
         try:
             while (command := self._decoder.take()) is not None:

@@ -94,7 +94,7 @@ class Attempts:
             return False
         if isinstance(error, errors.SendTimeout):
             return False
-        if not isinstance(error, (RequestTimeout, errors.BrokerNotRunning)) and error.code not in RETRY_CODES:
+        if not isinstance(error, (RequestTimeout, ConnectError)) and error.code not in RETRY_CODES:
             return False
         if isinstance(error, ConnectError) and not error.retryable and error.code not in RETRY_CODES:
             return False

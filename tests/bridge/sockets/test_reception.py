@@ -28,14 +28,21 @@ def test_the_programs_of_this_host_share_a_larger_share(host: str) -> None:
     assert reception.take(5, host) == f"5 connections of {host} are open"
 
 
-def test_tcp_leaves_places_for_local_processes_and_they_end_at_the_whole() -> None:
+def test_tcp_takes_no_place_of_local_processes() -> None:
     reception = Reception(LIMITS, None)
     assert [reception.take(number, f"10.0.0.{number}") for number in range(8)] == [""] * 8
     assert reception.take(8, "10.0.0.9") == "8 TCP connections are open"
-    assert [reception.take(number, None) for number in (10, 11)] == ["", ""]
-    assert reception.take(12, None) == "10 connections are open"
+    assert [reception.take(number, None) for number in range(10, 20)] == [""] * 10
+    assert reception.take(20, None) == "10 connections of local processes are open"
     reception.leave(10)
-    assert reception.take(13, None) == ""
+    assert reception.take(21, None) == ""
+
+
+def test_those_who_are_told_that_there_is_no_room_have_places_of_their_own() -> None:
+    reception = Reception(dataclasses.replace(LIMITS, refused_connections_max=2), None)
+    assert [reception.refuse(number) for number in range(3)] == [True, True, False]
+    reception.leave(0)
+    assert reception.refuse(3)
 
 
 def test_the_defaults_leave_room_for_the_host_and_for_other_hosts() -> None:
