@@ -25,6 +25,7 @@ from typing import Any
 
 from shmq.daemon.announcement import Announcer, tcp_facts
 from shmq.daemon.child import Child
+from shmq.daemon.descriptors import check_descriptor_limit
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, UNEXPECTED, exit_code_of
 from shmq.daemon.feeder import Feeder
@@ -91,6 +92,7 @@ class Supervisor:
     def run(self) -> int:
         """Serve until told to stop; returns the exit status."""
         try:
+            check_descriptor_limit()
             with self._catching_signals():
                 self._guard = Guard.take(self._options, self._log)
                 # Whatever happens to us, the writing end closes with us, and the children leave.

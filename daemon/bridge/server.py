@@ -26,11 +26,11 @@ from shmq.daemon.bridge.surroundings import (
     Surroundings,
     listen_on_tcp,
     open_surroundings,
-    raise_descriptor_limit,
     serve_until_stopped,
     watch_log,
 )
 from shmq.daemon.broker.broker import Broker
+from shmq.daemon.descriptors import raise_descriptor_limit
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.nameserver.service import NameService, start_name_service

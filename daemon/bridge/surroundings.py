@@ -11,7 +11,6 @@ stack closes them in the opposite one.
 import asyncio
 import contextlib
 import os
-import resource
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -212,11 +211,3 @@ async def serve_until_stopped(around: Surroundings, tick: Callable[[], None], st
             await asyncio.wait_for(stop.wait(), around.limits.tick_interval)
     log("bridge.stopped")
     return DONE
-
-
-def raise_descriptor_limit(wanted: int) -> None:
-    """Allow this process so many descriptors, as far as it may itself."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -19,13 +19,13 @@ from shmq.daemon.bridge.surroundings import (
     Surroundings,
     listen_on_tcp,
     open_surroundings,
-    raise_descriptor_limit,
     serve_until_stopped,
     watch_log,
 )
 from shmq.daemon.bridge.upstream import Upstreams
 from shmq.daemon.broker.clients.relays import RelayedGroups
 from shmq.daemon.broker.worker import WorkerLogic
+from shmq.daemon.descriptors import raise_descriptor_limit
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.options import Options, parse_address
