@@ -119,6 +119,16 @@ def test_without_a_next_file_senders_wait_and_everybody_else_is_served() -> None
             eventually(lambda: all(sender.answers[-1] == Response.SUCCESS for sender in senders), "they go on")
 
 
+def test_without_a_keeper_everybody_is_served_until_the_log_is_full_and_then_all_but_senders() -> None:
+    with broker() as (bridge, peer):
+        assert fill(bridge, peer) > 50
+        with insisting(bridge) as senders:
+            ask(peer, ASKED)
+            assert is_served(bridge)
+            eventually(lambda: all(sender.answers for sender in senders), "each has been refused")
+            assert {code for sender in senders for code in sender.answers} == {Response.SERVICE_NOT_AVAILABLE}
+
+
 def test_what_waited_is_stored_in_its_order_when_there_is_room() -> None:
     with broker() as (bridge, peer), beating(bridge):
         stored = fill(bridge, peer)

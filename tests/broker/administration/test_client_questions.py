@@ -7,6 +7,7 @@ import pytest
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.log import Congestion
 from shmq.daemon.broker.effects import Effect, Reply
+from shmq.daemon.broker.log import Congestion
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.dialect import MessageQueue, loads
