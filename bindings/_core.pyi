@@ -319,6 +319,7 @@ class Store:
     durable_end: int
     allocated_end: int
     visible_end: int
+    has_sync_topics: bool
     read_only: int  # enum shmq_read_only_reason
     retired: bool
     keeper_beat_ns: int
@@ -441,6 +442,8 @@ class BrokerTables:
     def topic_put(
         self, name: str, *, read_queues: int, write_queues: int, perm: int = 6, flags: int = 0, kind: int = 0
     ) -> int: ...
+    def topic_set_flush(self, index: int, mode: int, /) -> None:
+        """Say when messages of a topic count: 0 as the broker says, 1 once stored, 2 once on disk."""
     def topic_delete(self, name: str, /) -> None: ...
     def set_topic_born(self, index: int, position: int, /) -> None: ...
     def group_put(self, name: str, /) -> int: ...

@@ -127,7 +127,7 @@ struct shmq_head {             /* immutable once magic is set, but for store_hos
     uint64_t units_bytes;
     uint64_t readers_bytes;
     struct shmq_sizes sizes;
-    uint32_t flush_sync;       /* 1: nothing above durable_end is acknowledged or visible */
+    uint32_t flush_sync;       /* 1: nothing above durable_end is acknowledged or visible, but of asynchronous topics */
     uint8_t store_host[8];     /* IPv4 and port, as RocketMQ stores them; set before any client attaches */
     char libc[32];             /* robust mutex layouts differ between libc families */
     char boot_id[40];
@@ -208,11 +208,15 @@ struct shmq_log {
     alignas(128) _Atomic uint32_t topic_count;   /* entries below it may be read */
     _Atomic uint32_t queue_count;
     _Atomic uint32_t table_version;          /* grows with each topic or group change */
+    _Atomic uint32_t has_sync_topics;        /* some topic is flushed synchronously, or was once */
 };
 
 enum shmq_topic_state { SHMQ_TOPIC_EMPTY = 0, SHMQ_TOPIC_LIVE = 1, SHMQ_TOPIC_DELETED = 2 };
 
 struct shmq_extent { uint32_t first_queue; uint32_t count; };
+
+/* When a message counts: once it is in the log, or once it is on disk. */
+enum shmq_flush { SHMQ_FLUSH_AS_BROKER = 0, SHMQ_FLUSH_ASYNC = 1, SHMQ_FLUSH_SYNC = 2 };
 
 struct shmq_topic {
     _Atomic uint32_t state;
@@ -221,7 +225,8 @@ struct shmq_topic {
     uint32_t write_queues;
     uint32_t perm;             /* RocketMQ: 4 read, 2 write, 1 inherit */
     uint32_t flags;            /* RocketMQ's topicSysFlag */
-    uint32_t kind;             /* 0 normal, 1 fifo, 2 delay, 3 transaction */
+    uint16_t kind;             /* 0 normal, 1 fifo, 2 delay, 3 transaction */
+    uint16_t flush;            /* enum shmq_flush, as in each of its queues */
     uint32_t name_bytes;
     uint64_t born_position;    /* log_end when created; older records of that name belong to a deleted topic */
     struct shmq_extent extents[SHMQ_TOPIC_EXTENTS];
@@ -236,7 +241,7 @@ struct shmq_queue {
     _Atomic uint32_t frame_last;   /* hint: frame of the last unit; checked against its tag */
     uint32_t topic;
     uint32_t queue_id;
-    uint32_t reserved;
+    _Atomic uint32_t flush;        /* enum shmq_flush of its topic */
     uint64_t bytes;                /* statistics */
     uint64_t padding[2];
 };
@@ -538,7 +543,9 @@ SHMQ_API void shmq_mapping_populate_read(struct shmq_mapping *mapping, uint64_t 
 SHMQ_API void shmq_mapping_forget(struct shmq_store *store);
 /* Let go of files from `position` on: their names go, and may come again as other files. */
 SHMQ_API void shmq_mapping_drop(struct shmq_store *store, uint64_t position);
-SHMQ_API uint64_t shmq_visible_end(const struct shmq_store *store);
+SHMQ_API uint64_t shmq_visible_end(const struct shmq_store *store); /* of what is looked up by log position */
+SHMQ_API bool shmq_queue_is_sync(const struct shmq_store *store, uint32_t queue); /* what is not durable is hidden */
+SHMQ_API uint64_t shmq_queue_visible_end(const struct shmq_store *store, uint32_t queue);
 
 /* lock, lock.c: SHMQ_WOULD_BLOCK when deadline_ns is 0 and the lock is taken; repairs after a dead holder */
 SHMQ_API enum shmq_status shmq_lock(struct shmq_store *store, uint64_t deadline_ns);
@@ -650,6 +657,7 @@ SHMQ_API uint64_t shmq_lookup_probes(const struct shmq_store *store);
 SHMQ_API enum shmq_status shmq_topic_put(struct shmq_store *store, const char *name, uint32_t read_queues,
                                          uint32_t write_queues,
                                 uint32_t perm, uint32_t flags, uint32_t kind, uint32_t *topic);
+SHMQ_API enum shmq_status shmq_topic_set_flush(struct shmq_store *store, uint32_t topic, uint32_t mode);
 SHMQ_API enum shmq_status shmq_topic_delete(struct shmq_store *store, const char *name);
 /* Index or SHMQ_NONE. */
 SHMQ_API uint32_t shmq_topic_find(const struct shmq_store *store, const char *name, size_t bytes);

@@ -301,7 +301,8 @@ enum shmq_status claim_finish(PyStore *store, struct shmq_claim_handle *claim, c
 void claim_drop(PyStore *store, struct shmq_claim_handle *claim);
 /* Note in our client slot that we are alive and have sent. */
 void producer_count(PyProducer *self, const struct shmq_appended *out, uint64_t count);
-/* Wake readers, count, and with `durable` wait for the disk. */
+bool producer_waits(const PyProducer *self, uint32_t queue); /* for the disk, after a send to this queue */
+/* Wake readers, count, and with `durable` wait for the disk where the queue's messages count only there. */
 bool producer_published(PyProducer *self, const struct call *call, const struct shmq_appended *out, uint64_t count,
                         uint64_t end, bool durable);
 PyObject *producer_send(PyProducer *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);

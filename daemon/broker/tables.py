@@ -26,6 +26,7 @@ class Topic(NamedTuple):
     flags: int
     kind: int
     queues: tuple[int, ...]
+    flush: int = 0
 
 
 class QueueBounds(NamedTuple):
@@ -90,6 +91,9 @@ class Topics(Protocol):
 
     def topic_put(self, name: str, *, read_queues: int, write_queues: int, perm: int, flags: int, kind: int) -> None:
         """Create or change a topic."""
+
+    def topic_set_flush(self, name: str, mode: int, /) -> None:
+        """Say when messages of a live topic count (TopicFlush)."""
 
     def topic_delete(self, name: str, /) -> None:
         """Delete a live topic."""

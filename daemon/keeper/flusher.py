@@ -3,6 +3,7 @@
 The core syncs through its own mappings, so that no write-back error is missed.
 
     async   every flush_interval_ms, if anything was appended
+            and when somebody rings, once a topic of the broker is flushed synchronously
     sync    whenever the log end is ahead of the durable end: all appends that came meanwhile ride on one sync
 
 Rule: the first failure is final. The core has set the store read-only by then; there is no second try, because the
@@ -98,7 +99,7 @@ class Flusher:
             if rung:
                 self._on_bell()
             now = time.monotonic()
-            if self._sync or now >= due:
+            if self._sync or now >= due or (rung and self._store.has_sync_topics):
                 if not self.failed and self._store.log_end > self._store.durable_end:
                     self.flush()
                 due = now + self._interval_seconds

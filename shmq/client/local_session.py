@@ -76,7 +76,7 @@ class LocalSession:
             store=wire.store,
             producer=self.sends.internal_producer,
             resolve=self.queues.resolve,
-            waits_durable=lambda: wire.wait_durable,
+            waits_durable=wire.counts_on_disk,
         )
         wire.control.on_check = made.checked
         return made

@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from shmq.errors import ProtocolError, UsageError
-from shmq.protocol.codes import TopicKind
+from shmq.protocol.codes import TopicFlush, TopicKind
 
 DIALECT_BYTES_MAX = 64 << 10  # of a request; the dialect's reader takes about a second a megabyte
 
 _MESSAGE_TYPE = "message.type"
+_FLUSH_MODE = "shmq.flush"
 T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder(order="sorted")
@@ -162,9 +163,17 @@ def kind_text(kind: TopicKind) -> str:
     return "" if kind == TopicKind.NORMAL else f"+{_MESSAGE_TYPE}={kind.name}"
 
 
-def kind_attributes(kind: TopicKind) -> dict[str, str] | msgspec.UnsetType:
-    """Return the attributes a topic of this kind is listed with."""
-    return msgspec.UNSET if kind == TopicKind.NORMAL else {_MESSAGE_TYPE: kind.name}
+def listed_attributes(kind: TopicKind, flush: int) -> dict[str, str] | msgspec.UnsetType:
+    """Return the attributes a topic is listed with."""
+    found = {} if kind == TopicKind.NORMAL else {_MESSAGE_TYPE: kind.name}
+    if flush in (TopicFlush.ASYNC, TopicFlush.SYNC):
+        found[_FLUSH_MODE] = TopicFlush(flush).name
+    return found or msgspec.UNSET
+
+
+def names_kind(attributes: str) -> bool:
+    """Say whether an attribute text says anything of the kind."""
+    return any(change[1:].partition("=")[0] == _MESSAGE_TYPE for change in attributes.split(","))
 
 
 def parse_kind(attributes: str) -> TopicKind:
@@ -176,6 +185,8 @@ def parse_kind(attributes: str) -> TopicKind:
     kind = TopicKind.NORMAL
     for change in filter(None, attributes.split(",")):
         key, _, value = change[1:].partition("=")
+        if key == _FLUSH_MODE:
+            continue
         if change[0] not in "+-" or key != _MESSAGE_TYPE:
             raise UsageError(f"the topic attribute {change[:64]!a} is not supported", hint=f"use +{_MESSAGE_TYPE}=FIFO")
         if change[0] == "-":
@@ -186,6 +197,41 @@ def parse_kind(attributes: str) -> TopicKind:
             names = ", ".join(TopicKind.__members__)
             raise UsageError(f"the topic type {value[:64]!a} does not exist", hint=f"choose one of {names}")
     return kind
+
+
+def flush_text(flush: TopicFlush) -> str:
+    """Return the attribute text that gives a topic a flush of its own, or takes that away."""
+    return f"-{_FLUSH_MODE}" if flush == TopicFlush.BROKER else f"+{_FLUSH_MODE}={flush.name}"
+
+
+def attribute_text(kind: str, flush: str | None) -> str:
+    """Return the attributes that create a topic of a kind, and say its flush unless that is None."""
+    texts = [kind_text(TopicKind[kind.upper()])]
+    if flush is not None:
+        texts.append(flush_text(TopicFlush[flush.upper()]))
+    return ",".join(filter(None, texts))
+
+
+def parse_flush(attributes: str) -> TopicFlush | None:
+    """Return the flush an attribute text asks for; None when it says nothing about that.
+
+    Raises:
+        UsageError: there is no such flush.
+    """
+    found = None
+    for change in filter(None, attributes.split(",")):
+        key, _, value = change[1:].partition("=")
+        if key == _FLUSH_MODE:
+            if change[0] == "+" and value not in ("ASYNC", "SYNC"):
+                raise UsageError(f"{_FLUSH_MODE}={value[:64]!a} does not exist", hint="choose ASYNC or SYNC")
+            found = TopicFlush[value] if change[0] == "+" else TopicFlush.BROKER
+    return found
+
+
+def topic_flush(config: TopicConfig) -> TopicFlush:
+    """Return the flush a listed topic has; an unknown one counts as the broker's."""
+    attributes = config.attributes if isinstance(config.attributes, dict) else {}
+    return TopicFlush.__members__.get(attributes.get(_FLUSH_MODE, ""), TopicFlush.BROKER)
 
 
 def topic_kind(config: TopicConfig) -> TopicKind:

@@ -274,6 +274,14 @@ class Response(IntEnum):
     GO_AWAY = 1500
 
 
+class TopicFlush(IntEnum):
+    """When a message of a topic counts: as the broker says, once it is stored, or once it is on disk."""
+
+    BROKER = 0
+    ASYNC = 1
+    SYNC = 2
+
+
 class TopicKind(IntEnum):
     """What a topic promises; the names are those of RocketMQ's topic attribute `message.type`."""
 

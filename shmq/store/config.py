@@ -7,7 +7,7 @@
     config/consumerOffset.json     offsetTable              "topic@group" -> queue id -> offset
     config/delayOffset.json        offsetTable              level -> offset in the schedule topic's queue
     config/timerProgress.json      timerProgress            group -> word, of the timer topic's queue
-    config/shmq.json               topics: name -> kind, born;  deleted: name -> log position of the deletion
+    config/shmq.json               topics: name -> kind, flush, born;  deleted: name -> log position of the deletion
 
 The last entry of each file is `"shmqCrc32"`, the CRC-32 of all bytes before it: one wrong digit in an offset is valid
 JSON and would skip messages in silence. RocketMQ reads the entry as a field that it does not know, and writes the file
@@ -60,6 +60,7 @@ _DELAY_KEY = (SCHEDULE_TOPIC, SCHEDULE_GROUP)
 _TIMER_KEYS = tuple((TIMER_TOPIC, group) for group in TIMER_GROUPS)
 OWN_GROUPS = frozenset((SCHEDULE_GROUP, *TIMER_GROUPS))
 """Groups that are progress of the broker's own: in no list of groups, and in files of their own."""
+FLUSH_MOST = 2
 KIND_NAMES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
 
 Log = Callable[..., None]
@@ -76,6 +77,7 @@ class TopicRecord:
     perm: int = 6
     flags: int = 0
     kind: int = 0
+    flush: int = 0  # 0 as the broker, 1 asynchronous, 2 synchronous
     born: int = 0
     raw: dict[str, Any] = field(default_factory=dict)
 
@@ -186,7 +188,10 @@ class ConfigFiles:
             StoreError: the disk refused.
         """
         table = {name: record.to_object() for name, record in sorted(topics.items())}
-        own = {name: {"kind": record.kind, "born": record.born} for name, record in sorted(topics.items())}
+        own = {
+            name: {"kind": record.kind, "born": record.born} | ({"flush": record.flush} if record.flush else {})
+            for name, record in sorted(topics.items())
+        }
         # Ours first: a topic without its birth position would take over the units of a deleted namesake.
         changed = self._write(OWN, {"topics": own, "deleted": dict(sorted(deleted.items()))}, versioned=False)
         return self._write(TOPICS, {_TABLE_OF[TOPICS]: table}, versioned=True) or changed
@@ -308,6 +313,7 @@ def _topics(table: dict[str, Any], own: Any) -> dict[str, TopicRecord]:
             perm=_number(raw.get("perm"), 6),
             flags=_number(raw.get("topicSysFlag"), 0),
             kind=_number(mine.get("kind"), _kind_of(raw)),
+            flush=_number(mine.get("flush"), 0),
             born=_number(mine.get("born"), 0),
             raw=raw,
         )

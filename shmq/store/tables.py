@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shmq.shm.core import BrokerTables, CoreError, Store, StoreFigures
-from shmq.store.config import OWN_GROUPS, Log, OffsetTable, Tables, TopicRecord
+from shmq.store.config import FLUSH_MOST, OWN_GROUPS, Log, OffsetTable, Tables, TopicRecord
 from shmq.store.consumequeue import Queue
 from shmq.store.group_settings import encode_settings, stored_settings
 from shmq.store.rebuild import QueueBounds
@@ -52,6 +52,7 @@ class LiveTables:
                 perm=topic["perm"],
                 flags=topic["flags"],
                 kind=topic["kind"],
+                flush=topic["flush"],
                 born=topic["born_position"],
                 raw=known[name].raw if name in known else {},
             )
@@ -181,4 +182,5 @@ def _fill_topics(
             flags=record.flags,
             kind=record.kind,
         )
+        broker_tables.topic_set_flush(index, record.flush if record.flush <= FLUSH_MOST else 0)
         broker_tables.set_topic_born(index, record.born)

@@ -31,7 +31,7 @@ def sealed_files(attachment: Attachment) -> list[str]:
     head = attachment.store.head
     file_bytes = int(head["file_bytes"])
     end = attachment.store.log_end
-    if head["flush_sync"]:
+    if head["flush_sync"] or attachment.store.has_sync_topics:
         end = min(end, attachment.store.durable_end)
     folder = Path(attachment.instance.store_path) / "commitlog"
     names = sorted(path.name for path in folder.iterdir() if path.name.isdecimal())

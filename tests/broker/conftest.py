@@ -65,7 +65,12 @@ class MemoryTables:
         more = max(read_queues, write_queues) - len(queues)
         queues += tuple(range(self.queue_count, self.queue_count + max(0, more)))
         self.queue_count += max(0, more)
-        self.all_topics[name] = Topic(name, read_queues, write_queues, perm, flags, kind, queues)
+        flush = before.flush if before else 0
+        self.all_topics[name] = Topic(name, read_queues, write_queues, perm, flags, kind, queues, flush)
+        self._version += 1
+
+    def topic_set_flush(self, name: str, mode: int) -> None:
+        self.all_topics[name] = self.all_topics[name]._replace(flush=mode)
         self._version += 1
 
     def topic_delete(self, name: str) -> None:

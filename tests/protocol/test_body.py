@@ -15,8 +15,8 @@ from shmq.protocol.body import (
     TopicTable,
     decode_body,
     encode_body,
-    kind_attributes,
     kind_text,
+    listed_attributes,
     parse_kind,
     topic_kind,
 )
@@ -111,7 +111,7 @@ def test_a_group_config_has_rocketmqs_defaults() -> None:
 @pytest.mark.parametrize("kind", TopicKind)
 def test_a_topic_kind_survives_its_attribute_text(kind: TopicKind) -> None:
     assert parse_kind(kind_text(kind)) == kind
-    assert topic_kind(TopicConfig("T", attributes=kind_attributes(kind))) == kind
+    assert topic_kind(TopicConfig("T", attributes=listed_attributes(kind, 0))) == kind
 
 
 def test_a_topic_without_or_with_an_unknown_type_is_normal() -> None:

@@ -13,7 +13,7 @@ import click
 from shmq.errors import UsageError
 from shmq.message import QUEUES_MAX, check_topic
 from shmq.tools.broker.access import control_of, deleted, open_view
-from shmq.tools.broker.view import KINDS, BrokerView, TopicView
+from shmq.tools.broker.view import FLUSHES, KINDS, BrokerView, TopicView
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
 from shmq.tools.terminal.exit_code import ExitCode
@@ -162,6 +162,11 @@ def _print_topic(call: Call, document: dict[str, Any]) -> None:
 
 
 _queues_option = click.option("--queues", type=click.IntRange(1, QUEUES_MAX), help="How many queues to read and write.")
+_flush_option = click.option(
+    "--flush",
+    type=click.Choice(FLUSHES),
+    help="When a message counts: once stored (async), once on disk (sync).",
+)
 _permission_option = click.option("--permission", type=click.Choice(list(PERMISSIONS)), help="Who may: r, w or rw.")
 
 
@@ -170,11 +175,19 @@ _permission_option = click.option("--permission", type=click.Choice(list(PERMISS
 @_queues_option
 @click.option("--kind", type=click.Choice(KINDS), default=KINDS[0], show_default=True, help="What the topic promises.")
 @_permission_option
+@_flush_option
 @click.option("--if-missing", is_flag=True, help="No error when it exists already.")
 @dry_run_option
 @pass_call
 def create(
-    call: Call, name: str, queues: int | None, kind: str, permission: str | None, if_missing: bool, dry_run: bool
+    call: Call,
+    name: str,
+    queues: int | None,
+    kind: str,
+    permission: str | None,
+    flush: str | None,
+    if_missing: bool,
+    dry_run: bool,
 ) -> int:
     """Create TOPIC.
 
@@ -186,7 +199,7 @@ def create(
     with control_of(call) as control:
         count, letters = queues or control.default_queues, permission or "rw"
         if not exists and not dry_run:
-            control.create_topic(name, queues=count, perm=PERMISSIONS[letters], kind=kind)
+            control.create_topic(name, queues=count, perm=PERMISSIONS[letters], kind=kind, flush=flush)
     facts = {"queues": count, "kind": kind, "permission": letters, "changed": not exists and not dry_run}
     _report(call, name, "create", facts)
     if exists:
@@ -200,16 +213,25 @@ def create(
 @click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
 @_queues_option
 @_permission_option
+@_flush_option
 @dry_run_option
 @yes_option
 @pass_call
-def update(call: Call, name: str, queues: int | None, permission: str | None, dry_run: bool, yes: bool) -> None:
-    """Change the queues or the permission of TOPIC.
+def update(
+    call: Call,
+    name: str,
+    queues: int | None,
+    permission: str | None,
+    flush: str | None,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """Change the queues, the permission or the flush of TOPIC.
 
     Taking something away needs --yes: messages in queues that are no longer read stay unread.
     """
-    if queues is None and permission is None:
-        raise UsageError("nothing to change was given", hint="give --queues or --permission")
+    if queues is None and permission is None and flush is None:
+        raise UsageError("nothing to change was given", hint="give --queues, --permission or --flush")
     with open_view(call) as memory:
         view = memory.topic(name)
     perm = view.perm if permission is None else PERMISSIONS[permission]
@@ -217,12 +239,13 @@ def update(call: Call, name: str, queues: int | None, permission: str | None, dr
     call.terminal.say(
         f'topic "{name}": {plural(view.write_queues, "queue")} → {count}, '
         f"permission {permission_text(view.perm)} → {permission_text(perm)}"
+        + (f", flush {view.flush} → {flush}" if flush is not None else "")
     )
     takes_away = count < view.write_queues or bool(view.perm & ~perm)
     changed = confirmed(call, yes=yes or not takes_away, dry_run=dry_run)
     if changed:
         with control_of(call) as control:
-            control.create_topic(name, queues=count, perm=perm, kind=view.kind)
+            control.create_topic(name, queues=count, perm=perm, kind=view.kind, flush=flush)
     _report(
         call, name, "update",
         {"queues": count, "kind": view.kind, "permission": permission_text(perm), "changed": changed},

@@ -19,7 +19,7 @@ from shmq.shm.liveness import is_alive
 from shmq.shm.log_reach import check_log_is_here
 from shmq.shm.place import Place, place_of
 from shmq.shm.segment import open_store
-from shmq.tools.broker.view import ProgressView, QueueView, TopicView, by_group, kind_text, topic_not_found
+from shmq.tools.broker.view import ProgressView, QueueView, TopicView, by_group, flush_name, kind_text, topic_not_found
 
 
 class Memory:
@@ -96,6 +96,7 @@ class Memory:
             read_queues=entry["read_queues"],
             write_queues=entry["write_queues"],
             queues=tuple(map(self._queue, entry["queues"])),
+            flush=flush_name(entry["flush"]),
         )
 
     def _queue(self, index: int) -> QueueView:

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Protocol
 from shmq.errors import ConsumeError, RemoteError, TopicNotFound
 from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_broker_topic, nearest
 from shmq.progress import Backlog
-from shmq.protocol.codes import Response, TopicKind
+from shmq.protocol.codes import Response, TopicFlush, TopicKind
 
 if TYPE_CHECKING:
     from shmq.client.position import Position
 
 KINDS = tuple(kind.name.lower() for kind in TopicKind)
+FLUSHES = tuple(flush.name.lower() for flush in TopicFlush)
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class TopicView:
     read_queues: int
     write_queues: int
     queues: tuple[QueueView, ...]
+    flush: str = "broker"
 
     @property
     def messages(self) -> int:
@@ -78,6 +80,11 @@ def topic_role(name: str, perm: int, kind: str) -> str:
     if name.startswith(RETRY_PREFIX):
         return "retry"
     return "dlq" if name.startswith(DEAD_LETTER_PREFIX) else kind
+
+
+def flush_name(flush: int) -> str:
+    """Return how a topic is flushed: "broker", "async" or "sync"."""
+    return FLUSHES[flush] if flush < len(FLUSHES) else f"flush {flush}"
 
 
 def kind_text(kind: int) -> str:

@@ -176,7 +176,7 @@ static uint32_t units_next(struct walk *walk, uint32_t wanted, struct shmq_unit 
 {
     struct shmq_gather *gather = walk->gather;
     uint8_t raw[CHUNK_UNITS * SHMQ_UNIT_BYTES];
-    uint64_t visible = shmq_visible_end(walk->store);
+    uint64_t visible = shmq_queue_visible_end(walk->store, walk->gather->queue);
     uint32_t count = shmq_units_stored(walk->store, gather->queue, gather->next, wanted, raw);
     if (!count) {
         gather->log_position = UINT64_MAX;
@@ -312,8 +312,8 @@ enum shmq_status shmq_gather_bytes(const uint8_t *data, size_t bytes, struct shm
 uint64_t shmq_queue_visible(struct shmq_store *store, uint32_t queue)
 {
     uint64_t high = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_acquire);
-    uint64_t low = shmq_queue_first(store, queue), visible = shmq_visible_end(store);
-    if (!store->head->flush_sync) {
+    uint64_t low = shmq_queue_first(store, queue), visible = shmq_queue_visible_end(store, queue);
+    if (!shmq_queue_is_sync(store, queue)) {
         return high; /* a unit below offset_max names a record below the log end */
     }
     while (low < high) { /* positions grow along a queue */

@@ -21,7 +21,7 @@ void shmq_raise_durable(struct shmq_store *store, uint64_t position)
     }
     atomic_fetch_add_explicit(&log->durable_sequence, 1, memory_order_acq_rel);
     shmq_futex_wake(&log->durable_sequence, INT32_MAX);
-    if (store->head->flush_sync) {
+    if (store->head->flush_sync || atomic_load_explicit(&log->has_sync_topics, memory_order_acquire)) {
         shmq_wake_all(store);
     }
 }

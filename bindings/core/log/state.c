@@ -2,7 +2,8 @@
  *
  *   retired      this generation of segments was given up: attach again
  *   read_only    why no record is taken; a failed flush and a poisoned section are final, the other reasons may pass
- *   visible end  the log end; with synchronous flush the durable end, for nothing is shown that a power cut could take
+ *   visible end  the log end; with synchronous flush the durable end, for nothing is shown that a power cut could take.
+ *                A topic may have another flush than its broker: then its queues have that other end
  *   keeper_bell  a futex word that writers ring when files or frames run low, or somebody waits for the disk
  *
  * The bell is Dekker's handshake with the keeper: it sets `keeper_asleep` and looks at the bell, a writer rings and looks
@@ -43,6 +44,17 @@ void shmq_set_read_only(struct shmq_store *store, uint32_t word)
 uint64_t shmq_visible_end(const struct shmq_store *store)
 {
     return shmq_load_acquire(store->head->flush_sync ? &store->log->durable_end : &store->log->end);
+}
+
+bool shmq_queue_is_sync(const struct shmq_store *store, uint32_t queue)
+{
+    uint32_t mode = atomic_load_explicit(&store->queues[queue].flush, memory_order_relaxed);
+    return mode == SHMQ_FLUSH_AS_BROKER ? store->head->flush_sync != 0 : mode == SHMQ_FLUSH_SYNC;
+}
+
+uint64_t shmq_queue_visible_end(const struct shmq_store *store, uint32_t queue)
+{
+    return shmq_load_acquire(shmq_queue_is_sync(store, queue) ? &store->log->durable_end : &store->log->end);
 }
 
 bool shmq_keeper_is_silent(const struct shmq_store *store, uint64_t now_ns, uint64_t patience_ns)

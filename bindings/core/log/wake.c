@@ -75,11 +75,11 @@ static uint32_t client_high(const struct shmq_store *store)
 
 static void wake_slots(struct shmq_store *store, uint32_t queue, uint64_t bits_kept, uint32_t slot_kept)
 {
-    if (store->head->flush_sync) {
-        shmq_ring_keeper(store); /* readers are woken when the bytes are durable, not before */
+    if (queue >= store->sizes.queue_max) {
         return;
     }
-    if (queue >= store->sizes.queue_max) {
+    if (shmq_queue_is_sync(store, queue)) {
+        shmq_ring_keeper(store); /* readers are woken when the bytes are durable, not before */
         return;
     }
     atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in shmq_wait */
@@ -147,7 +147,7 @@ static bool queues_have_news(struct shmq_store *store, const uint32_t *queues, c
             shmq_load_acquire(&store->queues[queues[i]].offset_max) <= offsets[i]) {
             continue;
         }
-        if (!store->head->flush_sync) {
+        if (!shmq_queue_is_sync(store, queues[i])) {
             return true;
         }
         uint8_t bytes[SHMQ_UNIT_BYTES];
@@ -156,7 +156,7 @@ static bool queues_have_news(struct shmq_store *store, const uint32_t *queues, c
             return true; /* not in memory any more, so long durable */
         }
         shmq_unit_unpack(bytes, &unit);
-        if (unit.log_position + unit.record_bytes <= shmq_visible_end(store)) {
+        if (unit.log_position + unit.record_bytes <= shmq_queue_visible_end(store, queues[i])) {
             return true;
         }
     }

@@ -111,7 +111,7 @@ static enum shmq_status unit_take(struct shmq_store *store, struct shmq_pull *pu
 static enum shmq_status plan(struct shmq_store *store, struct shmq_pull *pull, uint64_t end)
 {
     uint8_t raw[SHMQ_READER_UNITS * SHMQ_UNIT_BYTES];
-    uint64_t visible = shmq_visible_end(store);
+    uint64_t visible = shmq_queue_visible_end(store, pull->queue);
     uint32_t left = pull->scan_max;
     while (left > 0 && pull->next_offset < end) {
         enum shmq_status status = SHMQ_OK;

@@ -89,7 +89,7 @@ static enum shmq_status cursor_fill(struct shmq_reader *reader, struct shmq_curs
     for (uint32_t i = 0; i < count; i++) {
         shmq_unit_unpack(raw + i * SHMQ_UNIT_BYTES, &cursor->units[i]);
     }
-    uint64_t visible = shmq_visible_end(store);
+    uint64_t visible = shmq_queue_visible_end(store, cursor->queue);
     while (count && cursor->units[count - 1].log_position + cursor->units[count - 1].record_bytes > visible) {
         count--; /* positions grow along a queue, so the hidden ones are the last ones */
     }

@@ -176,6 +176,33 @@ static enum shmq_status queues_add(struct shmq_store *store, uint32_t index, uin
     return SHMQ_OK;
 }
 
+/* Also into each queue, where those find it who write or read there. */
+static void flush_write(struct shmq_store *store, uint32_t index, uint32_t mode)
+{
+    struct shmq_topic *topic = &store->topics[index];
+    topic->flush = (uint16_t)mode;
+    if (mode == SHMQ_FLUSH_SYNC) {
+        atomic_store_explicit(&store->log->has_sync_topics, 1, memory_order_release);
+    }
+    for (uint32_t id = 0, queue; (queue = shmq_topic_queue(store, index, id)) != SHMQ_NONE; id++) {
+        atomic_store_explicit(&store->queues[queue].flush, mode, memory_order_release);
+    }
+}
+
+enum shmq_status shmq_topic_set_flush(struct shmq_store *store, uint32_t index, uint32_t mode)
+{
+    if (index >= topic_count(store) || mode > SHMQ_FLUSH_SYNC) {
+        return SHMQ_BAD_ARGUMENT;
+    }
+    enum shmq_status status = shmq_table_enter(store);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    flush_write(store, index, mode);
+    atomic_fetch_add_explicit(&store->topics[index].version, 1, memory_order_release);
+    return shmq_table_leave(store, SHMQ_OK);
+}
+
 static enum shmq_status topic_write(struct shmq_store *store, uint32_t index, uint32_t read_queues,
                                     uint32_t write_queues, uint32_t perm, uint32_t flags, uint32_t kind)
 {
@@ -192,7 +219,8 @@ static enum shmq_status topic_write(struct shmq_store *store, uint32_t index, ui
     topic->write_queues = write_queues;
     topic->perm = perm;
     topic->flags = flags;
-    topic->kind = kind;
+    topic->kind = (uint16_t)kind;
+    flush_write(store, index, fresh ? SHMQ_FLUSH_AS_BROKER : topic->flush);
     atomic_fetch_add_explicit(&topic->version, 1, memory_order_release);
     atomic_store_explicit(&topic->state, SHMQ_TOPIC_LIVE, memory_order_release);
     return SHMQ_OK;

@@ -197,7 +197,7 @@ PyObject *producer_send_batch(PyProducer *self, PyObject *const *args, Py_ssize_
     while (ok && batch->at < PyTuple_GET_SIZE(batch->bodies)) {
         ok = part_send(batch);
     }
-    if (ok && self->wait_durable && batch->at) {
+    if (ok && batch->at && producer_waits(self, batch->call.queue)) {
         ok = store_wait_durable(self->store, batch->end, batch->call.timeout);
     }
     part_clear(batch);

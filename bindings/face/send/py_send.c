@@ -146,11 +146,20 @@ void producer_count(PyProducer *self, const struct shmq_appended *out, uint64_t 
     }
 }
 
+/* A topic's own flush decides; else the broker's, which the producer was made for. */
+bool producer_waits(const PyProducer *self, uint32_t queue)
+{
+    const struct shmq_store *store = &self->store->core;
+    uint32_t mode = atomic_load_explicit(&store->queues[queue].flush, memory_order_relaxed);
+    return mode == SHMQ_FLUSH_AS_BROKER ? self->wait_durable : mode == SHMQ_FLUSH_SYNC;
+}
+
 bool producer_published(PyProducer *self, const struct call *call, const struct shmq_appended *out, uint64_t count,
                         uint64_t end, bool durable)
 {
     shmq_wake(&self->store->core, call->queue);
     producer_count(self, out, count);
+    durable = durable && producer_waits(self, call->queue);
     return !durable || store_wait_durable(self->store, end, call->timeout);
 }
 
@@ -261,7 +270,7 @@ PyObject *producer_send(PyProducer *self, PyObject *const *args, Py_ssize_t narg
     if (!send_parse(self, "send", args, nargs, kwnames, &call, &unknown)) {
         return unknown ? send_special(self, "send", args, nargs, kwnames, false) : NULL;
     }
-    if (!send_one(self, &call, self->wait_durable, &appended)) {
+    if (!send_one(self, &call, true, &appended)) {
         return NULL;
     }
     return receipt_new(self, call.route, call.queue_id, &appended);

@@ -145,6 +145,9 @@ bool sender_store(PySender *self, const struct shmq_frame_view *frame, const str
         return false;
     }
     uint32_t queue = route->queues[request->queue_id];
+    if (shmq_queue_is_sync(&self->producer->store->core, queue)) {
+        return false; /* its answer waits for the disk */
+    }
     spec->properties = self->text;
     spec->properties_bytes = text_bytes;
     self->positions[0] = 0;

@@ -198,7 +198,7 @@ static PyObject *slot_commit(PySlot *self, PyObject *unused)
         return NULL;
     }
     self->receipt = receipt_new(producer, self->route, self->queue_id, &appended);
-    if (!self->receipt || !producer_published(producer, &call, &appended, 1, appended.end, producer->wait_durable) ||
+    if (!self->receipt || !producer_published(producer, &call, &appended, 1, appended.end, true) ||
         (parked && !slot_end(self, "committed, so the body was copied to a new place"))) {
         return NULL;
     }

@@ -168,12 +168,14 @@ PyObject *producer_append_together(PyProducer *self, PyObject *args)
         Py_RETURN_NONE;
     }
     if (status == SHMQ_OK) {
+        bool waits = false;
         for (uint32_t i = 0; i < call.count; i++) {
             shmq_wake(&self->store->core, call.entries[i].queue);
+            waits = waits || producer_waits(self, call.entries[i].queue);
         }
         const struct shmq_appended *last = &call.out[call.count - 1];
         producer_count(self, last, call.count);
-        if (!self->wait_durable || store_wait_durable(self->store, last->end, call.timeout)) {
+        if (!waits || store_wait_durable(self->store, last->end, call.timeout)) {
             answers = answers_of(&call);
         }
     }

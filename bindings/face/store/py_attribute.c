@@ -35,6 +35,13 @@ static PyObject *get_retired(PyStore *self, void *closure)
                : NULL;
 }
 
+static PyObject *get_has_sync_topics(PyStore *self, void *closure)
+{
+    (void)closure;
+    return store_check(self) ? PyBool_FromLong(atomic_load_explicit(&self->core.log->has_sync_topics, memory_order_acquire))
+                             : NULL;
+}
+
 static PyObject *get_visible_end(PyStore *self, void *closure)
 {
     (void)closure;
@@ -90,6 +97,7 @@ PyGetSetDef store_getset[] = {
     {"log_begin", (getter)get_log_begin, NULL, "First byte retention has left.", NULL},
     {"durable_end", (getter)get_durable_end, NULL, "Bytes below it are on the disk.", NULL},
     {"allocated_end", (getter)get_allocated_end, NULL, "All files below it exist and are reserved.", NULL},
+    {"has_sync_topics", (getter)get_has_sync_topics, NULL, "Some topic is flushed synchronously, or was once.", NULL},
     {"visible_end", (getter)get_visible_end, NULL, "Readers see records that end at or below it.", NULL},
     {"read_only", (getter)get_read_only, NULL, "enum shmq_read_only_reason; 0 takes appends.", NULL},
     {"retired", (getter)get_retired, NULL, "This generation was given up; attach again.", NULL},

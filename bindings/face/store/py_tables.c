@@ -50,6 +50,20 @@ static PyObject *tables_topic_put(PyStorePart *part, PyObject *args, PyObject *k
     return NULL;
 }
 
+static PyObject *tables_topic_set_flush(PyStorePart *part, PyObject *args)
+{
+    PyStore *self = part->store;
+    unsigned int index, mode;
+    if (!PyArg_ParseTuple(args, "II:topic_set_flush", &index, &mode) || !store_check(self)) {
+        return NULL;
+    }
+    enum shmq_status status = shmq_topic_set_flush(&self->core, index, mode);
+    if (status != SHMQ_OK) {
+        return core_raise_status(self->state, status, "how a topic is flushed");
+    }
+    Py_RETURN_NONE;
+}
+
 static PyObject *tables_topic_delete(PyStorePart *part, PyObject *value)
 {
     PyStore *self = part->store;
@@ -113,9 +127,10 @@ static PyObject *topic_dict(PyStore *self, uint32_t index)
     PyObject *name = PyUnicode_DecodeUTF8(entry->name, bytes, "replace");
     PyObject *queues = queue_list(self, index, count < self->core.sizes.queue_max ? count : self->core.sizes.queue_max);
     if (name && queues) {
-        return Py_BuildValue("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:K,s:N,s:N}", "state", state, "version", version,
+        return Py_BuildValue("{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:K,s:N,s:N}", "state", state, "version", version,
                              "read_queues", read_queues, "write_queues", write_queues, "perm", entry->perm, "flags",
-                             entry->flags, "kind", entry->kind, "born_position",
+                             entry->flags, "kind", (unsigned int)entry->kind, "flush",
+                             (unsigned int)entry->flush, "born_position",
                              (unsigned long long)entry->born_position, "name", name, "queues", queues);
     }
     Py_XDECREF(name);
@@ -238,6 +253,8 @@ PyMethodDef broker_topic_methods[] = {
      "Where records say they are stored, from the next producer on."},
     {"topic_put", (PyCFunction)(void (*)(void))tables_topic_put, METH_VARARGS | METH_KEYWORDS,
      "Create or change a topic; returns its index."},
+    {"topic_set_flush", (PyCFunction)tables_topic_set_flush, METH_VARARGS,
+     "Say when messages of a topic count: 0 as the broker says, 1 once stored, 2 once on disk."},
     {"topic_delete", (PyCFunction)tables_topic_delete, METH_O, "Forget a topic; its records stay until retention."},
     {"set_topic_born", (PyCFunction)tables_set_topic_born, METH_VARARGS,
      "Say from which log position records of that name are this topic's."},

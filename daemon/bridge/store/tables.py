@@ -102,6 +102,9 @@ class StoreTables:
             name, read_queues=read_queues, write_queues=write_queues, perm=perm, flags=flags, kind=kind
         )
 
+    def topic_set_flush(self, name: str, mode: int, /) -> None:
+        self._tables.topic_set_flush(self._store.topic_find(name), mode)
+
     def group(self, name: str) -> int | None:
         index = self._store.group_find(name) if _END not in name else -1
         return index if index >= 0 else None
@@ -229,4 +232,5 @@ def _topic(entry: dict[str, Any]) -> Topic:
         flags=entry["flags"],
         kind=entry["kind"],
         queues=tuple(entry["queues"]),
+        flush=entry["flush"],
     )

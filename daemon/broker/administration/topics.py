@@ -26,8 +26,11 @@ from shmq.protocol.body import (
     TopicTable,
     decode_body,
     encode_body,
-    kind_attributes,
+    listed_attributes,
+    names_kind,
+    parse_flush,
     parse_kind,
+    topic_flush,
     topic_kind,
 )
 from shmq.protocol.codes import Request, Response, TopicKind
@@ -65,14 +68,18 @@ class TopicRequests(Part):
         perm = number_of(ext, "perm", most=_PERM_MOST, default=PERM_READ_WRITE)
         flags = number_of(ext, "topicSysFlag", most=INT32_MAX, default=0)
         known = self._tables.topic(name)
+        parse_flush(ext.get("attributes", ""))  # what it refuses is refused before anything is changed
         kind: int = parse_kind(ext.get("attributes", ""))
         if known is not None and flag_of(ext, "onlyIfMissing"):
             return Answer(ext={"created": "false"})
-        if known is not None and not call.connection.is_local and not ext.get("attributes"):
+        if known is not None and not call.connection.is_local and not names_kind(ext.get("attributes", "")):
             kind = known.kind
         self._tables.topic_put(
             name, read_queues=read_queues, write_queues=write_queues, perm=perm, flags=flags, kind=kind
         )
+        flush = parse_flush(ext.get("attributes", ""))
+        if flush is not None:
+            self._tables.topic_set_flush(name, flush)
         created = {"created": "false" if known else "true"} if call.connection.is_local else {}
         return Answer(ext=created, changed_groups=self._registry.subscribers(name))
 
@@ -104,6 +111,7 @@ class TopicRequests(Part):
                 flags=config.topicSysFlag,
                 kind=topic_kind(config),
             )
+            self._tables.topic_set_flush(config.topicName, topic_flush(config))
             changed |= dict.fromkeys(self._registry.subscribers(config.topicName))
         return Answer(changed_groups=tuple(changed))
 
@@ -168,5 +176,5 @@ def _config(topic: Topic) -> TopicConfig:
         perm=topic.perm,
         topicSysFlag=topic.flags,
         order=kind == TopicKind.FIFO,
-        attributes=kind_attributes(kind),
+        attributes=listed_attributes(kind, topic.flush),
     )

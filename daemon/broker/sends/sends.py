@@ -34,7 +34,7 @@ from shmq.delay_levels import DELAY, SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import BrokerBusy, InvalidName, MessageTooLarge, SegmentFull, ShmqError, StoreError
 from shmq.message import RETRY_PREFIX, check_group, check_topic, dead_letter_topic
 from shmq.protocol import transaction
-from shmq.protocol.codes import Request, Response
+from shmq.protocol.codes import Request, Response, TopicFlush
 from shmq.protocol.pop import REVIVE_TOPIC_PREFIX
 from shmq.timing import TIMER_TOPIC
 
@@ -226,7 +226,7 @@ class Sends(Part):
 
     def _send_one(self, call: Call, header: SendHeader, target: _Target, *, may_wait: bool = True) -> Answer | None:
         properties = header.properties
-        waits = may_wait and self._settings.wait_durable and property_of(properties, _WAIT) != "false"
+        waits = may_wait and self._counts_on_disk(target.topic) and property_of(properties, _WAIT) != "false"
         record = NewRecord(
             call.command.body,
             self._stored_properties(properties),
@@ -274,8 +274,12 @@ class Sends(Part):
             born_host=host_bytes(call.connection.remote or UNKNOWN_HOST),
             reconsume_times=header.reconsume_times,
         )
-        waits = self._settings.wait_durable and property_of(properties, _WAIT) != "false"
+        waits = self._counts_on_disk(target.topic) and property_of(properties, _WAIT) != "false"
         return self._stored(call, target.topic.queues[target.queue_id], target.queue_id, stored, waits=waits)
+
+    def _counts_on_disk(self, topic: Topic) -> bool:
+        """Whether a message of a topic is acknowledged when it is on disk only."""
+        return self._settings.wait_durable if topic.flush == TopicFlush.BROKER else topic.flush == TopicFlush.SYNC
 
     def _stored_properties(self, properties: bytes) -> bytes:
         """What is stored of them: without WAIT, which is for us, and with the name of the cluster."""

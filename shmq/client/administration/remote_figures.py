@@ -21,12 +21,12 @@ from shmq.protocol.body import (
     SubscriptionGroupTable,
     TopicConfig,
     TopicTable,
+    attribute_text,
     decode_body,
     encode_body,
-    kind_text,
     topic_kind,
 )
-from shmq.protocol.codes import Request, TopicKind
+from shmq.protocol.codes import Request
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue, loads
 from shmq.protocol.route import DEFAULT_TOPIC, KVTable
@@ -117,7 +117,15 @@ class RemoteFigures:
         """Whether there is a topic of this name."""
         return bool(self._wire().brokers(name))
 
-    def create_topic(self, name: str, *, queues: int, kind: str = "normal", perm: int = PERM_READ | PERM_WRITE) -> None:
+    def create_topic(
+        self,
+        name: str,
+        *,
+        queues: int,
+        kind: str = "normal",
+        perm: int = PERM_READ | PERM_WRITE,
+        flush: str | None = None,
+    ) -> None:
         """Create or change a topic on every broker, and wait until the name servers know it."""
         ext = {
             "topic": name,
@@ -128,7 +136,7 @@ class RemoteFigures:
             "topicFilterType": "SINGLE_TAG",
             "topicSysFlag": "0",
             "order": "false",
-            "attributes": kind_text(TopicKind[kind.upper()]),
+            "attributes": attribute_text(kind, flush),
         }
         wire = self._wire()
         count = queues * len(self._ask_all(Request.UPDATE_AND_CREATE_TOPIC, ext))

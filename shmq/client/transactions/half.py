@@ -132,12 +132,12 @@ class LocalTransactions(_Endings):
         store: Store,
         producer: Producer,
         resolve: Callable[[str], int],
-        waits_durable: Callable[[], bool],
+        waits_durable: Callable[[str], bool],
     ) -> None:
         """
         Args:
             resolve: returns the index of a topic, which is made if need be.
-            waits_durable: whether a half counts once it is on disk only.
+            waits_durable: whether a message of a topic counts once it is on disk only.
         """
         super().__init__(wire)
         self._broker = broker
@@ -181,7 +181,7 @@ class LocalTransactions(_Endings):
         half.offset, half.log_position, _, end = self._producer.append(
             wire.HALF_TOPIC, data, text, queue_id=wire.QUEUE_ID, flag=flag, born_ms=born_ms, timeout=timeout
         )
-        if self._waits_durable():
+        if self._waits_durable(topic):
             self._store.wait_durable(end, timeout)
         return half
 
@@ -230,7 +230,7 @@ class LocalTransactions(_Endings):
             )
         except (KeyError, ValueError) as error:
             raise ProtocolError(f"the answer to a commit lacks a number: {error}") from error
-        if self._waits_durable():
+        if self._waits_durable(half.topic):
             self._store.wait_durable(end, timeout)
         return receipt_make(half.topic, queue_id, offset, position, store_ms, half.message_id)
 

@@ -22,9 +22,9 @@ from shmq.protocol.body import (
     SubscriptionGroupConfig,
     TopicConfig,
     TopicTable,
+    attribute_text,
     decode_body,
     encode_body,
-    kind_text,
 )
 from shmq.protocol.codes import Request, TopicKind
 
@@ -112,12 +112,20 @@ class ControlClient(ControlChannel):
         return self.attachment.default_queues
 
     def create_topic(
-        self, name: str, *, queues: int, perm: int = 6, kind: str = "normal", only_if_missing: bool = False
+        self,
+        name: str,
+        *,
+        queues: int,
+        perm: int = 6,
+        kind: str = "normal",
+        flush: str | None = None,
+        only_if_missing: bool = False,
     ) -> bool:
         """Create a topic, or change it unless `only_if_missing`; return whether it is new.
 
         Args:
             kind: "normal", "fifo", "delay" or "transaction".
+            flush: "sync", "async" or "broker"; None leaves it as it is.
 
         Raises:
             InvalidName, UsageError: what cannot be created, and why.
@@ -130,7 +138,7 @@ class ControlClient(ControlChannel):
             "readQueueNums": str(queues),
             "writeQueueNums": str(queues),
             "perm": str(perm),
-            "attributes": kind_text(TopicKind[kind.upper()]),
+            "attributes": attribute_text(kind, flush),
             "onlyIfMissing": str(only_if_missing).lower(),
         }
         return self.request(Request.UPDATE_AND_CREATE_TOPIC, ext).ext.get("created") == "true"

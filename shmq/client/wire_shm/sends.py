@@ -121,16 +121,14 @@ class CompressingSender:
 
     def send(self, topic: str, body: Any, **arguments: Any) -> Receipt:
         """Store one message and return where."""
-        return self._send(topic, body, arguments, waits=self._wire.wait_durable) or self._inner.send(
-            topic, body, **arguments
-        )
+        return self._send(topic, body, arguments, may_wait=True) or self._inner.send(topic, body, **arguments)
 
     def send_oneway(self, topic: str, body: Any, **arguments: Any) -> None:
         """Store one message without a receipt and without waiting for durability."""
-        if self._send(topic, body, arguments, waits=False) is None:
+        if self._send(topic, body, arguments, may_wait=False) is None:
             self._inner.send_oneway(topic, body, **arguments)
 
-    def _send(self, topic: str, body: Any, arguments: dict[str, Any], *, waits: bool) -> Receipt | None:
+    def _send(self, topic: str, body: Any, arguments: dict[str, Any], *, may_wait: bool) -> Receipt | None:
         """Store a packed body; None when it goes as it is."""
         given = {name: value for name, value in arguments.items() if value is not None}
         data = body_of(body)
@@ -154,7 +152,7 @@ class CompressingSender:
         )
         offset, log_position, store_ms, end = stored
         store = self._wire.store
-        if waits:
+        if may_wait and self._wire.counts_on_disk(topic):
             store.wait_durable(end, timeout)
         message_id = message_id_text(store.head["store_host"], log_position)
         return receipt_make(topic, queue_id, offset, log_position, store_ms, message_id)
@@ -181,9 +179,10 @@ _handle: Final[Callable[..., RecallHandle]] = tuple.__new__  # half the time of 
 class SpecialSend:
     """Takes the special sends of one local producer."""
 
-    __slots__ = ("_delayed", "_send", "_send_oneway")
+    __slots__ = ("_delayed", "_send", "_send_oneway", "_wire")
 
     def __init__(self, wire: ShmWire, queues: ShmQueues) -> None:
+        self._wire = wire
         self._delayed = DelayedSend(wire, queues)
 
     def bind(self, producer: Producer) -> Producer:
@@ -196,7 +195,11 @@ class SpecialSend:
         send = self._send_oneway if is_oneway else self._send
         found = take_special(arguments)
         if is_delayed(found):
-            return self._delayed.send(send, topic, body, found, arguments)
+            receipt = self._delayed.send(send, topic, body, found, arguments)
+            # It waits in a topic of the broker's, whose flush is not that of the topic it is for.
+            if not is_oneway and not self._wire.wait_durable and self._wire.counts_on_disk(topic):
+                self._wire.store.wait_durable(self._wire.store.log_end, self._wire.timeout)
+            return receipt
         if found:
             arguments["properties"] = property_text(found, arguments.get("properties"))
         return send(topic, body, **arguments)

@@ -23,7 +23,7 @@ from shmq.client.wire import Answer, Question, guarded
 from shmq.client.wire_shm.control import ControlClient
 from shmq.client.wire_shm.control_channel import Attachment
 from shmq.errors import BrokerNotRunning, ForeignNamespace, SegmentError, ShmqError
-from shmq.protocol.codes import Role
+from shmq.protocol.codes import Role, TopicFlush
 from shmq.protocol.command import Command
 from shmq.shm.core import Message, Store
 from shmq.shm.instance import Instance
@@ -72,6 +72,12 @@ class ShmWire:
     def wait_durable(self) -> bool:
         """Whether a send is answered only once it is on disk (synchronous flush)."""
         return self.control.attachment.wait_durable
+
+    def counts_on_disk(self, topic: str) -> bool:
+        """Whether a message of a topic is answered only once it is on disk: as the topic says, else as the broker."""
+        index = self.store.topic_find(topic)
+        flush = self.store.topic(index)["flush"] if index >= 0 else TopicFlush.BROKER
+        return self.wait_durable if flush == TopicFlush.BROKER else flush == TopicFlush.SYNC
 
     def message_at(self) -> Callable[..., Message] | None:
         """Return what reads the message at a log position; None while the broker that answers has another log."""
