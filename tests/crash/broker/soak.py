@@ -28,6 +28,7 @@ from tests.crash.history.workload import TOPIC_OF, Workload
 _SLOW_MS = (0, 0, 20, 200, 800, 3000)
 _HOUR_MS = 3600_000
 _WALLS_MS = (0, 0, _HOUR_MS, -_HOUR_MS, 365 * 24 * _HOUR_MS, -365 * 24 * _HOUR_MS)
+_LATEST_MS = max(_WALLS_MS) + _HOUR_MS
 _WHO = (("keeper",), ("bridge",), ("keeper", "bridge"), ("supervisor", "keeper", "bridge"))
 _DRAIN_SECONDS = 120.0
 
@@ -58,6 +59,7 @@ def soak(*, seed: int, episodes: int, flush: str, clock_jumps: bool = True, **se
                             for _ in range(episodes):
                                 _episode(broker, disk, chance, history, counts, clock_jumps=clock_jumps)
                             disk.slow(0, 0)
+                            disk.wall(_LATEST_MS)  # whatever was timed by any of the clocks is due
                         _drain(reading, history, counts)
                         counts.failures += [f"a reader ended: {fault!r}" for fault in reading.faults]
                 broker.kill_daemon()
@@ -107,6 +109,8 @@ def _drain(reading: Reading, history: History, counts: SoakCounts) -> None:
 def _stored(broker: Broker, history: History) -> list[Anomaly]:
     recovered = RecoveredStore(broker.store, file_bytes=FILE_BYTES)
     try:
-        return stored_anomalies(recovered.messages(), recovered.bounds(), history.acks_of(*PLACED), history)
+        stored = recovered.messages()
+        acks, bounds = history.acks_of(*PLACED), recovered.bounds()
+        return stored_anomalies(stored, bounds, acks, history, damaged=recovered.damaged)
     finally:
         recovered.close()

@@ -9,7 +9,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from shmq.errors import CorruptionError
+from shmq.errors import ShmqError
 from shmq.shm.access import Access
 from shmq.shm.core import UNIT_BYTES
 from shmq.shm.segment import SegmentSizes, create_segments, unlink_segments
@@ -70,14 +70,16 @@ class RecoveredStore:
             units = self._files.consumequeue.read((topic, queue_id), first, end - first)
             for number in range(len(units) // UNIT_BYTES):
                 position, size, _ = unpack_unit(units[number * UNIT_BYTES : (number + 1) * UNIT_BYTES])
-                if size > 0:
-                    try:
-                        message = self.store.message_at(position, size)
-                    except CorruptionError:
-                        self.damaged.add((topic, queue_id, first + number))
-                        continue
-                    if (message.topic, message.queue_id, message.offset) == (topic, queue_id, first + number):
-                        found[topic, queue_id, first + number] = bytes(message.body)
+                place = (topic, queue_id, first + number)
+                try:
+                    message = self.store.message_at(position, size)
+                except ShmqError:
+                    self.damaged.add(place)
+                    continue
+                if (message.topic, message.queue_id, message.offset) == place:
+                    found[place] = bytes(message.body)
+                else:
+                    self.damaged.add(place)
         return found
 
     def close(self) -> None:

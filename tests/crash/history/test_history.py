@@ -109,3 +109,11 @@ def test_a_group_that_got_a_changed_body_is_seen() -> None:
     told = history("a-0-0")
     found = delivered_anomalies([body_of("a-0-0", 9), b"a-0-0|other"], told.acks, told)
     assert [each.kind for each in found] == ["corrupt"]
+
+
+def test_a_place_that_is_known_to_be_damaged_is_no_gap_and_a_loss_if_it_was_acknowledged() -> None:
+    told = history("a-0-0")
+    bounds = {("t", 0): (0, 2)}
+    assert stored_anomalies(stored("a-0-0"), bounds, told.acks, told, damaged={("t", 0, 1)}) == []
+    found = stored_anomalies({}, {("t", 0): (0, 1)}, told.acks, told, damaged={("t", 0, 0)})
+    assert [each.kind for each in found] == ["lost-write"]

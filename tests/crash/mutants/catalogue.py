@@ -1,0 +1,1 @@
+"""Every seeded defect; `test_mutants.py` runs them."""
