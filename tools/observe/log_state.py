@@ -22,7 +22,6 @@ from shmq.tools.observe.processes import state_of, thread_state
 from shmq.tools.observe.snapshot import Claim, Lock, Log
 
 CLAIM_OPEN = 1  # enum shmq_claim_state
-_QUEUE_WORDS = struct.Struct("=QQ")
 _LAYOUT_ACCESS = Access(-1)  # only paths are asked for
 
 

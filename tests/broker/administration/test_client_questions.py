@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from shmq.daemon.broker.broker import Broker
-from shmq.daemon.broker.log import Congestion
 from shmq.daemon.broker.effects import Effect, Reply
 from shmq.daemon.broker.log import Congestion
 from shmq.daemon.broker.settings import BrokerSettings
