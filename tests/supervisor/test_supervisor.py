@@ -14,7 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from shmq.errors import BrokerNotRunning
+import shmq
+from shmq.errors import BrokerNotRunning, SegmentFull
 from shmq.shm.core import CoreError
 from shmq.shm.liveness import is_alive
 from shmq.shm.presence import presence_count
@@ -317,3 +318,23 @@ def test_a_dev_shm_that_is_too_small_is_refused_with_what_to_type(tmp_path: Path
     assert (status, names) == ("73", "[]"), result.stderr
     assert "/dev/shm has" in lines and "of 16.0 MiB" in lines and "[exit 73]" in lines
     assert "docker run --shm-size" in lines
+
+
+def test_a_start_after_a_stop_frees_the_queues_of_deleted_topics(serve: Serve) -> None:
+    """What the error of a full table tells to do."""
+    served = serve()
+
+    def fill() -> SegmentFull:
+        with shmq.connect(f"shmq://{served.runtime}") as mq:
+            mq.admin.create_topic("stays", queues=8)
+            with pytest.raises(SegmentFull) as caught:
+                for _ in range(1024):
+                    mq.admin.create_topic("comes-and-goes", queues=256)
+                    mq.admin.delete_topic("comes-and-goes")
+            return caught.value
+
+    assert "by topics that were deleted" in str(fill())
+    assert served.stop() == 0
+    served = serve()
+    assert "by topics that were deleted" in str(fill())
+    served.stop()

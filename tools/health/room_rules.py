@@ -31,6 +31,7 @@ _LEFT = {
     ),
 }
 _LOOK_AT_DISK = "the broker's log lines name them; smartctl -a"
+_QUEUES_WARN, _QUEUES_CRIT = 80.0, 95.0  # percent of the table
 _SPARE_SHARE = 0.1  # of a file: less than this ahead of the log means that the keeper has not made the next one
 
 
@@ -43,6 +44,7 @@ def room_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Findin
         yield from _disk(snapshot.disk)
     if snapshot.log is not None:
         yield from _log(snapshot, snapshot.log, thresholds)
+        yield from _queues(snapshot, snapshot.log)
     if snapshot.recovery is not None:
         yield _recovery(snapshot.recovery)
     if snapshot.scrub is not None:
@@ -181,6 +183,20 @@ def _log(snapshot: Snapshot, log: Log, thresholds: Thresholds) -> Iterator[Findi
         yield Finding("log", Verdict.WARNING if ahead else Verdict.CRITICAL, short, "space", why, do, measures)
     elif verdict is Verdict.OK:
         yield Finding("log", Verdict.OK, what, measures=measures)
+
+
+def _queues(snapshot: Snapshot, log: Log) -> Iterator[Finding]:
+    percent = 100 * log.queues_taken / log.queues_max if log.queues_max else 0.0
+    verdict = judge(percent, _QUEUES_WARN, _QUEUES_CRIT)
+    if verdict is Verdict.OK:
+        return
+    gone = max(0, log.queues_taken - sum(topic.queues for topic in snapshot.topics))
+    taken, most = count_text(log.queues_taken), count_text(log.queues_max)
+    what = f"{taken} of {most} queues are taken, {count_text(gone)} of them by deleted topics"
+    why = "when all are taken no topic can be created, and no group gets its retry topic"
+    do = f"shmq stop, then: {serve_command(snapshot)}" if gone else "delete topics that nobody needs"
+    measures = {"queues_taken": Measure(round(percent, 1), "%", _QUEUES_WARN, _QUEUES_CRIT)}
+    yield Finding("segments", verdict, what, "queues", why, do, measures)
 
 
 def _recovery(recovery: Recovery) -> Finding:

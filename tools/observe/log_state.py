@@ -50,6 +50,8 @@ def collect_log(store: Store, store_path: str) -> Log:
         busy=stats["busy"],
         deaths=stats["deaths"],
         frames_used=figures.frames_used,
+        queues_taken=len(figures.queue_counts()) // _QUEUE_WORDS.size,
+        queues_max=store.head["queue_max"],
     )
 
 

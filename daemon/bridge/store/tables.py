@@ -13,13 +13,15 @@ from typing import Any
 
 from shmq.daemon.bridge.store.semaphore import prepare_semaphore
 from shmq.daemon.broker.tables import DiskRoom, QueueBounds, StoreFacts, Topic
-from shmq.errors import ShmqError, StoreError
+from shmq.errors import SegmentFull, ShmqError, StoreError
 from shmq.shm.access import Access
 from shmq.shm.core import STAMP_AGE_MS, BrokerTables, Store, StoreFigures, process_start, wall_advance, wall_ms
 from shmq.shm.instance import Instance
 from shmq.shm.unit import Unit, tag_codes_of, units_of
 
 _CLIENT_FREE = 0  # enum shmq_client_state
+_RESTART = "stop the broker and start it again: that frees the queues of deleted topics"
+_QUEUE_COUNT_BYTES = 16  # of one queue in `queue_counts`
 _END = "\0"  # ends a name in the segment, so no name that exists holds it
 
 
@@ -98,8 +100,30 @@ class StoreTables:
         return [topic.name for topic in self.topics()]
 
     def topic_put(self, name: str, *, read_queues: int, write_queues: int, perm: int, flags: int, kind: int) -> None:
-        self._tables.topic_put(
-            name, read_queues=read_queues, write_queues=write_queues, perm=perm, flags=flags, kind=kind
+        try:
+            self._tables.topic_put(
+                name, read_queues=read_queues, write_queues=write_queues, perm=perm, flags=flags, kind=kind
+            )
+        except SegmentFull as error:
+            raise self._full(name, max(read_queues, write_queues)) from error
+
+    def _full(self, name: str, wanted: int) -> SegmentFull:
+        """Say which table has no room, how much of it deleted topics hold, and what frees it."""
+        head = self._store.head
+        live = sum(len(topic.queues) for topic in self.topics())
+        taken = len(self._figures.queue_counts()) // _QUEUE_COUNT_BYTES
+        if wanted <= head["queue_max"] - taken:
+            return SegmentFull(
+                f"topic {name!r} has no place: {head['topic_max']} topics are possible, those that were deleted count",
+                hint="stop the broker and start it again: that forgets deleted topics",
+                limit=head["topic_max"],
+            )
+        return SegmentFull(
+            f"topic {name!r} needs {wanted} queues: {taken} of {head['queue_max']} are taken, "
+            f"{taken - live} of them by topics that were deleted",
+            hint=_RESTART if taken > live else f"fewer queues: shmq topic create {name} --queues 1",
+            used=taken,
+            limit=head["queue_max"],
         )
 
     def topic_set_flush(self, name: str, mode: int, /) -> None:

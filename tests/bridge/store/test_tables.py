@@ -204,3 +204,31 @@ def test_dead_processes_are_told_from_living_ones(tables: StoreTables) -> None:
         child.wait()
         assert sorted(tables.dead_clients()) == sorted([dying, reused])
     assert living not in tables.dead_clients()
+
+
+def test_a_full_table_of_queues_says_how_full_it_is_and_who_holds_it(tables: StoreTables) -> None:
+    put(tables, "stays", 96)
+    with pytest.raises(SegmentFull) as caught:
+        for _ in range(SIZES.queue_max):
+            put(tables, "comes-and-goes", 1000)
+            tables.topic_delete("comes-and-goes")
+    assert "needs 1000 queues: 4096 of 4096 are taken, 4000 of them by topics that were deleted" in str(caught.value)
+    assert (caught.value.used, caught.value.limit) == (4096, 4096)
+    assert "start it again" in caught.value.hint
+    put(tables, "stays", 96)
+
+
+def test_a_full_table_of_live_queues_asks_for_fewer(tables: StoreTables) -> None:
+    put(tables, "first", 1024)
+    for number in range(3):
+        put(tables, f"more-{number}", 1024)
+    with pytest.raises(SegmentFull) as caught:
+        put(tables, "last", 1)
+    assert "0 of them by topics that were deleted" in str(caught.value) and "--queues" in caught.value.hint
+
+
+def test_a_full_table_of_topics_says_how_many_there_may_be(tables: StoreTables) -> None:
+    with pytest.raises(SegmentFull) as caught:
+        for number in range(SIZES.topic_max + 1):
+            put(tables, f"topic-{number}", 1)
+    assert f"{SIZES.topic_max} topics are possible" in str(caught.value) and "start it again" in caught.value.hint

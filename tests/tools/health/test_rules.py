@@ -276,3 +276,10 @@ def test_a_snapshot_becomes_plain_values() -> None:
     document = plain(SNAPSHOT._replace(groups=(GROUP,)))
     assert document["groups"][0]["members"][0]["subscription"] == {"t": "*"}
     assert document["processes"][0]["role"] == "supervisor" and document["recovery"] is None
+
+
+@pytest.mark.parametrize(("taken", "verdict"), [(79, None), (80, WARNING), (94, WARNING), (95, CRITICAL)])
+def test_a_table_of_queues_that_fills_up_is_told_before_it_is_full(taken: int, verdict: Verdict | None) -> None:
+    found = judged(log=LOG._replace(queues_taken=taken, queues_max=100))
+    assert [finding.verdict for finding in found] == ([] if verdict is None else [verdict])
+    assert all(f"{taken} of 100 queues" in finding.what and finding.do for finding in found)
