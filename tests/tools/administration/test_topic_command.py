@@ -149,3 +149,19 @@ def test_a_name_no_topic_can_have_is_refused(shell: Shell, name: str) -> None:
 
 def test_the_broker_keeps_its_own_topics(shell: Shell) -> None:
     assert shell.run("topic", "create", "SCHEDULE_TOPIC_XXXX").status != 0
+
+
+def test_a_topic_is_given_a_flush_of_its_own_and_loses_it_again(
+    shell: Shell, topic: str, shmq_shared_broker: SharedBroker
+) -> None:
+    def flush() -> int:
+        with shmq_shared_broker.connect() as mq:
+            store = mq._local().wire.store
+            return int(store.topic(store.topic_find(topic))["flush"])
+
+    assert shell.json("topic-change", "topic", "create", topic, "--queues", "2", "--flush", "sync")["changed"]
+    assert flush() == 2
+    shell.ok("topic", "update", topic, "--queues", "3")
+    assert flush() == 2
+    assert b"" == shell.ok("topic", "update", topic, "--flush", "async") and flush() == 1
+    assert "flush async → broker" in shell.run("topic", "update", topic, "--flush", "broker").err and flush() == 0
