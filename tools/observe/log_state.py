@@ -7,7 +7,6 @@ same thread and the same lock count in two looks mean that the lock did not chan
 from __future__ import annotations
 
 import os
-import struct
 import time
 from pathlib import Path
 
