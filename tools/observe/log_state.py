@@ -7,6 +7,7 @@ same thread and the same lock count in two looks mean that the lock did not chan
 from __future__ import annotations
 
 import os
+import struct
 import time
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from shmq.tools.observe.processes import state_of, thread_state
 from shmq.tools.observe.snapshot import Claim, Lock, Log
 
 CLAIM_OPEN = 1  # enum shmq_claim_state
+_QUEUE_WORDS = struct.Struct("=QQ")  # of StoreFigures.queue_counts
 _LAYOUT_ACCESS = Access(-1)  # only paths are asked for
 
 

@@ -21,9 +21,7 @@ class ClockRequests(Part):
         moved: is told by how much and when, for times that are counted on a clock that nobody sets.
     """
 
-    def __init__(
-        self, tables: Clock, settings: BrokerSettings, moved: Callable[[int, int], Sequence[Effect]]
-    ) -> None:
+    def __init__(self, tables: Clock, settings: BrokerSettings, moved: Callable[[int, int], Sequence[Effect]]) -> None:
         self._tables = tables
         self._settings = settings
         self._moved = moved

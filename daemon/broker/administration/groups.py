@@ -35,9 +35,7 @@ _LEVELS_POLICY = "CUSTOMIZED"  # RocketMQ's word for: the delay levels, one afte
 class GroupRequests(Part):
     """Serves the administration of consumer groups."""
 
-    def __init__(
-        self, tables: Names, registry: GroupRegistry, groups: GroupSettings, settings: BrokerSettings
-    ) -> None:
+    def __init__(self, tables: Names, registry: GroupRegistry, groups: GroupSettings, settings: BrokerSettings) -> None:
         self._tables = tables
         self._registry = registry
         self._groups = groups

@@ -21,9 +21,7 @@ from shmq.protocol.codes import Request, Response
 class Membership(Part):
     """Serves what members say about themselves."""
 
-    def __init__(
-        self, tables: Names, registry: GroupRegistry, groups: GroupSettings, settings: BrokerSettings
-    ) -> None:
+    def __init__(self, tables: Names, registry: GroupRegistry, groups: GroupSettings, settings: BrokerSettings) -> None:
         self._tables = tables
         self._registry = registry
         self._groups = groups

@@ -177,9 +177,7 @@ class DelayService(Part):
             effects += self._arrived(tuple(queues), now_ms)
         return wait_ms
 
-    def _copy(
-        self, level: _Level, body: bytes, now_ms: int, queues: dict[int, None], effects: list[Effect]
-    ) -> int:
+    def _copy(self, level: _Level, body: bytes, now_ms: int, queues: dict[int, None], effects: list[Effect]) -> int:
         for record in records_of(body):
             due_ms = self._delays.due_ms(level.level - 1, record.store_ms)
             wait_ms = self._wait_ms(level, record.queue_offset, due_ms, now_ms)
