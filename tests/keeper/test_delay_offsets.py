@@ -37,7 +37,7 @@ def test_progress_survives_a_clean_stop_in_rocketmqs_own_file(start_keeper: Star
     deliver(running, 3, 7)
     assert running.stop()
     config = running.root / "config"
-    assert json.loads((config / "delayOffset.json").read_text()) == {"offsetTable": {"3": 7}}
+    assert json.loads((config / "delayOffset.json").read_text())["offsetTable"] == {"3": 7}
     assert SCHEDULE_GROUP not in (config / "consumerOffset.json").read_text()
     assert SCHEDULE_GROUP not in (config / "subscriptionGroup.json").read_text()
     running = start_keeper()
@@ -53,7 +53,7 @@ def test_a_stop_writes_the_last_progress_even_if_an_older_one_still_waits(start_
     slot = next(row[0] for row in store.offsets())
     store.offset_set(slot, 1)
     assert running.stop()
-    assert loads((running.root / "config" / "delayOffset.json").read_text()) == {"offsetTable": {"1": 1}}
+    assert loads((running.root / "config" / "delayOffset.json").read_text())["offsetTable"] == {"1": 1}
 
 
 def test_progress_is_written_only_when_the_copies_are_on_disk(start_keeper: StartKeeper) -> None:
@@ -68,7 +68,7 @@ def test_progress_is_written_only_when_the_copies_are_on_disk(start_keeper: Star
     assert not path.exists()
     KeeperStore(running.store).flush()
     running.keeper._catalog.round(0.0)
-    assert loads(path.read_text()) == {"offsetTable": {"2": 3}}
+    assert loads(path.read_text())["offsetTable"] == {"2": 3}
 
 
 def test_the_file_of_a_stock_broker_is_read(start_keeper: StartKeeper) -> None:
