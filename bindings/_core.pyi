@@ -35,6 +35,8 @@ INDEX_NO_FILE: Final[int]
 INDEX_NO_ROOM: Final[int]
 INDEX_FULL: Final[int]
 INDEX_DAMAGE: Final[int]
+DAMAGE_UNIT: Final[int]
+DAMAGE_RECORD: Final[int]
 UNIT_BYTES: Final[int]
 RETRY_QUEUE_BASE: Final[int]
 """Queue ids from here on are a retry topic's, as `Reader.assign` takes and messages show them."""
@@ -55,6 +57,10 @@ GROUP_SETTINGS_BYTES_MAX: Final[int]
 def set_error_factory(factory: Callable[..., BaseException] | None, /) -> None:
     """Let factory(status, message[, errno[, used, limit, holder_pid]]) make every exception the core raises; None:
     CoreError itself. The numbers come with a full or busy store: bytes of log, frames, percent of disk, ms waited."""
+
+def set_damage_factory(factory: Callable[..., BaseException] | None, /) -> None:
+    """Let factory(status, message, topic, queue id, offset, log position, record, body) make the exception for a
+    message that a reader left out; None: CoreError."""
 
 def crc32(data: Any, /) -> int: ...
 def tag_hash(tag: str, /) -> int: ...
@@ -142,7 +148,7 @@ def columns_decode(
     tags: Sequence[str] | None = None,
     ms_begin: int = 0,
     ms_end: int = ...,
-    verify: bool = False,
+    verify: bool | None = None,
     range: tuple[int, int, int] = ...,
 ) -> tuple[int, int, int, list[tuple[int, int]], object]:
     """(bytes used, next queue offset, rows, packed bodies, capsule) of records back to back in memory; see
@@ -293,6 +299,21 @@ class IndexProgress(tuple[int, int, int, int, int]):
     def keyed(self) -> int: ...
 
 @final
+class DamageReport(tuple[int, int, int, int, int]):
+    """What a reader could not hand out; kind 0 when its writer has not finished it. -1: not known."""
+
+    @property
+    def kind(self) -> int: ...
+    @property
+    def queue(self) -> int: ...
+    @property
+    def queue_offset(self) -> int: ...
+    @property
+    def log_position(self) -> int: ...
+    @property
+    def record_bytes(self) -> int: ...
+
+@final
 class Store:
     """The segments of one broker, mapped. Segments are file descriptors (posix) or SysV ids (sysv=True)."""
 
@@ -386,6 +407,10 @@ class KeeperStore:
         read_only."""
     def set_read_only(self, reason: int, /) -> None: ...
     def set_retired(self) -> None: ...
+    def damage_take(self) -> DamageReport | None:
+        """The oldest report of a reader that is not settled, or None."""
+    def damage_settle(self) -> None:
+        """The oldest report is dealt with: its reader looks at the unit once more."""
     def keeper_beat(self) -> None: ...
     def keeper_sleep(self, timeout: float, /) -> bool:
         """Sleep until a writer rings (True) or the time passes."""
@@ -558,12 +583,13 @@ class ColumnReader:
         tags: Sequence[str] | None = None,
         ms_begin: int = 0,
         ms_end: int = ...,
-        verify: bool = False,
+        verify: bool | None = None,
     ) -> tuple[int, int, int, list[tuple[int, int]], object]:
         """(next offset, rows, record bytes, packed bodies, capsule) of queue offsets [next, end) of a queue index, up
         to a limit. The capsule is the `arrow_array` of the columns, in their order; packed bodies are (row, sysFlag) of
         bodies that are stored compressed: `body_inflate` makes them. The first record goes even if it is longer than
-        bytes_max. Conditions: one of `tags`, ms_begin <= store time < ms_end. `verify` checks both CRCs.
+        bytes_max. Conditions: one of `tags`, ms_begin <= store time < ms_end. `verify`: None checks the
+        CRC of every record that is read, unless the broker trusts reads, True that of every record, False none.
 
         Errors come when the record at `next` itself is the reason: GONE, EMPTY (not visible), NO_TOPIC (the queue was
         given to another topic), CORRUPT."""
@@ -863,7 +889,9 @@ class Reader:
         spin_us: int = 20,
         slice: float = 0.2,
         where: Filter | None = None,
-    ) -> None: ...
+        verify: bool | None = None,
+    ) -> None:
+        """`verify`: whether the CRC of each record is looked at; None does as the broker does."""
     def assign(self, topic: str, queue: int, queue_id: int, offset: int, slot: int = -1, /) -> None:
         """Read queue index `queue` from `offset`; acknowledged offsets are stored at offset slot `slot` unless -1."""
     def revoke(self, queue: int, /) -> None:
@@ -881,6 +909,8 @@ class Reader:
         """Deliver this message again, before anything new."""
     def lag(self) -> int:
         """Messages not acknowledged over all assigned queues; not delivered, for those without an offset slot."""
+    def doubts(self) -> bool:
+        """Whether a queue waits for the keeper to mend the unit of its next message."""
     def wake(self) -> None:
         """End a wait of this reader, from any thread; if it is not waiting yet, its next wait. The iterator calls
         `owner._idle()` at once."""

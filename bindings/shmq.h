@@ -5,7 +5,7 @@
  *
  *   control   head · log state · claim · topic table · queue table · frame table   writers map it RW, readers RO
  *   units     frames of 4096 bytes, 204 ConsumeQueue units of 20 bytes each        writers map it RW, readers RO
- *   readers   client slots · waiter bitmaps · group offsets                        everybody maps it RW
+ *   readers   damage reports · client slots · waiter bitmaps · group offsets       everybody maps it RW
  *
  * and the records in the CommitLog files `<store>/commitlog/%020d`, which writers map RW and readers RO.
  *
@@ -36,7 +36,7 @@
 #include <sys/types.h>
 
 #define SHMQ_MAGIC UINT64_C(0x53484d5155455545) /* "SHMQUEUE" */
-#define SHMQ_ABI 6u /* of the layouts in shared memory, and the number behind libshmq.so */
+#define SHMQ_ABI 7u /* of the layouts in shared memory, and the number behind libshmq.so */
 #define SHMQ_VERSION_MAJOR 0
 #define SHMQ_VERSION_MINOR 1
 #define SHMQ_VERSION_PATCH 0
@@ -128,6 +128,7 @@ struct shmq_head {             /* immutable once magic is set, but for store_hos
     uint64_t readers_bytes;
     struct shmq_sizes sizes;
     uint32_t flush_sync;       /* 1: nothing above durable_end is acknowledged or visible, but of asynchronous topics */
+    uint32_t trusts_reads;     /* 1: readers that are not told otherwise leave the CRCs of records out */
     uint8_t store_host[8];     /* IPv4 and port, as RocketMQ stores them; set before any client attaches */
     char libc[32];             /* robust mutex layouts differ between libc families */
     char boot_id[40];
@@ -296,6 +297,27 @@ struct shmq_offset {           /* progress of one group on one queue */
 };
 static_assert(sizeof(struct shmq_offset) == 48, "offset entry");
 
+/* What readers found that cannot be handed out, for the keeper: it rebuilds units from the log, and keeps a copy of
+ * damaged records. Anybody may report, lock-free; only the keeper takes; damage.c has the protocol. */
+#define SHMQ_DAMAGE_MAX 128u
+enum shmq_damage_kind { SHMQ_DAMAGE_UNIT = 1, SHMQ_DAMAGE_RECORD = 2 };
+struct shmq_damage {           /* one report; input, as everything a client may write to */
+    _Atomic uint64_t turn;     /* ticket of the report that lies here whole */
+    _Atomic uint64_t place;    /* enum shmq_damage_kind << 32 | queue index, SHMQ_NONE when it is not known */
+    _Atomic uint64_t queue_offset;
+    _Atomic uint64_t log_position; /* as the unit says; UINT64_MAX: there is no unit */
+    _Atomic uint64_t record_bytes;
+    uint64_t padding;
+};
+struct shmq_damages {
+    _Atomic uint64_t reported; /* tickets given out: report n lies at (n - 1) mod SHMQ_DAMAGE_MAX */
+    _Atomic uint64_t judged;   /* tickets up to here the keeper has dealt with */
+    _Atomic uint64_t refused;  /* statistics: reports that found no room */
+    uint64_t padding[5];
+    struct shmq_damage each[SHMQ_DAMAGE_MAX];
+};
+static_assert(sizeof(struct shmq_damages) == 64 + 48 * SHMQ_DAMAGE_MAX, "damage reports");
+
 struct shmq_readers_head {
     _Atomic uint64_t magic;
     uint64_t generation;
@@ -427,6 +449,8 @@ struct shmq_view {             /* a decoded record; pointers into the caller's b
 SHMQ_API enum shmq_status shmq_record_decode(const uint8_t *data, size_t bytes, struct shmq_view *view);
 /* Check record CRC (if the property is there) and body CRC. */
 SHMQ_API enum shmq_status shmq_record_verify(const uint8_t *data, const struct shmq_view *view);
+/* The same in one pass, for delivery: the record CRC, which covers the body too; the body CRC where there is none. */
+SHMQ_API enum shmq_status shmq_record_check(const uint8_t *data, const struct shmq_view *view);
 /* Take the record CRC off a copy of a record, in place; returns its new size, `bytes` when there was none. */
 SHMQ_API uint32_t shmq_record_trim(uint8_t *record, uint32_t bytes);
 /* RocketMQ's offset message id, store host and log position in upper-case hex; returns its bytes. */
@@ -465,6 +489,18 @@ struct shmq_mapping {          /* one mapped CommitLog file; views keep it alive
 #define SHMQ_MAPPING_CACHE 16
 #define SHMQ_LONG_BYTES (64u << 10) /* from here on filling page tables in one call pays for a single record */
 
+struct shmq_doubt {            /* damage.c: a unit whose record cannot be handed out, and the keeper was asked about it */
+    uint64_t since_ns;         /* 0: no doubt */
+    uint64_t queue_offset;
+    uint64_t log_position;     /* what the unit says, and so below; one that says something else is another doubt */
+    uint32_t record_bytes;
+    uint64_t ticket;           /* of the report, 0 as long as there was no room for it */
+    uint32_t queue;
+    bool judged;               /* the keeper was seen to have dealt with it: the next look is the last */
+};
+#define SHMQ_DOUBTS_MAX 64
+#define SHMQ_REBUILD_PATIENCE_NS UINT64_C(10000000000) /* a reader waits so long for the keeper to rebuild a unit */
+
 struct shmq_store {
     struct shmq_head *head;
     struct shmq_log *log;
@@ -475,6 +511,7 @@ struct shmq_store {
     _Atomic uint32_t *frame_buckets;  /* frame index + 1, 0 is empty */
     uint8_t *units;
     struct shmq_readers_head *readers;
+    struct shmq_damages *damages;
     struct shmq_client *clients;
     _Atomic uint64_t *waiters;        /* one bitmap a queue: bit (client slot mod 64) */
     struct shmq_group *groups;
@@ -483,6 +520,7 @@ struct shmq_store {
     uint32_t frame_bucket_count;      /* power of two */
     uint32_t topic_bucket_count;      /* power of two */
     bool writable;
+    bool observing;                   /* even the readers segment is mapped read-only: nothing can be reported */
     bool growable;                    /* the units segment can be grown by shmq_io.allocate(units_fd) */
     int units_fd;
     uint32_t processors;
@@ -506,6 +544,7 @@ struct shmq_store {
     uint64_t wait_round;              /* grows each time the leader comes back */
     _Atomic uint32_t interrupts;      /* wake.c: grows with each shmq_interrupt */
     uint8_t *scratch;                 /* append.c: private encode buffer, SHMQ_BATCH_BYTES_MAX + slack */
+    struct shmq_doubt doubts[SHMQ_DOUBTS_MAX];
     int consumequeue_fd;              /* reader.c: one cached ConsumeQueue file */
     char consumequeue_path[1400];
 };
@@ -517,6 +556,7 @@ struct shmq_format_options {
     struct shmq_sizes sizes;
     uint64_t generation;
     bool flush_sync;
+    bool trusts_reads;
     uint8_t store_host[8];
     const char *broker_name;
     const char *store_path;
@@ -650,6 +690,18 @@ SHMQ_API enum shmq_status shmq_frames_grow(struct shmq_store *store, uint32_t fr
 /* Give back up to `count` full frames of `queue` whose units are all persisted; returns how many. */
 SHMQ_API uint32_t shmq_frames_release(struct shmq_store *store, uint32_t queue, uint64_t ordinal_first,
                                       uint32_t count, uint64_t deadline_ns);
+
+/* damage.c: the keeper's side. SHMQ_OK: *out is the oldest report not yet judged; SHMQ_EMPTY: there is none;
+ * SHMQ_WOULD_BLOCK: its writer has not finished, or died: judge it unread if it stays so. */
+struct shmq_damage_report {
+    enum shmq_damage_kind kind;
+    uint32_t queue;            /* below queue_max, or SHMQ_NONE */
+    uint32_t record_bytes;
+    uint64_t queue_offset;
+    uint64_t log_position;
+};
+SHMQ_API enum shmq_status shmq_damage_take(struct shmq_store *store, struct shmq_damage_report *out);
+SHMQ_API void shmq_damage_settle(struct shmq_store *store); /* the oldest report is judged: readers look again */
 
 /* lookup.c: how many entries were looked at to find groups and offset slots, since the store was attached. */
 SHMQ_API uint64_t shmq_lookup_probes(const struct shmq_store *store);

@@ -29,6 +29,7 @@
     +-- FilterSyntaxError(SyntaxError)
     +-- ProtocolError                           the peer broke the wire format
     +-- CorruptionError                         stored bytes contradict themselves
+    |   +-- DamagedMessage                      a message was left out; reading goes on behind it
     +-- RemoteError                             the peer answered with a failure code
 
 `Retry` and `Reject` are control flow for listeners, not errors.
@@ -276,6 +277,35 @@ class CorruptionError(ShmqError):
         self.path = Path(path)
         self.position = position
         self.reason = reason
+
+
+class DamagedMessage(CorruptionError):
+    """A stored message is damaged. It was left out, once and for all: the group goes on behind it.
+
+    Attributes:
+        topic, queue_id, offset: where it was.
+        position: in the log; -1 when nothing says it.
+        record: its bytes as they lie there; empty when they cannot be found.
+        body: what was sent, when the body's own checksum holds and only something around it is damaged; else None.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        position: int = -1,
+        record: bytes = b"",
+        body: bytes | None = None,
+    ) -> None:
+        super().__init__("the log", position, reason, hint="shmq health says where the broker keeps a copy")
+        self.topic = topic
+        self.queue_id = queue_id
+        self.offset = offset
+        self.record = record
+        self.body = body
 
 
 class RemoteError(ShmqError):

@@ -115,7 +115,7 @@ class Options:
     batch_rows: int = 8192
     batch_bytes: int = _BATCH_BYTES
     include_properties: bool = False
-    verify_crc: bool = False
+    verify_crc: bool | None = None  # None: of the records that are read
     fail_on_data_loss: bool = True
     lease_seconds: float = 600.0
     offsets_per_trigger: int = 0
@@ -167,7 +167,7 @@ def parse_options(given: Mapping[str, str], *, stream: bool = False) -> Options:
         batch_rows=number("batchRows", values.get("batchRows", "8192"), 1, COLUMN_ROWS_MAX),
         batch_bytes=size(values, "batchBytes", _BATCH_BYTES, 1, COLUMN_BATCH_BYTES_MAX),
         include_properties=truth(values, "includeProperties", False),
-        verify_crc=truth(values, "verifyCrc", False),
+        verify_crc=truth(values, "verifyCrc", False) if "verifyCrc" in values else None,
         fail_on_data_loss=truth(values, "failOnDataLoss", True),
         lease_seconds=float(number("leaseSeconds", values.get("leaseSeconds", "600"), 0, 86_400)),
         offsets_per_trigger=number("maxOffsetsPerTrigger", values.get("maxOffsetsPerTrigger", "0"), 0),

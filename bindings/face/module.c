@@ -43,6 +43,8 @@ static int add_constants(PyObject *module)
         {"INDEX_NO_ROOM", SHMQ_INDEX_NO_ROOM},
         {"INDEX_FULL", SHMQ_INDEX_FULL},
         {"INDEX_DAMAGE", SHMQ_INDEX_DAMAGE},
+        {"DAMAGE_UNIT", SHMQ_DAMAGE_UNIT},
+        {"DAMAGE_RECORD", SHMQ_DAMAGE_RECORD},
         {"UNIT_BYTES", SHMQ_UNIT_BYTES},
         {"UNIT_DELAY_BASE", SHMQ_UNIT_DELAY_BASE},
         {"STAMP_AGE_MS", SHMQ_STAMP_AGE_MS},
@@ -127,7 +129,17 @@ static PyObject *module_set_error_factory(PyObject *module, PyObject *factory)
     Py_RETURN_NONE;
 }
 
+static PyObject *module_set_damage_factory(PyObject *module, PyObject *factory)
+{
+    struct core_state *state = PyModule_GetState(module);
+    Py_XSETREF(state->damage_factory, factory == Py_None ? NULL : Py_NewRef(factory));
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef module_functions[] = {
+    {"set_damage_factory", module_set_damage_factory, METH_O,
+     "Let factory(status, message, topic, queue id, offset, log position, record, body) make the exception for a message "
+     "that a reader left out; None: CoreError."},
     {"set_error_factory", module_set_error_factory, METH_O,
      "Let factory(status, message[, errno[, used, limit, holder_pid]]) make every exception the core raises; None: "
      "CoreError itself."},
@@ -170,6 +182,7 @@ static int module_exec(PyObject *module)
     do {                                                                                                               \
         action((state)->error);                                                                                        \
         action((state)->error_factory);                                                                                \
+        action((state)->damage_factory);                                                                               \
         action((state)->store_type);                                                                                   \
         action((state)->receipt_type);                                                                                 \
         action((state)->producer_type);                                                                                \

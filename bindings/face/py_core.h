@@ -41,7 +41,7 @@ enum append_name {
 
 /* Tuples with named places; py_row.c has the names. */
 enum row_kind {
-    ROW_QUEUE, ROW_UNPERSISTED, ROW_OFFSET, ROW_CLIENT, ROW_ASSIGNMENT, ROW_SCANNED, ROW_INDEX_PROGRESS, ROW_COUNT,
+    ROW_QUEUE, ROW_UNPERSISTED, ROW_OFFSET, ROW_CLIENT, ROW_ASSIGNMENT, ROW_SCANNED, ROW_INDEX_PROGRESS, ROW_DAMAGE, ROW_COUNT,
 };
 
 struct py_message;
@@ -50,6 +50,7 @@ struct py_receipt;
 struct core_state {
     PyObject *error;           /* CoreError */
     PyObject *error_factory;   /* makes the exception from CoreError's arguments; NULL: CoreError itself */
+    PyObject *damage_factory;  /* makes the exception for a message that was left out, see module.c; or NULL */
     PyTypeObject *store_type, *receipt_type, *producer_type, *slot_type, *message_type, *reader_type, *sender_type,
         *filter_type, *row_types[ROW_COUNT];
     PyObject *call_names[CALL_COUNT]; /* interned; CALL_SECOND is "body" */
@@ -229,7 +230,7 @@ bool store_methods_join(void); /* before the type is made */
 extern PyType_Spec store_spec;
 extern PyMethodDef unit_methods[], table_methods[], member_methods[], offset_methods[], look_methods[],
     visible_methods[];                                        /* of Store */
-extern PyMethodDef keeper_methods[], loss_methods[], broker_topic_methods[], broker_member_methods[],
+extern PyMethodDef keeper_methods[], loss_methods[], damage_methods[], broker_topic_methods[], broker_member_methods[],
     broker_offset_methods[], pull_methods[], together_methods[], scan_methods[], index_methods[], state_methods[],
     figure_methods[], column_methods[];                       /* of its parts */
 extern PyGetSetDef store_getset[], figure_getset[];
@@ -243,6 +244,9 @@ bool owner_stays(const struct shmq_store *store, uint64_t word);
 bool store_parts_add(PyObject *module); /* after the type of the store */
 /* Makes one table of many, its end included; NULL ends `tables` early. false with an exception. */
 bool methods_join(PyMethodDef *const *tables, size_t table_count, PyMethodDef *joined, size_t room);
+
+/* ---- py_damage.c ---- */
+PyObject *damage_raise(PyReader *self, const struct shmq_delivery *delivery); /* always NULL */
 
 /* ---- py_property.c: RocketMQ's property text ---- */
 struct property_text { char *data; size_t bytes; size_t capacity; char fixed[512]; };

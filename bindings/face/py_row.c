@@ -43,6 +43,11 @@ static PyStructSequence_Desc rows[ROW_COUNT] = {
                             FIELDS({"position", "next log position"}, {"stop", "why: INDEX_*"},
                                    {"store_ms", "of the last keys"}, {"records", "passed"}, {"keyed", "with keys"}),
                             5},
+    [ROW_DAMAGE] = {"shmq.bindings._core.DamageReport", "What a reader could not hand out; all -1 and 0 when half written.",
+                    FIELDS({"kind", "DAMAGE_UNIT or DAMAGE_RECORD, 0 when its writer has not finished it"},
+                           {"queue", "queue index, -1 when not known"}, {"queue_offset", "in that queue"},
+                           {"log_position", "where its unit says it is, -1 without one"}, {"record_bytes", "its size"}),
+                    5},
 };
 
 bool row_types_add(PyObject *module, struct core_state *state)

@@ -42,6 +42,8 @@ from shmq.bindings._core import (
     BODY_BYTES_MAX,
     COLUMN_BATCH_BYTES_MAX,
     COLUMN_ROWS_MAX,
+    DAMAGE_RECORD,
+    DAMAGE_UNIT,
     FRAME_BYTES,
     FRAME_UNITS,
     GROUP_SETTINGS_BYTES_MAX,
@@ -62,6 +64,7 @@ from shmq.bindings._core import (
     ClientEntry,
     ColumnReader,
     CoreError,
+    DamageReport,
     Filter,
     IndexProgress,
     KeeperStore,
@@ -107,6 +110,8 @@ __all__ = [
     "BODY_BYTES_MAX",
     "COLUMN_BATCH_BYTES_MAX",
     "COLUMN_ROWS_MAX",
+    "DAMAGE_RECORD",
+    "DAMAGE_UNIT",
     "FRAME_BYTES",
     "FRAME_UNITS",
     "GROUP_SETTINGS_BYTES_MAX",
@@ -129,6 +134,7 @@ __all__ = [
     "ClientEntry",
     "ColumnReader",
     "CoreError",
+    "DamageReport",
     "Filter",
     "IndexProgress",
     "KeeperStore",
@@ -270,12 +276,27 @@ def public_error(
     public = _disk_full(message) if status == _core.READ_ONLY and limit else _public(status, message, reason)
     if isinstance(public, errors.MeasuredError):
         public.used, public.limit, public.holder_pid = used, limit, holder_pid
+    text = public.args[0] if public.args else message
+    return _as_core_error(public, (status, text, reason) if status == _core.SYSTEM else (status, text))
+
+
+def damage_error(
+    status: int, message: str, topic: str, queue_id: int, offset: int, position: int, record: bytes, body: bytes | None
+) -> BaseException:
+    """Make the exception for a message that a reader left out."""
+    public = errors.DamagedMessage(
+        message, topic=topic, queue_id=queue_id, offset=offset, position=position, record=record, body=body
+    )
+    return _as_core_error(public, (status, message))
+
+
+def _as_core_error(public: errors.ShmqError, args: tuple[object, ...]) -> BaseException:
     kind = type(public)
     error = (_BOTH.get(kind) or _both(kind)).__new__(_BOTH[kind])
     error.__dict__.update(public.__dict__)
-    text = public.args[0] if public.args else message
-    error.args = (status, text, reason) if status == _core.SYSTEM else (status, text)
+    error.args = args
     return error
 
 
 _core.set_error_factory(public_error)
+_core.set_damage_factory(damage_error)

@@ -641,6 +641,7 @@ def test_a_signal_ends_a_wait() -> None:
 
 
 def overwrite(live: LiveStore, position: int, data: bytes) -> None:
+    live.keeper.flush()  # above the durable end nothing is damage yet
     path = live.path / "commitlog" / f"{position // FILE_BYTES * FILE_BYTES:020d}"
     with path.open("r+b") as file:
         file.seek(position % FILE_BYTES)

@@ -115,7 +115,8 @@ struct shmq_gather {
     const struct shmq_reader_tag *tags; /* any of them, or all records where tag_count is 0 */
     uint32_t tag_count;
     uint64_t ms_begin, ms_end; /* store time: begin <= t < end */
-    bool verify;               /* both CRCs */
+    bool verify;               /* the CRC of each record that is read */
+    bool verify_all;           /* and of those whose units alone would do */
     uint64_t bytes;            /* out: of the records taken */
     uint64_t log_position;     /* out: of SHMQ_CORRUPT, UINT64_MAX when the unit itself is nowhere */
 };

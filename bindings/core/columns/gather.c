@@ -24,6 +24,7 @@ struct walk {
     struct shmq_gather *gather;
     struct shmq_columns *columns;
     struct shmq_mapping *mapping; /* held */
+    struct shmq_queue_name name;
     bool reads_record;
 };
 
@@ -112,6 +113,18 @@ static inline void record_prefetch(const struct shmq_mapping *mapping, const str
     }
 }
 
+/* A job that was told of damage may be run again, so it does not wait for the keeper here. */
+static enum shmq_status damaged(const struct walk *walk, const struct shmq_unit *unit, enum shmq_match match)
+{
+    const struct shmq_gather *gather = walk->gather;
+    if (shmq_unit_is_stored(walk->store, unit) && !shmq_unit_is_durable(walk->store, unit)) {
+        return SHMQ_WOULD_BLOCK;
+    }
+    (void)shmq_damage_report(walk->store, match == SHMQ_DAMAGED ? SHMQ_DAMAGE_RECORD : SHMQ_DAMAGE_UNIT, gather->queue,
+                             gather->next, unit);
+    return SHMQ_CORRUPT;
+}
+
 /* A record that fits its unit: wanted or not. SHMQ_EMPTY: not wanted. */
 static enum shmq_status record_read(struct walk *walk, const struct shmq_unit *unit, struct shmq_view *view)
 {
@@ -122,18 +135,11 @@ static enum shmq_status record_read(struct walk *walk, const struct shmq_unit *u
         return not_mapped(walk, unit->log_position);
     }
     shmq_mapping_populate_read(mapping, unit->log_position, unit->record_bytes);
-    if (shmq_unit_check(mapping, unit, gather->next, view) != SHMQ_OK) {
-        return SHMQ_CORRUPT;
+    enum shmq_match match = shmq_unit_match(mapping, unit, gather->next, &walk->name, gather->verify, view);
+    if (match != SHMQ_MATCH) {
+        return damaged(walk, unit, match);
     }
-    const struct shmq_slice *topic = &walk->columns->topic;
-    if (view->topic_bytes != topic->bytes || memcmp(view->topic, topic->data, topic->bytes) != 0) {
-        return SHMQ_NO_TOPIC;
-    }
-    if (!tag_wanted(gather, view) || !time_wanted(gather, view->store_ms)) {
-        return SHMQ_EMPTY;
-    }
-    const uint8_t *data = mapping->data + (unit->log_position - mapping->base);
-    return gather->verify ? shmq_record_verify(data, view) : SHMQ_OK;
+    return tag_wanted(gather, view) && time_wanted(gather, view->store_ms) ? SHMQ_OK : SHMQ_EMPTY;
 }
 
 /* The first record of a batch is like the rest of it, as far as anybody knows. */
@@ -161,7 +167,7 @@ static enum shmq_status unit_take(struct walk *walk, const struct shmq_unit *uni
     if (walk->reads_record) {
         enum shmq_status status = record_read(walk, unit, &view);
         if (status != SHMQ_OK) {
-            return status == SHMQ_EMPTY ? SHMQ_OK : status;
+            return status == SHMQ_EMPTY ? SHMQ_OK : status == SHMQ_WOULD_BLOCK ? SHMQ_EMPTY : status;
         }
     }
     if (walk->columns->rows == 0) {
@@ -186,7 +192,8 @@ static uint32_t units_next(struct walk *walk, uint32_t wanted, struct shmq_unit 
     for (uint32_t i = 0; i < count; i++) {
         shmq_unit_unpack(raw + (size_t)i * SHMQ_UNIT_BYTES, &units[i]);
         if (units[i].log_position >= visible || units[i].record_bytes > visible - units[i].log_position) {
-            *status = SHMQ_EMPTY;
+            gather->log_position = units[i].log_position;
+            *status = shmq_unit_is_stored(walk->store, &units[i]) ? SHMQ_EMPTY : damaged(walk, &units[i], SHMQ_MISMATCH);
             return i;
         }
     }
@@ -246,10 +253,15 @@ enum shmq_status shmq_gather(struct shmq_store *store, struct shmq_gather *gathe
         .store = store,
         .gather = gather,
         .columns = columns,
-        .reads_record = columns->needs_record || gather->tag_count || gather->verify || gather->ms_begin ||
+        .reads_record = columns->needs_record || gather->tag_count || gather->verify_all || gather->ms_begin ||
                         gather->ms_end != UINT64_MAX,
     };
     gather->bytes = 0;
+    shmq_queue_name(store, gather->queue, &walk.name);
+    const struct shmq_slice *topic = &columns->topic;
+    if (walk.name.topic_bytes != topic->bytes || memcmp(walk.name.topic, topic->data, topic->bytes) != 0) {
+        return SHMQ_NO_TOPIC;
+    }
     enum shmq_status status = range_take(&walk);
     if (walk.mapping) {
         shmq_mapping_release(walk.mapping);
@@ -293,7 +305,7 @@ enum shmq_status shmq_gather_bytes(const uint8_t *data, size_t bytes, struct shm
                                  .record_bytes = view.record_bytes,
                                  .tag_hash = tag && tag_bytes ? shmq_tag_hash(tag, tag_bytes) : 0};
         if (tag_wanted(gather, &view) && time_wanted(gather, view.store_ms)) {
-            if (gather->verify && shmq_record_verify(data + *consumed, &view) != SHMQ_OK) {
+            if (gather->verify && shmq_record_check(data + *consumed, &view) != SHMQ_OK) {
                 return SHMQ_CORRUPT;
             }
             gather->bytes += view.record_bytes;
@@ -324,7 +336,8 @@ uint64_t shmq_queue_visible(struct shmq_store *store, uint32_t queue)
             return low;
         }
         shmq_unit_unpack(raw, &unit);
-        if (unit.log_position < visible && unit.record_bytes <= visible - unit.log_position) {
+        if ((unit.log_position < visible && unit.record_bytes <= visible - unit.log_position) ||
+            !shmq_unit_is_stored(store, &unit)) { /* a bad one is for its reader to see */
             low = middle + 1;
         } else {
             high = middle;

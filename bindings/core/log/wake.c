@@ -156,7 +156,9 @@ static bool queues_have_news(struct shmq_store *store, const uint32_t *queues, c
             return true; /* not in memory any more, so long durable */
         }
         shmq_unit_unpack(bytes, &unit);
-        if (unit.log_position + unit.record_bytes <= shmq_queue_visible_end(store, queues[i])) {
+        const uint64_t visible = shmq_queue_visible_end(store, queues[i]);
+        if ((unit.log_position <= visible && unit.record_bytes <= visible - unit.log_position) ||
+            unit.log_position > shmq_load_acquire(&store->log->end)) { /* a bad unit is for its reader to judge */
             return true;
         }
     }

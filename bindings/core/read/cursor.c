@@ -68,7 +68,7 @@ enum shmq_status shmq_reader_assign(struct shmq_reader *reader, uint32_t queue, 
     *context_old = cursor->context;
     cursor->context = context;
     cursor->live = true;
-    cursor->paused = cursor->unsaved = false;
+    cursor->paused = cursor->unsaved = cursor->doubts = false;
     cursor->queue = queue;
     cursor->queue_id = queue_id;
     cursor->slot = slot;
@@ -85,6 +85,7 @@ void shmq_reader_seek(struct shmq_reader *reader, struct shmq_cursor *cursor, ui
     cursor->sought = true;
     shmq_cursor_show(reader, cursor);
     cursor->unit_at = cursor->unit_count = 0;
+    cursor->doubts = false;
     if (cursor->bits) {
         memset(cursor->bits, 0, cursor->bit_count / 8);
     }
@@ -257,13 +258,24 @@ uint32_t shmq_reader_wait_list(const struct shmq_reader *reader, uint32_t *queue
     uint32_t count = 0;
     for (uint32_t i = 0; i < reader->cursor_count; i++) {
         const struct shmq_cursor *cursor = reader->cursors[i];
-        if (!cursor->live || cursor->paused) {
-            continue;
+        if (!cursor->live || cursor->paused || cursor->doubts) {
+            continue; /* a doubt ends by time */
         }
         queues[count] = cursor->queue;
         offsets[count++] = cursor->next;
     }
     return count;
+}
+
+bool shmq_reader_doubts(const struct shmq_reader *reader)
+{
+    for (uint32_t i = 0; i < reader->cursor_count; i++) {
+        const struct shmq_cursor *cursor = reader->cursors[i];
+        if (cursor->live && !cursor->paused && cursor->doubts) {
+            return true;
+        }
+    }
+    return false;
 }
 
 uint32_t shmq_reader_spin_us(const struct shmq_reader *reader, uint32_t spin_us_max)

@@ -4,7 +4,9 @@
  *                              no tag that is wanted    passed over
  *                              the filter refuses it    passed over
  *                              record deleted since     passed over, the answer may begin behind it
- *                              record contradicts it    the end, or SHMQ_CORRUPT when it is the first looked at
+ *                              it and its record do     the end, or SHMQ_CORRUPT when it is the first looked at;
+ *                              not match, or the CRC    only the end while the keeper is asked about it, or as long as
+ *                              does not hold            it is not durable (damage.c)
  *
  * Readers never lock: see reader.c. Records that lie back to back in the log make one span.
  */
@@ -25,6 +27,17 @@ static bool wanted(const struct shmq_pull *pull, int64_t tag_hash)
     return pull->tags == NULL;
 }
 
+/* What is damaged or waits for the keeper ends the answer; it is judged when it is the first of one. */
+static enum shmq_status judged(struct shmq_store *store, const struct shmq_pull *pull, const struct shmq_unit *unit,
+                               enum shmq_match match)
+{
+    if (pull->next_offset > pull->offset ||
+        shmq_damage_judge(store, pull->queue, pull->next_offset, unit, match) == SHMQ_WOULD_BLOCK) {
+        return SHMQ_EMPTY;
+    }
+    return SHMQ_CORRUPT;
+}
+
 /* The next units, from memory or else from their file; 0 with *status when there are none to be had. */
 static uint32_t units_next(struct shmq_store *store, struct shmq_pull *pull, uint32_t count, uint8_t *raw,
                            enum shmq_status *status)
@@ -32,7 +45,7 @@ static uint32_t units_next(struct shmq_store *store, struct shmq_pull *pull, uin
     uint32_t got = shmq_units_stored(store, pull->queue, pull->next_offset, count, raw);
     if (got == 0 && pull->next_offset >= shmq_queue_first(store, pull->queue)) {
         pull->log_position = UINT64_MAX;
-        *status = SHMQ_CORRUPT;
+        *status = judged(store, pull, NULL, SHMQ_MISMATCH);
     } else if (got == 0) {
         *status = SHMQ_GONE; /* retention was faster than we */
     }
@@ -74,6 +87,19 @@ static void record_prefetch(const struct shmq_mapping *mapping, const uint8_t *r
     }
 }
 
+/* Whether the queue's first record is deleted already: positions grow along a queue, so if it is not, a unit that points
+ * below the log's begin is bad. */
+static bool begins_below(struct shmq_store *store, uint32_t queue, uint64_t begin)
+{
+    uint8_t raw[SHMQ_UNIT_BYTES];
+    struct shmq_unit unit;
+    if (shmq_units_stored(store, queue, shmq_queue_first(store, queue), 1, raw) == 0) {
+        return true;
+    }
+    shmq_unit_unpack(raw, &unit);
+    return unit.log_position < begin;
+}
+
 /* Look at one unit. SHMQ_OK: taken or passed over; SHMQ_EMPTY: the answer ends before it. */
 static enum shmq_status unit_take(struct shmq_store *store, struct shmq_pull *pull, const uint8_t *raw, uint32_t at,
                                   uint32_t count, uint64_t visible)
@@ -82,7 +108,7 @@ static enum shmq_status unit_take(struct shmq_store *store, struct shmq_pull *pu
     struct shmq_view view;
     shmq_unit_unpack(raw + (size_t)at * SHMQ_UNIT_BYTES, &unit);
     if (unit.log_position >= visible || unit.record_bytes > visible - unit.log_position) {
-        return SHMQ_EMPTY;
+        return shmq_unit_is_stored(store, &unit) ? SHMQ_EMPTY : judged(store, pull, &unit, SHMQ_MISMATCH);
     }
     if (!wanted(pull, unit.tag_hash)) {
         return SHMQ_OK;
@@ -94,13 +120,17 @@ static enum shmq_status unit_take(struct shmq_store *store, struct shmq_pull *pu
     struct shmq_mapping *mapping = shmq_mapping_get(store, unit.log_position);
     if (mapping == NULL) {
         uint64_t begin = atomic_load_explicit(&store->log->begin, memory_order_acquire);
-        return errno == ENOENT && unit.log_position < begin ? SHMQ_OK : SHMQ_SYSTEM;
+        if (errno != ENOENT || unit.log_position >= begin) {
+            return SHMQ_SYSTEM;
+        }
+        return begins_below(store, pull->queue, begin) ? SHMQ_OK : judged(store, pull, &unit, SHMQ_MISMATCH);
     }
     record_prefetch(mapping, raw, at + PREFETCH_AHEAD, count);
-    if (shmq_unit_check(mapping, &unit, pull->next_offset, &view) != SHMQ_OK) {
-        return SHMQ_CORRUPT;
-    }
     shmq_mapping_populate_read(mapping, unit.log_position, unit.record_bytes);
+    enum shmq_match match = shmq_unit_match(mapping, &unit, pull->next_offset, &pull->name, pull->verify, &view);
+    if (match != SHMQ_MATCH) {
+        return judged(store, pull, &unit, match);
+    }
     if (pull->filter && shmq_filter_run(pull->filter, view.properties, view.properties_bytes) != SHMQ_TRUE) {
         return SHMQ_OK;
     }
@@ -142,6 +172,7 @@ enum shmq_status shmq_pull_plan(struct shmq_store *store, struct shmq_pull *pull
     if (pull->queue >= store->sizes.queue_max) {
         return SHMQ_NO_QUEUE;
     }
+    shmq_queue_name(store, pull->queue, &pull->name);
     uint64_t end = atomic_load_explicit(&store->queues[pull->queue].offset_max, memory_order_acquire);
     uint64_t first = shmq_queue_first(store, pull->queue);
     if (pull->next_offset < first) {

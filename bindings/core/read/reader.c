@@ -12,6 +12,7 @@
 #define PREFETCH_AHEAD 6u
 #define PREFETCH_BYTES 512u
 #define STEPS_MAX 16384u /* filtered in a row, some milliseconds, before the caller may look at signals */
+#define SEARCH_STEPS_MAX 1024u /* damaged records in a row that a search by time steps over */
 
 static const char retry_prefix[] = "%RETRY%";
 
@@ -20,6 +21,7 @@ void shmq_reader_init(struct shmq_reader *reader, struct shmq_store *store)
 {
     memset(reader, 0, sizeof *reader);
     reader->store = store;
+    reader->verify = true;
 }
 
 void shmq_reader_clear(struct shmq_reader *reader)
@@ -36,7 +38,7 @@ void shmq_reader_clear(struct shmq_reader *reader)
     if (reader->mapping) {
         shmq_mapping_release(reader->mapping);
     }
-    shmq_reader_init(reader, reader->store);
+    *reader = (struct shmq_reader){.store = reader->store, .verify = reader->verify}; /* which may be unmapped by now */
 }
 
 enum shmq_status shmq_reader_tag_add(struct shmq_reader *reader, const char *tag, size_t bytes)
@@ -58,12 +60,43 @@ enum shmq_status shmq_reader_tag_add(struct shmq_reader *reader, const char *tag
 }
 
 /* ---- delivery -------------------------------------------------------------------------------------- */
-static enum shmq_status cursor_fill(struct shmq_reader *reader, struct shmq_cursor *cursor)
+/* The unit at `next`, NULL when it is nowhere, cannot be handed out. SHMQ_CORRUPT: stepped over; SHMQ_WOULD_BLOCK: this
+ * queue has to wait. */
+static enum shmq_status cursor_doubt(struct shmq_reader *reader, struct shmq_cursor *cursor,
+                                     const struct shmq_unit *unit, enum shmq_match match, struct shmq_delivery *out)
+{
+    const struct shmq_unit found = unit ? *unit : (struct shmq_unit){.log_position = UINT64_MAX};
+    const uint64_t offset = cursor->next;
+    enum shmq_status status = shmq_damage_judge(reader->store, cursor->queue, offset, unit, match);
+    if (status != SHMQ_CORRUPT) {
+        cursor->doubts = true;
+        cursor->unit_at = cursor->unit_count = 0;
+        return status;
+    }
+    *out = (struct shmq_delivery){.queue = cursor->queue, .cursor = reader->turn, .queue_offset = offset,
+                                  .log_position = found.log_position, .record_bytes = found.record_bytes};
+    if (!unit && atomic_load_explicit(&reader->store->log->keeper_beat_ns, memory_order_relaxed) == 0) {
+        return status; /* nobody could rebuild it, and the log may well have the record */
+    }
+    cursor->unit_at += cursor->unit_at < cursor->unit_count;
+    cursor->next++;
+    shmq_cursor_skip(cursor, offset, 1);
+    shmq_cursor_save(reader, cursor); /* whoever reads on after us must not be told again */
+    return status;
+}
+
+static bool is_behind(const struct shmq_unit *unit, uint64_t end)
+{
+    return unit->log_position > end || unit->record_bytes > end - unit->log_position;
+}
+
+static enum shmq_status cursor_fill(struct shmq_reader *reader, struct shmq_cursor *cursor, struct shmq_delivery *out)
 {
     struct shmq_store *store = reader->store;
     struct shmq_queue *queue = &store->queues[cursor->queue];
     uint8_t raw[SHMQ_READER_UNITS * SHMQ_UNIT_BYTES];
     uint64_t end = atomic_load_explicit(&queue->offset_max, memory_order_acquire);
+    cursor->doubts = false;
     if (cursor->next >= end) {
         return SHMQ_EMPTY;
     }
@@ -77,7 +110,7 @@ static enum shmq_status cursor_fill(struct shmq_reader *reader, struct shmq_curs
     uint32_t count = shmq_units_stored(store, cursor->queue, cursor->next, wanted, raw);
     if (!count) {
         if (cursor->next >= shmq_queue_first(reader->store, cursor->queue)) {
-            return SHMQ_CORRUPT;
+            return cursor_doubt(reader, cursor, NULL, SHMQ_MISMATCH, out);
         }
         shmq_cursor_jump(reader, cursor,
                          shmq_queue_first(reader->store, cursor->queue)); /* retention was faster than we */
@@ -90,12 +123,16 @@ static enum shmq_status cursor_fill(struct shmq_reader *reader, struct shmq_curs
         shmq_unit_unpack(raw + i * SHMQ_UNIT_BYTES, &cursor->units[i]);
     }
     uint64_t visible = shmq_queue_visible_end(store, cursor->queue);
-    while (count && cursor->units[count - 1].log_position + cursor->units[count - 1].record_bytes > visible) {
+    while (count && is_behind(&cursor->units[count - 1], visible)) {
         count--; /* positions grow along a queue, so the hidden ones are the last ones */
     }
     cursor->unit_at = 0;
     cursor->unit_count = count;
     cursor->sought = cursor->sought && count == 0;
+    shmq_queue_name(store, cursor->queue, &cursor->name);
+    if (!count && !shmq_unit_is_stored(store, &cursor->units[0])) { /* no record was ever there */
+        return cursor_doubt(reader, cursor, &cursor->units[0], SHMQ_MISMATCH, out);
+    }
     return count ? SHMQ_OK : SHMQ_EMPTY;
 }
 
@@ -139,21 +176,6 @@ static struct shmq_mapping *mapping_of(struct shmq_reader *reader, uint64_t log_
     }
     reader->mapping = shmq_mapping_hold(mapping);
     return mapping;
-}
-
-enum shmq_status shmq_unit_check(const struct shmq_mapping *mapping, const struct shmq_unit *unit, uint64_t queue_offset,
-                                 struct shmq_view *view)
-{
-    uint64_t at = unit->log_position - mapping->base;
-    if (at >= mapping->bytes || unit->record_bytes > mapping->bytes - at) {
-        return SHMQ_CORRUPT;
-    }
-    if (shmq_record_decode(mapping->data + at, unit->record_bytes, view) != SHMQ_OK) {
-        return SHMQ_CORRUPT;
-    }
-    bool same = view->record_bytes == unit->record_bytes && view->log_position == unit->log_position &&
-                view->queue_offset == queue_offset;
-    return same ? SHMQ_OK : SHMQ_CORRUPT;
 }
 
 void shmq_view_show_origin(struct shmq_view *view)
@@ -235,21 +257,27 @@ static enum shmq_status cursor_deliver(struct shmq_reader *reader, struct shmq_c
             shmq_cursor_jump(reader, cursor, first);
             return SHMQ_EMPTY;
         }
+        if (!shmq_unit_is_stored(reader->store, unit)) {
+            return cursor_doubt(reader, cursor, unit, SHMQ_MISMATCH, out);
+        }
         errno = reason;
         return SHMQ_SYSTEM;
     }
     record_prefetch(cursor, mapping);
     shmq_mapping_populate_read(mapping, unit->log_position, unit->record_bytes);
-    enum shmq_status status = shmq_unit_check(mapping, unit, offset, &out->view);
+    enum shmq_match match = shmq_unit_match(mapping, unit, offset, &cursor->name, reader->verify, &out->view);
+    if (match != SHMQ_MATCH) {
+        return cursor_doubt(reader, cursor, unit, match, out);
+    }
     out->queue = cursor->queue;
     out->queue_offset = offset;
     out->log_position = unit->log_position;
     out->record_bytes = unit->record_bytes;
     cursor->unit_at++;
     cursor->next++;
-    if (status != SHMQ_OK || (!shmq_cursor_retries(cursor) && !wanted(reader, &out->view))) {
+    if (!shmq_cursor_retries(cursor) && !wanted(reader, &out->view)) {
         shmq_cursor_skip(cursor, offset, 1);
-        return status != SHMQ_OK ? SHMQ_CORRUPT : SHMQ_EMPTY;
+        return SHMQ_EMPTY;
     }
     shmq_cursor_show(reader, cursor);
     if (shmq_cursor_retries(cursor)) {
@@ -285,14 +313,17 @@ static enum shmq_status cursor_step(struct shmq_reader *reader, struct shmq_curs
     }
     if (cursor->unit_at < cursor->unit_count) {
         enum shmq_status status = cursor_deliver(reader, cursor, out);
+        if (status == SHMQ_WOULD_BLOCK) {
+            return SHMQ_EMPTY;
+        }
         return status == SHMQ_EMPTY ? SHMQ_GONE : status;
     }
     if (cursor->unit_count) {
         return SHMQ_EMPTY; /* its buffer is used up */
     }
-    enum shmq_status status = cursor_fill(reader, cursor);
-    if (status == SHMQ_CORRUPT) {
-        *out = (struct shmq_delivery){.queue = cursor->queue, .queue_offset = cursor->next};
+    enum shmq_status status = cursor_fill(reader, cursor, out);
+    if (status == SHMQ_WOULD_BLOCK) {
+        return SHMQ_EMPTY;
     }
     return status == SHMQ_OK ? SHMQ_GONE : status;
 }
@@ -342,30 +373,50 @@ enum shmq_status shmq_reader_next(struct shmq_reader *reader, struct shmq_delive
 }
 
 /* ---- search ---------------------------------------------------------------------------------------- */
+/* Store time of one record. SHMQ_EMPTY: it is damaged, or its unit is. */
+static enum shmq_status store_ms_of(struct shmq_store *store, uint32_t queue, uint64_t offset, uint64_t *store_ms)
+{
+    uint8_t raw[SHMQ_UNIT_BYTES];
+    struct shmq_unit unit;
+    struct shmq_view view;
+    struct shmq_queue_name name;
+    if (!shmq_units_stored(store, queue, offset, 1, raw)) {
+        return SHMQ_EMPTY;
+    }
+    shmq_unit_unpack(raw, &unit);
+    if (!shmq_unit_is_stored(store, &unit)) {
+        return offset < shmq_queue_first(store, queue) ? SHMQ_GONE : SHMQ_EMPTY;
+    }
+    struct shmq_mapping *mapping = shmq_mapping_get(store, unit.log_position);
+    if (!mapping) {
+        return errno == ENOENT ? SHMQ_GONE : SHMQ_SYSTEM;
+    }
+    shmq_queue_name(store, queue, &name);
+    if (shmq_unit_match(mapping, &unit, offset, &name, !store->head->trusts_reads, &view) != SHMQ_MATCH) {
+        return SHMQ_EMPTY;
+    }
+    *store_ms = view.store_ms;
+    return SHMQ_OK;
+}
+
 enum shmq_status shmq_reader_search_time(struct shmq_store *store, uint32_t queue, uint64_t store_ms, uint64_t *offset)
 {
     uint64_t high = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_acquire);
     uint64_t low = atomic_load_explicit(&store->queues[queue].offset_min, memory_order_acquire);
     while (low < high) {
-        uint64_t middle = low + (high - low) / 2;
-        uint8_t raw[SHMQ_UNIT_BYTES];
-        struct shmq_unit unit;
-        struct shmq_view view;
-        if (!shmq_units_stored(store, queue, middle, 1, raw)) {
-            return SHMQ_GONE;
+        uint64_t middle = low + (high - low) / 2, at = middle, found_ms = 0;
+        enum shmq_status status = SHMQ_EMPTY;
+        while (at < high && at - middle < SEARCH_STEPS_MAX &&
+               (status = store_ms_of(store, queue, at, &found_ms)) == SHMQ_EMPTY) {
+            at++; /* what is damaged has no time; the next whole one decides */
         }
-        shmq_unit_unpack(raw, &unit);
-        struct shmq_mapping *mapping = shmq_mapping_get(store, unit.log_position);
-        if (!mapping) {
-            return errno == ENOENT ? SHMQ_GONE : SHMQ_SYSTEM;
+        if (status != SHMQ_OK && (status != SHMQ_EMPTY || at < high)) {
+            return status == SHMQ_EMPTY ? SHMQ_CORRUPT : status;
         }
-        if (shmq_unit_check(mapping, &unit, middle, &view) != SHMQ_OK) {
-            return SHMQ_CORRUPT;
-        }
-        if (view.store_ms >= store_ms) {
+        if (status == SHMQ_EMPTY || found_ms >= store_ms) {
             high = middle;
         } else {
-            low = middle + 1;
+            low = at + 1;
         }
     }
     *offset = low;

@@ -11,7 +11,7 @@
  *
  * (1) committed <= next; every offset in [committed, next) was delivered, filtered out or stepped over.
  * (2) The bit of `committed` itself is never set: committed is the longest acknowledged prefix.
- * (3) A delivered record decoded without contradiction, and it names the position and offset its unit names.
+ * (3) A delivered record is the one its unit names, of this queue, and its CRC holds unless the reader trusts its log.
  * (4) An offset slot is written only while its owner word is ours.
  */
 #ifndef SHMQ_READER_H
@@ -26,10 +26,39 @@
 #define SHMQ_RETRY_QUEUE_BASE (UINT32_C(1) << 30)
 #define SHMQ_WINDOW_BITS_MAX (UINT64_C(1) << 26) /* 8 MiB: 67 million messages behind one nobody acknowledges */
 
+/* ---- match.c ---- */
+struct shmq_queue_name { const char *topic; uint32_t topic_bytes; uint32_t queue_id; }; /* what its records say of it */
+void shmq_queue_name(const struct shmq_store *store, uint32_t queue, struct shmq_queue_name *out);
+enum shmq_match {
+    SHMQ_MATCH = 0,
+    SHMQ_MISMATCH = 1,         /* unit and record disagree: one of them is bad, or the record is not there yet */
+    SHMQ_DAMAGED = 2,          /* they agree, and the CRC does not hold */
+};
+/* Whether the record at a unit's place is the one it names; `view` is set when it decodes. */
+enum shmq_match shmq_unit_match(const struct shmq_mapping *mapping, const struct shmq_unit *unit, uint64_t queue_offset,
+                                const struct shmq_queue_name *name, bool verify, struct shmq_view *view);
+/* The record that starts at a log position below `end`, of that size unless 0. SHMQ_GONE: outside the log. SHMQ_EMPTY: none starts
+ * there, or it is not there yet. SHMQ_CORRUPT: it is damaged, and reported. SHMQ_SYSTEM: errno says why no file is mapped. */
+enum shmq_status shmq_record_at(struct shmq_store *store, uint64_t log_position, uint64_t record_bytes, uint64_t end,
+                                bool verify, struct shmq_mapping **mapping, struct shmq_view *view);
+
+/* ---- damage.c ---- */
+bool shmq_unit_is_durable(const struct shmq_store *store, const struct shmq_unit *unit);
+bool shmq_unit_is_stored(const struct shmq_store *store, const struct shmq_unit *unit); /* inside the log of now */
+/* Returns the ticket; 0: no room, or nothing may be written. */
+uint64_t shmq_damage_report(struct shmq_store *store, enum shmq_damage_kind kind, uint32_t queue, uint64_t queue_offset,
+                            const struct shmq_unit *unit);
+/* What to do about a unit that is NULL or does not match. SHMQ_WOULD_BLOCK: look at it again in a while. SHMQ_CORRUPT:
+ * damage, reported: go on behind it. */
+enum shmq_status shmq_damage_judge(struct shmq_store *store, uint32_t queue, uint64_t queue_offset,
+                                   const struct shmq_unit *unit, enum shmq_match match);
+#define SHMQ_LOOK_AGAIN_NS UINT64_C(20000000) /* that while */
+
 struct shmq_cursor {
     bool live;
     bool paused;
     bool sought;               /* to where it is, and nothing was read since: what is not there was asked for */
+    bool doubts;               /* the unit at `next` cannot be handed out, and it may still be mended */
     bool unsaved;              /* `committed` moved past filtered messages and is not in the offset slot yet */
     uint32_t queue;
     uint32_t queue_id;
@@ -43,6 +72,7 @@ struct shmq_cursor {
     uint32_t unit_at;
     uint32_t unit_count;
     struct shmq_unit units[SHMQ_READER_UNITS];
+    struct shmq_queue_name name; /* since the units were copied */
     void *context;             /* the caller's */
 };
 
@@ -57,6 +87,7 @@ struct shmq_reader {
     struct shmq_reader_tag *tags;
     uint32_t tag_count;
     uint64_t tag_bits;         /* bit (hash mod 64) of each tag */
+    bool verify;               /* look at the CRC of each record */
     const struct shmq_filter *filter; /* or NULL; the caller's */
     struct shmq_mapping *mapping; /* held: the file of the last record */
     uint64_t serial;
@@ -91,8 +122,9 @@ void shmq_view_show_origin(struct shmq_view *view);
 void shmq_reader_revoke(struct shmq_reader *reader, struct shmq_cursor *cursor);
 void shmq_reader_seek(struct shmq_reader *reader, struct shmq_cursor *cursor, uint64_t offset);
 /* SHMQ_EMPTY: nothing visible. SHMQ_WOULD_BLOCK: many were filtered out, call again. SHMQ_CORRUPT: *out says where, and it
- * was stepped over (record_bytes 0: the units of queue_offset are nowhere, and nothing was stepped over). SHMQ_GONE:
- * cleaning took `log_position` messages from queue_offset on before this group had come to them, and is reported once.
+ * was stepped over (record_bytes 0: the units of queue_offset are nowhere; without any keeper nothing was stepped over).
+ * SHMQ_GONE: cleaning took `log_position` messages from queue_offset on before this group had come to them, and is
+ * reported once.
  * SHMQ_SYSTEM: errno says why a file could not be mapped, nothing was stepped over. */
 enum shmq_status shmq_reader_next(struct shmq_reader *reader, struct shmq_delivery *out);
 /* Settle one offset; of no effect when that assignment is over. SHMQ_TABLE_FULL or SHMQ_SYSTEM: the window could not
@@ -105,6 +137,8 @@ void shmq_cursor_save(struct shmq_reader *reader, struct shmq_cursor *cursor);
 void shmq_cursor_jump(struct shmq_reader *reader, struct shmq_cursor *cursor, uint64_t offset);
 /* Show how far we were handed messages, for the metrics. */
 void shmq_cursor_show(const struct shmq_reader *reader, const struct shmq_cursor *cursor);
+/* Whether some queue has to be looked at again after SHMQ_LOOK_AGAIN_NS, whatever arrives. */
+bool shmq_reader_doubts(const struct shmq_reader *reader);
 /* Queues and offsets to wait for; returns how many (at most cursor_count). */
 uint32_t shmq_reader_wait_list(const struct shmq_reader *reader, uint32_t *queues, uint64_t *offsets);
 /* How long spinning before sleep pays, from the waits seen so far; and one more wait for that figure. */
@@ -112,11 +146,8 @@ uint32_t shmq_reader_spin_us(const struct shmq_reader *reader, uint32_t spin_us_
 void shmq_reader_waited(struct shmq_reader *reader, uint64_t nanoseconds);
 /* Messages not acknowledged where an offset slot keeps progress, not delivered where none does. */
 uint64_t shmq_reader_lag(const struct shmq_reader *reader);
-/* First queue offset whose record was stored at or after store_ms. */
+/* First queue offset whose record was stored at or after store_ms, as far as whole records say. */
 enum shmq_status shmq_reader_search_time(struct shmq_store *store, uint32_t queue, uint64_t store_ms, uint64_t *offset);
-/* Whether the record at a unit's place is the one it names; `view` is set when it decodes. */
-enum shmq_status shmq_unit_check(const struct shmq_mapping *mapping, const struct shmq_unit *unit, uint64_t queue_offset,
-                                 struct shmq_view *view);
 
 /* ---- pull.c: many records of one queue at once, for somebody else ---- */
 #define SHMQ_PULL_MAX 1024u
@@ -131,6 +162,8 @@ struct shmq_pull {
     uint32_t tag_count;
     const struct shmq_filter *filter; /* NULL: all */
     bool trimmed;              /* copied without the record CRC */
+    bool verify;               /* look at the CRC of each record */
+    struct shmq_queue_name name;
     uint64_t next_offset;      /* behind what was looked at; of the first left when `offset` is below it */
     uint32_t count;
     uint64_t bytes;            /* in the log */
@@ -138,7 +171,8 @@ struct shmq_pull {
     uint32_t span_count;
     struct shmq_span spans[SHMQ_PULL_MAX];
 };
-/* Choose records; their files stay mapped until shmq_pull_release, which must follow whatever the status is. */
+/* Choose records; SHMQ_CORRUPT: the first one looked at is damaged, which is reported; SHMQ_OK and nothing, not even a step
+ * forward: nothing is visible there, or the keeper is asked about it. Their files stay mapped until shmq_pull_release, which must follow whatever the status is. */
 enum shmq_status shmq_pull_plan(struct shmq_store *store, struct shmq_pull *pull);
 /* Copy the records; returns their bytes, pull->bytes at most. Needs no store. */
 uint64_t shmq_pull_copy(const struct shmq_pull *pull, uint8_t *out);

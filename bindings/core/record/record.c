@@ -302,6 +302,35 @@ enum shmq_status shmq_record_verify(const uint8_t *data, const struct shmq_view 
     return parse_digits(data + covered + CRC_KEY_BYTES) == (~raw & CRC_MASK) ? SHMQ_OK : SHMQ_CORRUPT;
 }
 
+/* The last bytes of a record that are nearly the CRC property were that property once: a damaged one must not make the
+ * record look like another writer's, of which only the body is checked. */
+static bool was_crc_property(const uint8_t *tail)
+{
+    uint32_t same = tail[SHMQ_RECORD_CRC_BYTES - 1] == 2;
+    for (size_t i = 0; i < CRC_KEY_BYTES; i++) {
+        same += tail[i] == (uint8_t)CRC_KEY[i];
+    }
+    return same >= CRC_KEY_BYTES - 2;
+}
+
+enum shmq_status shmq_record_check(const uint8_t *data, const struct shmq_view *view)
+{
+    const size_t covered = view->record_bytes - SHMQ_RECORD_CRC_BYTES;
+    const uint8_t *tail = data + covered;
+    const bool has_room = view->properties_bytes >= SHMQ_RECORD_CRC_BYTES;
+    if (has_room && memcmp(tail, CRC_KEY, CRC_KEY_BYTES) == 0) {
+        uint8_t digits[DIGITS + 1];
+        put_digits(digits, ~shmq_crc_engine.raw(START, data, covered) & CRC_MASK);
+        digits[DIGITS] = 2;
+        return memcmp(tail + CRC_KEY_BYTES, digits, sizeof digits) == 0 ? SHMQ_OK : SHMQ_CORRUPT;
+    }
+    const uint32_t body_raw = shmq_crc_engine.raw(START, view->body, view->body_bytes);
+    if ((~body_raw & CRC_MASK) != view->body_crc || (has_room && was_crc_property(tail))) {
+        return SHMQ_CORRUPT;
+    }
+    return SHMQ_OK;
+}
+
 uint32_t shmq_record_trim(uint8_t *record, uint32_t bytes)
 {
     struct shmq_view view;

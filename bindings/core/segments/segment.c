@@ -1,7 +1,7 @@
 /* The segments as a whole: where each table lies, formatting by the creator, checks on attaching.
  *
  *   control:  head 4096 | log | topics | topic buckets | queues | frames | frame buckets     each part page-aligned
- *   readers:  head 64   | clients | waiters | groups | offsets                               each part 64-byte aligned
+ *   readers:  head 64   | damages | clients | waiters | groups | offsets                     each part 64-byte aligned
  *   units:    frame 0 | frame 1 | …
  *
  * The creator fills everything and stores the magic last; whoever sees the magic sees a finished head. An attaching
@@ -18,7 +18,7 @@
 
 struct offsets {
     uint64_t log, topics, topic_buckets, queues, frames, frame_buckets, control_bytes;
-    uint64_t clients, waiters, groups, offsets, readers_bytes;
+    uint64_t damages, clients, waiters, groups, offsets, readers_bytes;
     uint32_t topic_bucket_count, frame_bucket_count;
 };
 
@@ -58,6 +58,7 @@ static enum shmq_status compute(const struct shmq_sizes *sizes, struct offsets *
     out->frame_buckets = advance(&at, sizeof(uint32_t) * (uint64_t)out->frame_bucket_count, SHMQ_PAGE_BYTES);
     out->control_bytes = at;
     at = sizeof(struct shmq_readers_head);
+    out->damages = advance(&at, sizeof(struct shmq_damages), 64);
     out->clients = advance(&at, sizeof(struct shmq_client) * (uint64_t)sizes->client_max, 64);
     out->waiters = advance(&at, sizeof(uint64_t) * (uint64_t)sizes->queue_max, 64);
     out->groups = advance(&at, sizeof(struct shmq_group) * (uint64_t)sizes->group_max, 64);
@@ -127,6 +128,7 @@ enum shmq_status shmq_store_format(void *control, void *readers, const struct sh
     head->readers_bytes = at.readers_bytes;
     head->sizes = options->sizes;
     head->flush_sync = options->flush_sync;
+    head->trusts_reads = options->trusts_reads;
     memcpy(head->store_host, options->store_host, sizeof head->store_host);
     snprintf(head->libc, sizeof head->libc, "glibc %s", gnu_get_libc_version());
     boot_id(head->boot_id);
@@ -170,6 +172,7 @@ static void point_at_tables(struct shmq_store *store, uint8_t *control, uint8_t 
     store->frame_buckets = (_Atomic uint32_t *)(control + at->frame_buckets);
     store->units = units;
     store->readers = (struct shmq_readers_head *)readers;
+    store->damages = (struct shmq_damages *)(readers + at->damages);
     store->clients = (struct shmq_client *)(readers + at->clients);
     store->waiters = (_Atomic uint64_t *)(readers + at->waiters);
     store->groups = (struct shmq_group *)(readers + at->groups);

@@ -50,18 +50,8 @@ void reader_count_settled(PyReader *self, int64_t change)
 static PyObject *raise_delivery(PyReader *self, enum shmq_status status, const struct shmq_delivery *delivery)
 {
     typedef unsigned long long u64;
-    if (status == SHMQ_CORRUPT && delivery->record_bytes) {
-        return core_raise(self->state, status,
-                          "queue index %u, offset %llu: the %u bytes at log position %llu are not the "
-                          "record that was stored there; it is left out",
-                          delivery->queue, (u64)delivery->queue_offset, delivery->record_bytes,
-                          (u64)delivery->log_position);
-    }
     if (status == SHMQ_CORRUPT) {
-        return core_raise(self->state, status,
-                          "queue index %u: its units from offset %llu on are neither in memory nor in "
-                          "ConsumeQueue files; seek() past them to go on",
-                          delivery->queue, (u64)delivery->queue_offset);
+        return damage_raise(self, delivery);
     }
     if (status == SHMQ_GONE) {
         const struct shmq_cursor *cursor = shmq_reader_find(&self->core, delivery->queue);
@@ -197,6 +187,9 @@ static enum shmq_status wait_once(PyReader *self, uint64_t deadline_ns)
     uint32_t spin_us = shmq_reader_spin_us(&self->core, self->spin_us);
     uint64_t from_ns = store->core.io->monotonic_ns();
     enum shmq_status status;
+    if (shmq_reader_doubts(&self->core) && deadline_ns > from_ns + SHMQ_LOOK_AGAIN_NS) {
+        deadline_ns = from_ns + SHMQ_LOOK_AGAIN_NS;
+    }
     beat(self);
     store->users++;
     Py_BEGIN_ALLOW_THREADS

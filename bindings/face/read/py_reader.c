@@ -188,6 +188,12 @@ static PyObject *reader_lag(PyReader *self, PyObject *unused)
     return PyLong_FromUnsignedLongLong(shmq_reader_lag(&self->core));
 }
 
+static PyObject *reader_doubts(PyReader *self, PyObject *unused)
+{
+    (void)unused;
+    return reader_check(self) ? PyBool_FromLong(shmq_reader_doubts(&self->core)) : NULL;
+}
+
 static PyObject *reader_wake(PyReader *self, PyObject *unused)
 {
     (void)unused;
@@ -295,15 +301,16 @@ static bool tags_add(PyReader *self, PyObject *tags)
 
 static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"store", "owner", "auto_ack", "tags", "codec", "spin_us", "slice", "where", NULL};
+    static char *names[] = {"store", "owner", "auto_ack", "tags", "codec", "spin_us", "slice", "where", "verify",
+                            NULL};
     struct core_state *state = PyType_GetModuleState(type);
-    PyObject *store, *owner = Py_None, *tags = Py_None, *codec = Py_None, *where = NULL;
+    PyObject *store, *owner = Py_None, *tags = Py_None, *codec = Py_None, *where = NULL, *verify = Py_None;
     PyFilter *filter;
     int auto_ack = 0;
     unsigned int spin_us = 20;
     double slice = 0.2;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$OpOOIdO:Reader", names, state->store_type, &store, &owner,
-                                     &auto_ack, &tags, &codec, &spin_us, &slice, &where) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|$OpOOIdOO:Reader", names, state->store_type, &store, &owner,
+                                     &auto_ack, &tags, &codec, &spin_us, &slice, &where, &verify) ||
         !filter_from(state, where, &filter) ||
         !store_check((PyStore *)store)) {
         return NULL;
@@ -324,6 +331,7 @@ static PyObject *reader_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     self->spin_us = spin_us;
     self->open = true;
     shmq_reader_init(&self->core, &self->store->core);
+    self->core.verify = verify == Py_None ? !self->store->core.head->trusts_reads : verify == Py_True;
     self->where = (PyFilter *)Py_XNewRef((PyObject *)filter);
     self->core.filter = filter ? filter->core : NULL;
     self->requeued = PyList_New(0);
@@ -345,6 +353,8 @@ static PyMethodDef reader_methods[] = {
     {"requeue", (PyCFunction)reader_requeue, METH_O, "Deliver a message again, before anything new."},
     {"lag", (PyCFunction)reader_lag, METH_NOARGS,
      "Messages not acknowledged (without an offset slot: not delivered), over all queues."},
+    {"doubts", (PyCFunction)reader_doubts, METH_NOARGS,
+     "Whether a queue waits for the keeper to mend the unit of its next message."},
     {"wake", (PyCFunction)reader_wake, METH_NOARGS, "End a wait of this reader, from any thread."},
     {"stop", (PyCFunction)reader_stop, METH_NOARGS, "End the iteration and every later poll, from any thread."},
     {"close", (PyCFunction)reader_close, METH_NOARGS, "Stop, and forget the queues."},

@@ -169,12 +169,11 @@ static PyObject *reader_columns(PyStorePart *part, PyObject *args, PyObject *kwa
     u64 next, end, bytes_max = 16u << 20, ms_begin = 0, ms_end = UINT64_MAX;
     Py_ssize_t topic_bytes, broker_bytes;
     const char *topic, *broker;
-    PyObject *tags = Py_None, *result = NULL;
+    PyObject *tags = Py_None, *verify = Py_None, *result = NULL;
     Py_buffer order;
-    int verify = 0;
     gather->rows_max = 8192;
     shmq_reader_init(&wish.tags, &self->core);
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "IIKKy*s#s#|$IKOKKp:columns", names, &gather->queue,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "IIKKy*s#s#|$IKOKKO:columns", names, &gather->queue,
                                      &gather->queue_id, &next, &end, &order, &topic, &topic_bytes, &broker,
                                      &broker_bytes, &gather->rows_max, &bytes_max, &tags, &ms_begin, &ms_end,
                                      &verify)) {
@@ -185,7 +184,8 @@ static PyObject *reader_columns(PyStorePart *part, PyObject *args, PyObject *kwa
     gather->bytes_max = bytes_max;
     gather->ms_begin = ms_begin;
     gather->ms_end = ms_end;
-    gather->verify = verify;
+    gather->verify = verify == Py_None ? !self->core.head->trusts_reads : verify == Py_True;
+    gather->verify_all = verify == Py_True;
     struct store_lane *lane = NULL;
     if (columns_open(self->state, &order, &wish.columns) && limits_check(self->state, gather) &&
         tags_add(&wish, tags) && store_check(self) && (lane = store_lane_take(self)) != NULL) {
@@ -237,12 +237,11 @@ static PyObject *core_columns_decode(PyObject *module, PyObject *args, PyObject 
     u64 bytes_max = 16u << 20, ms_begin = 0, ms_end = UINT64_MAX, first = 0, end = 0;
     Py_ssize_t topic_bytes, broker_bytes;
     const char *topic, *broker;
-    PyObject *tags = Py_None, *result = NULL;
+    PyObject *tags = Py_None, *verify = Py_None, *result = NULL;
     Py_buffer data, order;
-    int verify = 0;
     gather->rows_max = 8192;
     shmq_reader_init(&wish.tags, NULL);
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*y*z#s#|$IKOKKp(IKK):columns_decode", names, &data, &order, &topic,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "y*y*z#s#|$IKOKKO(IKK):columns_decode", names, &data, &order, &topic,
                                      &topic_bytes, &broker, &broker_bytes, &gather->rows_max, &bytes_max, &tags,
                                      &ms_begin, &ms_end, &verify, &gather->queue_id, &first, &end)) {
         return NULL;
@@ -252,7 +251,7 @@ static PyObject *core_columns_decode(PyObject *module, PyObject *args, PyObject 
     gather->bytes_max = bytes_max;
     gather->ms_begin = ms_begin;
     gather->ms_end = ms_end;
-    gather->verify = verify;
+    gather->verify = verify != Py_False;
     if (columns_open(state, &order, &wish.columns) && limits_check(state, gather) && tags_add(&wish, tags)) {
         size_t consumed;
         enum shmq_status status;

@@ -67,6 +67,11 @@ static bool format_sizes(struct core_state *state, PyObject *format, struct shmq
         return false;
     }
     options->flush_sync = number != 0;
+    number = 0;
+    if (!format_number(state, format, "trusts_reads", false, 1, &number)) {
+        return false;
+    }
+    options->trusts_reads = number != 0;
     return true;
 }
 

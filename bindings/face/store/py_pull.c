@@ -133,6 +133,7 @@ static PyObject *log_pull(PyStorePart *part, PyObject *const *args, Py_ssize_t n
     pull.tag_count = (uint32_t)tags.count;
     pull.filter = filter ? filter->core : NULL; /* the caller's arguments keep it alive */
     pull.trimmed = nargs > 7 && args[7] == Py_True;
+    pull.verify = !self->core.head->trusts_reads;
     pull.span_count = 0;
     /* tags may be a sequence of its own making, whose code closed the store. */
     enum shmq_status status = store_check(self) ? shmq_pull_plan(&self->core, &pull) : FACE_ERROR;
@@ -156,26 +157,20 @@ static PyObject *log_record_bytes_at(PyStorePart *part, PyObject *args)
     if (!PyArg_ParseTuple(args, "K|Kpp:record_bytes_at", &position, &bytes, &trimmed, &stored) || !store_check(self)) {
         return NULL;
     }
-    uint64_t visible = stored ? atomic_load_explicit(&self->core.log->end, memory_order_acquire)
-                              : shmq_visible_end(&self->core);
-    if (position < atomic_load_explicit(&self->core.log->begin, memory_order_acquire) || position >= visible) {
-        Py_RETURN_NONE;
-    }
-    struct shmq_mapping *mapping = shmq_mapping_get(&self->core, position);
-    if (!mapping && errno == ENOENT) {
-        Py_RETURN_NONE;
-    }
-    if (!mapping) {
-        return core_raise_status(self->state, SHMQ_SYSTEM, "mapping the log file");
-    }
-    uint64_t at = position - mapping->base;
-    uint64_t room = visible - position < mapping->bytes - at ? visible - position : mapping->bytes - at;
+    const uint64_t end = stored ? atomic_load_explicit(&self->core.log->end, memory_order_acquire)
+                                : shmq_visible_end(&self->core);
+    struct shmq_mapping *mapping;
     struct shmq_view view;
-    if (shmq_record_decode(mapping->data + at, room, &view) != SHMQ_OK || view.log_position != position ||
-        (bytes && view.record_bytes != bytes)) {
+    const bool verify = !self->core.head->trusts_reads;
+    enum shmq_status status = shmq_record_at(&self->core, position, bytes, end, verify, &mapping, &view);
+    if (status == SHMQ_SYSTEM) {
+        return core_raise_status(self->state, status, "mapping the log file");
+    }
+    if (status != SHMQ_OK) {
         Py_RETURN_NONE;
     }
-    PyObject *record = PyBytes_FromStringAndSize((const char *)mapping->data + at, view.record_bytes);
+    const uint8_t *data = mapping->data + (position - mapping->base);
+    PyObject *record = PyBytes_FromStringAndSize((const char *)data, view.record_bytes);
     uint32_t left = view.record_bytes;
     if (record && trimmed) {
         left = shmq_record_trim((uint8_t *)PyBytes_AS_STRING(record), left);

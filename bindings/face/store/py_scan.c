@@ -125,23 +125,24 @@ static PyObject *store_message_at(PyStore *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "K|KOO:message_at", &position, &bytes, &owner, &codec) || !store_check(self)) {
         return NULL;
     }
-    uint64_t visible = shmq_visible_end(&self->core);
-    uint64_t begin = atomic_load_explicit(&self->core.log->begin, memory_order_acquire);
-    if (position < begin || position >= visible) {
-        return core_raise(self->state, SHMQ_GONE, "log position %llu is outside the log, which holds %llu to %llu",
-                          position, (unsigned long long)begin, (unsigned long long)visible);
-    }
-    struct shmq_mapping *mapping = shmq_mapping_get(&self->core, position);
-    if (!mapping) {
-        return core_raise_status(self->state, errno == ENOENT ? SHMQ_GONE : SHMQ_SYSTEM, "mapping the log file");
-    }
-    uint64_t at = position - mapping->base;
-    uint64_t room = visible - position < mapping->bytes - at ? visible - position : mapping->bytes - at;
+    struct shmq_mapping *mapping;
     struct shmq_view view;
-    enum shmq_status status = shmq_record_decode(mapping->data + at, room, &view);
-    if (status != SHMQ_OK || view.log_position != position || (bytes && view.record_bytes != bytes)) {
-        return core_raise(self->state, SHMQ_CORRUPT, "no record starts at log position %llu%s", position,
-                          status == SHMQ_OK && view.log_position == position ? ", or not one of that size" : "");
+    const bool verify = !self->core.head->trusts_reads;
+    switch (shmq_record_at(&self->core, position, bytes, shmq_visible_end(&self->core), verify, &mapping, &view)) {
+    case SHMQ_OK:
+        break;
+    case SHMQ_GONE:
+        return core_raise(self->state, SHMQ_GONE, "log position %llu is outside the log, which holds %llu to %llu", position,
+                          (unsigned long long)atomic_load_explicit(&self->core.log->begin, memory_order_relaxed),
+                          (unsigned long long)shmq_visible_end(&self->core));
+    case SHMQ_SYSTEM:
+        return core_raise_status(self->state, SHMQ_SYSTEM, "mapping the log file");
+    case SHMQ_CORRUPT:
+        return core_raise(self->state, SHMQ_CORRUPT, "the record at log position %llu is damaged: its CRC does not hold",
+                          position);
+    default:
+        return core_raise(self->state, SHMQ_CORRUPT, "no record%s starts at log position %llu",
+                          bytes ? " of that size" : "", position);
     }
     PyMessage *message = (PyMessage *)message_new(self->state, NULL, &view, mapping, 0, 0);
     if (message) {

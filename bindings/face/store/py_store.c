@@ -131,8 +131,11 @@ void store_user_leave(PyStore *self)
 /* ---- lanes ----------------------------------------------------------------------------------------- */
 static enum shmq_status attach(PyStore *self, struct shmq_store *core, bool writable)
 {
-    return shmq_store_attach(core, self->maps[0], self->map_bytes[0], self->maps[1], self->map_bytes[1], self->maps[2],
-                             self->map_bytes[2], writable, self->units_fd, &shmq_io_posix);
+    enum shmq_status status =
+        shmq_store_attach(core, self->maps[0], self->map_bytes[0], self->maps[1], self->map_bytes[1], self->maps[2],
+                          self->map_bytes[2], writable, self->units_fd, &shmq_io_posix);
+    core->observing = self->observing;
+    return status;
 }
 
 struct store_lane *store_lane_take(PyStore *self)

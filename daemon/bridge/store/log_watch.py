@@ -9,7 +9,9 @@ producer without polling.
 Invariants:
  1. The thread sleeps on what was published last, and reports news once for each publication.
  2. Nothing that became visible between two publications is missed: the core looks before it sleeps.
- 3. A store that cannot be waited on now is tried again each second; a reason is told once.
+ 3. What was told and is waited for again at the same offset is looked at again after _DOUBT_SECONDS only: somebody
+    waits there for the keeper to rebuild a unit, or for the disk, and each look would find the same.
+ 4. A store that cannot be waited on now is tried again each second; a reason is told once.
 """
 
 import asyncio
@@ -22,6 +24,7 @@ from shmq.shm.core import BrokerLog, Store
 
 _SLICE_SECONDS = 1.0
 _STOP_SECONDS = 5.0
+_DOUBT_SECONDS = 0.02
 
 
 class LogWatch:
@@ -51,6 +54,7 @@ class LogWatch:
         self._version = 0
         self._is_waiting = False
         self._is_stopped = False
+        self._told: dict[int, int] = {}
         self._thread = threading.Thread(target=self._run, name="log-watch", daemon=True)
         self._thread.start()
 
@@ -106,9 +110,14 @@ class LogWatch:
     def _sleep(self, seen: int, wanted: Wanted) -> list[int] | None:
         """The queues with news; None when something else is waited for by now."""
         queues, offsets = list(wanted.queues), list(wanted.queues.values())
+        told, self._told = self._told, {}
+        if told.items() & wanted.queues.items():
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_stopped, _DOUBT_SECONDS)
         while not self._is_stopped and self._version == seen:
             if self._broker_log.wait_queues(queues, offsets, _SLICE_SECONDS, durable_end=wanted.durable_end):
                 risen = self._broker_log.queues_risen(queues, offsets)
+                self._told = {queue: wanted.queues[queue] for queue in risen}
                 if risen or (wanted.durable_end is not None and self._store.durable_end >= wanted.durable_end):
                     return risen
         return None
