@@ -3,7 +3,7 @@
 It has no rule of its own, its parts have them: space and retention (files), units, index, marks, scrubber, catalog
 (tables), flusher, watchdog.
 
-    round   spare file · pages · units · frames · index · marks · scrub · tables · lock      every 5 to 200 ms
+    round   spare file · pages · units · frames · damages · index · marks · scrub · tables · lock      every 5 to 200 ms
     stop    retire · last units · last flush · mark · index · tables · abort removed, if everything before it worked
 
 Rules: (1) `abort` goes last, and only if nothing failed, so that a stock broker knows what to expect;
@@ -16,6 +16,7 @@ import time
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.attachment import Attached
 from shmq.daemon.keeper.catalog import Catalog
+from shmq.daemon.keeper.damages import DamageKeeper
 from shmq.daemon.keeper.figures import KeeperFigures
 from shmq.daemon.keeper.flusher import Flusher
 from shmq.daemon.keeper.frames import FrameKeeper
@@ -32,6 +33,7 @@ from shmq.shm.core import READ_ONLY_REASONS, CoreError, KeeperStore
 from shmq.shm.counters import Counters, LooseCounters
 from shmq.store.atomic import sync_directory
 from shmq.store.consumequeue import Queue
+from shmq.store.quarantine import Quarantine
 from shmq.store.scrub_state import ScrubState
 
 _ROUND_SECONDS_MIN = 0.005
@@ -67,6 +69,8 @@ class Keeper:
             stored=self._figures.stored,
             log=log,
         )
+        quarantine = Quarantine(files.layout)
+        self._damages = DamageKeeper(store, keeper_store, files.commitlog, self._units, quarantine, counters, log)
         self._index = IndexKeeper(store, keeper_store, files, warm=attached.report is None, log=log)
         self._retention = Retention(
             store, keeper_store, files.commitlog, options, on_begin_moved=self._begin_moved, log=log
@@ -146,6 +150,7 @@ class Keeper:
         self._figures.dispatched(now, log_end, is_complete=not more)
         busy |= more
         self._frames.round()
+        busy |= self._damages.round()
         busy |= self._index.round(now)
         self._figures.indexed(self._index.position)
         if now >= self._mark_at:

@@ -20,6 +20,7 @@ from shmq.shm.core import UNIT_BYTES, CoreError, KeeperStore, Store
 from shmq.shm.unit import is_pre_blank
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue, UnitRange
+from shmq.store.damage import Damage
 from shmq.store.dispatch import Dispatch
 from shmq.store.tables import TOPIC_LIVE
 from shmq.store.unit_repair import UnitFault, UnitRepair
@@ -27,6 +28,7 @@ from shmq.store.unit_repair import UnitFault, UnitRepair
 _QUEUES_PER_ROUND = 4096
 _UNITS_PER_READ = 16384
 _MINIMUMS_PER_ROUND = 256
+_UNITS_PER_MEND = 1024
 
 
 class UnitWriter:
@@ -154,6 +156,29 @@ class UnitWriter:
         first, end = self._files.reopen(queue, first, first + count)
         end = min(end, self._store.queue(queues[queue[1]])[2])
         return self._repair(queue[0]).run([UnitFault(queue, first, end)]) if first < end else 0
+
+    def mend(self, index: int, first: int) -> tuple[int, list[Damage]]:
+        """Write a unit, and those right behind it that are wrong too, again from the log, in memory and in their file.
+
+        Returns how many, and the damage of the log that stands where records of others should be. Raises OSError,
+        CoreError.
+        """
+        queue = self.queue_of(index)
+        offset_min, offset_max, persisted, _, _, _ = self._store.queue(index)
+        if queue is None or not offset_min <= first < offset_max:
+            return 0, []
+        repair, end = self._repair(queue[0]), first + 1
+        while end < min(offset_max, first + _UNITS_PER_MEND):
+            if repair.is_right(queue, end, self._store.units_stored(index, end, 1)):
+                break
+            end += 1
+        units, damages = repair.found(queue, first, end)
+        for offset, unit in sorted(units.items()):
+            if offset < persisted:
+                self._files.write(queue, offset, unit)
+            if self._keeper_store.units_read(index, offset, 1):
+                self._keeper_store.units_restore(index, offset, unit)
+        return len(units) if first in units else 0, damages
 
     def _rewrite(self, lost: UnitRange) -> None:
         topic = self._store.topic_find(lost.queue[0])

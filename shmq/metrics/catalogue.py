@@ -231,6 +231,8 @@ _OWN = (
     ),
     Family(SCRUB_DAMAGES, COUNTER, "Unreadable ranges of the log the scrubber found.", KEEPER),
     Family(SCRUB_REPAIRS, COUNTER, "Units and tables the scrubber found wrong and had written again.", KEEPER),
+    Family("shmq_records_damaged", COUNTER, "Records that readers left out because they are damaged.", KEEPER),
+    Family("shmq_units_mended", COUNTER, "Units that readers found wrong and that were written again.", KEEPER),
     Family("shmq_process_up", GAUGE, "1 while a process of the broker lives.", "instance.json and /proc", ("role",)),
     Family(
         "shmq_process_cpu_seconds",

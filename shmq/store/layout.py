@@ -9,6 +9,7 @@
     <root>/shmq.units                                     checksums of the units (unit_sums.py); likewise
     <root>/shmq.scrub  shmq.scrub.now                     what the scrubber found (scrub_state.py); likewise
     <root>/shmq.index                                     how far the index goes (index_mark.py); likewise
+    <root>/quarantine/                                    copies of damaged records (quarantine.py); likewise
 
 Rule: a name that came from the log or a JSON file becomes part of a path only through `is_safe_name`.
 """
@@ -38,6 +39,7 @@ class StoreLayout:
         self.consumequeue = root / "consumequeue"
         self.index = root / "index"  # made with its first file
         self.config = root / "config"
+        self.quarantine = root / "quarantine"  # made with its first file
         self.checkpoint = root / "checkpoint"
         self.abort = root / "abort"  # exists while a broker runs
         self.lock = root / "lock"

@@ -141,6 +141,17 @@ class UnitRepair:
         self._collect([wanted])
         return b"".join(unit for _, unit in self._filled(wanted))
 
+    def found(self, queue: Queue, first: int, end: int) -> tuple[dict[int, bytes], list[Damage]]:
+        """Return the units of some offsets whose records are in the log, and the damage of the log where they should
+        be; nothing is written."""
+        wanted = self._bounded(UnitFault(queue, first, end))
+        self._collect([wanted])
+        return wanted.units, [damage for damage in self._damages if wanted.low <= damage.position < wanted.high]
+
+    def is_right(self, queue: Queue, offset: int, unit: bytes) -> bool:
+        """Say whether a unit points at the record of its queue and offset."""
+        return self._record_of(queue, offset, unit) is not None
+
     def _bounded(self, fault: UnitFault) -> _Wanted:
         low, high = self._commitlog.begin, self._log_end
         for offset in _away(fault.first, -1, 0):
@@ -157,7 +168,9 @@ class UnitRepair:
 
     def _record_at(self, queue: Queue, offset: int) -> ScannedRecord | None:
         """The record of a queue offset, if its unit is right."""
-        unit = self._files.read(queue, offset, 1)
+        return self._record_of(queue, offset, self._files.read(queue, offset, 1))
+
+    def _record_of(self, queue: Queue, offset: int, unit: bytes) -> ScannedRecord | None:
         position, size, _ = unpack_unit(unit) if len(unit) == UNIT_BYTES else (0, 0, 0)
         if size <= 0 or is_pre_blank(position, size) or not self._commitlog.begin <= position < self._log_end:
             return None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from shmq.tools.health.finding import Finding, Measure, Verdict, judge
 from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.processes import STOPPED
-from shmq.tools.observe.snapshot import Claim, Lock, Process, Snapshot
+from shmq.tools.observe.snapshot import Broker, Claim, Lock, Process, Snapshot
 from shmq.tools.terminal.quantity import age_text, count_text, size_text
 
 # What follows when a process of the broker does not run; the supervisor starts the others again.
@@ -36,6 +36,8 @@ def broker_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Find
         return  # its processes have other numbers here: nobody can say from here whether they live
     yield from _daemon(snapshot, thresholds)
     yield from _store(snapshot)
+    if snapshot.broker.quarantined:
+        yield _damaged(snapshot.broker)
     if snapshot.lock is not None:
         yield from _lock(snapshot.lock, thresholds)
     if snapshot.claim is not None:
@@ -140,6 +142,14 @@ def _store(snapshot: Snapshot) -> Iterator[Finding]:
         what = f"writable, {size_text(size)} in {log.files} files, {count_text(log.appended)} messages since its start"
         measures = {"log_bytes": Measure(size, "B"), "appended": Measure(log.appended, "c")}
         yield Finding("store", Verdict.OK, what, measures=measures)
+
+
+def _damaged(broker: Broker) -> Finding:
+    count = broker.quarantined
+    what = f"{count_text(count)} damaged {'record was' if count == 1 else 'records were'} found; no reader gets them"
+    why = "the disk or the memory changed what was stored, or another program wrote into the store"
+    do = f"ls {broker.store_path}/quarantine: send those messages again, then remove the copies; check the disk"
+    return Finding("store", Verdict.WARNING, what, "quarantine", why, do, {"damaged": Measure(count, "c")})
 
 
 def _lock(lock: Lock, thresholds: Thresholds) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import ProcessMark, boot_id, is_alive, visible_pid_namespace
 from shmq.shm.place import Place
 from shmq.shm.presence import presence_of_key
+from shmq.store.quarantine import count_quarantined
 from shmq.store.scrub_state import read_scrub_state
 from shmq.tools.observe.clients import collect_clients
 from shmq.tools.observe.limits import DEFAULT_MARKS, collect_disk, collect_memory
@@ -110,6 +111,7 @@ class Look:
             keeper_beat_age=max(0, time.monotonic_ns() - beat_ns) / 1e9 if beat_ns else None,
             tcp=addresses.get("broker", ""),
             nameserver=addresses.get("nameserver", ""),
+            quarantined=count_quarantined(Path(instance.store_path)) if instance else 0,
         )
 
     def members(

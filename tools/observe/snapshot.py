@@ -56,6 +56,7 @@ class Broker(NamedTuple):
     keeper_beat_age: float | None
     tcp: str  # HOST:PORT, "" without
     nameserver: str
+    quarantined: int = 0  # copies of damaged records that nobody has removed yet
 
 
 class Process(NamedTuple):
