@@ -37,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--store", help="store directory (default: by name)")
     serve.add_argument("--file-bytes", type=int, help="size of a CommitLog file (default 1 GiB)")
     serve.add_argument("--flush", choices=("async", "sync"))
+    serve.add_argument("--verify-reads", choices=("on", "off"))
     serve.add_argument("--flush-interval-ms", type=int)
     serve.add_argument("--segments", choices=("posix", "sysv"))
     serve.add_argument("--no-auto-create", dest="auto_create", action="store_false", default=None)

@@ -22,6 +22,7 @@ from shmq.timing import MAX_DELAY_SECONDS
 
 _CHOICES = {
     "flush": ("async", "sync"),
+    "verify_reads": ("on", "off"),
     "segments": ("posix", "sysv"),
     "when_full": ("refuse", "delete-consumed", "delete-oldest"),
     "log_format": ("text", "json"),
@@ -105,6 +106,7 @@ class Options:
     store: str = ""
     file_bytes: int = 1 << 30
     flush: str = "async"
+    verify_reads: str = "on"
     segments: str = "posix"
     auto_create: bool = True
     default_queues: int = 8
@@ -228,6 +230,11 @@ class Options:
     def flush_sync(self) -> bool:
         """Whether nothing is acknowledged before it is on disk."""
         return self.flush == "sync"
+
+    @property
+    def trusts_reads(self) -> bool:
+        """Whether readers that are not told otherwise leave the checksums of records out."""
+        return self.verify_reads == "off"
 
     def replaced(self, **values: Any) -> Options:
         """Return a checked copy with these settings."""

@@ -114,6 +114,8 @@ def _why_not(store: Store, options: Options) -> str:
         return f"their log files have {head['file_bytes']} bytes"
     if bool(head["flush_sync"]) != options.flush_sync:
         return f"they were made for {'synchronous' if head['flush_sync'] else 'asynchronous'} flush"
+    if bool(head["trusts_reads"]) != options.trusts_reads:
+        return f"their readers {'leave out' if head['trusts_reads'] else 'look at'} the checksums of records"
     return ""
 
 
@@ -171,6 +173,7 @@ def _cold(options: Options, files: OpenFiles, log: EventLog) -> Attached:
         sizes=sizes,
         kind=options.segments,
         flush_sync=options.flush_sync,
+        trusts_reads=options.trusts_reads,
     )
     log("segments.created", generation=f"{instance.generation:016x}", kind=instance.kind, bytes=instance.segment_bytes)
     try:

@@ -125,6 +125,7 @@ class Connection(Link):
         start: PositionLike | None = None,
         attempts_max: int | None = None,
         codec: Decode | None = None,
+        verify: bool | None = None,
     ) -> Subscription:
         """Return an iterable of messages.
 
@@ -140,6 +141,10 @@ class Connection(Link):
             attempts_max: deliveries before a message goes to the dead-letter topic; None takes the group's setting,
                 which is one and 16 retries.
             codec: bytes to the message's `value`.
+            verify: False leaves the records' checksums out where this process reads the log itself; None does as the
+                broker is told (`--verify-reads`).
+
+        A damaged message is left out; iterating and `receive` raise DamagedMessage for it, once.
 
         Raises:
             SubscriptionConflict: another member of the group reads the topic with other tags or another expression.
@@ -147,7 +152,16 @@ class Connection(Link):
             UsageError: no group, or this connection reads the topic for this group already.
         """
         spec = consumer_spec(
-            topic, group, tags, model, start, where=where, auto_ack=auto_ack, attempts_max=attempts_max, codec=codec
+            topic,
+            group,
+            tags,
+            model,
+            start,
+            where=where,
+            auto_ack=auto_ack,
+            attempts_max=attempts_max,
+            codec=codec,
+            verify=verify,
         )
         return self._add_consumer(Subscription(self._consumer_context(), spec))
 
@@ -264,6 +278,7 @@ class Connection(Link):
         start: PositionLike | None = None,
         attempts_max: int | None = None,
         codec: Decode | None = None,
+        verify: bool | None = None,
     ) -> Callable[[FunctionT], FunctionT]:
         """Decorate a function that is called with each message once `run()` or `start()` was called.
 
@@ -276,7 +291,15 @@ class Connection(Link):
         from shmq.client.consumers.listener import Listener, Listeners
 
         spec = consumer_spec(
-            topic, group, tags, "clustering", start, where=where, attempts_max=attempts_max, codec=codec
+            topic,
+            group,
+            tags,
+            "clustering",
+            start,
+            where=where,
+            attempts_max=attempts_max,
+            codec=codec,
+            verify=verify,
         )
 
         def decorate(function: FunctionT) -> FunctionT:

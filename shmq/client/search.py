@@ -33,7 +33,7 @@ from shmq.client import options
 from shmq.client.place import Address
 from shmq.client.position import BEGIN, Kind, Position, parse_moment
 from shmq.client.spec import EVERYTHING, Wanted
-from shmq.client.wire import Question, ask_each, reply_of
+from shmq.client.wire import Question, ask_each, poll_whole, reply_of
 from shmq.errors import OffsetOutOfRange, RemoteError, UsageError
 from shmq.message import check_topic
 from shmq.protocol.codes import Request, Response
@@ -200,7 +200,7 @@ class Search:
                 start = self._queues.place_in(topic, queue, since)
                 reader.assign(topic, queue.queue_index, queue.queue_id, start)
             ends = {queue.queue_id: self._queues.bounds(topic, queue)[1] for queue in queues}
-            while messages := reader.poll(_READ_COUNT, 0.0):
+            while messages := poll_whole(reader, _READ_COUNT, 0.0):
                 yield from (message for message in messages if message.offset < ends[message.queue_id])
                 if all(message.offset >= ends[message.queue_id] for message in messages):
                     return
@@ -297,7 +297,7 @@ class Search:
 
 def _stored(reader: MessageReader, offset_max: int) -> Iterator[Message]:
     """Read on until nothing is left below an offset."""
-    while messages := reader.poll(_READ_COUNT, 0.0):
+    while messages := poll_whole(reader, _READ_COUNT, 0.0):
         for message in messages:
             if message.offset >= offset_max:
                 return

@@ -112,6 +112,7 @@ class ConsumerSpec(NamedTuple):
     ordered: bool = False
     function: Callable[[Any], Any] | None = None  # the listener, for whom a broker asks to try a message
     where: str | None = None
+    verify: bool | None = None  # whether records' checksums are looked at; None: as the broker is told
     invisible: float | None = None  # seconds; a simple consumer's, whose brokers may hide messages by themselves
 
     @property

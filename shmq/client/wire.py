@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from shmq.client import options
-from shmq.errors import ProtocolError, RequestTimeout, ShmqError
+from shmq.errors import DamagedMessage, ProtocolError, RequestTimeout, ShmqError
 from shmq.protocol.command import Command
 from shmq.protocol.dialect import MessageQueue
 from shmq.protocol.failure import error_of
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from shmq.shm.core import Message, Receipt
 
 
+_DOUBT_SECONDS = 0.02  # between two looks at what the broker may be mending
+_DOUBT_SECONDS_MAX = 15.0  # longer than a reader waits for that; only what is not on disk yet takes longer
 _serial = itertools.count(1)
 
 
@@ -302,6 +304,9 @@ class MessageReader(Protocol):
     def lag(self) -> int:
         """Return how many messages are not settled."""
 
+    def doubts(self) -> bool:
+        """Whether a queue waits for the broker to mend where its next message is."""
+
     def wake(self) -> None:
         """End a wait, from any thread."""
 
@@ -362,6 +367,19 @@ class WaitingReader:
         with self.changed:
             self.stopped = True
             self.changed.notify_all()
+
+
+def poll_whole(reader: MessageReader, count_max: int, seconds: float) -> list[Message]:
+    """As `reader.poll`, for whoever only looks: damaged messages are logged and left out, doubts are waited for."""
+    until = time.monotonic() + _DOUBT_SECONDS_MAX
+    while True:
+        try:
+            messages = reader.poll(count_max, seconds)
+            if messages or not reader.doubts() or time.monotonic() > until:
+                return messages
+            time.sleep(_DOUBT_SECONDS)
+        except DamagedMessage as error:
+            logging.getLogger("shmq").warning("left out: %s", error)
 
 
 @runtime_checkable

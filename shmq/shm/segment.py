@@ -80,6 +80,7 @@ def create_segments(
     sizes: SegmentSizes,
     kind: str = "posix",
     flush_sync: bool = False,
+    trusts_reads: bool = False,
     store_host: bytes = _DEFAULT_STORE_HOST,
     generation: int | None = None,
 ) -> tuple[Instance, Store]:
@@ -114,6 +115,7 @@ def create_segments(
         **fitted._asdict(),
         "generation": drawn,
         "flush_sync": flush_sync,
+        "trusts_reads": trusts_reads,
         "store_host": store_host,
         "broker_name": broker_name,
         "store_path": str(store_path),

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from shmq.client.position import Position, start_offset
+from shmq.client.wire import poll_whole
 from shmq.errors import BrokerNotRunning, PermissionDenied, SegmentError
 from shmq.protocol.roster import popped_messages
 from shmq.shm.core import Reader, Store, StoreFigures
@@ -80,7 +81,7 @@ class Memory:
                 reader = Reader(self.store, spin_us=0)
                 try:
                     reader.assign(topic.name, queue.index, queue.queue_id, queue.offset_min)
-                    times += [message.store_ms for message in reader.poll(1, 0.0)]
+                    times += [message.store_ms for message in poll_whole(reader, 1, 0.0)]
                 finally:
                     reader.close()
         return min(times, default=None)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from shmq.client.position import parse_position
 from shmq.client.spec import Wanted
+from shmq.client.wire import poll_whole
 from shmq.shm.core import Message, Reader
 from shmq.tools.broker.memory import Memory
 from shmq.tools.broker.view import BrokerView, QueueView, TopicView
@@ -69,7 +70,7 @@ class _Cursor:
     def next(self) -> Message | None:
         """Return the next message below the end, or None."""
         while not self._ahead and self.offset < self._end:
-            messages = self._reader.poll(READ_AHEAD, 0.0)
+            messages = poll_whole(self._reader, READ_AHEAD, 0.0)
             self._ahead.extend(message for message in messages if message.offset < self._end)
             if not self._ahead:
                 # Filtered out or deleted by retention: the reader knows how far it went. Without progress, what is

@@ -61,6 +61,7 @@ _PERCENT = click.IntRange(1, 100)
 @click.option("--disk-warn-percent", type=_PERCENT, help="Warn, and give empty files back.  [75]")
 @click.option("--disk-force-percent", type=_PERCENT, help="Do what --when-full says.  [85]")
 @click.option("--disk-refuse-percent", type=_PERCENT, help="Store nothing above that.  [90]")
+@click.option("--verify-reads", type=click.Choice(["on", "off"]), help="off: leave out records' checksums.  [on]")
 @click.option("--segments", type=click.Choice(["posix", "sysv"]), help="sysv where /dev/shm is too small.")
 @click.option("--no-auto-create", is_flag=True, help="A topic must be created before it is used.")
 @click.option("--default-queues", type=click.IntRange(1, 1024), help="Queues of a topic created on first use.  [8]")
@@ -125,7 +126,7 @@ def daemon_command(place: Place, **given: Any) -> list[str]:
 _PASSED_ON = (
     *("delay_levels", "timer_max_delay", "retention_hours", "delete_hour", "when_full"),
     *("disk_warn_percent", "disk_force_percent", "disk_refuse_percent"),
-    *("flush", "segments", "default_queues", "log_format", "listen", "nameserver_listen", "nameserver"),
+    *("flush", "verify_reads", "segments", "default_queues", "log_format", "listen", "nameserver_listen", "nameserver"),
     *("advertise", "cluster", "bridges", "tls_mode", "metrics"),
 )
 _FILES = ("acl", "tls_cert", "tls_key", "nameserver_ca")

@@ -6,7 +6,8 @@ Invariants:
     (1) `threads=1` runs the function on the thread that receives: nothing is taken ahead;
     (2) with more threads at most LISTENER_BACKLOG messages per thread are taken ahead; they are given back on stop;
     (3) a queue is paused while too much of it is not settled (`options.is_full`); over TCP the reader sees to that;
-    (4) ordered: one message of a queue at a time, and the next one only after this one was consumed.
+    (4) ordered: one message of a queue at a time, and the next one only after this one was consumed;
+    (5) a damaged message is logged and left out: it ends no listener.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from shmq.client.observers.observer import Call
 from shmq.client.redelivery.redelivery import settle, settle_failed
 from shmq.client.spec import ConsumerSpec
 from shmq.client.wire import PacingReader
-from shmq.errors import OffsetOutOfRange, UsageError
+from shmq.errors import DamagedMessage, OffsetOutOfRange, UsageError
 from shmq.functions import check_function, finished
 
 if TYPE_CHECKING:
@@ -46,6 +47,22 @@ class PushConsumer(Consumer):
     def _queue_left(self, queue_id: int) -> None:
         super()._queue_left(queue_id)
         self._on_queue_left(queue_id)
+
+    def _poll_once(self, count_max: int, wait: float) -> list[Message]:
+        with self._going_on_behind_losses():
+            return super()._poll_once(count_max, wait)
+        return []
+
+    @contextlib.contextmanager
+    def _going_on_behind_losses(self) -> Iterator[None]:
+        """Say what is damaged, or was deleted by cleaning before this group read it, and go on: nobody else can do
+        anything about it."""
+        try:
+            yield
+        except (OffsetOutOfRange, DamagedMessage) as error:
+            import logging
+
+            logging.getLogger("shmq").warning('topic "%s", group "%s": %s', self.topic, self.group, error)
 
     def _spans(self) -> dict[int, int]:
         """Return by queue how far the newest message taken is ahead of the oldest one not settled."""
@@ -139,21 +156,11 @@ class Listener:
     def _receive_and_run(self) -> None:
         assert self._consumer is not None
         while not self._stopping:
-            with self._going_on_behind_losses():
+            with self._consumer._going_on_behind_losses():
                 for message in self._consumer._messages():
                     self._run(message)
                     del message
                 return
-
-    @contextlib.contextmanager
-    def _going_on_behind_losses(self) -> Iterator[None]:
-        """Say what cleaning has deleted before this group read it, and go on: nobody else can do anything about it."""
-        try:
-            yield
-        except OffsetOutOfRange as error:
-            import logging
-
-            logging.getLogger("shmq").warning('topic "%s", group "%s": %s', self.spec.topic, self.spec.group, error)
 
     # -- several threads
     def _dispatch(self) -> None:
@@ -166,9 +173,7 @@ class Listener:
                     self._changed.wait()
             if self._stopping:
                 return
-            messages: list[Message] = []
-            with self._going_on_behind_losses():
-                messages = consumer._poll_once(room, options.ITERATION_SLICE)
+            messages = consumer._poll_once(room, options.ITERATION_SLICE)
             with self._changed:
                 if sum(self._lanes.offer(message) for message in messages):
                     self._changed.notify_all()

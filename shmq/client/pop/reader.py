@@ -308,6 +308,10 @@ class PopReader(WaitingReader):
     def requeue(self, message: Message) -> None:
         """Nothing: the broker delivers again."""
 
+    def doubts(self) -> bool:
+        """No: the broker answers with whole messages."""
+        return False
+
     def lag(self) -> int:
         """Return how many messages wait at the brokers, over TCP as far as their last answers tell, or are in hand."""
         waiting = self._rest if self._count_waiting is None else self._count_waiting()

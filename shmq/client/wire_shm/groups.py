@@ -216,7 +216,7 @@ class ShmGroups:
     # -- readers and their queues
     def reader(self, owner: ReaderOwner, spec: ConsumerSpec) -> Reader:
         """Return the core's reader for a consumer."""
-        return self._reader(spec.wanted, spec.codec, owner=owner, auto_ack=spec.auto_ack)
+        return self._reader(spec.wanted, spec.codec, owner=owner, auto_ack=spec.auto_ack, verify=spec.verify)
 
     def pull_reader(
         self, tags: Sequence[str], codec: Callable[[bytes], Any] | None, where: str | None = None

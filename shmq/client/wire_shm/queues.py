@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -10,7 +11,7 @@ from shmq.client import options
 from shmq.client.position import Position, start_offset
 from shmq.client.wire import QueueSlot
 from shmq.client.wire_shm.wire import ShmWire
-from shmq.errors import ConnectError, TopicNotFound, UsageError
+from shmq.errors import ConnectError, DamagedMessage, TopicNotFound, UsageError
 from shmq.message import check_topic, is_system_topic, nearest
 from shmq.protocol.dialect import MessageQueue
 from shmq.shm.core import Message, Reader
@@ -120,7 +121,8 @@ class ShmQueues:
                 if queue < 0:
                     continue
                 reader.assign(name, queue, queue_id, offset)
-                found += reader.poll(1)
+                with contextlib.suppress(DamagedMessage):  # it is gone as well; the keeper says so
+                    found += reader.poll(1)
                 reader.revoke(queue)
         finally:
             reader.close()

@@ -243,6 +243,11 @@ class TcpReader(WaitingReader):
             self._again.append(message)
             self.changed.notify_all()
 
+    def doubts(self) -> bool:
+        """Whether a broker has more than it can hand out now: it may be mending a queue."""
+        with self.changed:
+            return any(queue.next_offset < queue.offset_max and not queue.waiting for queue in self._queues.values())
+
     def lag(self) -> int:
         """Return how many messages are not settled, as far as the brokers' last answers tell."""
         with self.changed:

@@ -1,0 +1,228 @@
+"""A damaged record is handed out by no door of the broker, over neither way, and nothing behind it is kept back."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shmq
+from shmq.testing import Broker
+from tests.conformance.conftest import Named, url_of
+from tests.deadline import eventually
+
+BEFORE, DAMAGED, BEHIND = b"before", b"the one that is damaged", b"behind"
+GOOD = [BEFORE, BEHIND]
+BODY_AT = 88
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    """A broker whose answered sends are on disk: only there anything counts as damaged."""
+    with Broker(tcp=True, timeout=90.0, flush="sync") as broker:
+        yield broker
+
+
+@pytest.fixture
+def url(broker: Broker, transport: str) -> str:
+    return url_of(broker, transport)
+
+
+def flip(broker: Broker, position: int) -> None:
+    files = sorted((broker.store / "commitlog").iterdir())
+    size = files[0].stat().st_size
+    with Path(broker.store / "commitlog" / f"{position // size * size:020d}").open("r+b") as file:
+        file.seek(position % size)
+        byte = file.read(1)[0]
+        file.seek(position % size)
+        file.write(bytes([byte ^ 0xFF]))
+
+
+def sent(mq: shmq.Connection, topic: str) -> list[shmq.Receipt]:
+    return [mq.send(topic, body, queue_id=0, key="k") for body in (BEFORE, DAMAGED, BEHIND)]
+
+
+def good(take: Callable[[], list[shmq.Message]]) -> list[bytes]:
+    """Take until the last message came; a reader of this host is told of the damage once."""
+    bodies: list[bytes] = []
+    told = 0
+
+    def done() -> bool:
+        nonlocal told
+        try:
+            for message in take():
+                bodies.append(message.body)
+                message.ack()
+        except shmq.DamagedMessage as error:
+            assert (error.queue_id, error.offset) == (0, 1)
+            told += 1
+        return BEHIND in bodies
+
+    eventually(done)
+    assert told <= 1
+    return bodies
+
+
+# ---- doors: each returns the bodies that came out of it ------------------------------------------------------------
+
+
+def by_receiving(mq: shmq.Connection, topic: str, group: str, _: list[shmq.Receipt]) -> list[bytes]:
+    with mq.subscribe(topic, group=group) as subscription:
+        return good(lambda: subscription.receive(10, 0.5))
+
+
+def by_iterating(mq: shmq.Connection, topic: str, group: str, _: list[shmq.Receipt]) -> list[bytes]:
+    with mq.subscribe(topic, group=group) as subscription:
+        return good(lambda: [next(iter(subscription))])
+
+
+def by_filter(mq: shmq.Connection, topic: str, group: str, _: list[shmq.Receipt]) -> list[bytes]:
+    with mq.subscribe(topic, group=group, where="KEYS = 'k'") as subscription:
+        return good(lambda: subscription.receive(10, 0.5))
+
+
+def by_listener(mq: shmq.Connection, topic: str, group: str, _: list[shmq.Receipt]) -> list[bytes]:
+    bodies: list[bytes] = []
+    mq.listener(topic, group=group)(lambda message: bodies.append(message.body))
+    mq.start()
+    eventually(lambda: BEHIND in bodies)
+    return bodies
+
+
+def by_several_threads(mq: shmq.Connection, topic: str, group: str, _: list[shmq.Receipt]) -> list[bytes]:
+    bodies: list[bytes] = []
+    mq.listener(topic, group=group, threads=2, ordered=True)(lambda message: bodies.append(message.body))
+    mq.start()
+    eventually(lambda: BEHIND in bodies)
+    return bodies
+
+
+def by_pulling(mq: shmq.Connection, topic: str, _: str, __: list[shmq.Receipt]) -> list[bytes]:
+    with mq.pull_consumer(topic) as consumer:
+        return good(lambda: consumer.poll(10, 0.5))
+
+
+def by_hiding(mq: shmq.Connection, topic: str, group: str, _: list[shmq.Receipt]) -> list[bytes]:
+    with mq.simple_consumer(topic, group=group, invisible=30.0) as consumer:
+        return good(lambda: consumer.receive(10, 0.5))
+
+
+def by_browsing(mq: shmq.Connection, topic: str, _: str, __: list[shmq.Receipt]) -> list[bytes]:
+    return [message.body for message in mq.browse(topic)]
+
+
+def by_key(mq: shmq.Connection, topic: str, _: str, __: list[shmq.Receipt]) -> list[bytes]:
+    found = eventually(lambda: len(bodies := [m.body for m in mq.browse(topic, key="k")]) >= 2 and bodies)
+    return list(found)
+
+
+def by_id(mq: shmq.Connection, topic: str, _: str, receipts: list[shmq.Receipt]) -> list[bytes]:
+    def found() -> list[bytes]:
+        return [message.body for receipt in receipts for message in mq.browse(topic, id=receipt.message_id)]
+
+    return list(eventually(lambda: len(bodies := found()) >= 2 and bodies))
+
+
+DOORS = [
+    by_receiving,
+    by_iterating,
+    by_filter,
+    by_listener,
+    by_several_threads,
+    by_pulling,
+    by_hiding,
+    by_browsing,
+    by_key,
+    by_id,
+]
+PLACES = {"body": BODY_AT + 3, "header": 20, "magic": 5, "properties": BODY_AT + len(DAMAGED) + 30}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("door", DOORS)
+def test_no_door_hands_out_damage_and_everything_behind_it_comes(
+    broker: Broker, mq: shmq.Connection, topic: str, named: Named, door: Callable[..., list[bytes]], place: str
+) -> None:
+    receipts = sent(mq, topic)
+    flip(broker, receipts[1].log_position + PLACES[place])
+    assert door(mq, topic, named("readers"), receipts) == GOOD
+
+
+def test_a_group_goes_on_behind_damage_and_is_told_once(
+    broker: Broker, mq: shmq.Connection, topic: str, named: Named
+) -> None:
+    receipts = sent(mq, topic)
+    flip(broker, receipts[1].log_position + BODY_AT)
+    group = named("billing")
+    assert by_receiving(mq, topic, group, receipts) == GOOD
+    assert eventually(lambda: mq.admin.groups[group].lag.total == 0 or None)
+    mq.send(topic, b"later", queue_id=0)
+    with mq.subscribe(topic, group=group) as subscription:
+        found: Any = eventually(lambda: subscription.receive(10, 0.5))
+        assert [message.body for message in found] == [b"later"]
+
+
+def test_a_copy_is_kept_and_health_names_it(broker: Broker, mq: shmq.Connection, topic: str, named: Named) -> None:
+    (_, receipt, _) = receipts = sent(mq, topic)
+    flip(broker, receipt.log_position + BODY_AT)
+    by_receiving(mq, topic, named("billing"), receipts)
+    copy = broker.store / "quarantine" / f"{receipt.log_position:020d}.record"
+    eventually(copy.exists)
+    assert DAMAGED[1:] in copy.read_bytes()
+    assert "record.damaged" in broker.log
+
+
+def damaged_everywhere(broker: Broker, mq: shmq.Connection, topic: str, flip_at: Callable[[int, int], None]) -> int:
+    """Send pairs of messages, the second of each damaged at another byte; returns how many pairs."""
+    first = mq.send(topic, b"%08d" % 0, queue_id=0, key="k")
+    size = mq.send(topic, b"%08d" % 1, queue_id=0, key="k").log_position - first.log_position
+    for number in range(size):
+        mq.send(topic, b"%08d" % (2 * number + 2), queue_id=0, key="k")
+        receipt = mq.send(topic, b"%08d" % (2 * number + 3), queue_id=0, key="k")
+        flip_at(receipt.log_position, number)
+    return size
+
+
+def test_each_byte_of_a_record_may_be_damaged(
+    broker: Broker, mq: shmq.Connection, topic: str, named: Named, transport: str
+) -> None:
+    pairs = damaged_everywhere(broker, mq, topic, lambda position, byte: flip(broker, position + byte))
+    bodies: list[int] = []
+    told: list[int] = []
+    with mq.subscribe(topic, group=named("readers"), auto_ack=True) as subscription:
+
+        def done() -> bool:
+            try:
+                bodies.extend(int(message.body) for message in subscription.receive(100, 0.2))
+            except shmq.DamagedMessage as error:
+                told.append(error.offset)
+            return bool(bodies) and bodies[-1] == 2 * pairs
+
+        eventually(done)
+    assert bodies == [0, 1, *range(2, 2 * pairs + 2, 2)]
+    assert told == (list(range(3, 2 * pairs + 2, 2))[: len(told)] if transport == "shm" else [])
+    assert transport == "tcp" or len(told) >= pairs - 1
+
+
+def test_each_byte_of_a_unit_may_be_damaged_and_is_mended(
+    broker: Broker, mq: shmq.Connection, topic: str, named: Named
+) -> None:
+    bodies = [b"%08d" % number for number in range(24)]
+    for body in bodies:
+        last = mq.send(topic, body, queue_id=0)
+    size = last.log_position - mq.browse(topic, offset=22, queue_id=0)[0].log_position
+    instance = broker._instance()
+    assert instance is not None
+    path = Path("/dev/shm") / str(instance.segments[1]).lstrip("/")
+    units = path.read_bytes()[: 64 << 20]
+    for number, byte in zip(range(2, 24), range(12), strict=False):
+        unit = (last.log_position - size * (23 - number)).to_bytes(8) + size.to_bytes(4)
+        at = units.index(unit)
+        with path.open("r+b") as file:
+            file.seek(at + byte)
+            file.write(bytes([units[at + byte] ^ 0xFF]))
+    found: list[bytes] = []
+    with mq.subscribe(topic, group=named("readers"), auto_ack=True) as subscription:
+        eventually(lambda: found.extend(m.body for m in subscription.receive(100, 0.5)) or len(found) >= len(bodies))
+    assert found == bodies
+    assert "units.mended" in broker.log
