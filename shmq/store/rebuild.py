@@ -47,6 +47,7 @@ class QueueRebuild:
 
     Args:
         dispatched: log position below which the files are trusted; 0 trusts nothing.
+        synced: log position below which units that are right are on disk already, and need no second writing.
         proven: the units below it are what their sums say, and there are no others.
         clean: the last broker stopped in order, so nothing was written behind what the sums say.
         log_begin: where the log begins; 0 if retention never shortened it.
@@ -58,6 +59,7 @@ class QueueRebuild:
         *,
         dispatch: Dispatch,
         dispatched: int,
+        synced: int,
         proven: bool,
         clean: bool,
         log_begin: int,
@@ -66,6 +68,7 @@ class QueueRebuild:
         self._files = files
         self._dispatch = dispatch
         self._dispatched = dispatched
+        self._synced = synced
         self._proven = proven
         self._clean = proven and clean
         self._log_begin = log_begin
@@ -220,5 +223,11 @@ class QueueRebuild:
 
     def _write_run(self, queue: Queue) -> None:
         run = self._runs.pop(queue, None)
-        if run is not None:
-            self._files.write(queue, run.first, bytes(run.units))
+        if run is None:
+            return
+        units = bytes(run.units)
+        count = len(units) // UNIT_BYTES
+        if unpack_unit(units, count - 1)[0] < self._synced and self._files.read(queue, run.first, count) == units:
+            self._files.sums.wrote(queue, run.first, units)  # thousands of files that are right are not synced again
+        else:
+            self._files.write(queue, run.first, units)

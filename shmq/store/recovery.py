@@ -153,6 +153,7 @@ def _recover_files(
         files.consumequeue,
         dispatch=dispatch,
         dispatched=start,
+        synced=min(mark.dispatched, mark.durable_end) if mark else 0,
         proven=proven,
         clean=report.clean,
         log_begin=commitlog.begin,
