@@ -184,13 +184,13 @@ static PyObject *reader_columns(PyStorePart *part, PyObject *args, PyObject *kwa
     gather->bytes_max = bytes_max;
     gather->ms_begin = ms_begin;
     gather->ms_end = ms_end;
-    gather->verify = verify == Py_None ? !self->core.head->trusts_reads : verify == Py_True;
-    gather->verify_all = verify == Py_True;
     struct store_lane *lane = NULL;
     if (columns_open(self->state, &order, &wish.columns) && limits_check(self->state, gather) &&
         tags_add(&wish, tags) && store_check(self) && (lane = store_lane_take(self)) != NULL) {
         wish.columns.topic = (struct shmq_slice){.data = topic, .bytes = (size_t)topic_bytes};
         wish.columns.broker = (struct shmq_slice){.data = broker, .bytes = (size_t)broker_bytes};
+        gather->verify = verify == Py_None ? !self->core.head->trusts_reads : verify == Py_True;
+        gather->verify_all = verify == Py_True;
         enum shmq_status status;
         Py_BEGIN_ALLOW_THREADS
         status = shmq_gather(&lane->core, gather, &wish.columns);
