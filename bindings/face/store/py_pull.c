@@ -133,10 +133,12 @@ static PyObject *log_pull(PyStorePart *part, PyObject *const *args, Py_ssize_t n
     pull.tag_count = (uint32_t)tags.count;
     pull.filter = filter ? filter->core : NULL; /* the caller's arguments keep it alive */
     pull.trimmed = nargs > 7 && args[7] == Py_True;
-    pull.verify = !self->core.head->trusts_reads;
     pull.span_count = 0;
-    /* tags may be a sequence of its own making, whose code closed the store. */
-    enum shmq_status status = store_check(self) ? shmq_pull_plan(&self->core, &pull) : FACE_ERROR;
+    enum shmq_status status = FACE_ERROR;
+    if (store_check(self)) { /* tags may be a sequence of its own making, whose code closed the store */
+        pull.verify = !self->core.head->trusts_reads;
+        status = shmq_pull_plan(&self->core, &pull);
+    }
     if (status == SHMQ_OK) {
         PyObject *body = pull_copy(self, &pull);
         answer = body ? Py_BuildValue("(KIN)", (unsigned long long)pull.next_offset, pull.count, body) : NULL;
