@@ -37,7 +37,15 @@ ALLOWED: dict[str, set[str]] = {
     "shmq.protocol": {"shmq.errors"},
     "shmq.filter": {"shmq.errors", "shmq.shm"},
     "shmq.metrics": {"shmq.errors", "shmq.message", "shmq.progress", "shmq.protocol", "shmq.shm"},
-    "shmq.store": {"shmq.errors", "shmq.message", "shmq.delay_levels", "shmq.timing", "shmq.record", "shmq.shm"},
+    "shmq.store": {
+        "shmq.errors",
+        "shmq.message",
+        "shmq.delay_levels",
+        "shmq.timing",
+        "shmq.record",
+        "shmq.protocol",
+        "shmq.shm",
+    },
     "shmq.client": {
         "shmq.errors",
         "shmq.filter",

@@ -98,10 +98,15 @@ class UnitSync:
 
 
 class ConsumeQueueFiles:
-    """The unit files of one store; one process writes them."""
+    """The unit files of one store; one process writes them.
 
-    def __init__(self, layout: StoreLayout) -> None:
+    Args:
+        writable: False for who may only `read`, beside the process that writes.
+    """
+
+    def __init__(self, layout: StoreLayout, *, writable: bool = True) -> None:
         self._layout = layout
+        self._flags = os.O_RDWR if writable else os.O_RDONLY
         self._open: OrderedDict[Path, int] = OrderedDict()
         self._dirty: dict[Path, UnitRange] = {}
         self._lost: dict[Path, UnitRange] = {}
@@ -156,7 +161,7 @@ class ConsumeQueueFiles:
             size = min(end, base + FILE_BYTES) - at
             path = self._directory(queue) / file_name(base)
             try:
-                descriptor = self._cached(path, os.O_RDWR)
+                descriptor = self._cached(path, self._flags)
             except FileNotFoundError:
                 break
             part = os.pread(descriptor, size, at - base)
@@ -331,7 +336,7 @@ class ConsumeQueueFiles:
             self._open.move_to_end(path)
             return descriptor
         descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
-        if os.fstat(descriptor).st_size != FILE_BYTES:  # a crash between creation and sizing
+        if flags == os.O_RDWR and os.fstat(descriptor).st_size != FILE_BYTES:  # a crash between creation and sizing
             os.ftruncate(descriptor, FILE_BYTES)
         self._remember(path, descriptor)
         return descriptor

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,23 +95,23 @@ def verify_store(root: Path, *, bytes_max: int | None = None, samples: int = 256
         mark = None
         result.add_fault(0, str(error))
     result.durable_end = mark.durable_end if mark else None
-    log = _LogFiles(layout.commitlog)
+    log = LogFiles(layout.commitlog)
     result.files, result.log_begin = len(log.positions), log.begin
     result.log_end = log.begin
     for problem in log.problems:
         result.add_fault(log.begin, problem)
     if log.positions:
-        _Walk(log, result).run(bytes_max)
+        RecordWalk(log, result).run(bytes_max)
     if samples:
         _sample(layout, log, result, samples, random.Random(seed))
     return result
 
 
-class _LogFiles:
+class LogFiles:
     """The files of a log, for reading."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
         sizes = {}
         for entry in os.scandir(directory):
             position = position_of(entry.name)
@@ -139,7 +139,7 @@ class _LogFiles:
         within = position % self.file_bytes
         try:
             descriptor = os.open(
-                self._directory / file_name(position - within), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+                self.directory / file_name(position - within), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
             )
         except FileNotFoundError:
             return b""
@@ -149,16 +149,31 @@ class _LogFiles:
             os.close(descriptor)
 
 
-class _Walk:
-    """One pass over the log; what it finds goes into `result`."""
+class RecordWalk:
+    """One pass over the log; what it finds goes into `result`.
 
-    def __init__(self, log: _LogFiles, result: Verification) -> None:
+    Args:
+        on_record: told the position and the bytes of every whole record, in order.
+        on_damage: told begin, end and reason of what is none, in order with the records.
+    """
+
+    def __init__(
+        self,
+        log: LogFiles,
+        result: Verification,
+        *,
+        on_record: Callable[[int, bytes], None] = lambda position, record: None,
+        on_damage: Callable[[int, int, str], None] = lambda position, end, reason: None,
+    ) -> None:
         self._log = log
         self._result = result
+        self._on_record = on_record
+        self._on_damage = on_damage
         self._base = 0
         self._data = b""
 
-    def run(self, bytes_max: int | None) -> None:
+    def run(self, bytes_max: int | None = None) -> None:
+        """Walk until the log ends or so many bytes are behind."""
         result, log = self._result, self._log
         budget_end = None if bytes_max is None else log.begin + bytes_max
         for first in log.positions:
@@ -183,6 +198,7 @@ class _Walk:
         if not reason:
             self._result.records += 1
             self._result.record_bytes += size
+            self._on_record(at, self._window(at, size))
             return at + int(size)
         return self._after(at, reason, file_end)
 
@@ -213,8 +229,10 @@ class _Walk:
             size, magic = LENGTH_AND_MAGIC.unpack(self._window(at, LENGTH_AND_MAGIC.size))
             if not self._wrong(at, size, magic, file_end):
                 return at
+        end = file_end if after is None else after
         self._result.add_fault(at, reason)
-        return file_end if after is None else after
+        self._on_damage(at, end, reason)
+        return end
 
     def _next_record(self, at: int, file_end: int) -> int | None:
         while at < file_end:
@@ -237,7 +255,7 @@ def _is_hole(record: bytes) -> bool:
     return bool(record_decode(record)["topic"] == HOLE_TOPIC)
 
 
-def _sample(layout: StoreLayout, log: _LogFiles, result: Verification, samples: int, choice: random.Random) -> None:
+def _sample(layout: StoreLayout, log: LogFiles, result: Verification, samples: int, choice: random.Random) -> None:
     files = sorted(_unit_files(layout.consumequeue))
     result.queues = len({(topic, queue_id) for topic, queue_id, _, _ in files})
     if not files:
@@ -292,7 +310,7 @@ def _any_unit(path: str, first_byte: int, choice: random.Random) -> tuple[int, t
     return first_byte // UNIT_BYTES + index, None if is_pre_blank(unit[0], unit[1]) else unit
 
 
-def _wrong_unit(log: _LogFiles, topic: str, queue_id: int, offset: int, position: int, size: int) -> str:
+def _wrong_unit(log: LogFiles, topic: str, queue_id: int, offset: int, position: int, size: int) -> str:
     if position < 0 or not 0 < size <= RECORD_BYTES_MAX:
         return f"it speaks of {size} bytes at {position}"
     record = log.read(position, size)

@@ -1,0 +1,165 @@
+"""Proves a whole store: one walk over the log, which every part looks at.
+
+Reads only, so it works beside a running broker, on a store that was stopped or killed, on a copy, and on the store of a
+stock broker.
+
+    settled       stopped in order (no `abort`)       everything has to agree
+    not settled   runs, or was killed                 what the durable mark says is on disk has to agree; what lies
+                                                      behind it the next start, or the keeper, still writes
+
+Rules: (1) the mark and the tables are read before the log, so that nothing they say can be newer than the log; (2) a
+range of the log that has a copy in quarantine is known: it is a note.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shmq.delay_levels import DelayLevels
+from shmq.errors import CorruptionError, UsageError
+from shmq.protocol.transaction import HALF_TOPIC, TRANSACTION_GROUP
+from shmq.shm.access import Access
+from shmq.store.consumequeue import ConsumeQueueFiles, Queue
+from shmq.store.dispatch import Dispatch
+from shmq.store.durable import DurableMark, Mark
+from shmq.store.index import IndexFiles
+from shmq.store.index_mark import read_index_mark
+from shmq.store.layout import StoreLayout
+from shmq.store.proof.findings import Damages, Findings
+from shmq.store.proof.index import IndexProof
+from shmq.store.proof.progress import ProgressProof, read_tables
+from shmq.store.proof.record import StoredRecord
+from shmq.store.proof.transactions import TransactionProof
+from shmq.store.proof.units import UnitProof
+from shmq.store.verify import LogFiles, RecordWalk, Verification
+
+_EVERYTHING = 1 << 63
+
+
+@dataclass
+class Proof:
+    """What was looked at, and what was found."""
+
+    root: Path
+    settled: bool
+    findings: Findings = field(default_factory=Findings)
+    damages: Damages = field(default_factory=Damages)
+    file_bytes: int = 0
+    files: int = 0
+    log_begin: int = 0
+    log_end: int = 0
+    durable_end: int | None = None
+    records: int = 0
+    queues: int = 0
+    units: int = 0
+    index_entries: int = 0
+    indexed: int = 0  # log position below which every key was looked for in the index
+    offsets: int = 0
+    open_transactions: int = 0
+
+
+def is_store(root: Path) -> bool:
+    """Whether a directory looks like a store."""
+    return (root / "commitlog").is_dir()
+
+
+def prove_store(root: Path) -> Proof:
+    """Compare everything in a store with everything else.
+
+    Raises:
+        UsageError: there is no store.
+        OSError: it cannot be read.
+    """
+    if not is_store(root):
+        raise UsageError(f"{root} is no store: it has no commitlog/", hint="shmq store verify DIRECTORY")
+    layout = StoreLayout(root, Access(-1))
+    proof = Proof(root, settled=not layout.abort.exists())
+    findings = proof.findings
+    mark = _read_mark(layout, findings)
+    proof.durable_end = mark.durable_end if mark else None
+    tables = read_tables(layout, mark, findings)
+    log = LogFiles(layout.commitlog)
+    _take_files(proof, log)
+    files = ConsumeQueueFiles(layout, writable=False)
+    born = {name: topic.born for name, topic in tables.topics.items()}
+    if not files.sums.load(born, tables.deleted, sequence=mark.unit_sums if mark else 0) and mark:
+        findings.add("sums", layout.unit_sums.name, "the checksums of the units are incomplete")
+    dispatch = Dispatch(
+        born={**born, **files.sums.born()}, deleted=tables.deleted, levels=DelayLevels(), log=lambda *_, **__: None
+    )
+    settled_end = None if proof.settled else (mark.dispatched if mark else 0)
+    units = UnitProof(files, dispatch, findings, log_begin=log.begin, settled_end=settled_end)
+    proof.indexed = _indexed(layout, mark, proof.settled)
+    index = IndexProof(layout, findings, log_begin=log.begin, indexed=proof.indexed)
+    checked = tables.offsets.get((HALF_TOPIC, TRANSACTION_GROUP), {}).get(0, 0)
+    transactions = TransactionProof(findings, log_begin=log.begin, checked=checked)
+    progress = ProgressProof(tables, findings)
+
+    def on_record(position: int, data: bytes) -> None:
+        record = StoredRecord(position, data)
+        for part in (units, index, transactions, progress):
+            part.add(record)
+
+    walked = Verification(durable_end=proof.durable_end, log_begin=log.begin, log_end=log.begin)
+    walk = RecordWalk(log, walked, on_record=on_record, on_damage=lambda *at: _on_damage(layout, proof, *at))
+    try:
+        walk.run()
+        proof.log_end, proof.records = walked.log_end, walked.records
+        if mark and proof.log_end < mark.durable_end:
+            reason = f"the log ends here, it was on disk up to byte {mark.durable_end}"
+            findings.add("log", f"byte {proof.log_end}", reason)
+        units.finish(proof.log_end, proof.damages)
+        units.prove_sums()
+        proof.queues = len(files.queues())
+        progress.finish(_bounds(files, units))
+    finally:
+        files.close()
+    index.finish(proof.log_end, proof.damages)
+    transactions.finish(proof.damages)
+    proof.units, proof.index_entries, proof.offsets = units.units, index.entries, progress.offsets
+    proof.open_transactions = transactions.open_halves
+    return proof
+
+
+def _take_files(proof: Proof, log: LogFiles) -> None:
+    proof.file_bytes, proof.files, proof.log_begin = log.file_bytes, len(log.positions), log.begin
+    for problem in log.problems:
+        proof.findings.add("log", "commitlog", problem)
+
+
+def _read_mark(layout: StoreLayout, findings: Findings) -> Mark | None:
+    try:
+        return DurableMark(layout).load()
+    except CorruptionError as error:
+        findings.add("log", layout.durable_mark.name, error.reason)
+        return None
+
+
+def _on_damage(layout: StoreLayout, proof: Proof, begin: int, end: int, reason: str) -> None:
+    proof.damages.ranges.append((begin, end))
+    where = f"bytes {begin} to {end - 1}"
+    if (layout.quarantine / f"{begin:020d}.record").exists():
+        proof.findings.note("log", where, f"{reason}; a copy is in quarantine/")
+    else:
+        proof.findings.add("log", where, reason)
+
+
+def _indexed(layout: StoreLayout, mark: Mark | None, settled: bool) -> int:
+    """How far the index has to be complete."""
+    said = read_index_mark(layout)
+    if said is not None:
+        return said.indexed
+    if mark is not None or not settled:
+        return 0  # ours says how far it is; a stock broker that was killed throws its newest file away
+    return _EVERYTHING if IndexFiles(layout).names() else 0
+
+
+def _bounds(files: ConsumeQueueFiles, units: UnitProof) -> dict[Queue, tuple[int, int]]:
+    """First offset with a record, and the end, of every queue; by its units if retention took all records."""
+    bounds = units.ends()
+    for queue in files.queues():
+        end = max(files.sums.end(queue), files.bisect(queue, lambda position, size: size > 0))
+        first, behind = bounds.get(queue, (end, end))
+        bounds[queue] = first, max(behind, end)
+    return bounds
