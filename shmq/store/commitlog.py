@@ -77,7 +77,7 @@ class CommitLogFiles:
             elif size != self.file_bytes:
                 raise UsageError(
                     f"{path} has {size} bytes, the broker is configured for {self.file_bytes}",
-                    hint=f"shmq serve --file-bytes {size}, or restore the file",
+                    hint=f"shmq serve --file-size {size}, or restore the file",
                 )
         self._check_sequence(found)
         self.positions = found

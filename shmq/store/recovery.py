@@ -84,9 +84,18 @@ class RecoveryReport:
 
 
 def recover(
-    store: Store, files: OpenFiles, *, default_queues: int, log: Log, levels: DelayLevels | None = None
+    store: Store,
+    files: OpenFiles,
+    *,
+    default_queues: int,
+    log: Log,
+    levels: DelayLevels | None = None,
+    rebuild_all: bool = False,
 ) -> tuple[LiveTables, RecoveryReport]:
     """Recover the files and fill fresh, otherwise unused segments.
+
+    Args:
+        rebuild_all: believe no unit and no sum, whatever the mark says, and write them again from the whole log.
 
     Raises:
         CorruptionError: files are missing, or both copies of a table are unreadable; nothing was changed.
@@ -105,7 +114,7 @@ def recover(
     born = {name: record.born for name, record in tables.topics.items()}
     dispatch = Dispatch(born=born, deleted=tables.deleted, levels=levels or DelayLevels(), log=log)
     try:
-        bounds = _recover_files(keeper_store, files, mark, dispatch, report, log)
+        bounds = _recover_files(keeper_store, files, mark, dispatch, report, log, rebuild_all)
     except OSError as error:
         raise StoreError(f"recovery of {files.layout.root} stopped: {error}") from error
     live = _fill(store, keeper_store, files, tables, bounds, default_queues, log)
@@ -144,11 +153,12 @@ def _recover_files(
     dispatch: Dispatch,
     report: RecoveryReport,
     log: Log,
+    rebuild_all: bool,
 ) -> dict[Queue, QueueBounds]:
     commitlog = files.commitlog
     keeper_store.set_allocated_end(commitlog.end)
     keeper_store.set_log_begin(commitlog.begin)
-    start, proven = _start(keeper_store, files, mark, dispatch, report, log)
+    start, proven = _start(keeper_store, files, mark, dispatch, report, log, rebuild_all)
     rebuild = QueueRebuild(
         files.consumequeue,
         dispatch=dispatch,
@@ -199,13 +209,20 @@ def _mark_recovered(files: OpenFiles, store_ms: int, log_end: int) -> None:
 
 
 def _start(
-    keeper_store: KeeperStore, files: OpenFiles, mark: Mark | None, dispatch: Dispatch, report: RecoveryReport, log: Log
+    keeper_store: KeeperStore,
+    files: OpenFiles,
+    mark: Mark | None,
+    dispatch: Dispatch,
+    report: RecoveryReport,
+    log: Log,
+    rebuild_all: bool,
 ) -> tuple[int, bool]:
     """Where the walk begins: a record border below which the units are right; and whether their sums say so."""
     begin, consumequeue = files.commitlog.begin, files.consumequeue
     is_complete = consumequeue.sums.load(dispatch.born, dispatch.deleted, sequence=mark.unit_sums if mark else 0)
     start = max(begin, min(mark.dispatched, mark.durable_end)) if mark else begin
     reason = "" if is_complete else "the sums of the units are missing"
+    reason = "all are written again" if rebuild_all else reason
     reason = reason or _without_sums(consumequeue, dispatch, begin, start)
     if mark is None or reason:
         if mark is not None:
