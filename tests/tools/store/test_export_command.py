@@ -1,0 +1,41 @@
+"""`shmq store export`: every message that was asked for, in the log's order, whole; a file is never overwritten."""
+
+import base64
+import json
+from pathlib import Path
+
+from tests.tools.shell import Shell
+from tests.tools.store.test_verify_command import a_flipped_body, records
+
+
+def test_lines_hold_what_the_log_holds(store: Path, tmp_path: Path, shell: Shell) -> None:
+    file = tmp_path / "orders.jsonl"
+    words = ("store", "export", str(store), "--topic", "orders", "--from-offset", "10", "--to-offset", "60")
+    document = shell.json("store-export", *words, "--output", str(file))
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    wanted = [one for one, _ in records(store) if one.topic == "orders" and 10 <= one.queue_offset < 60]
+    assert [base64.b64decode(line["body_base64"]) for line in lines] == [one.fields["body"] for one in wanted]
+    assert [line["position"] for line in lines] == [one.position for one in wanted]
+    assert document["messages"] == len(lines) == 50 and document["damages"] == []
+
+
+def test_raw_records_are_the_bytes_of_the_log(store: Path, tmp_path: Path, shell: Shell) -> None:
+    file = tmp_path / "all.records"
+    shell.ok("store", "export", str(store), "--raw", "--output", str(file))
+    assert file.read_bytes() == b"".join(data for _, data in records(store))
+
+
+def test_a_damaged_record_costs_only_itself_and_is_said(store: Path, tmp_path: Path, shell: Shell) -> None:
+    count = len(records(store))
+    a_flipped_body(store)
+    document = shell.json(
+        "store-export", "store", "export", str(store), "--output", str(tmp_path / "all.jsonl"), status=1
+    )
+    assert (document["messages"], len(document["damages"])) == (count - 1, 1)
+
+
+def test_a_file_that_is_there_stays_as_it_is(store: Path, tmp_path: Path, shell: Shell) -> None:
+    file = tmp_path / "mine"
+    file.write_text("mine")
+    assert "there already" in shell.fails(73, "store", "export", str(store), "--output", str(file))["error"]
+    assert file.read_text() == "mine" and list(tmp_path.glob(".*.part")) == []

@@ -1,0 +1,31 @@
+"""Which store a command is about: the one that was named, or that of the broker this call is about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from shmq.errors import UsageError
+from shmq.store.proof.store import is_store
+from shmq.tools.broker.memory import find_instance
+from shmq.tools.command import Call
+
+STORE: Final = click.Path(path_type=Path, file_okay=False)
+store_argument = click.argument("store", type=STORE, required=False)
+
+
+def store_root(call: Call, store: Path | None) -> Path:
+    """Return the directory of the store.
+
+    Raises:
+        UsageError: it is none.
+        BrokerNotRunning: none was named, and there is no broker.
+    """
+    root = Path(find_instance(call.url)[1].store_path) if store is None else store
+    if not is_store(root):
+        raise UsageError(
+            f"{root} is no store: it has no commitlog/", hint=f"ls {root}; a store is what serve --store names"
+        )
+    return root
