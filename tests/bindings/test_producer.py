@@ -11,6 +11,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -326,6 +327,28 @@ def test_a_producer_waits_for_a_living_keeper_to_make_room(how: str) -> None:
         live.keeper.set_allocated_end(0)
         with raises_status(_core.LOG_FULL):
             producer.send("orders", b"body", timeout=0.01)
+
+
+def test_a_producer_whose_time_is_over_is_refused_though_the_keeper_lives() -> None:
+    with LiveStore() as live, ThreadPoolExecutor(2) as threads:
+        live.topic()
+        producer = live.producer()
+        live.keeper.set_allocated_end(0)
+        live.keeper.keeper_beat()
+        is_over = threading.Event()
+
+        def keeper() -> None:
+            while not is_over.is_set():
+                live.keeper.keeper_sleep(0.01)
+                live.keeper.keeper_beat()
+
+        beating = threads.submit(keeper)
+        try:
+            with raises_status(_core.LOG_FULL):
+                threads.submit(producer.send, "orders", b"body", timeout=0.005).result(20.0)
+        finally:
+            is_over.set()
+            beating.result()
 
 
 def test_oneway_stores_and_returns_nothing() -> None:

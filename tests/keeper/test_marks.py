@@ -42,6 +42,18 @@ def test_the_durable_end_is_marked_while_unit_files_cannot_be_written(
     eventually(lambda: mark.current.dispatched == end)
 
 
+def test_no_mark_says_more_of_the_log_than_was_flushed(start_keeper: StartKeeper, eventually: Eventually) -> None:
+    running = start_keeper(flush_interval_ms=60_000)
+    running.send("orders", b"x")
+    mark: DurableMark = running.attached.files.mark
+    eventually(lambda: mark.current.dispatched == running.store.log_end)
+    flushed, end, layout = running.store.durable_end, running.store.log_end, running.attached.files.layout
+    running.abandon()  # ends the threads that write marks, each behind its last one
+    known = DurableMark(layout).load()
+    assert known is not None
+    assert known.durable_end <= flushed < end
+
+
 def test_units_that_were_not_marked_are_written_again_by_the_next_keeper(
     start_keeper: StartKeeper, eventually: Eventually
 ) -> None:
