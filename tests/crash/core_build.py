@@ -2,6 +2,7 @@
 
 `program(...)` links `tests/**/x.c` files with every C file of `bindings/core`. `edits` replace text in chosen core
 files and headers first (mutants); a file is named without its folder, and the text must occur in it exactly once.
+`extension(...)` makes Python's extension module of the core and its face, with such edits.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -120,24 +122,37 @@ def run_checked(command: list[str]) -> None:
 
 def program(name: str, sources: Iterable[str], flags: tuple[str, ...] = PLAIN, *, edits: Iterable[Edit] = ()) -> Path:
     """Compile and link `sources` (paths below tests/) with the core; returns the executable."""
-    texts = {path: path.read_text() for path in core_sources()}
+    objects = _objects([*core_sources(), *(TESTS / source for source in sources)], flags, edits)
+    return _linked(name, objects, [*flags, "-Wl,-z,now", "-lpthread"])
+
+
+def extension(edits: Iterable[Edit]) -> Path:
+    """Compile the core and its Python face as setup.py does, but without optimisation; returns the module."""
+    flags = ("-O0", "-fPIC", "-fvisibility=hidden", f"-I{sysconfig.get_path('include')}")
+    objects = _objects(sorted(BINDINGS.rglob("*.c")), flags, edits)
+    return _linked("_core", objects, ["-shared", "-lpthread"])
+
+
+def _objects(sources: Iterable[Path], flags: tuple[str, ...], edits: Iterable[Edit]) -> list[Path]:
+    """Compile files, of which `edits` change some; one that was compiled before is taken as it is."""
+    texts = {path: path.read_text() for path in sources}
     _directory()  # made here, once: threads that race for it would each make one
     edited = _edited(edits)
     texts |= {path: text for path, text in edited.items() if path.suffix == ".c"}
-    texts |= {TESTS / source: (TESTS / source).read_text() for source in sources}
     headers = {path: text for path, text in edited.items() if path.suffix == ".h"}
     overlay = _overlay(headers)
     changed = {path for path, text in texts.items() if path in edited or any(f'/{h.name}"' in text for h in headers)}
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         quiet = {path: (*overlay, *flags, "-w") if path in changed else flags for path in texts}
-        objects = list(pool.map(lambda path: _object(path, texts[path], quiet[path]), texts))
+        return list(pool.map(lambda path: _object(path, texts[path], quiet[path]), texts))
+
+
+def _linked(name: str, objects: list[Path], options: list[str]) -> Path:
     key = hashlib.sha256(" ".join(sorted(map(str, objects))).encode()).hexdigest()[:16]
     target = Path(_directory().name) / f"{name}-{key}"
     if not target.exists():
         partial = target.with_suffix(f".{os.getpid()}")
-        run_checked(
-            [os.environ.get("CC", "cc"), *flags, *map(str, objects), "-o", str(partial), "-Wl,-z,now", "-lpthread"]
-        )
+        run_checked([os.environ.get("CC", "cc"), *map(str, objects), "-o", str(partial), *options])
         partial.rename(target)
     return target
 
