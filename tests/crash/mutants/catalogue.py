@@ -282,6 +282,12 @@ NEVER: dict[str, Mutant] = {
         "",
         "tests/keeper/test_marks.py::test_what_a_failed_sync_covered_is_on_disk_when_the_mark_has_moved",
     ),
+    "a flush syncs nothing": _one(
+        "flush.c",
+        "if (mapping == NULL || store->io->sync_data(mapping->fd) != 0) {",
+        "if (mapping == NULL) {",
+        "tests/crash/disk/test_power_cuts.py::test_a_few_disks_that_a_power_cut_may_leave_hold_what_was_acknowledged",
+    ),
     "a failed flush is tried again": _one(
         "flush.c",
         "            shmq_set_read_only(store, SHMQ_READ_ONLY_FLUSH_FAILED);\n",
