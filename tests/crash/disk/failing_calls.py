@@ -4,6 +4,8 @@ For each n a broker starts on a `FaultyDisk`, writers send, and the n-th sync (o
 answers EIO or ENOSPC, once or from then on. What the kernel does then is modelled: the pages of a failed sync count as
 clean and never reach the disk unless they are written again.
 
+Half of the runs go on: the broker is killed and started again on what the page cache has, on a disk that is well now.
+
     must hold    what is acknowledged at the end lies on a disk that got nothing which was still open
                  a broker that does not start says why
                  the next broker starts on what the disk has, and every acknowledged message is there
@@ -28,6 +30,8 @@ _ACKS_MAX = 60  # enough for the store to make its next log file more than once
 _QUIET_SECONDS = 1.0
 _AFTER_SECONDS = 2.5
 _OF_ONE_KIND = 40
+_WRITERS_BEFORE = 3  # names of messages hold the writer
+_START_SECONDS = 60.0
 
 
 def failing_call(number: int, *, seed: int, **settings: Any) -> Counts:
@@ -46,7 +50,8 @@ def failing_call(number: int, *, seed: int, **settings: Any) -> Counts:
         with FaultyDisk(broker.store) as disk:
             disk.fail(kinds, at=number, error=error, after=after, only=only)
             try:
-                _run(broker, disk, history, seed, how, counts)
+                if _run(broker, disk, history, seed, how, counts) and chance.random() < 0.5:
+                    _go_on(broker, disk, history, seed)
                 into = directory / "cut"
                 into.mkdir()
                 acked = history.copy()
@@ -66,15 +71,15 @@ def failing_call(number: int, *, seed: int, **settings: Any) -> Counts:
     return counts
 
 
-def _run(broker: Broker, disk: FaultyDisk, history: History, seed: int, how: str, counts: Counts) -> None:
-    """Start and load the broker until the call failed, and a little longer."""
+def _run(broker: Broker, disk: FaultyDisk, history: History, seed: int, how: str, counts: Counts) -> bool:
+    """Start and load the broker until the call failed, and a little longer; False when it did not start."""
     try:
         with disk.around():
             broker.start()
     except BrokerNotRunning as refused:
         if "no answer within" in str(refused):
             counts.failures.append(f"{how}: the broker neither starts nor says why: {refused}")
-        return
+        return False
     workload = Workload(broker.url, history, seed=seed, kinds=PLACED)
     with workload:
         for _ in range(_ACKS_MAX):
@@ -84,3 +89,14 @@ def _run(broker: Broker, disk: FaultyDisk, history: History, seed: int, how: str
         until = time.monotonic() + _AFTER_SECONDS
         while time.monotonic() < until and history.wait_acks(1, _QUIET_SECONDS):
             pass
+    return True
+
+
+def _go_on(broker: Broker, disk: FaultyDisk, history: History, seed: int) -> None:
+    """Kill the broker and start it again on what the page cache has, on a disk that is well again."""
+    broker.kill_daemon()
+    disk.fail(frozenset(), at=0, error=0)
+    with disk.around():
+        broker.restart()
+    with Workload(broker.url, history, seed=seed, kinds=PLACED, first_writer=_WRITERS_BEFORE):
+        history.wait_acks(20, _START_SECONDS)

@@ -30,7 +30,14 @@ class Workload:
     """Writers on one broker: `with Workload(url, history, seed=1):`."""
 
     def __init__(
-        self, url: str, history: History, *, seed: int, writers: int = 3, kinds: Sequence[str] = KINDS
+        self,
+        url: str,
+        history: History,
+        *,
+        seed: int,
+        writers: int = 3,
+        kinds: Sequence[str] = KINDS,
+        first_writer: int = 0,
     ) -> None:
         self._url = url
         self._history = history
@@ -39,7 +46,7 @@ class Workload:
         self.faults: list[BaseException] = []
         self._threads = [
             threading.Thread(target=self._write, args=(writer, random.Random(f"{seed}/{writer}")), daemon=True)
-            for writer in range(writers)
+            for writer in range(first_writer, first_writer + writers)
         ]
 
     def __enter__(self) -> Self:
