@@ -21,8 +21,9 @@ from typing import Any
 from shmq.errors import BrokerNotRunning
 from shmq.testing import Broker
 from tests.crash.disk.disk import PERSISTENCE, FaultyDisk, Kind
-from tests.crash.disk.power_cuts import FILE_BYTES, PLACED, Counts, check_image, in_memory
-from tests.crash.history.history import History
+from tests.crash.disk.power_cuts import FILE_BYTES, PLACED, PLACED_TOPICS, Counts, check_image, in_memory
+from tests.crash.history.history import History, Place
+from tests.crash.history.looking import Looking
 from tests.crash.history.workload import Workload
 
 _IMAGES = 3
@@ -50,13 +51,14 @@ def failing_call(number: int, *, seed: int, **settings: Any) -> Counts:
         with FaultyDisk(broker.store) as disk:
             disk.fail(kinds, at=number, error=error, after=after, only=only)
             try:
+                seen: dict[str, Place] = {}
                 if _run(broker, disk, history, seed, how, counts) and chance.random() < 0.5:
-                    _go_on(broker, disk, history, seed)
+                    seen = _go_on(broker, disk, history, seed)
                 into = directory / "cut"
                 into.mkdir()
                 acked = history.copy()
                 snapshot = disk.snapshot(into)
-                acks = acked.acks_of(*PLACED)
+                acks = {**seen, **acked.acks_of(*PLACED)}
                 counts.snapshots += 1
                 counts.acknowledged += len(acks)
                 if not acks:
@@ -92,11 +94,16 @@ def _run(broker: Broker, disk: FaultyDisk, history: History, seed: int, how: str
     return True
 
 
-def _go_on(broker: Broker, disk: FaultyDisk, history: History, seed: int) -> None:
-    """Kill the broker and start it again on what the page cache has, on a disk that is well again."""
+def _go_on(broker: Broker, disk: FaultyDisk, history: History, seed: int) -> dict[str, Place]:
+    """Kill the broker and start it again on what the page cache has, on a disk that is well again.
+
+    Returns the place of every message that readers are shown then.
+    """
     broker.kill_daemon()
     disk.fail(frozenset(), at=0, error=0)
     with disk.around():
         broker.restart()
-    with Workload(broker.url, history, seed=seed, kinds=PLACED, first_writer=_WRITERS_BEFORE):
-        history.wait_acks(20, _START_SECONDS)
+    with broker.connect() as mq:
+        with Workload(broker.url, history, seed=seed, kinds=PLACED, first_writer=_WRITERS_BEFORE):
+            history.wait_acks(20, _START_SECONDS)
+        return Looking(mq, PLACED_TOPICS).look()

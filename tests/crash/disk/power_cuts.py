@@ -3,8 +3,8 @@
 One run starts a broker, lets writers of every kind send, and takes snapshots at random moments; each snapshot gives
 images, and each image is recovered and read.
 
-    must hold of each image      --flush sync: every message acknowledged before the snapshot began lies where its
-                                 receipt says; --flush async: those of before the last flush that had ended
+    must hold of each image      --flush sync: every message that was acknowledged, or shown to a reader, before the
+                                 snapshot began lies where it was; --flush async: what was on disk at the last flush
                                  nothing that was not sent, no changed body, no gap, nothing twice
                                  recovering what was recovered changes nothing (of every fourth image)
 
@@ -28,8 +28,9 @@ from shmq.testing import Broker
 from tests.crash.disk.disk import FaultyDisk
 from tests.crash.disk.recovered import RecoveredStore
 from tests.crash.disk.snapshot import Snapshot
-from tests.crash.history.history import History, stored_anomalies
-from tests.crash.history.workload import KINDS, Workload
+from tests.crash.history.history import History, Place, stored_anomalies
+from tests.crash.history.looking import Looking
+from tests.crash.history.workload import KINDS, TOPIC_OF, Workload
 
 FILE_BYTES = 256 << 10
 _MEMORY = "/dev/shm"
@@ -37,6 +38,7 @@ _MEMORY_BYTES = 4 << 30  # what a soak may fill
 _AGAIN_EVERY = 4  # recovering twice takes twice as long
 PLACED = ("plain", "batch", "slot", "group")
 """Kinds whose receipts say where a message lies."""
+PLACED_TOPICS = frozenset(TOPIC_OF[kind] for kind in PLACED)
 
 
 @dataclass
@@ -85,25 +87,25 @@ def power_cuts(
         broker = Broker(flush=flush, file_bytes=FILE_BYTES, default_queues=2, **settings)
         with FaultyDisk(broker.store) as disk:
             history = History()
-            taken: list[tuple[Snapshot, History, int]] = []
+            taken: list[tuple[Snapshot, dict[str, Place | None], int]] = []
             try:
                 with disk.around():
                     broker.start()
                 disk.slow(0, slow_ms)
-                with Workload(broker.url, history, seed=seed, kinds=KINDS):
+                with broker.connect() as mq, Workload(broker.url, history, seed=seed, kinds=KINDS):
+                    looking = Looking(mq, PLACED_TOPICS)
                     for number in range(snapshots):
                         history.wait_acks(chance.randrange(5, 60))
                         into = directory / f"cut-{number}"
                         into.mkdir()
-                        acked = history.copy()
-                        taken.append((disk.snapshot(into), acked, chance.randrange(1 << 30)))
+                        known = {**looking.look(), **history.copy().acks_of(*PLACED)} if flush == "sync" else {}
+                        taken.append((disk.snapshot(into), known, chance.randrange(1 << 30)))
                 disk.slow(0, 0)
             finally:
                 broker.stop()
-        for snapshot, acked, first in taken:
+        for snapshot, acks, first in taken:
             counts.snapshots += 1
             counts.pages_open += snapshot.pages_open
-            acks = acked.acks_of(*PLACED) if flush == "sync" else {}
             counts.acknowledged += len(acks)
             for number in range(images):
                 counts.images += 1
