@@ -41,8 +41,9 @@ def test_the_answer_is_rocketmqs_with_both_numbers() -> None:
 
 
 def codes_of(peer: RawPeer, count: int) -> list[tuple[int, str]]:
-    replies = [peer.take() for _ in range(count)]
-    return [(reply.code, reply.remark or "") for reply in replies if reply is not None]
+    """Code and remark of each answer in the order of the requests: what finds no room is answered after the others."""
+    replies = [reply for reply in (peer.take() for _ in range(count)) if reply is not None]
+    return [(reply.code, reply.remark or "") for reply in sorted(replies, key=lambda reply: reply.opaque)]
 
 
 def ask_at_once(peer: RawPeer, ext: dict[str, str], count: int, code: int, flag: int = 0) -> None:

@@ -28,7 +28,7 @@ Turn = Callable[[int], tuple[Counter[str], list[str]]]
 
 def _power(seed: int) -> tuple[Counter[str], list[str]]:
     flush, slow_ms = random.Random(seed).choice((("sync", 0), ("sync", 40), ("sync", 400), ("async", 40)))
-    counts = power_cuts(seed=seed, snapshots=8, images=50, flush=flush, slow_ms=slow_ms)
+    counts = power_cuts(seed=seed, snapshots=8, images=50, flush=flush, slow_ms=slow_ms, again=True)
     return Counter(power_images=counts.images, power_acknowledged=counts.acknowledged), counts.failures
 
 

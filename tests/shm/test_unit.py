@@ -46,7 +46,7 @@ def test_an_append_writes_the_units_that_are_unpacked_here() -> None:
 def test_the_core_reads_the_units_that_are_packed_here() -> None:
     with LiveStore() as live:
         queues = live.topic("orders")
-        sent = live.producer().send("orders", b"body", tag="fruit", queue_id=0)
+        sent = live.producer().send("orders", b"body", tag="fruit", queue_id=1)
         size = live.store.log_end - sent.log_position
         KeeperStore(live.store).units_restore(queues[1], 0, pack_unit(sent.log_position, size, tag_hash("fruit")))
         reader = _core.Reader(live.store)

@@ -30,9 +30,10 @@ from tests.crash.disk.recovered import RecoveredStore
 from tests.crash.disk.snapshot import Snapshot
 from tests.crash.history.history import History, Place, stored_anomalies
 from tests.crash.history.looking import Looking
-from tests.crash.history.workload import KINDS, TOPIC_OF, Workload
+from tests.crash.history.workload import TOPIC_OF, Workload
 
 FILE_BYTES = 256 << 10
+_PAUSE_SECONDS = 0.003  # each snapshot is a copy of all that was sent
 _MEMORY = "/dev/shm"
 _MEMORY_BYTES = 4 << 30  # what a soak may fill
 _AGAIN_EVERY = 4  # recovering twice takes twice as long
@@ -74,12 +75,20 @@ def in_memory() -> Iterator[Path]:
 
 
 def power_cuts(
-    *, seed: int, snapshots: int, images: int, flush: str = "sync", slow_ms: int = 0, **settings: Any
+    *,
+    seed: int,
+    snapshots: int,
+    images: int,
+    flush: str = "sync",
+    slow_ms: int = 0,
+    again: bool = False,
+    **settings: Any,
 ) -> Counts:
     """Take `snapshots` of one broker under load and check `images` of each.
 
     Args:
         slow_ms: each sync takes up to that long.
+        again: recover every fourth image twice.
     """
     chance = random.Random(seed)
     counts = Counts()
@@ -92,7 +101,7 @@ def power_cuts(
                 with disk.around():
                     broker.start()
                 disk.slow(0, slow_ms)
-                with broker.connect() as mq, Workload(broker.url, history, seed=seed, kinds=KINDS):
+                with broker.connect() as mq, Workload(broker.url, history, seed=seed, pause_seconds=_PAUSE_SECONDS):
                     looking = Looking(mq, PLACED_TOPICS)
                     for number in range(snapshots):
                         history.wait_acks(chance.randrange(5, 60))
@@ -103,29 +112,38 @@ def power_cuts(
                 disk.slow(0, 0)
             finally:
                 broker.stop()
-        for snapshot, acks, first in taken:
+        while taken:
+            snapshot, acks, first = taken.pop()
             counts.snapshots += 1
             counts.pages_open += snapshot.pages_open
             counts.acknowledged += len(acks)
             for number in range(images):
                 counts.images += 1
-                how, wrong = check_image(snapshot, first + number, acks, history, directory / "image")
+                how, wrong = check_image(snapshot, first + number, acks, history, directory / "image", again=again)
                 counts.failures += [f"{how}: {each}" for each in wrong]
     return counts
 
 
 def check_image(
-    snapshot: Snapshot, seed: int, acks: dict[str, Any], history: History, into: Path, *, share: float | None = None
+    snapshot: Snapshot,
+    seed: int,
+    acks: dict[str, Any],
+    history: History,
+    into: Path,
+    *,
+    share: float | None = None,
+    again: bool = False,
 ) -> tuple[str, list[str]]:
     """Write one image, recover and check it; returns how it was chosen and what is wrong.
 
     Args:
         share: how much of what was open reached the disk; None draws it.
+        again: recover every fourth image twice.
     """
     how = snapshot.image(seed, into, share=share)
     try:
         found: list[dict[Any, bytes]] = []
-        for _ in range(2 if seed % _AGAIN_EVERY == 0 else 1):
+        for _ in range(2 if again and seed % _AGAIN_EVERY == 0 else 1):
             recovered = RecoveredStore(into, file_bytes=FILE_BYTES)
             try:
                 found.append(recovered.messages())

@@ -8,20 +8,22 @@ import random
 
 import pytest
 
-from tests.crash.disk.power_cuts import power_cuts
+from tests.crash.disk.power_cuts import Counts, power_cuts
 
 SEED = int(os.environ.get("SHMQ_CRASH_SEED", str(random.randrange(1 << 30))))
 IMAGES = int(os.environ.get("SHMQ_CRASH_IMAGES", "2500"))
 _OF_ONE_CUT = 50
+_CUTS_OF_A_RUN = 10  # all of them are in memory at once
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("flush", "slow_ms"), [("sync", 0), ("sync", 40), ("async", 0), ("async", 40)])
 def test_every_disk_that_a_power_cut_may_leave_holds_what_was_acknowledged(flush: str, slow_ms: int) -> None:
-    counts = power_cuts(
-        seed=SEED, snapshots=max(1, IMAGES // _OF_ONE_CUT), images=_OF_ONE_CUT, flush=flush, slow_ms=slow_ms
-    )
+    counts = Counts()
+    for run in range(max(1, IMAGES // (_OF_ONE_CUT * _CUTS_OF_A_RUN))):
+        seed = SEED + run
+        counts.add(power_cuts(seed=seed, snapshots=_CUTS_OF_A_RUN, images=_OF_ONE_CUT, flush=flush, slow_ms=slow_ms))
     print(f"SHMQ_CRASH_SEED={SEED}: {counts.images} images, {counts.acknowledged} acknowledged")
     assert counts.failures == []
     assert counts.pages_open > 0

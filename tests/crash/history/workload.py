@@ -6,7 +6,8 @@
     timed     send(delay=…) of some milliseconds; delivered on its topic later
 
 Each writer is a thread with a connection of its own and sends in turn what `kinds` names until it is stopped. Errors
-that say "not stored" are losses; after all others the message may be stored.
+that say "not stored" are losses; after all others the message may be stored. A writer that nothing holds up fills a
+disk in memory; `pause_seconds` after each send bounds that.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ class Workload:
         writers: int = 3,
         kinds: Sequence[str] = KINDS,
         first_writer: int = 0,
+        pause_seconds: float = 0.0,
     ) -> None:
         self._url = url
         self._history = history
         self._kinds = kinds
+        self._pause_seconds = pause_seconds
         self._stopping = threading.Event()
         self.faults: list[BaseException] = []
         self._threads = [
@@ -75,6 +78,7 @@ class Workload:
                     names = [f"{kind}-{writer}-{number + more}" for more in range(3 if kind == "batch" else 1)]
                     number += len(names)
                     self._send(mq, producer, kind, names, chance)
+                    self._stopping.wait(self._pause_seconds)
         except shmq.ShmqError as error:
             if not self._stopping.is_set():
                 self.faults.append(error)
