@@ -132,7 +132,9 @@ class Scrubber:
 
     def _begin(self, wall_seconds: float) -> None:
         known = self._state
-        self._state = ScrubState(known.passes, int(wall_seconds * 1000), known.finished_ms, self._store.log_begin)
+        self._state = ScrubState()
+        self._state.passes, self._state.finished_ms = known.passes, known.finished_ms
+        self._state.began_ms, self._state.position = int(wall_seconds * 1000), self._store.log_begin
         self._steps = self._pass()
         self._save()
 

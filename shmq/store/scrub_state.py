@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,22 @@ from shmq.store.layout import StoreLayout
 FAULTS_MAX = 20  # named one by one; the rest is counted
 
 
-@dataclass
 class ScrubState:
-    """One pass over a store: times in ms since the epoch, 0 when it did not happen yet."""
+    """One pass over a store: times in ms since the epoch, 0 when it did not happen yet.
 
-    passes: int = 0  # that were finished
-    began_ms: int = 0
-    finished_ms: int = 0  # of the last one that was finished
-    position: int = -1  # of the log, where the present pass goes on; -1: none is under way
-    checked_bytes: int = 0
-    damages: int = 0  # ranges of the log that hold no readable record
-    units_rebuilt: int = 0
-    tables_rewritten: int = 0
-    faults: list[str] = field(default_factory=list)
+    A plain class: `shmq health --fast` reads it, and `dataclasses` takes longer to import than all of its modules.
+    """
+
+    def __init__(self) -> None:
+        self.passes = 0  # that were finished
+        self.began_ms = 0
+        self.finished_ms = 0  # of the last one that was finished
+        self.position = -1  # of the log, where the present pass goes on; -1: none is under way
+        self.checked_bytes = 0
+        self.damages = 0  # ranges of the log that hold no readable record
+        self.units_rebuilt = 0
+        self.tables_rewritten = 0
+        self.faults: list[str] = []
 
     @property
     def fault_count(self) -> int:
@@ -50,16 +52,16 @@ def read_scrub_state(root: Path) -> ScrubState | None:
     except (OSError, ValueError):
         return None
     state = ScrubState()
-    for each in fields(ScrubState) if isinstance(told, dict) else ():
-        value = told.get(each.name)
-        if type(value) is type(getattr(state, each.name)):
-            setattr(state, each.name, value)
+    for name, default in list(vars(state).items()) if isinstance(told, dict) else ():
+        value = told.get(name)
+        if type(value) is type(default):
+            setattr(state, name, value)
     return state
 
 
 def write_scrub_state(layout: StoreLayout, state: ScrubState) -> None:
     """Replace the state. Raises StoreError."""
-    content = json.dumps(asdict(state), indent=1).encode()
+    content = json.dumps(vars(state), indent=1).encode()
     try:
         write_atomically(layout.scrub_state, content, mode=layout.access.read_mode, gid=layout.access.gid)
     except OSError as error:

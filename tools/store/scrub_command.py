@@ -6,7 +6,6 @@ The keeper does the work. This command asks by making a file in the store, and r
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -42,7 +41,7 @@ def scrub(call: Call, now: bool) -> int:
     else:
         state = read_scrub_state(root) or ScrubState()
     if call.terminal.structured:
-        call.terminal.document(asdict(state))
+        call.terminal.document(dict(vars(state)))
     else:
         _print(call, state)
     return ExitCode.NO if state.fault_count else ExitCode.DONE

@@ -13,6 +13,8 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and is
 
 
 def made(kind: type[errors.ShmqError]) -> errors.ShmqError:
+    if issubclass(kind, errors.DamagedMessage):
+        return kind("reason", topic="orders", queue_id=0, offset=0)
     if issubclass(kind, errors.CorruptionError):
         return kind("file", 0, "reason")
     if issubclass(kind, errors.RemoteError):
