@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shmq.errors import StoreError
+from shmq.shm.access import Access
 from shmq.store.atomic import write_atomically
 from shmq.store.layout import StoreLayout
 
@@ -48,7 +49,7 @@ class ScrubState:
 def read_scrub_state(root: Path) -> ScrubState | None:
     """Return the state; None when there is none or it cannot be read."""
     try:
-        told: Any = json.loads((root / "shmq.scrub").read_bytes())
+        told: Any = json.loads(StoreLayout(root, Access(-1)).scrub_state.read_bytes())
     except (OSError, ValueError):
         return None
     state = ScrubState()

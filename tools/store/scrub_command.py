@@ -11,7 +11,9 @@ from pathlib import Path
 import click
 
 from shmq.errors import BrokerNotRunning, PermissionDenied, RequestTimeout
+from shmq.shm.access import Access
 from shmq.shm.liveness import is_alive
+from shmq.store.layout import StoreLayout
 from shmq.store.scrub_state import ScrubState, read_scrub_state
 from shmq.tools.broker.memory import find_instance
 from shmq.tools.command import Call, Command, pass_call
@@ -51,7 +53,7 @@ def _run(root: Path, timeout: float | None) -> ScrubState:
     """Ask for a pass and wait for its end."""
     before = read_scrub_state(root) or ScrubState()
     try:
-        (root / "shmq.scrub.now").touch()
+        StoreLayout(root, Access(-1)).scrub_request.touch()
     except PermissionError as error:
         raise PermissionDenied(
             f"no right to make a file in {root}", hint="run it as the user that the broker runs as"
@@ -59,7 +61,7 @@ def _run(root: Path, timeout: float | None) -> ScrubState:
     until = None if timeout is None else time.monotonic() + timeout
     while True:
         state = read_scrub_state(root)
-        asked = (root / "shmq.scrub.now").exists()
+        asked = StoreLayout(root, Access(-1)).scrub_request.exists()
         if state is not None and not asked and state.passes > before.passes and state.position < 0:
             return state
         if until is not None and time.monotonic() > until:
