@@ -110,6 +110,16 @@ def index_head(data: Any, slots: int, entries: int, /) -> tuple[int, int, int, i
     """(begin_ms, end_ms, begin position, end position, slots used, next entry, position of the last entry's record);
     CoreError CORRUPT when that cannot be."""
 
+def index_walk(
+    data: Any, slots: int, entries: int, newest: Any, number: int, end: int, until: int, begin: int, reached: int, /
+) -> tuple[int, int, int, bytes]:
+    """Walk the entries of an index file from `number` on, below `end`, as long as each is as it must be.
+
+    `newest` has a word for each slot, the newest entry of its chain. It stops in front of the first entry of a record
+    at or behind log position `until`. Returns (next number; 0, 1: it goes on with a wrong entry, 2: it names an older
+    record than the one before it, both not for records below `begin`; highest log position so far; 12 bytes of each).
+    """
+
 def index_find(
     data: Any, slots: int, entries: int, hash: int, *, begin_ms: int, end_ms: int, count: int, steps: int, next: int = 0
 ) -> tuple[list[int], int]:
@@ -118,6 +128,14 @@ def index_find(
 
 def record_verify(data: Any, position: int = 0, /) -> bool:
     """Whether body CRC and record CRC hold."""
+
+def record_batch(
+    data: Any, position: int, count: int, watched: tuple[bytes, ...] | None, keys: bool = False, /
+) -> RecordBatch:
+    """As `KeeperStore.scan_batch`, of bytes of one log file that begin at a log position.
+
+    It stops "blank" in front of a BLANK, and "corrupt" where the bytes end within a record.
+    """
 
 def unit_sizes(units: bytes, bounds: Sequence[int], /) -> list[int]:
     """How many records of these units have at most so many bytes, one number a bound and one above; their bytes."""
@@ -284,6 +302,45 @@ class ScannedRecord(tuple[int, int, bytes, int, int, int, int, int]):
     def sys_flag(self) -> int: ...
 
 @final
+class UnitRun(tuple[bytes, int, int, bytes, bytes | None]):
+    """Records of one queue whose queue offsets follow each other."""
+
+    @property
+    def topic(self) -> bytes: ...
+    @property
+    def queue_id(self) -> int: ...
+    @property
+    def queue_offset(self) -> int:
+        """Of the first."""
+    @property
+    def units(self) -> bytes: ...
+    @property
+    def store_ms(self) -> bytes | None:
+        """When each was stored, 8 bytes in the order of the machine, if its topic is watched."""
+
+@final
+class RecordBatch(tuple[int, int, int, int, list[UnitRun], list[tuple[int, int]], bytes, str]):
+    """What a walk over many records found; runs of one queue are in the order of the log."""
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def records(self) -> int: ...
+    @property
+    def record_bytes(self) -> int: ...
+    @property
+    def store_ms(self) -> int: ...
+    @property
+    def runs(self) -> list[UnitRun]: ...
+    @property
+    def watched(self) -> list[tuple[int, int]]: ...
+    @property
+    def keys(self) -> bytes:
+        """Of the index, hash and log position, 12 bytes each as an entry begins; empty when they were not asked for."""
+    @property
+    def stop(self) -> str: ...
+
+@final
 class IndexProgress(tuple[int, int, int, int, int]):
     """How far keys were put into an index file; `stop` is an INDEX_* number."""
 
@@ -432,6 +489,12 @@ class KeeperStore:
 
         Returns (next position, records, stop) where stop is "" (count reached or end), "blank-end" (no more file),
         "zero", or "corrupt: reason". BLANKs are stepped over.
+        """
+    def scan_batch(self, position: int, end: int, count: int, watched: tuple[bytes, ...] | None, /) -> RecordBatch:
+        """Walk up to `count` records of one log file from `position`, verifying CRCs, and gather their units.
+
+        The stop is as that of `scan`; behind a BLANK the position is that of the next file. Records of the topics
+        `watched`, and those of transactions, are told one by one too; None: nothing is gathered.
         """
     def index_follow(
         self,

@@ -170,7 +170,7 @@ static int module_exec(PyObject *module)
         return -1;
     }
     if (add_constants(module) < 0 || intern_names(state) < 0 || PyModule_AddFunctions(module, record_functions) < 0 ||
-        PyModule_AddFunctions(module, foreign_functions) < 0 ||
+        PyModule_AddFunctions(module, foreign_functions) < 0 || PyModule_AddFunctions(module, batch_functions) < 0 ||
         PyModule_AddFunctions(module, index_functions) < 0 || PyModule_AddFunctions(module, columns_functions) < 0 ||
         PyModule_AddFunctions(module, body_functions) < 0 || PyModule_AddFunctions(module, figure_functions) < 0) {
         return -1;

@@ -41,7 +41,8 @@ enum append_name {
 
 /* Tuples with named places; py_row.c has the names. */
 enum row_kind {
-    ROW_QUEUE, ROW_UNPERSISTED, ROW_OFFSET, ROW_CLIENT, ROW_ASSIGNMENT, ROW_SCANNED, ROW_INDEX_PROGRESS, ROW_DAMAGE, ROW_COUNT,
+    ROW_QUEUE, ROW_UNPERSISTED, ROW_OFFSET, ROW_CLIENT, ROW_ASSIGNMENT, ROW_SCANNED, ROW_INDEX_PROGRESS, ROW_DAMAGE,
+    ROW_UNIT_RUN, ROW_RECORD_BATCH, ROW_COUNT,
 };
 
 struct py_message;
@@ -195,6 +196,8 @@ PyObject *core_raise_append(PyStore *store, enum shmq_status status, const char 
 bool row_types_add(PyObject *module, struct core_state *state);
 /* A row of numbers; the place `named_at`, unless -1, holds `named` instead, whose reference is taken over. */
 PyObject *row_new(struct core_state *state, enum row_kind kind, const int64_t *numbers, int named_at, PyObject *named);
+/* A row of objects, whose references are taken over; NULL, and they are given up, when one is missing. */
+PyObject *row_of(struct core_state *state, enum row_kind kind, PyObject *const *values);
 bool row_append(PyObject *list, PyObject *row); /* takes the row over; false with an exception */
 
 /* ---- py_store.c ---- */
@@ -231,7 +234,7 @@ extern PyType_Spec store_spec;
 extern PyMethodDef unit_methods[], table_methods[], member_methods[], offset_methods[], look_methods[],
     visible_methods[];                                        /* of Store */
 extern PyMethodDef keeper_methods[], loss_methods[], damage_methods[], broker_topic_methods[], broker_member_methods[],
-    broker_offset_methods[], pull_methods[], together_methods[], scan_methods[], index_methods[], state_methods[],
+    broker_offset_methods[], pull_methods[], together_methods[], scan_methods[], batch_methods[], index_methods[], state_methods[],
     figure_methods[], column_methods[];                       /* of its parts */
 extern PyGetSetDef store_getset[], figure_getset[];
 
@@ -381,6 +384,9 @@ extern PyMethodDef foreign_functions[];
 
 /* ---- py_record.c: module functions on records ---- */
 extern PyMethodDef record_functions[];
+
+/* ---- py_record_batch.c: module functions on many records ---- */
+extern PyMethodDef batch_functions[];
 
 /* ---- py_filter.c ---- */
 extern PyType_Spec filter_spec;

@@ -48,6 +48,17 @@ static PyStructSequence_Desc rows[ROW_COUNT] = {
                            {"queue", "queue index, -1 when not known"}, {"queue_offset", "in that queue"},
                            {"log_position", "where its unit says it is, -1 without one"}, {"record_bytes", "its size"}),
                     5},
+    [ROW_UNIT_RUN] = {"shmq.bindings._core.UnitRun", "Records of one queue whose queue offsets follow each other.",
+                      FIELDS({"topic", "name"}, {"queue_id", "number in its topic"}, {"queue_offset", "of the first"},
+                             {"units", "20 bytes each"}, {"store_ms", "of each, 8 bytes, if the topic is watched; or None"}),
+                      5},
+    [ROW_RECORD_BATCH] = {"shmq.bindings._core.RecordBatch", "What a walk over many records of the log found.",
+                          FIELDS({"position", "next log position"}, {"records", "whole ones"},
+                                 {"record_bytes", "of all"}, {"store_ms", "of the last"}, {"runs", "of units"},
+                                 {"watched", "(log position, bytes) of records to be looked at one by one"},
+                                 {"keys", "of the index: hash 4, log position 8, big-endian"},
+                                 {"stop", "why it ended there"}),
+                          8},
 };
 
 bool row_types_add(PyObject *module, struct core_state *state)
@@ -73,6 +84,24 @@ PyObject *row_new(struct core_state *state, enum row_kind kind, const int64_t *n
         }
     }
     Py_XDECREF(named_at >= 0 ? named : NULL);
+    return row;
+}
+
+PyObject *row_of(struct core_state *state, enum row_kind kind, PyObject *const *values)
+{
+    const int count = rows[kind].n_in_sequence;
+    bool whole = true;
+    for (int i = 0; i < count; i++) {
+        whole &= values[i] != NULL;
+    }
+    PyObject *row = whole ? PyStructSequence_New(state->row_types[kind]) : NULL;
+    for (int i = 0; i < count; i++) {
+        if (row) {
+            PyStructSequence_SetItem(row, i, values[i]);
+        } else {
+            Py_XDECREF(values[i]);
+        }
+    }
     return row;
 }
 

@@ -201,6 +201,26 @@ static enum shmq_index_stop put_record(struct shmq_index *index, const struct sh
     return SHMQ_INDEX_DONE;
 }
 
+uint32_t shmq_index_keys(const struct shmq_view *view, uint32_t *hashes, uint32_t hash_max)
+{
+    struct keys keys;
+    if (!keys_find(view, &keys)) {
+        return 0;
+    }
+    const uint32_t topic_hash = shmq_java_hash(shmq_java_hash(0, view->topic, view->topic_bytes), "#", 1);
+    uint32_t count = 0;
+    if (keys.unique_bytes != 0 && count++ < hash_max) {
+        hashes[0] = key_hash(topic_hash, keys.unique, keys.unique_bytes);
+    }
+    const char *at = keys.words, *end = at + keys.words_bytes, *word;
+    for (size_t bytes; (word = word_next(&at, end, &bytes)) != NULL; count++) {
+        if (count < hash_max) {
+            hashes[count] = key_hash(topic_hash, word, bytes);
+        }
+    }
+    return count;
+}
+
 /* ---- following the log ------------------------------------------------------------------------------- */
 /* A record whose only property is its CRC has no keys; told from its first and its last bytes, which lie beside those of
  * its neighbours. With another property before it the CRC would stand behind a 0x02, not behind its own length. */
@@ -256,6 +276,32 @@ enum shmq_index_stop shmq_index_follow(struct shmq_index *index, const struct sh
         follow->position = file_end;
     }
     return SHMQ_INDEX_DONE;
+}
+
+/* ---- proving ------------------------------------------------------------------------------------------ */
+enum shmq_index_walked shmq_index_walk(const struct shmq_index *index, struct shmq_index_walk *walk)
+{
+    for (; walk->number < walk->end; walk->number++) {
+        const uint8_t *entry = entry_at(index, walk->number);
+        const uint64_t position = shmq_load64(entry + 4);
+        if (position >= walk->until) {
+            return SHMQ_INDEX_WALKED;
+        }
+        uint32_t *newest = &walk->newest[get32(entry) % index->slot_max];
+        if (get32(entry + 16) != *newest) {
+            return SHMQ_INDEX_BAD_CHAIN;
+        }
+        if (position < walk->reached && position >= walk->log_begin) {
+            return SHMQ_INDEX_BAD_ORDER;
+        }
+        if (walk->key_count == walk->key_max) {
+            return SHMQ_INDEX_WALKED;
+        }
+        *newest = walk->number;
+        walk->reached = position > walk->reached ? position : walk->reached;
+        memcpy(walk->keys + (size_t)SHMQ_INDEX_KEY_BYTES * walk->key_count++, entry, SHMQ_INDEX_KEY_BYTES);
+    }
+    return SHMQ_INDEX_WALKED;
 }
 
 /* ---- searching --------------------------------------------------------------------------------------- */

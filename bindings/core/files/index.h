@@ -52,4 +52,22 @@ enum shmq_index_stop shmq_index_follow(struct shmq_index *index, const struct sh
 /* Log positions of up to `count_max` entries of the hash, the newest first, looking at `steps_max` entries at most. */
 uint32_t shmq_index_find(const struct shmq_index *index, struct shmq_index_search *search, uint64_t *positions);
 
+/* Hashes of a record's keys in the order of their entries; returns how many there are, whatever the room. */
+uint32_t shmq_index_keys(const struct shmq_view *view, uint32_t *hashes, uint32_t hash_max);
+
+/* The walk of a proof over the entries of a file, the oldest first. It stops in front of an entry that goes on with
+ * another one than the newest of its chain, or that names an older record than the one before it. */
+#define SHMQ_INDEX_KEY_BYTES 12u /* hash and log position, as an entry begins */
+enum shmq_index_walked { SHMQ_INDEX_WALKED = 0, SHMQ_INDEX_BAD_CHAIN = 1, SHMQ_INDEX_BAD_ORDER = 2 };
+struct shmq_index_walk {
+    uint32_t number, end;      /* entries from `number` on, below `end` */
+    uint32_t *newest;          /* of each chain, a word a slot */
+    uint64_t until;            /* stop in front of the first entry of a record at or behind it */
+    uint64_t log_begin;        /* what names a record below it is in no order any more */
+    uint64_t reached;          /* the highest log position so far */
+    uint8_t *keys;             /* out */
+    uint32_t key_max, key_count;
+};
+enum shmq_index_walked shmq_index_walk(const struct shmq_index *index, struct shmq_index_walk *walk);
+
 #endif

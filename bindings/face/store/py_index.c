@@ -9,6 +9,7 @@
 #include "face/py_core.h"
 
 #define FIND_COUNT_MAX 1024u
+#define WALK_MAX (1u << 20) /* entries of one call */
 
 /* The buffer as an index of that shape; false with an exception. The head is read: it is input. */
 static bool index_open(struct core_state *state, const Py_buffer *buffer, unsigned int slot_max, unsigned int entry_max,
@@ -116,7 +117,45 @@ static PyObject *core_index_find(PyObject *module, PyObject *args, PyObject *kwa
     return out;
 }
 
+static PyObject *core_index_walk(PyObject *module, PyObject *args)
+{
+    struct core_state *state = PyModule_GetState(module);
+    Py_buffer data, newest;
+    unsigned int slot_max, entry_max, number, end;
+    unsigned long long until, begin, reached;
+    if (!PyArg_ParseTuple(args, "y*IIw*IIKKK:index_walk", &data, &slot_max, &entry_max, &newest, &number, &end, &until,
+                          &begin, &reached)) {
+        return NULL;
+    }
+    struct shmq_index index;
+    struct shmq_index_head head;
+    PyObject *out = NULL, *keys = NULL;
+    bool ok = index_open(state, &data, slot_max, entry_max, &index, &head);
+    if (ok && ((uint64_t)newest.len != (uint64_t)slot_max * sizeof(uint32_t) || number == 0 || end > entry_max)) {
+        core_raise(state, SHMQ_BAD_ARGUMENT, "entries %u to %u of %u, and %zd bytes for %u slots", number, end, entry_max,
+                   newest.len, slot_max);
+        ok = false;
+    }
+    const uint32_t key_max = ok && end > number ? (end - number < WALK_MAX ? end - number : WALK_MAX) : 0;
+    if (ok && (keys = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)key_max * SHMQ_INDEX_KEY_BYTES))) {
+        struct shmq_index_walk walk = {.number = number, .end = end, .newest = newest.buf, .until = until,
+                                       .log_begin = begin, .reached = reached,
+                                       .keys = (uint8_t *)PyBytes_AS_STRING(keys), .key_max = key_max};
+        enum shmq_index_walked walked;
+        Py_BEGIN_ALLOW_THREADS
+        walked = shmq_index_walk(&index, &walk);
+        Py_END_ALLOW_THREADS
+        if (_PyBytes_Resize(&keys, (Py_ssize_t)walk.key_count * SHMQ_INDEX_KEY_BYTES) == 0) {
+            out = Py_BuildValue("(IiKN)", walk.number, (int)walked, (unsigned long long)walk.reached, keys);
+        }
+    }
+    PyBuffer_Release(&newest);
+    PyBuffer_Release(&data);
+    return out;
+}
+
 PyMethodDef index_functions[] = {
+    {"index_walk", core_index_walk, METH_VARARGS, "Entries of an index file, as long as each is as it must be."},
     {"index_hash", core_index_hash, METH_VARARGS, "Hash of a topic's key, as index files have it."},
     {"index_bytes", core_index_bytes, METH_VARARGS, "Size of an index file with so many slots and entries."},
     {"index_head", core_index_head, METH_VARARGS,

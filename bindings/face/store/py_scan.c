@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "core/bytes.h"
+#include "core/read/scan.h"
 #include "face/py_core.h"
 
 #define SCAN_COUNT_MAX (1u << 20)
@@ -10,8 +10,7 @@
 struct scan { /* one step of the walk */
     uint64_t position;
     struct shmq_view view;
-    enum shmq_status status; /* OK, EMPTY (a BLANK or a zero size) or CORRUPT */
-    const char *reason;      /* of CORRUPT */
+    enum shmq_found found;
 };
 
 static int64_t record_tag_hash(const struct shmq_view *view)
@@ -19,33 +18,6 @@ static int64_t record_tag_hash(const struct shmq_view *view)
     size_t bytes;
     const char *tag = shmq_property_find(view->properties, view->properties_bytes, "TAGS", 4, &bytes);
     return tag && bytes ? shmq_tag_hash(tag, bytes) : 0;
-}
-
-static void scan_step(struct scan *scan, const struct shmq_mapping *mapping, uint64_t end)
-{
-    uint64_t at = scan->position - mapping->base;
-    uint64_t room = end - scan->position < mapping->bytes - at ? end - scan->position : mapping->bytes - at;
-    const uint8_t *data = mapping->data + at;
-    scan->reason = "the lengths of the record contradict each other";
-    scan->status = shmq_record_decode(data, room, &scan->view);
-    if (scan->status != SHMQ_OK) {
-        return;
-    }
-    scan->status = SHMQ_CORRUPT;
-    scan->reason = "the record names another position";
-    if (scan->view.log_position != scan->position) {
-        return;
-    }
-    scan->reason = "a CRC does not hold";
-    scan->status = shmq_record_verify(data, &scan->view);
-}
-
-/* Where the walk goes on behind a BLANK: the next file. False: a zero, so nothing was ever written there. */
-static bool is_blank(const struct shmq_mapping *mapping, uint64_t position)
-{
-    const uint64_t at = position - mapping->base;
-    return mapping->bytes - at >= SHMQ_RECORD_BLANK_BYTES &&
-           shmq_load32(mapping->data + at + sizeof(uint32_t)) == SHMQ_RECORD_MAGIC_BLANK;
 }
 
 static bool scan_append(PyStore *self, PyObject *list, const struct scan *scan)
@@ -71,23 +43,20 @@ static const char *scan_walk(PyStore *self, struct scan *scan, uint64_t end, Py_
             return NULL;
         }
         shmq_mapping_hold(mapping);
+        const struct shmq_log_part part = {mapping->data, mapping->base, mapping->bytes};
         Py_BEGIN_ALLOW_THREADS
-        scan_step(scan, mapping, end);
+        scan->found = shmq_record_find(&part, scan->position, end, &scan->view);
         Py_END_ALLOW_THREADS
-        bool blank = scan->status == SHMQ_EMPTY && is_blank(mapping, scan->position);
         uint64_t file_end = mapping->base + mapping->bytes;
-        bool ok = scan->status != SHMQ_OK || scan_append(self, list, scan);
+        bool ok = scan->found != SHMQ_FOUND_RECORD || scan_append(self, list, scan);
         shmq_mapping_release(mapping);
         if (!ok) {
             return NULL;
         }
-        if (scan->status == SHMQ_EMPTY && !blank) {
-            return "zero";
+        if (scan->found != SHMQ_FOUND_RECORD && scan->found != SHMQ_FOUND_BLANK) {
+            return scan->found == SHMQ_FOUND_ZERO ? "zero" : "corrupt";
         }
-        if (scan->status == SHMQ_CORRUPT) {
-            return "corrupt";
-        }
-        scan->position = blank ? file_end : scan->position + scan->view.record_bytes;
+        scan->position = scan->found == SHMQ_FOUND_BLANK ? file_end : scan->position + scan->view.record_bytes;
     }
     return "";
 }
@@ -109,7 +78,7 @@ static PyObject *store_scan(PyStorePart *part, PyObject *args)
     const char *stop = scan_walk(self, &scan, end, count < SCAN_COUNT_MAX ? count : SCAN_COUNT_MAX, list);
     store_user_leave(self);
     PyObject *text = !stop                          ? NULL
-                     : strcmp(stop, "corrupt") == 0 ? PyUnicode_FromFormat("corrupt: %s", scan.reason)
+                     : strcmp(stop, "corrupt") == 0 ? PyUnicode_FromFormat("corrupt: %s", shmq_found_reason(scan.found))
                                                     : PyUnicode_FromString(stop);
     if (text) {
         return Py_BuildValue("(KNN)", (unsigned long long)scan.position, list, text);
@@ -177,7 +146,7 @@ PyMethodDef look_methods[] = {
     {NULL},
 };
 
-/* What a part does that walks the log. */
+/* What a part does that walks the log record by record. */
 PyMethodDef scan_methods[] = {
     {"scan", (PyCFunction)store_scan, METH_VARARGS, "Walk records of the log, verifying CRCs."},
     {NULL},
