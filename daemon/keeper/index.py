@@ -210,9 +210,7 @@ class IndexKeeper:
             self._position = end  # less than a record is left
 
     def _step_over(self, end: int) -> None:
-        walk = LogWalk(
-            self._keeper_store, self._commitlog, durable_end=None, on_records=lambda _: None, on_damage=lambda _: None
-        )
+        walk = LogWalk(self._keeper_store, self._commitlog, durable_end=None, on_records=None, on_damage=lambda _: None)
         found = walk.next_record(self._position)
         after = end if found is None or found > end else found
         self._log("index.damage", log_position=self._position, end=after)

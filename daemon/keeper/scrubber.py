@@ -199,7 +199,7 @@ class Scrubber:
             self._files.commitlog,
             durable_end=end,
             log_end=end,
-            on_records=lambda _: None,
+            on_records=None,
             on_damage=damages.append,
         )
         while state.position < end:

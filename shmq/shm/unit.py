@@ -24,8 +24,9 @@ UNIT: Final = struct.Struct(">qiq")
 UNIT_FIELDS: Final = [("log_position", ">i8"), ("record_bytes", ">i4"), ("tag_code", ">i8")]
 RECORD_BYTES_LIMIT: Final = 0x7FFFFFFF  # no record has so many bytes: the pre-blank says it
 PRE_BLANK: Final = UNIT.pack(0, RECORD_BYTES_LIMIT, 0)
+_LOG_POSITION: Final = struct.Struct(">q12x")
 _TAG_CODE: Final = struct.Struct(">12xq")
-assert UNIT.size == _TAG_CODE.size == UNIT_BYTES
+assert UNIT.size == _LOG_POSITION.size == _TAG_CODE.size == UNIT_BYTES
 
 
 class Unit(NamedTuple):
@@ -54,6 +55,11 @@ def units_of(data: bytes) -> Iterator[Unit]:
 def tag_codes_of(data: bytes) -> list[int]:
     """Return the tag code of every unit."""
     return [code for (code,) in _TAG_CODE.iter_unpack(data)]
+
+
+def log_positions_of(data: bytes) -> list[int]:
+    """Return the log position of every unit."""
+    return [position for (position,) in _LOG_POSITION.iter_unpack(data)]
 
 
 def is_pre_blank(log_position: int, record_bytes: int) -> bool:

@@ -11,6 +11,9 @@ The mark lags behind the last sync, so a whole record behind a bad one may have 
 is none that an earlier life of these blocks left there: files are never used again, the tail behind an end that was
 chosen holds no whole record and is zeroed, and a record may not name a queue offset that its queue has passed.
 
+The core walks over what is whole, thousands of records a call, and stops in front of the first thing that is not: what
+that means is decided here.
+
 Rules: (1) a position is a record's only if the core accepts every length, both CRCs and the position stored in it;
 (2) a bad record whose lengths agree is stepped over as a whole, so that a record inside somebody's body is never taken
 for one of the log; (3) nothing is written here.
@@ -24,10 +27,10 @@ from typing import Any, NamedTuple
 
 from shmq.errors import CorruptionError
 from shmq.record import HOLE_TOPIC, LENGTH_BYTES, MAGIC_BYTES, RECORD_BYTES_MAX, record_bytes_at, record_starts
-from shmq.shm.core import CoreError, KeeperStore, ScannedRecord, record_decode
-from shmq.store.commitlog import CommitLogFiles
+from shmq.shm.core import CoreError, KeeperStore, RecordBatch, ScannedRecord, record_decode
+from shmq.store.commitlog import AHEAD_BYTES, CommitLogFiles
 
-SCAN_RECORDS = 4096
+SCAN_RECORDS = 1 << 16
 _SEARCH_BYTES = 1 << 20
 
 
@@ -56,9 +59,10 @@ class LogWalk:
     Args:
         durable_end: every byte below it was on disk; None when no mark says so.
         log_end: a record border where the walk ends at the latest; None: the end of the files.
-        on_records: told every batch of records, in order.
+        on_records: told every batch of records, in order; None: they are only checked.
         on_damage: told every unreadable range, in order with the records.
         is_plausible: asked about the first record behind damage, whether it can be of this log.
+        watched: topics of whose records the store times are wanted.
     """
 
     def __init__(
@@ -68,9 +72,10 @@ class LogWalk:
         *,
         durable_end: int | None,
         log_end: int | None = None,
-        on_records: Callable[[list[ScannedRecord]], None],
+        on_records: Callable[[RecordBatch], None] | None,
         on_damage: Callable[[Damage], None],
         is_plausible: Callable[[ScannedRecord], bool] = lambda _: True,
+        watched: tuple[bytes, ...] = (),
     ) -> None:
         self._keeper_store = keeper_store
         self._files = files
@@ -79,19 +84,23 @@ class LogWalk:
         self._on_records = on_records
         self._on_damage = on_damage
         self._is_plausible = is_plausible
+        self._watched = None if on_records is None else watched
 
     def run(self, position: int) -> int:
         """Walk from a record border to the end of the log and return where that is."""
-        is_end = False
+        is_end, asked, known_end = False, position, min(self._durable_end or 0, self._end)
         while not is_end and position < self._end:
+            if asked < known_end and asked - position < AHEAD_BYTES // 2:
+                asked = self._files.will_need(max(asked, position), known_end)
             position, is_end = self.step(position)
         return position
 
     def step(self, position: int, records_max: int = SCAN_RECORDS) -> tuple[int, bool]:
         """Walk over some records, or over one thing that is none; where that led, and whether the log ends there."""
-        reached, records, stop = self._scan(position, records_max)
-        if records:
-            self._on_records(records)
+        batch = self._keeper_store.scan_batch(position, self._end, records_max, self._watched)
+        reached, stop = batch.position, batch.stop
+        if batch.records and self._on_records is not None:
+            self._on_records(batch)
         if stop == "blank-end":
             return reached, True
         if stop:
@@ -100,19 +109,6 @@ class LogWalk:
         if reached <= position:
             raise CorruptionError(self._files.path(position), position, "the log could not be walked any further")
         return reached, False
-
-    def _scan(self, position: int, records_max: int) -> tuple[int, list[ScannedRecord], str]:
-        """As `KeeperStore.scan`, and no record that lost the end of its properties, and with it its record CRC."""
-        reached, records, stop = self._keeper_store.scan(position, self._end, records_max)
-        last = self._files.bytes_at([record.log_position + record.record_bytes - 1 for record in records])
-        index = last.find(0)
-        while index >= 0:
-            damaged = records[index]
-            begin = damaged.log_position
-            if record_decode(self._files.read(begin, damaged.record_bytes))["properties"]:
-                return begin, records[:index], "corrupt: the properties end with a zero byte"
-            index = last.find(0, index + 1)  # a stock record without properties
-        return reached, records, stop
 
     def _hole_end(self, position: int) -> int | None:
         """Where the hole of an evicted claim ends that its owner did not settle, so that its body CRC is wrong."""

@@ -9,15 +9,20 @@ schedule topic                           the unit's code is the due time
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
-from shmq.shm.core import ScannedRecord
-from shmq.shm.unit import pack_unit
+from shmq.shm.core import UNIT_BYTES, RecordBatch, ScannedRecord
+from shmq.shm.unit import log_positions_of, pack_unit, unpack_unit
 from shmq.store.config import Log
 from shmq.store.consumequeue import QUEUE_ID_MAX, Queue
 from shmq.store.layout import is_safe_name
 
+WATCHED_TOPICS = (SCHEDULE_TOPIC.encode(),)  # what a walk has to know the store times of
+
 _TRANSACTION_MASK = 12
 _NO_QUEUE_TYPES = (4, 12)
+_NAMES_MAX = 1 << 17
 
 
 class Dispatch:
@@ -34,6 +39,7 @@ class Dispatch:
         self.deleted = deleted
         self._levels = levels
         self._log = log
+        self._names: dict[bytes, str | None] = {}
 
     def queue_of(self, record: ScannedRecord) -> Queue | None:
         """Return the queue of a record; None when it belongs to none."""
@@ -43,19 +49,49 @@ class Dispatch:
 
     def queue_at(self, topic: bytes, queue_id: int, position: int) -> Queue | None:
         """Return the queue that a record at a log position names; None when there is none, or not any more."""
-        try:
-            name = topic.decode()
-        except UnicodeDecodeError:
-            name = ""
-        if not is_safe_name(name) or not 0 <= queue_id <= QUEUE_ID_MAX:
+        name = self._name_of(topic)
+        if name is None or not 0 <= queue_id <= QUEUE_ID_MAX:
             self._log("recovery.unusable_topic", log_position=position, topic=repr(topic), queue_id=queue_id)
             return None
         if position < self.born.get(name, 0) or position < self.deleted.get(name, 0):
             return None
         return name, queue_id
 
-    def unit_of(self, record: ScannedRecord) -> bytes:
-        """Return the unit of a record that belongs to a queue."""
-        due = record.topic == SCHEDULE_TOPIC.encode()
-        code = self._levels.due_ms(record.queue_id, record.store_ms) if due else record.tag_hash
-        return pack_unit(record.log_position, record.record_bytes, code)
+    def runs_of(self, batch: RecordBatch) -> Iterator[tuple[Queue, int, bytes]]:
+        """What of a batch belongs to a queue: queue, first queue offset, units whose offsets follow each other.
+
+        What `queue_of` says of each record; those of one queue are in the order of the log.
+        """
+        for topic, queue_id, first, units, store_ms in batch.runs:
+            name = self._name_of(topic)
+            if name is None or queue_id > QUEUE_ID_MAX:
+                at = unpack_unit(units).log_position
+                self._log("recovery.unusable_topic", log_position=at, topic=repr(topic), queue_id=queue_id)
+                continue
+            begin = max(self.born.get(name, 0), self.deleted.get(name, 0))
+            if store_ms is not None and name == SCHEDULE_TOPIC:
+                units = self._due_units(queue_id, units, memoryview(store_ms).cast("Q").tolist())
+            if begin and unpack_unit(units).log_position < begin:
+                former = sum(position < begin for position in log_positions_of(units))
+                first, units = first + former, units[former * UNIT_BYTES :]
+            if units:
+                yield (name, queue_id), first, units
+
+    def _due_units(self, queue_id: int, units: bytes, store_ms: list[int]) -> bytes:
+        parts = []
+        for index, stored_ms in enumerate(store_ms):
+            position, size, _ = unpack_unit(units, index)
+            parts.append(pack_unit(position, size, self._levels.due_ms(queue_id, stored_ms)))
+        return b"".join(parts)
+
+    def _name_of(self, topic: bytes) -> str | None:
+        """The name of a topic, if it can be one of a directory."""
+        if topic not in self._names:
+            if len(self._names) == _NAMES_MAX:  # what damage and strangers call topics has no end
+                self._names.clear()
+            try:
+                name = topic.decode()
+            except UnicodeDecodeError:
+                name = ""
+            self._names[topic] = name if is_safe_name(name) else None
+        return self._names[topic]

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from shmq.shm.core import UNIT_BYTES, ScannedRecord
+from shmq.shm.core import UNIT_BYTES, RecordBatch, ScannedRecord
 from shmq.shm.unit import PRE_BLANK, RECORD_BYTES_LIMIT, is_pre_blank, pack_unit, unpack_unit
 from shmq.store.config import Log
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue
 from shmq.store.damage import Damage
 from shmq.store.dispatch import Dispatch
+
+_BUFFERED_BYTES = 16 << 20  # of units that are not written yet: thousands of queues take one write a queue, not many
 
 
 @dataclass(frozen=True)
@@ -75,21 +77,21 @@ class QueueRebuild:
         self._log = log
         self._next: dict[Queue, int] = {}
         self._runs: dict[Queue, _Run] = {}
+        self._buffered_bytes = 0
         self._damages: list[Damage] = []
         self._reached: dict[Queue, int] = {}  # log position of the last record of a queue
         self.records = 0
         self.store_ms_last = 0
 
-    def add(self, records: list[ScannedRecord]) -> None:
+    def add(self, batch: RecordBatch) -> None:
         """Take records in log order. Raises OSError when the units cannot be written."""
-        for record in records:
-            self.records += 1
-            self.store_ms_last = record.store_ms
-            queue = self._dispatch.queue_of(record)
-            if queue is not None:
-                self._place(queue, record.queue_offset, self._dispatch.unit_of(record))
-                self._reached[queue] = record.log_position
-        self._write_runs()
+        self.records += batch.records
+        self.store_ms_last = batch.store_ms
+        for queue, first, units in self._dispatch.runs_of(batch):
+            self._place(queue, first, units)
+            self._reached[queue] = unpack_unit(units, len(units) // UNIT_BYTES - 1).log_position
+        if self._buffered_bytes >= _BUFFERED_BYTES:
+            self._write_runs()
 
     def add_damage(self, damage: Damage) -> None:
         """Take a range that holds no readable record. Raises OSError."""
@@ -121,6 +123,7 @@ class QueueRebuild:
 
     def finish(self, *, log_end: int) -> dict[Queue, QueueBounds]:
         """Cut what lies behind the log's end, and return the bounds of every queue. Raises OSError."""
+        self._write_runs()
         bounds: dict[Queue, QueueBounds] = {}
         # Queues whose records retention took, and whose files are gone or cannot be read: what was given out stays so.
         floors = self._files.sums.floors if self._log_begin else {}
@@ -173,7 +176,8 @@ class QueueRebuild:
             high=end if self._proven else None,
         )
 
-    def _place(self, queue: Queue, queue_offset: int, unit: bytes) -> None:
+    def _place(self, queue: Queue, queue_offset: int, units: bytes) -> None:
+        """Put units whose queue offsets follow each other behind what is there of their queue."""
         expected = self._next.get(queue)
         if expected is None:
             expected = self._expected(queue)
@@ -190,11 +194,12 @@ class QueueRebuild:
         if queue_offset > expected:
             self._fill(queue, expected, queue_offset)
         run = self._runs.get(queue)
-        if run is None or run.first + len(run.units) // len(unit) != queue_offset:
+        if run is None or run.first + len(run.units) // UNIT_BYTES != queue_offset:
             self._write_run(queue)
             run = self._runs[queue] = _Run(queue_offset)
-        run.units += unit
-        self._next[queue] = max(expected, queue_offset + 1)
+        run.units += units
+        self._buffered_bytes += len(units)
+        self._next[queue] = max(expected, queue_offset + len(units) // UNIT_BYTES)
 
     def _fill(self, queue: Queue, first: int, end: int) -> None:
         """Units for queue offsets whose records cannot be read."""
@@ -220,6 +225,7 @@ class QueueRebuild:
     def _write_runs(self) -> None:
         for queue in list(self._runs):
             self._write_run(queue)
+        self._buffered_bytes = 0
 
     def _write_run(self, queue: Queue) -> None:
         run = self._runs.pop(queue, None)

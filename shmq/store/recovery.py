@@ -28,7 +28,7 @@ from shmq.store.commitlog import CommitLogFiles
 from shmq.store.config import ConfigFiles, Log, Tables
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue
 from shmq.store.damage import Damage, LogWalk
-from shmq.store.dispatch import Dispatch
+from shmq.store.dispatch import WATCHED_TOPICS, Dispatch
 from shmq.store.durable import DurableMark, Mark
 from shmq.store.layout import StoreLayout
 from shmq.store.rebuild import QueueBounds, QueueRebuild
@@ -182,6 +182,7 @@ def _recover_files(
         on_records=rebuild.add,
         on_damage=on_damage,
         is_plausible=rebuild.is_plausible,
+        watched=WATCHED_TOPICS,
     )
     log_end = walk.run(start)
     report.log_begin, report.log_end, report.scanned_from = commitlog.begin, log_end, start

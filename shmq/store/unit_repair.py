@@ -22,12 +22,12 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from shmq.shm.core import UNIT_BYTES, CoreError, KeeperStore, ScannedRecord
+from shmq.shm.core import UNIT_BYTES, CoreError, KeeperStore, RecordBatch, ScannedRecord
 from shmq.shm.unit import PRE_BLANK, RECORD_BYTES_LIMIT, is_pre_blank, pack_unit, unpack_unit
 from shmq.store.commitlog import CommitLogFiles
 from shmq.store.consumequeue import FILE_UNITS, ConsumeQueueFiles
 from shmq.store.damage import Damage, LogWalk
-from shmq.store.dispatch import Dispatch
+from shmq.store.dispatch import WATCHED_TOPICS, Dispatch
 from shmq.store.unit_sums import BLOCK_BYTES, BLOCK_UNITS, Queue
 
 _FILE_BLOCKS = FILE_UNITS // BLOCK_UNITS
@@ -53,6 +53,13 @@ class _Wanted:
     low: int
     high: int
     units: dict[int, bytes] = field(default_factory=dict)
+
+    def take(self, first: int, units: bytes) -> None:
+        """Keep of units whose offsets follow each other those that are wanted."""
+        begin, end = max(first, self.fault.first), min(first + len(units) // UNIT_BYTES, self.fault.end)
+        for offset in range(begin, end):
+            at = (offset - first) * UNIT_BYTES
+            self.units[offset] = units[at : at + UNIT_BYTES]
 
 
 def find_faults(
@@ -188,12 +195,10 @@ class UnitRepair:
         for item in wanted:
             by_queue.setdefault(item.fault.queue, []).append(item)
 
-        def take(records: list[ScannedRecord]) -> None:
-            for record in records:
-                queue = self._dispatch.queue_of(record)
-                for item in by_queue.get(queue, ()) if queue is not None else ():
-                    if item.fault.first <= record.queue_offset < item.fault.end:
-                        item.units[record.queue_offset] = self._dispatch.unit_of(record)
+        def take(batch: RecordBatch) -> None:
+            for queue, first, units in self._dispatch.runs_of(batch):
+                for item in by_queue.get(queue, ()):
+                    item.take(first, units)
 
         for low, high in _merged((item.low, item.high) for item in wanted):
             walk = LogWalk(
@@ -203,6 +208,7 @@ class UnitRepair:
                 log_end=high,
                 on_records=take,
                 on_damage=self._damages.append,
+                watched=WATCHED_TOPICS,
             )
             walk.run(low)
 

@@ -95,8 +95,6 @@ class IndexBuild:
         return reached.position
 
     def _behind_damage(self, position: int, log_end: int) -> int:
-        walk = LogWalk(
-            self._keeper_store, self._commitlog, durable_end=None, on_records=lambda _: None, on_damage=lambda _: None
-        )
+        walk = LogWalk(self._keeper_store, self._commitlog, durable_end=None, on_records=None, on_damage=lambda _: None)
         found = walk.next_record(position)
         return log_end if found is None or found > log_end else found
