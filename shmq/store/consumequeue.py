@@ -13,6 +13,7 @@ has written them again, and only then the file may be synced.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import threading
@@ -55,46 +56,48 @@ class UnitRange:
 class UnitSync:
     """Files on their way to the disk; `run` is for a thread of its own."""
 
-    ranges: dict[Path, UnitRange]
-    directories: list[Path]
-    failed: dict[Path, OSError] = field(default_factory=dict)
+    ranges: dict[str, UnitRange]  # by path
+    directories: list[str]
+    failed: dict[str, OSError] = field(default_factory=dict)
 
     def run(self) -> None:
-        """Sync every file, then every directory; a file that was removed counts as synced."""
-        waiting = list(self.ranges)
+        """Sync every file, then every directory; what was removed counts as synced."""
+        self._each(list(self.ranges), self._sync_file)
+        self._each(list(self.directories), self._sync_directory)
+
+    def _each(self, waiting: list[str], sync: Callable[[str], None]) -> None:
         threads = [
-            threading.Thread(target=self._sync_files, args=(waiting,), name="unit-sync", daemon=True)
+            threading.Thread(target=self._take, args=(waiting, sync), name="unit-sync", daemon=True)
             for _ in range(min(_SYNC_THREADS, len(waiting)) - 1)
         ]
         for thread in threads:
             thread.start()
-        self._sync_files(waiting)
+        self._take(waiting, sync)
         for thread in threads:
             thread.join()
-        for directory in self.directories:
-            try:
-                sync_directory(directory)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                self.failed[directory] = error
 
-    def _sync_files(self, waiting: list[Path]) -> None:
+    def _take(self, waiting: list[str], sync: Callable[[str], None]) -> None:
         while waiting:
             try:
                 path = waiting.pop()
             except IndexError:
                 return
             try:
-                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-                try:
-                    os.fdatasync(descriptor)
-                finally:
-                    os.close(descriptor)
+                sync(path)
             except FileNotFoundError:
                 continue
             except OSError as error:
                 self.failed[path] = error
+
+    def _sync_file(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _sync_directory(self, path: str) -> None:
+        sync_directory(Path(path))
 
 
 class ConsumeQueueFiles:
@@ -107,10 +110,11 @@ class ConsumeQueueFiles:
     def __init__(self, layout: StoreLayout, *, writable: bool = True) -> None:
         self._layout = layout
         self._flags = os.O_RDWR if writable else os.O_RDONLY
-        self._open: OrderedDict[Path, int] = OrderedDict()
-        self._dirty: dict[Path, UnitRange] = {}
-        self._lost: dict[Path, UnitRange] = {}
-        self._dirty_directories: set[Path] = set()
+        self._open: OrderedDict[str, int] = OrderedDict()  # by path, as the next ones
+        self._dirty: dict[str, UnitRange] = {}
+        self._lost: dict[str, UnitRange] = {}
+        self._dirty_directories: set[str] = set()
+        self._unsynced: dict[str, set[str]] = {}  # topic -> paths that are dirty or lost
         self.sums = UnitSums(layout)
 
     def queues(self) -> list[Queue]:
@@ -147,9 +151,9 @@ class ConsumeQueueFiles:
             while view:
                 size = os.pwrite(descriptor, view, at - base)
                 view, at = view[size:], at + size
-            path = self._directory(queue) / file_name(base)
+            path = self._path(queue, base)
             written = UnitRange(queue, (base + begin_at) // UNIT_BYTES, at // UNIT_BYTES)
-            self._dirty[path] = written.joined(self._dirty.get(path))
+            self._note_dirty(path, written)
         self.sums.wrote(queue, first, units)
 
     def read(self, queue: Queue, first: int, count: int) -> bytes:
@@ -159,7 +163,7 @@ class ConsumeQueueFiles:
         while at < end:
             base = at - at % FILE_BYTES
             size = min(end, base + FILE_BYTES) - at
-            path = self._directory(queue) / file_name(base)
+            path = self._path(queue, base)
             try:
                 descriptor = self._cached(path, self._flags)
             except FileNotFoundError:
@@ -171,16 +175,16 @@ class ConsumeQueueFiles:
             at += size
         return b"".join(parts)
 
-    def place_of(self, queue: Queue, offset: int) -> tuple[Path, int]:
-        """Return the file of a queue offset and the byte at which its unit lies there."""
+    def place_of(self, queue: Queue, offset: int) -> tuple[str, int]:
+        """Return the path of a queue offset's file and the byte at which its unit lies there."""
         base = offset // FILE_UNITS * FILE_BYTES
-        return self._directory(queue) / file_name(base), offset * UNIT_BYTES - base
+        return self._path(queue, base), offset * UNIT_BYTES - base
 
     def reopen(self, queue: Queue, first: int, end: int) -> tuple[int, int]:
         """Let go of files whose names are gone; returns the range, extended over every unit of such a file."""
         for offset in range(first // FILE_UNITS * FILE_UNITS, end, FILE_UNITS):
             path, _ = self.place_of(queue, offset)
-            if not path.exists():
+            if not os.path.exists(path):
                 self._forget(path)
                 first, end = min(first, offset), max(end, offset + FILE_UNITS)
         return first, end
@@ -213,11 +217,11 @@ class ConsumeQueueFiles:
         changed = False
         for base in self.files(queue):
             keep = offset_max * UNIT_BYTES - base
-            path = self._directory(queue) / file_name(base)
+            path = self._path(queue, base)
             if keep <= 0 and base:
                 self._forget(path)
-                path.unlink()
-                self._dirty_directories.add(path.parent)
+                os.unlink(path)
+                self._dirty_directories.add(os.path.dirname(path))
                 changed = True
             elif keep < FILE_BYTES:
                 changed |= self._zero_tail(queue, base, max(keep, 0))
@@ -230,9 +234,10 @@ class ConsumeQueueFiles:
         for base in self.files(queue)[:-1]:
             if base + FILE_BYTES > offset_min * UNIT_BYTES:
                 break
-            path = self._directory(queue) / file_name(base)
+            path = self._path(queue, base)
             self._forget(path)
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
             removed += 1
             self.sums.drop_below(queue, (base + FILE_BYTES) // UNIT_BYTES)
         return removed
@@ -240,14 +245,17 @@ class ConsumeQueueFiles:
     def remove_topic(self, topic: str, *, born: int = 0) -> None:
         """Remove every unit file of a topic that was deleted; a later life of it begins at log position `born`."""
         assert is_safe_name(topic)
-        directory = self._layout.consumequeue / topic
-        for path in {path for path in (*self._open, *self._dirty, *self._lost) if path.is_relative_to(directory)}:
+        directory = f"{self._layout.consumequeue}/{topic}"
+        self._dirty_directories.discard(directory)
+        for path in self._unsynced.pop(topic, set()).union(
+            path for path in self._open if path.startswith(f"{directory}/")
+        ):
             self._forget(path)
+            self._dirty_directories.discard(os.path.dirname(path))
         self.sums.forget_topic(topic, born)
-        self._dirty_directories = {path for path in self._dirty_directories if not path.is_relative_to(directory)}
         shutil.rmtree(directory, ignore_errors=True)
 
-    def dirty_paths(self) -> list[Path]:
+    def dirty_paths(self) -> list[str]:
         """Return the files written since their last sync."""
         return list(self._dirty)
 
@@ -260,7 +268,7 @@ class ConsumeQueueFiles:
         """Return what is dirty now, to be synced; `end_sync` has to be told. Nothing may be lost when it begins."""
         assert not self._lost, "units that a failed sync covered are written again before the next one"
         sync = UnitSync(self._dirty, sorted(self._dirty_directories))
-        self._dirty, self._dirty_directories = {}, set()
+        self._dirty, self._dirty_directories, self._unsynced = {}, set(), {}
         return sync
 
     def end_sync(self, sync: UnitSync) -> None:
@@ -268,6 +276,7 @@ class ConsumeQueueFiles:
         for path in sync.failed:
             if path in sync.ranges:
                 self._lost[path] = sync.ranges[path].joined(self._dirty.get(path))
+                self._unsynced.setdefault(sync.ranges[path].queue[0], set()).add(path)
             else:
                 self._dirty_directories.add(path)
         for error in sync.failed.values():
@@ -283,7 +292,7 @@ class ConsumeQueueFiles:
         assert len(units) == (lost.end - lost.first) * UNIT_BYTES
         self.write(lost.queue, lost.first, units)
         base = lost.first * UNIT_BYTES // FILE_BYTES * FILE_BYTES
-        self._lost.pop(self._directory(lost.queue) / file_name(base), None)
+        self._lost.pop(self._path(lost.queue, base), None)
 
     def sync_all(self) -> None:
         """Sync everything written so far. Raises OSError."""
@@ -303,34 +312,42 @@ class ConsumeQueueFiles:
             os.close(descriptor)
         self._open.clear()
 
-    def _directory(self, queue: Queue) -> Path:
+    def _directory(self, queue: Queue) -> str:
         topic, queue_id = queue
         assert is_safe_name(topic)
-        return self._layout.consumequeue / topic / str(queue_id)
+        return f"{self._layout.consumequeue}/{topic}/{queue_id}"
+
+    def _path(self, queue: Queue, base: int) -> str:
+        return f"{self._directory(queue)}/{file_name(base)}"
+
+    def _note_dirty(self, path: str, written: UnitRange) -> None:
+        self._dirty[path] = written.joined(self._dirty.get(path))
+        self._unsynced.setdefault(written.queue[0], set()).add(path)
 
     def _file(self, queue: Queue, base: int, *, first_unit_at: int) -> int:
-        path = self._directory(queue) / file_name(base)
+        path = self._path(queue, base)
         try:
             return self._cached(path, os.O_RDWR)
         except FileNotFoundError:
             pass
-        for directory in (path.parent.parent, path.parent):
+        parent = Path(path).parent
+        for directory in (parent.parent, parent):
             if self._layout.make_directory(directory):
-                self._dirty_directories.add(directory.parent)
+                self._dirty_directories.add(str(directory.parent))
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         os.fchown(descriptor, -1, self._layout.access.gid)
         os.fchmod(descriptor, self._layout.access.read_mode)
         os.ftruncate(descriptor, FILE_BYTES)
         if first_unit_at and not self._has_predecessor(queue, base):
             os.pwrite(descriptor, PRE_BLANK * (first_unit_at // UNIT_BYTES), 0)
-        self._dirty_directories.add(path.parent)
+        self._dirty_directories.add(str(parent))
         self._remember(path, descriptor)
         return descriptor
 
     def _has_predecessor(self, queue: Queue, base: int) -> bool:
-        return base > 0 and (self._directory(queue) / file_name(base - FILE_BYTES)).exists()
+        return base > 0 and os.path.exists(self._path(queue, base - FILE_BYTES))
 
-    def _cached(self, path: Path, flags: int) -> int:
+    def _cached(self, path: str, flags: int) -> int:
         descriptor = self._open.get(path)
         if descriptor is not None:
             self._open.move_to_end(path)
@@ -341,13 +358,13 @@ class ConsumeQueueFiles:
         self._remember(path, descriptor)
         return descriptor
 
-    def _remember(self, path: Path, descriptor: int) -> None:
+    def _remember(self, path: str, descriptor: int) -> None:
         self._open[path] = descriptor
         if len(self._open) > _OPEN_MAX:
             _, oldest = self._open.popitem(last=False)
             os.close(oldest)
 
-    def _forget(self, path: Path) -> None:
+    def _forget(self, path: str) -> None:
         self._dirty.pop(path, None)
         self._lost.pop(path, None)
         descriptor = self._open.pop(path, None)
@@ -355,14 +372,14 @@ class ConsumeQueueFiles:
             os.close(descriptor)
 
     def _zero_tail(self, queue: Queue, base: int, keep: int) -> bool:
-        path = self._directory(queue) / file_name(base)
+        path = self._path(queue, base)
         descriptor = self._cached(path, os.O_RDWR)
         changed = False
         for at, chunk in _chunks(descriptor, keep):
             if chunk != bytes(len(chunk)):
                 os.pwrite(descriptor, bytes(len(chunk)), at)
                 zeroed = UnitRange(queue, (base + keep) // UNIT_BYTES, -(-(base + at + len(chunk)) // UNIT_BYTES))
-                self._dirty[path] = zeroed.joined(self._dirty.get(path))
+                self._note_dirty(path, zeroed)
                 changed = True
         return changed
 

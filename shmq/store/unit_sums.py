@@ -92,6 +92,7 @@ class UnitSums:
         self._layout = layout
         self._path = layout.unit_sums
         self._queues: dict[Queue, QueueSums] = {}
+        self._of_topic: dict[str, dict[Queue, None]] = {}  # the same queues
         self._dirty: dict[Queue, None] = {}
         self._gone: set[Queue] = set()
         self._born: dict[str, int] = {}
@@ -115,6 +116,7 @@ class UnitSums:
         except FileNotFoundError:
             content = b""
         self._queues.clear()
+        self._of_topic.clear()
         end = 0
         is_complete = True
         for at, batch_sequence, payload in _batches(content):
@@ -128,7 +130,7 @@ class UnitSums:
         self.sequence = max(self.sequence, sequence)
         for queue, sums in list(self._queues.items()):
             if sums.born < born.get(queue[0], 0) or sums.born < deleted.get(queue[0], 0):
-                del self._queues[queue]
+                self._drop(queue)
             else:
                 self._born[queue[0]] = sums.born
         return is_complete
@@ -141,6 +143,7 @@ class UnitSums:
         """Forget every sum: they have to be made from the files again."""
         self.floors = {queue: sums.end for queue, sums in self._queues.items()}
         self._queues.clear()
+        self._of_topic.clear()
         self._dirty.clear()
         self._is_sound = False
 
@@ -163,7 +166,7 @@ class UnitSums:
         """Note units that were written at queue offset `first`."""
         sums = self._queues.get(queue)
         if sums is None:
-            sums = self._queues[queue] = QueueSums(self._born.get(queue[0], 0), first // BLOCK_UNITS)
+            sums = self._put(queue, QueueSums(self._born.get(queue[0], 0), first // BLOCK_UNITS))
             sums.touch(0)
             sums.end = first
             if first % BLOCK_UNITS:
@@ -181,9 +184,7 @@ class UnitSums:
     def adopt(self, queue: Queue, first: int, end: int) -> None:
         """Take the units that are in the files for right."""
         block = first // BLOCK_UNITS
-        self._queues[queue] = QueueSums(
-            self._born.get(queue[0], 0), block, end=end, stale_block=block, told_block=block
-        )
+        self._put(queue, QueueSums(self._born.get(queue[0], 0), block, end=end, stale_block=block, told_block=block))
         self._dirty[queue] = None
 
     def cut(self, queue: Queue, end: int) -> None:
@@ -212,8 +213,9 @@ class UnitSums:
     def set_born(self, topic: str, born: int) -> None:
         """Note where the life of a topic begins whose units are in the files."""
         self._born[topic] = born
-        for queue, sums in self._queues.items():
-            if queue[0] == topic and sums.born != born:
+        for queue in self._of_topic.get(topic, ()):
+            sums = self._queues[queue]
+            if sums.born != born:
                 sums.born = born
                 sums.touch(0)
                 self._dirty[queue] = None
@@ -221,10 +223,22 @@ class UnitSums:
     def forget_topic(self, topic: str, born: int = 0) -> None:
         """Note that every unit file of a topic is gone; a later life of it begins at log position `born`."""
         self._born[topic] = born
-        for queue in [queue for queue in self._queues if queue[0] == topic]:
-            del self._queues[queue]
+        for queue in list(self._of_topic.get(topic, ())):
+            self._drop(queue)
             self._dirty.pop(queue, None)
             self._gone.add(queue)
+
+    def _put(self, queue: Queue, sums: QueueSums) -> QueueSums:
+        self._queues[queue] = sums
+        self._of_topic.setdefault(queue[0], {})[queue] = None
+        return sums
+
+    def _drop(self, queue: Queue) -> None:
+        if self._queues.pop(queue, None) is not None:
+            of_topic = self._of_topic[queue[0]]
+            del of_topic[queue]
+            if not of_topic:
+                del self._of_topic[queue[0]]
 
     # -- the file
 
@@ -302,11 +316,11 @@ class UnitSums:
             at += 4 * count
             queue = topic, queue_id
             if not is_safe_name(topic) or not end:
-                self._queues.pop(queue, None)
+                self._drop(queue)
                 continue
             known = self._queues.get(queue)
             if known is None or born != known.born or not known.first_block <= first <= known.block_end:
-                known = self._queues[queue] = QueueSums(born, first)
+                known = self._put(queue, QueueSums(born, first))
             del known.sums[first - known.first_block :]
             known.sums += told
             del known.sums[: max(0, lowest - known.first_block)]

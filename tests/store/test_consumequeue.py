@@ -2,7 +2,12 @@
 
 import os
 import struct
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -144,3 +149,37 @@ def test_what_a_failed_sync_covered_is_written_again_before_the_next_one(
 
 def refused(_descriptor: int) -> None:
     raise OSError(5, "Input/output error")
+
+
+def lines_run(work: Callable[[], object]) -> int:
+    """How many lines of Python a call goes through."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(None)
+    return count
+
+
+@pytest.mark.parametrize("what", ["remove_topic", "set_born"])
+def test_what_a_new_topic_costs_does_not_grow_with_the_others(tmp_path: Path, what: str) -> None:
+    counts = []
+    for others in (100, 400):  # more than are open at once
+        layout = StoreLayout(tmp_path / str(others), Access(-1))
+        layout.prepare()
+        files = ConsumeQueueFiles(layout)
+        for number in range(others + 1):
+            files.write((f"topic-{number}", 0), 0, pack_unit(number * 100, 100, 0))
+        if what == "remove_topic":
+            counts.append(lines_run(partial(files.remove_topic, "topic-0")))
+        else:
+            counts.append(lines_run(partial(files.sums.set_born, "topic-0", 7)))
+        files.close()
+    assert counts[0] == counts[1]
