@@ -3,7 +3,8 @@
 It works on the files alone, whether a broker runs or not, and needs no right but to read.
 
     walk     records from the log's begin on: length, magic, position, both CRCs; where the next one begins; a budget
-             of bytes ends it early
+             of bytes ends it early. The core checks many with one call and stops in front of the first thing that is
+             no whole record; that one is judged here
     sample   units at random places of random queues: a whole record of that topic, queue and offset lies there
 
     a record that is not whole   below the durable mark      damage
@@ -34,15 +35,18 @@ from shmq.record import (
     record_starts,
 )
 from shmq.shm.access import Access
-from shmq.shm.core import UNIT_BYTES, CoreError, record_decode, record_verify
+from shmq.shm.core import UNIT_BYTES, CoreError, RecordBatch, record_batch, record_decode, record_verify
 from shmq.shm.unit import is_pre_blank, unpack_unit
 from shmq.store.consumequeue import FILE_BYTES
 from shmq.store.durable import DurableMark
 from shmq.store.layout import StoreLayout, file_name, position_of
 
+ReadBytes = Callable[[int, int], bytes]  # log position, size
+
 FAULTS_MAX = 20  # told one by one; the rest is counted
 
 _READ_BYTES = RECORD_BYTES_MAX + (4 << 20)
+_BATCH_RECORDS = 1 << 17  # more than there are in so many bytes
 
 
 @dataclass(frozen=True)
@@ -148,12 +152,47 @@ class LogFiles:
         finally:
             os.close(descriptor)
 
+    def fill(self, position: int, room: memoryview) -> memoryview:
+        """Read into `room`, not crossing the end of a file, and let the kernel read on; returns what was filled."""
+        within = position % self.file_bytes
+        try:
+            descriptor = os.open(
+                self.directory / file_name(position - within), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+            )
+        except FileNotFoundError:
+            return room[:0]
+        try:
+            room = room[: self.file_bytes - within]
+            os.posix_fadvise(descriptor, within + len(room), len(room), os.POSIX_FADV_WILLNEED)
+            return room[: os.preadv(descriptor, [room], within)]
+        finally:
+            os.close(descriptor)
+
+    def data_at(self, position: int) -> int:
+        """Return the first log position from one on whose block was written, or the end of its file."""
+        within = position % self.file_bytes
+        file_end = position - within + self.file_bytes
+        try:
+            descriptor = os.open(
+                self.directory / file_name(position - within), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+            )
+        except FileNotFoundError:
+            return file_end
+        try:
+            return min(file_end, position - within + os.lseek(descriptor, within, os.SEEK_DATA))
+        except OSError:  # nothing but unwritten blocks
+            return file_end
+        finally:
+            os.close(descriptor)
+
 
 class RecordWalk:
     """One pass over the log; what it finds goes into `result`.
 
     Args:
         on_record: told the position and the bytes of every whole record, in order.
+        on_batch: told many whole records at once, and how to get bytes of them; `on_record` is told the others then.
+        watched: topics whose records a batch tells one by one, too.
         on_damage: told begin, end and reason of what is none, in order with the records.
     """
 
@@ -162,15 +201,20 @@ class RecordWalk:
         log: LogFiles,
         result: Verification,
         *,
-        on_record: Callable[[int, bytes], None] = lambda position, record: None,
+        on_record: Callable[[int, bytes], None] | None = None,
+        on_batch: Callable[[RecordBatch, ReadBytes], None] | None = None,
+        watched: tuple[bytes, ...] = (),
         on_damage: Callable[[int, int, str], None] = lambda position, end, reason: None,
     ) -> None:
         self._log = log
         self._result = result
         self._on_record = on_record
+        self._on_batch = on_batch
+        self._watched = None if on_batch is None else watched
         self._on_damage = on_damage
         self._base = 0
-        self._data = b""
+        self._data: bytes | memoryview = b""
+        self._room = memoryview(b"")
 
     def run(self, bytes_max: int | None = None) -> None:
         """Walk until the log ends or so many bytes are behind."""
@@ -181,12 +225,29 @@ class RecordWalk:
             while at < file_end:
                 if budget_end is not None and at >= budget_end:
                     return
-                next_at = self._step(at, file_end)
+                reached = self._whole(at, file_end if budget_end is None else min(budget_end, file_end))
+                next_at = reached if reached > at else self._step(at, file_end)
                 if next_at is None:
                     result.complete = True
                     return
                 at = result.log_end = next_at
         result.complete = True
+
+    def _whole(self, at: int, end: int) -> int:
+        """Go over whole records that end at `end` at the latest; where that led."""
+        if self._on_record is not None and self._on_batch is None:
+            return at  # each is wanted by itself
+        if not self._base <= at <= at + min(end - at, RECORD_BYTES_MAX) <= self._base + len(self._data):
+            if not self._room:
+                self._room = memoryview(bytearray(_READ_BYTES))
+            self._base, self._data = at, self._log.fill(at, self._room)
+        window = memoryview(self._data)[at - self._base : end - self._base]
+        batch = record_batch(window, at, _BATCH_RECORDS, self._watched, self._on_batch is not None)
+        self._result.records += batch.records
+        self._result.record_bytes += batch.record_bytes
+        if self._on_batch is not None and batch.records:
+            self._on_batch(batch, self._window)
+        return batch.position
 
     def _step(self, at: int, file_end: int) -> int | None:
         """Check what lies at a position; where the next one begins, None at the end of the log."""
@@ -198,7 +259,8 @@ class RecordWalk:
         if not reason:
             self._result.records += 1
             self._result.record_bytes += size
-            self._on_record(at, self._window(at, size))
+            if self._on_record is not None:
+                self._on_record(at, self._window(at, size))
             return at + int(size)
         return self._after(at, reason, file_end)
 
@@ -236,6 +298,8 @@ class RecordWalk:
 
     def _next_record(self, at: int, file_end: int) -> int | None:
         while at < file_end:
+            # A head that begins in front of a block may lie in it.
+            at = max(at, self._log.data_at(at) - LENGTH_AND_MAGIC.size)
             data = self._log.read(at, _READ_BYTES)
             for candidate in (at + start for start in record_starts(data) if start >= 0):
                 size, magic = LENGTH_AND_MAGIC.unpack(self._window(candidate, LENGTH_AND_MAGIC.size))
@@ -247,7 +311,7 @@ class RecordWalk:
     def _window(self, at: int, size: int) -> bytes:
         if not self._base <= at <= at + size <= self._base + len(self._data):
             self._base, self._data = at, self._log.read(at, max(_READ_BYTES, size))
-        return self._data[at - self._base : at - self._base + size]
+        return bytes(self._data[at - self._base : at - self._base + size])
 
 
 def _is_hole(record: bytes) -> bool:

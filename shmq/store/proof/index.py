@@ -1,41 +1,27 @@
-"""Proves the index files against the log: every key of every record, every entry, every chain.
+"""Proves the index files against the log: every key of every record, and every entry.
 
-Entries lie in the files in the order of the log, so one pass over both compares them.
+Entries lie in the files in the order of the log, so one pass over both compares them: as bytes, and where these differ
+record by record. `index_entries.py` has the entries, and proves their chains.
 
     a record with keys below `indexed`      has one entry for each of them
     an entry at or behind the log's begin   names a record that has a key of this hash
-    an entry's predecessor                  is the entry that its slot named before
-    a slot                                  names the newest entry of its chain
 
 Behind `indexed` the keeper has not said that it is done; the next start goes on from there.
 """
 
 from __future__ import annotations
 
-import struct
-from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from shmq.errors import ShmqError
-from shmq.shm.core import index_hash
-from shmq.store.index import IndexFile, IndexFiles
+from shmq.shm.core import RecordBatch, index_hash
+from shmq.shm.unit import log_positions_of
+from shmq.store.index import IndexFiles
 from shmq.store.layout import StoreLayout
 from shmq.store.proof.findings import Damages, Findings
+from shmq.store.proof.index_entries import KEY, Entries, Entry, IndexEntries
 from shmq.store.proof.record import StoredRecord
-
-_HEAD_BYTES = 40
-_SLOT_BYTES = 4
-_ENTRY = struct.Struct(">IqiI")
-
-
-class _Entry(NamedTuple):
-    file: str
-    number: int
-    hash_code: int
-    position: int
 
 
 @dataclass
@@ -55,38 +41,31 @@ class IndexProof:
     """
 
     def __init__(self, layout: StoreLayout, findings: Findings, *, log_begin: int, indexed: int) -> None:
-        self._files = IndexFiles(layout)
         self._findings = findings
         self._log_begin = log_begin
         self._indexed = indexed
-        self._entries = self._walk()
-        self._next: _Entry | None = next(self._entries, None)
+        self._entries = IndexEntries(IndexFiles(layout), findings, log_begin=log_begin, indexed=indexed)
+        self._end = log_begin  # of the records that were taken
         self._missing = _Missing()
-        self._stray: list[_Entry] = []
+        self._stray: list[Entry] = []
         self.entries = 0
 
     def add(self, record: StoredRecord) -> None:
         """Take the next whole record of the log."""
-        found: Counter[int] = Counter()
-        while self._next is not None and self._next.position <= record.position:
-            if self._next.position == record.position:
-                found[self._next.hash_code] += 1
-            elif self._next.position >= self._log_begin:
-                self._stray.append(self._next)
-            self.entries += 1
-            self._next = next(self._entries, None)
-        if record.position >= self._indexed:
-            return
         try:
-            wanted = Counter(index_hash(record.topic, key) for key in record.keys)
+            keys = b"".join(KEY.pack(index_hash(record.topic, key), record.position) for key in record.keys)
         except UnicodeError:
-            return
-        if found != wanted:
-            self._missing.begin = self._missing.begin if self._missing.records else record.position
-            self._missing.last = record.position
-            self._missing.records += 1
-        elif wanted:
-            self._tell_missing()
+            keys = b""
+        self._take(record.position + 1, keys, lambda: {record.position})
+
+    def add_batch(self, batch: RecordBatch) -> None:
+        """Take the next whole records of the log, with their keys."""
+
+        def positions() -> set[int]:
+            found = {position for position, _ in batch.watched}
+            return found.union(*(log_positions_of(run.units) for run in batch.runs))
+
+        self._take(batch.position, batch.keys, positions)
 
     def finish(self, log_end: int, damages: Damages) -> None:
         """Say what is left over."""
@@ -94,13 +73,48 @@ class IndexProof:
         for entry in self._stray:
             if not damages.holds(entry.position):
                 self._tell_entry(entry, "where no record begins")
-        while self._next is not None:
-            if log_end <= self._next.position < self._indexed:
-                self._tell_entry(self._next, f"and the log ends at byte {log_end}")
-                return  # every one behind it does the same
-            self._next = next(self._entries, None)
+        for entries in self._entries.before():
+            for entry in entries:
+                if log_end <= entry.position < self._indexed:
+                    self._tell_entry(entry, f"and the log ends at byte {log_end}")
+                    self._entries.close()
+                    return  # every one behind it does the same
+        self._entries.close()
 
-    def _tell_entry(self, entry: _Entry, reason: str) -> None:
+    def _take(self, end: int, keys: bytes, positions: Callable[[], set[int]]) -> None:
+        """Compare the keys of records below `end` with the entries there are of them."""
+        begin, self._end = self._end, end
+        entries = list(self._entries.before(end))
+        found = b"".join(part.keys for part in entries)
+        self.entries += len(found) // KEY.size
+        if begin >= self._indexed and found in (keys, b""):
+            return
+        if found != keys or end > self._indexed:
+            self._take_each(keys, entries, positions())
+        elif keys:
+            self._tell_missing()
+
+    def _take_each(self, keys: bytes, parts: list[Entries], positions: set[int]) -> None:
+        wanted: dict[int, Counter[int]] = {}
+        found: dict[int, Counter[int]] = {}
+        for hash_code, position in KEY.iter_unpack(keys):
+            wanted.setdefault(position, Counter())[hash_code] += 1
+        for entry in (entry for part in parts for entry in part):
+            if entry.position in positions:
+                found.setdefault(entry.position, Counter())[entry.hash_code] += 1
+            elif entry.position >= self._log_begin:
+                self._stray.append(entry)
+        for position in sorted(wanted.keys() | found.keys()):
+            if position >= self._indexed:
+                return
+            if found.get(position) != wanted.get(position):
+                self._missing.begin = self._missing.begin if self._missing.records else position
+                self._missing.last = position
+                self._missing.records += 1
+            else:
+                self._tell_missing()
+
+    def _tell_entry(self, entry: Entry, reason: str) -> None:
         where = f"index/{entry.file} entry {entry.number}"
         self._findings.add("index", where, f"the entry names byte {entry.position}, {reason}")
 
@@ -111,54 +125,3 @@ class IndexProof:
         elif missing.records:
             where = f"bytes {missing.begin} to {missing.last}"
             self._findings.add("index", where, f"the entries are not the keys of these {missing.records} records")
-
-    def _walk(self) -> Iterator[_Entry]:
-        """Every entry of every file, the oldest first; what is wrong with a file itself is told."""
-        for name in self._files.names():
-            try:
-                file = self._files.open(name)
-            except FileNotFoundError:
-                continue
-            except (OSError, ShmqError) as error:
-                self._findings.add("index", f"index/{name}", str(error))
-                continue
-            try:
-                yield from self._walk_file(file)
-            except ShmqError as error:
-                self._findings.add("index", f"index/{name}", str(error))
-            finally:
-                file.close()
-
-    def _walk_file(self, file: IndexFile) -> Iterator[_Entry]:
-        slots = file.shape.slots
-        newest = array("I", bytes(_SLOT_BYTES * slots))
-        number, reached = 1, self._log_begin
-        while number < (end := file.head().next_entry):  # which grows while a broker runs
-            at = file.shape.entries_at + number * _ENTRY.size
-            for hash_code, position, _, previous in _ENTRY.iter_unpack(
-                file.data[at : file.shape.entries_at + end * _ENTRY.size]
-            ):
-                slot = hash_code % slots
-                where = f"index/{file.name} entry {number}"
-                if previous != newest[slot]:
-                    reason = f"the entry goes on with entry {previous}, the one before it is {newest[slot]}"
-                    self._findings.add("index", where, reason)
-                newest[slot] = number
-                if position < reached and position >= self._log_begin:
-                    self._findings.add("index", where, f"the entry names byte {position}, the one before it {reached}")
-                else:
-                    reached = max(reached, position)
-                    yield _Entry(file.name, number, hash_code, position)
-                number += 1
-        if file.head().end_position < self._indexed:
-            self._prove_slots(file, newest, number)
-
-    def _prove_slots(self, file: IndexFile, newest: array[int], end: int) -> None:
-        found = array("I", file.data[_HEAD_BYTES : _HEAD_BYTES + _SLOT_BYTES * len(newest)])
-        found.byteswap()
-        if found == newest:
-            return
-        wrong = [at for at in range(len(newest)) if found[at] != newest[at] and found[at] < end]
-        for slot in wrong[:1]:
-            reason = f"the slot names entry {found[slot]}, its newest is {newest[slot]}; {len(wrong)} slots are wrong"
-            self._findings.add("index", f"index/{file.name} slot {slot}", reason)

@@ -16,10 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shmq.delay_levels import DelayLevels
+from shmq.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from shmq.errors import CorruptionError, UsageError
-from shmq.protocol.transaction import HALF_TOPIC, TRANSACTION_GROUP
+from shmq.protocol.transaction import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from shmq.shm.access import Access
+from shmq.shm.core import RecordBatch
+from shmq.store.config import Tables
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue
 from shmq.store.dispatch import Dispatch
 from shmq.store.durable import DurableMark, Mark
@@ -32,9 +34,12 @@ from shmq.store.proof.progress import ProgressProof, read_tables
 from shmq.store.proof.record import StoredRecord
 from shmq.store.proof.transactions import TransactionProof
 from shmq.store.proof.units import UnitProof
-from shmq.store.verify import LogFiles, RecordWalk, Verification
+from shmq.store.verify import LogFiles, ReadBytes, RecordWalk, Verification
+from shmq.timing import TIMER_TOPIC
 
 _EVERYTHING = 1 << 63
+# Of these, and of everything that is part of a transaction, each record is looked at.
+_WATCHED_TOPICS = tuple(name.encode() for name in (HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC))
 
 
 @dataclass
@@ -57,6 +62,29 @@ class Proof:
     indexed: int = 0  # log position below which every key was looked for in the index
     offsets: int = 0
     open_transactions: int = 0
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What looks at every record."""
+
+    units: UnitProof
+    index: IndexProof
+    transactions: TransactionProof
+    progress: ProgressProof
+
+    def add(self, position: int, data: bytes) -> None:
+        record = StoredRecord(position, data)
+        for part in (self.units, self.index, self.transactions, self.progress):
+            part.add(record)
+
+    def add_batch(self, batch: RecordBatch, read: ReadBytes) -> None:
+        self.units.add_batch(batch)
+        self.index.add_batch(batch)
+        for position, size in batch.watched:
+            record = StoredRecord(position, read(position, size))
+            self.transactions.add(record)
+            self.progress.add(record)
 
 
 def is_store(root: Path) -> bool:
@@ -89,20 +117,21 @@ def prove_store(root: Path) -> Proof:
         born={**born, **files.sums.born()}, deleted=tables.deleted, levels=DelayLevels(), log=lambda *_, **__: None
     )
     settled_end = None if proof.settled else (mark.dispatched if mark else 0)
-    units = UnitProof(files, dispatch, findings, log_begin=log.begin, settled_end=settled_end)
+    units = UnitProof(files, dispatch, findings, read=log.read, log_begin=log.begin, settled_end=settled_end)
     proof.indexed = _indexed(layout, mark, proof.settled)
     index = IndexProof(layout, findings, log_begin=log.begin, indexed=proof.indexed)
-    checked = tables.offsets.get((HALF_TOPIC, TRANSACTION_GROUP), {}).get(0, 0)
-    transactions = TransactionProof(findings, log_begin=log.begin, checked=checked)
+    transactions = TransactionProof(findings, log_begin=log.begin, checked=_checked(tables))
     progress = ProgressProof(tables, findings)
-
-    def on_record(position: int, data: bytes) -> None:
-        record = StoredRecord(position, data)
-        for part in (units, index, transactions, progress):
-            part.add(record)
-
+    parts = _Parts(units, index, transactions, progress)
     walked = Verification(durable_end=proof.durable_end, log_begin=log.begin, log_end=log.begin)
-    walk = RecordWalk(log, walked, on_record=on_record, on_damage=lambda *at: _on_damage(layout, proof, *at))
+    walk = RecordWalk(
+        log,
+        walked,
+        on_record=parts.add,
+        on_batch=parts.add_batch,
+        watched=_WATCHED_TOPICS,
+        on_damage=lambda *at: _on_damage(layout, proof, *at),
+    )
     try:
         walk.run()
         proof.log_end, proof.records = walked.log_end, walked.records
@@ -143,6 +172,10 @@ def _on_damage(layout: StoreLayout, proof: Proof, begin: int, end: int, reason: 
         proof.findings.note("log", where, f"{reason}; a copy is in quarantine/")
     else:
         proof.findings.add("log", where, reason)
+
+
+def _checked(tables: Tables) -> int:
+    return tables.offsets.get((HALF_TOPIC, TRANSACTION_GROUP), {}).get(0, 0)
 
 
 def _indexed(layout: StoreLayout, mark: Mark | None, settled: bool) -> int:

@@ -8,6 +8,8 @@
 What is not yet on disk for certain is not compared: while a broker runs, or after it was killed, units of records from
 `settled_end` on may be missing or torn, and the next start writes them again.
 
+Units of a queue are compared with those of its files as bytes; where these differ, one by one.
+
 A tag code is not compared where more than one is right: delayed and timed messages say their due time there, and a
 stock broker may say where `consumequeue_ext` has more.
 """
@@ -19,16 +21,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from shmq.delay_levels import SCHEDULE_TOPIC
-from shmq.shm.core import UNIT_BYTES, tag_hash
-from shmq.shm.unit import is_pre_blank, unpack_unit
+from shmq.shm.core import UNIT_BYTES, RecordBatch, tag_hash
+from shmq.shm.unit import is_pre_blank, pack_unit, unpack_unit
 from shmq.store.consumequeue import FILE_BYTES, ConsumeQueueFiles, Queue
 from shmq.store.dispatch import Dispatch
 from shmq.store.proof.findings import Damages, Findings, offsets_text
 from shmq.store.proof.record import StoredRecord
 from shmq.store.unit_repair import find_faults
+from shmq.store.verify import ReadBytes
 from shmq.timing import TIMER_TOPIC
 
-_BATCH_UNITS = 512
+_BUFFERED_BYTES = 16 << 20  # of units that are not compared yet
 _EXT_CODE_MOST = -(1 << 31) - 1  # RocketMQ's address of an entry of consumequeue_ext lies below every hash
 _READ_UNITS = 4096
 
@@ -38,7 +41,7 @@ class _QueueState:
     """What the walk over the log knows of one queue."""
 
     first: int = 0  # of the expected units that are not compared yet
-    expected: list[tuple[int, int, int | None]] = field(default_factory=list)
+    expected: bytearray = field(default_factory=bytearray)
     covered: list[tuple[int, int]] = field(default_factory=list)  # queue offsets with records, as ranges
     wrong: list[tuple[int, int, str]] = field(default_factory=list)  # ranges, and what is wrong with their units
 
@@ -51,6 +54,7 @@ class UnitProof:
     """One pass.
 
     Args:
+        read: gives bytes of the log, told position and size.
         settled_end: log position below which units have to be right.
     """
 
@@ -60,15 +64,18 @@ class UnitProof:
         dispatch: Dispatch,
         findings: Findings,
         *,
+        read: ReadBytes,
         log_begin: int,
         settled_end: int | None,
     ) -> None:
+        self._read = read
         self._files = files
         self._dispatch = dispatch
         self._findings = findings
         self._log_begin = log_begin
         self._settled_end = settled_end
         self._queues: dict[Queue, _QueueState] = {}
+        self._buffered_bytes = 0
         self.units = 0
         self.ext_units = 0
 
@@ -81,21 +88,33 @@ class UnitProof:
         if not record.has_queue:
             return
         queue = self._dispatch.queue_at(record.fields["topic"], record.queue_id, record.position)
-        if queue is None:
-            return
-        state = self._queues.setdefault(queue, _QueueState())
-        offset = record.queue_offset
-        if offset == 0 and state.end > 0:
-            # Deleted and made again by a broker that notes no birth: these files are of the later life.
-            self._queues[queue] = state = _QueueState()
-        if not state.expected or offset != state.first + len(state.expected) or len(state.expected) == _BATCH_UNITS:
+        if queue is not None:
+            self._take(queue, record.queue_offset, pack_unit(record.position, record.size, _code_of(record) or 0))
+
+    def add_batch(self, batch: RecordBatch) -> None:
+        """Take the next whole records of the log."""
+        for queue, first, units in self._dispatch.runs_of(batch):
+            self._take(queue, first, units)
+        if self._buffered_bytes >= _BUFFERED_BYTES:
+            for queue, state in self._queues.items():
+                self._compare(queue, state)
+            self._buffered_bytes = 0
+
+    def _take(self, queue: Queue, first: int, units: bytes) -> None:
+        state = self._queues.get(queue)
+        if state is None or (first == 0 and state.end > 0):
+            # Of a topic deleted and made again by a broker that notes no birth: these files are of the later life.
+            state = self._queues[queue] = _QueueState()
+        count = len(units) // UNIT_BYTES
+        if not state.expected or first != state.first + len(state.expected) // UNIT_BYTES:
             self._compare(queue, state)
-            state.first = offset
-        if state.covered and state.covered[-1][1] == offset:
-            state.covered[-1] = state.covered[-1][0], offset + 1
+            state.first = first
+        if state.covered and state.covered[-1][1] == first:
+            state.covered[-1] = state.covered[-1][0], first + count
         else:
-            state.covered.append((offset, offset + 1))
-        state.expected.append((record.position, record.size, _code_of(record)))
+            state.covered.append((first, first + count))
+        state.expected += units
+        self._buffered_bytes += len(units)
 
     def finish(self, log_end: int, damages: Damages) -> None:
         """Compare the rest, and look for units that no record has."""
@@ -119,8 +138,22 @@ class UnitProof:
 
     def _compare(self, queue: Queue, state: _QueueState) -> None:
         """Compare the collected units with those of the files."""
-        found = self._files.read(queue, state.first, len(state.expected)) if state.expected else b""
-        for index, (position, size, code) in enumerate(state.expected):
+        expected = bytes(state.expected)
+        state.expected.clear()
+        if not expected:
+            return
+        count = len(expected) // UNIT_BYTES
+        found = self._files.read(queue, state.first, count)
+        last = unpack_unit(expected, count - 1)
+        is_settled = self._settled_end is None or last.log_position + last.record_bytes <= self._settled_end
+        if is_settled and found == expected:
+            self.units += count
+        else:
+            self._compare_each(queue, state, expected, found)
+
+    def _compare_each(self, queue: Queue, state: _QueueState, expected: bytes, found: bytes) -> None:
+        for index in range(len(expected) // UNIT_BYTES):
+            position, size, code = unpack_unit(expected, index)
             if self._settled_end is not None and position + size > self._settled_end:
                 break
             self.units += 1
@@ -134,13 +167,18 @@ class UnitProof:
             elif (unit.log_position, unit.record_bytes) != (position, size):
                 said = f"the unit says {unit.record_bytes} bytes at byte {unit.log_position}"
                 state.wrong.append((offset, offset + 1, f"{said}, the record is {size} bytes at byte {position}"))
-            elif code is not None and unit.tag_code != code:
-                if unit.tag_code <= _EXT_CODE_MOST:
-                    self.ext_units += 1
-                else:
-                    reason = f"the unit says tag code {unit.tag_code}, the record at byte {position} has {code}"
-                    state.wrong.append((offset, offset + 1, reason))
-        state.expected.clear()
+            elif unit.tag_code != code and queue[0] not in (SCHEDULE_TOPIC, TIMER_TOPIC):
+                self._compare_code(state, offset, unit.tag_code, StoredRecord(position, self._read(position, size)))
+
+    def _compare_code(self, state: _QueueState, offset: int, tag_code: int, record: StoredRecord) -> None:
+        code = _code_of(record)
+        if code is None or code == tag_code:
+            return
+        if tag_code <= _EXT_CODE_MOST:
+            self.ext_units += 1
+        else:
+            reason = f"the unit says tag code {tag_code}, the record at byte {record.position} has {code}"
+            state.wrong.append((offset, offset + 1, reason))
 
     def _prove_gaps(self, queue: Queue, state: _QueueState) -> None:
         """Queue offsets between records that have neither record nor unit."""
@@ -210,7 +248,7 @@ def _append(runs: list[tuple[int, int, str]], offset: int, reason: str) -> None:
         runs.append((offset, offset + 1, reason))
 
 
-def _data_ranges(path: os.PathLike[str]) -> Iterator[tuple[int, int]]:
+def _data_ranges(path: str) -> Iterator[tuple[int, int]]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
