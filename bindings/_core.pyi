@@ -416,7 +416,8 @@ class Store:
         """state version read_queues write_queues perm flags kind born_position name queues (list of queue indexes)."""
     def topics(self) -> list[dict[str, Any]]:
         """Every live topic, as `topic()` with `index` added."""
-    def queue(self, index: int, /) -> QueueEntry: ...
+    def queue(self, index: int, /) -> QueueEntry:
+        """The queue with that number; of one whose topic was deleted everything is 0, and no topic has its index."""
     def queue_index(self, topic: int, queue_id: int, /) -> int: ...
     def group_find(self, name: str, /) -> int: ...
     def groups(self) -> list[tuple[int, str]]: ...
@@ -483,7 +484,15 @@ class KeeperStore:
     def set_offset_min(self, queue: int, offset: int, /) -> None:
         """Retention: the first queue offset whose record is left; appends may go on meanwhile."""
     def frames_grow(self, count: int, /) -> None: ...
-    def frames_release(self, queue: int, ordinal: int, count: int, timeout: float, /) -> int: ...
+    def frames_release(self, queue: int, ordinal: int, count: int, timeout: float, /) -> int:
+        """Give back full, persisted frames of a queue, of a closed one any; returns how many, -1 without the lock."""
+    def queues_close(self, timeout: float, /) -> list[tuple[int, int]]:
+        """End the lives of queues that no topic has: nobody writes to them or reads them from here on.
+
+        Returns (queue, offset_max) of these, and of those that were closed before and are not free yet; 4,096 at most.
+        """
+    def queue_free(self, queue: int, /) -> None:
+        """Let others have the entry of a queue that is closed, and whose frames are given back."""
     def scan(self, position: int, end: int, count: int, /) -> tuple[int, list[ScannedRecord], str]:
         """Walk records of the log from `position`, verifying CRCs.
 
@@ -516,7 +525,7 @@ class KeeperStore:
         """Count messages that cleaning took before the group had acknowledged them."""
     def stats(self) -> dict[str, int]:
         """As `StoreFigures.stats`."""
-    def dirty_queues(self, limit: int, start: int = 0, /) -> list[UnpersistedQueue]:
+    def dirty_queues(self, limit: int, after: int = -1, /) -> list[UnpersistedQueue]:
         """As `StoreFigures.dirty_queues`."""
 
 @final
@@ -538,7 +547,11 @@ class BrokerTables:
     def group_delete(self, name: str, /) -> None: ...
     def group_set(self, group: int, text: bytes, /) -> None:
         """Configure a group; at most GROUP_SETTINGS_BYTES_MAX bytes."""
-    def offset_put(self, group: int, queue: int, /) -> int: ...
+    def offset_put(self, group: int, queue: int, /) -> int:
+        """The slot of a group and a queue, made if need be: its index | the queue's number << 32. When the queue is no
+        more, everything that is done to its slot is without effect."""
+    def offset_find(self, group: int, queue: int, /) -> int:
+        """The same, -1 when there is none."""
     def offset_lock(self, slot: int, holder: int, now_ms: int, life_ms: int, /) -> bool:
         """Keep the queue for a client over TCP, known by the low 31 bits of `holder`, or renew that.
 
@@ -611,16 +624,21 @@ class StoreFigures:
     def lookup_probes(self) -> int:
         """Entries this process has looked at to find groups and offset slots, since the store was opened."""
     def stats(self) -> dict[str, int]:
-        """Counters of struct shmq_log: lock_tid (0 free), holder_pid, lock_count, deaths, appended, appended_bytes,
-        busy, wakes, rolled, frame_ready, frame_bump, claims, claims_evicted, claim_state,
+        """Counters of struct shmq_log: queues_used, lock_tid (0 free), holder_pid, lock_count, deaths, appended,
+        appended_bytes, busy, wakes, rolled, frame_ready, frame_bump, claims, claims_evicted, claim_state,
         claim_owner_pid, claim_owner_start, claim_bytes, claim_opened_ns."""
     def queue_counts(self) -> bytes:
-        """offset_max and bytes of every queue, in the order of their indexes: two native 64-bit words each."""
-    def dirty_queues(self, limit: int, start: int = 0, /) -> list[UnpersistedQueue]:
-        """Queues whose units are not all in files."""
+        """offset_max and bytes of the queue in every entry: two native 64-bit words each. The entry of a queue is the
+        bits of its number that `head["queue_mask"]` has."""
+    def queue_numbers(self) -> bytes:
+        """The number of the queue that lives in each entry: a native 32-bit word each, all bits set where none does."""
+    def dirty_queues(self, limit: int, after: int = -1, /) -> list[UnpersistedQueue]:
+        """Queues whose units are not all in files, of the entries behind that of a queue."""
     def offset_counts(self, first: int = 0, /) -> bytes:
         """Of every offset slot from one on two native 64-bit words: the committed offset plus 1 (0: never set), and the
-        group's index << 32 | the queue's."""
+        group's index << 32 | the queue's number."""
+    def offset_queue(self, slot: int, /) -> int:
+        """The number of the queue that an entry of the table of offset slots is for."""
     def offsets_taken(self) -> bytes:
         """Of each offset slot the queue offset behind what its reader was handed, as a native 64-bit word; 0: nothing.
         The highest bit says that a local member owns the slot; without it a client over TCP was handed them last."""

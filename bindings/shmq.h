@@ -36,7 +36,7 @@
 #include <sys/types.h>
 
 #define SHMQ_MAGIC UINT64_C(0x53484d5155455545) /* "SHMQUEUE" */
-#define SHMQ_ABI 7u /* of the layouts in shared memory, and the number behind libshmq.so */
+#define SHMQ_ABI 8u /* of the layouts in shared memory, and the number behind libshmq.so */
 #define SHMQ_VERSION_MAJOR 0
 #define SHMQ_VERSION_MINOR 1
 #define SHMQ_VERSION_PATCH 0
@@ -207,7 +207,8 @@ struct shmq_log {
     uint32_t reserved_frames;                /* keeps the place of what follows */
     _Atomic uint32_t frame_version;          /* grows when a frame leaves the directory; lock-free look-ups re-check it */
     alignas(128) _Atomic uint32_t topic_count;   /* entries below it may be read */
-    _Atomic uint32_t queue_count;
+    _Atomic uint32_t queue_count; /* entries below it were used at least once */
+    _Atomic uint32_t queue_used;  /* entries that are not free */
     _Atomic uint32_t table_version;          /* grows with each topic or group change */
     _Atomic uint32_t has_sync_topics;        /* some topic is flushed synchronously, or was once */
 };
@@ -235,6 +236,8 @@ struct shmq_topic {
 };
 static_assert(sizeof(struct shmq_topic) == 200, "topic entry");
 
+/* A queue is known by its number, which no other queue of these segments ever gets: low bits say its entry, high bits how
+ * many queues the entry had before. queues.c has the life of an entry. */
 struct shmq_queue {
     _Atomic uint64_t offset_max;   /* next queue offset; the word consumers bound themselves by */
     _Atomic uint64_t offset_min;   /* first queue offset whose record still exists */
@@ -244,7 +247,10 @@ struct shmq_queue {
     uint32_t queue_id;
     _Atomic uint32_t flush;        /* enum shmq_flush of its topic */
     uint64_t bytes;                /* statistics */
-    uint64_t padding[2];
+    _Atomic uint32_t life;         /* number + 1 of the queue that lives here, 0 none */
+    _Atomic uint32_t leaving;      /* number + 1 of a deleted queue whose frames are not all given back, 0 none */
+    uint32_t last;                 /* number + 1 of the newest queue that lived here, 0 none ever did */
+    uint32_t reserved;
 };
 static_assert(sizeof(struct shmq_queue) == 64, "one cache line a queue");
 
@@ -285,11 +291,10 @@ struct shmq_group {
 static_assert(sizeof(struct shmq_group) == 1168, "group entry");
 
 struct shmq_offset {           /* progress of one group on one queue */
-    _Atomic uint64_t committed;    /* next queue offset to deliver, plus 1; 0 means never set */
+    alignas(16) _Atomic uint64_t committed; /* next queue offset to deliver, plus 1; 0 means never set */
+    _Atomic uint64_t place;        /* group << 32 | number of the queue; `committed` changes together with it: offset.c */
     _Atomic uint64_t owner;        /* client slot + 1 | slot generation << 32 of the member that reads it, 0 none;
                                       or a lock over TCP: see py_offsets.c */
-    uint32_t group;
-    uint32_t queue;
     _Atomic uint64_t updated_ms;
     _Atomic uint64_t taken;        /* statistics: queue offset behind what the reading member was handed, 0 none */
     _Atomic uint64_t lost;         /* statistics: messages that cleaning took before they were acknowledged << 32 |
@@ -519,6 +524,7 @@ struct shmq_store {
     struct shmq_sizes sizes;          /* copied once from the head and checked */
     uint32_t frame_bucket_count;      /* power of two */
     uint32_t topic_bucket_count;      /* power of two */
+    uint32_t queue_mask;              /* of the bits in a queue's number that say its entry */
     bool writable;
     bool observing;                   /* even the readers segment is mapped read-only: nothing can be reported */
     bool growable;                    /* the units segment can be grown by shmq_io.allocate(units_fd) */
@@ -545,9 +551,36 @@ struct shmq_store {
     _Atomic uint32_t interrupts;      /* wake.c: grows with each shmq_interrupt */
     uint8_t *scratch;                 /* append.c: private encode buffer, SHMQ_BATCH_BYTES_MAX + slack */
     struct shmq_doubt doubts[SHMQ_DOUBTS_MAX];
-    int consumequeue_fd;              /* reader.c: one cached ConsumeQueue file */
+    int consumequeue_fd;              /* consumequeue.c: one cached ConsumeQueue file, */
+    uint32_t consumequeue_queue;      /* of this queue: its name may come again as another file */
     char consumequeue_path[1400];
 };
+
+/* Whether it may be the number of a queue; SHMQ_NONE is none, for the mask is at least queue_max. */
+static inline bool shmq_queue_is_number(const struct shmq_store *store, uint32_t queue)
+{
+    return (queue & store->queue_mask) < store->sizes.queue_max;
+}
+/* For callers that know the queue to live, or judge what they found later: the entry of its number, whoever lives there. */
+static inline struct shmq_queue *shmq_queue_place(const struct shmq_store *store, uint32_t queue)
+{
+    return &store->queues[queue & store->queue_mask];
+}
+/* The entry of a queue that lives, else NULL. It may become another queue's at any moment: what was read from it holds if
+ * shmq_queue_lives says so afterwards. Under the append lock a queue lives on. */
+static inline struct shmq_queue *shmq_queue_entry(const struct shmq_store *store, uint32_t queue)
+{
+    if (!shmq_queue_is_number(store, queue)) {
+        return NULL;
+    }
+    struct shmq_queue *entry = shmq_queue_place(store, queue);
+    return atomic_load_explicit(&entry->life, memory_order_acquire) == queue + 1u ? entry : NULL;
+}
+static inline bool shmq_queue_lives(const struct shmq_store *store, uint32_t queue)
+{
+    atomic_thread_fence(memory_order_acquire); /* what was read before was read before */
+    return shmq_queue_entry(store, queue) != NULL;
+}
 
 struct shmq_layout { uint64_t control_bytes, units_bytes, readers_bytes; };
 SHMQ_API enum shmq_status shmq_layout_compute(const struct shmq_sizes *sizes, struct shmq_layout *layout);
@@ -687,7 +720,8 @@ SHMQ_API uint32_t shmq_units_stored(struct shmq_store *store, uint32_t queue, ui
 SHMQ_API enum shmq_status shmq_units_restore(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count,
                                              const uint8_t *units);
 SHMQ_API enum shmq_status shmq_frames_grow(struct shmq_store *store, uint32_t frames);
-/* Give back up to `count` full frames of `queue` whose units are all persisted; returns how many. */
+/* Give back up to `count` full frames of `queue` whose units are all persisted, of a queue that is leaving any; returns how
+ * many, SHMQ_NONE when the lock could not be had. */
 SHMQ_API uint32_t shmq_frames_release(struct shmq_store *store, uint32_t queue, uint64_t ordinal_first,
                                       uint32_t count, uint64_t deadline_ns);
 
@@ -695,7 +729,7 @@ SHMQ_API uint32_t shmq_frames_release(struct shmq_store *store, uint32_t queue, 
  * SHMQ_WOULD_BLOCK: its writer has not finished, or died: judge it unread if it stays so. */
 struct shmq_damage_report {
     enum shmq_damage_kind kind;
-    uint32_t queue;            /* below queue_max, or SHMQ_NONE */
+    uint32_t queue;            /* or SHMQ_NONE */
     uint32_t record_bytes;
     uint64_t queue_offset;
     uint64_t log_position;
@@ -715,6 +749,12 @@ SHMQ_API enum shmq_status shmq_topic_delete(struct shmq_store *store, const char
 SHMQ_API uint32_t shmq_topic_find(const struct shmq_store *store, const char *name, size_t bytes);
 /* Queue index or SHMQ_NONE. */
 SHMQ_API uint32_t shmq_topic_queue(const struct shmq_store *store, uint32_t topic, uint32_t queue_id);
+/* queues.c: end the lives of queues that no topic has. Writes down up to `count_max` of those that are leaving, these and
+ * those of before; when their frames are given back, shmq_queue_free lets others have their entries. */
+struct shmq_leaving { uint32_t queue; uint64_t offset_max; };
+SHMQ_API enum shmq_status shmq_queues_close(struct shmq_store *store, uint64_t deadline_ns, uint32_t count_max,
+                                            struct shmq_leaving *out, uint32_t *count);
+SHMQ_API enum shmq_status shmq_queue_free(struct shmq_store *store, uint32_t queue);
 SHMQ_API enum shmq_status shmq_group_put(struct shmq_store *store, const char *name, uint32_t *group);
 SHMQ_API uint32_t shmq_group_find(const struct shmq_store *store, const char *name);
 SHMQ_API enum shmq_status shmq_group_delete(struct shmq_store *store, const char *name);
@@ -723,6 +763,10 @@ SHMQ_API enum shmq_status shmq_group_set(struct shmq_store *store, uint32_t grou
 /* Copies at most SHMQ_GROUP_SETTINGS_BYTES_MAX bytes to `out`; returns how many. */
 SHMQ_API uint32_t shmq_group_settings(const struct shmq_store *store, uint32_t group, char *out);
 SHMQ_API enum shmq_status shmq_offset_put(struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t *slot);
+/* offset.c: the slot of a group and a queue as it is, SHMQ_NONE when there is none. */
+SHMQ_API uint32_t shmq_offset_find(const struct shmq_store *store, uint32_t group, uint32_t queue);
+/* Set what is committed; false, and nothing is changed, when the slot is another queue's by now. */
+SHMQ_API bool shmq_offset_commit(struct shmq_offset *entry, uint32_t queue, uint64_t committed);
 SHMQ_API enum shmq_status shmq_client_put(struct shmq_store *store, uint32_t pid, uint64_t start, uint32_t role,
                                           uint32_t *slot);
 SHMQ_API void shmq_client_drop(struct shmq_store *store, uint32_t slot);

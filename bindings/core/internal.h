@@ -131,8 +131,20 @@ uint64_t shmq_now_ms_cached(struct shmq_store *store); /* wall clock, at most a 
 bool shmq_process_died(uint32_t pid, uint64_t start);
 /* table.c */
 void shmq_table_repair(struct shmq_store *store);
+/* queue.c: table lock held. Let `wanted` queues of a topic live in free entries, from `queue_id` on; fills extents from
+ * the first on. SHMQ_TABLE_FULL: they do not suffice, and nothing is taken. */
+enum shmq_status shmq_queues_take(struct shmq_store *store, uint32_t topic, uint32_t queue_id, uint32_t wanted,
+                                  struct shmq_extent *extents, uint32_t extent_count);
+void shmq_queues_repair(struct shmq_store *store);
+/* offset.c: table lock held. Leave nothing of a group's progress, and no owner that could still write to it. */
+void shmq_offsets_forget(struct shmq_store *store, uint32_t group);
+static inline uint64_t shmq_offset_place(uint32_t group, uint32_t queue)
+{
+    return (uint64_t)group << 32 | queue;
+}
 enum shmq_status shmq_table_enter(struct shmq_store *store); /* take the table lock; repairs after a dead holder */
 enum shmq_status shmq_table_leave(struct shmq_store *store, enum shmq_status status); /* returns `status` */
+void shmq_table_exit(struct shmq_store *store); /* as shmq_table_leave, nobody has to look again */
 /* crc.c: shmq_tag_hash of a text whose beginning has the hash given */
 uint32_t shmq_java_hash(uint32_t hash, const char *utf8, size_t bytes);
 /* Bytes of a record that may be appended, 0 when it is too large: a record may have a longer topic than a topic table. */

@@ -199,8 +199,11 @@ class Counts(GroupProgress, Protocol):
         """Return how many messages each local client has received, by client slot."""
 
     def queue_counts(self) -> bytes:
-        """Return the end and the bytes ever stored of every queue, in the order of their indexes: two native 64-bit
+        """Return the end and the bytes ever stored of the queue in every entry of the queue table: two native 64-bit
         words each."""
+
+    def queue_numbers(self) -> bytes:
+        """Return which queue that is, of every entry: one native 32-bit word each, all bits set where there is none."""
 
     def offset_counts(self) -> bytes:
         """Return of every slot two native 64-bit words: the committed offset plus 1 (0: never set), and the group's

@@ -15,12 +15,11 @@ what was popped. Progress that was ahead of them would lose the messages they st
 import time
 
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.keeper.frames import FrameKeeper
 from shmq.daemon.keeper.units import UnitWriter
 from shmq.errors import StoreError
 from shmq.shm.core import Store, StoreFigures
 from shmq.store.config import ConfigFiles, OffsetTable
-from shmq.store.tables import TOPIC_LIVE, LiveTables, all_topics
+from shmq.store.tables import LiveTables
 
 _TABLES_SECONDS = 0.1
 _OFFSETS_SECONDS = 5.0
@@ -37,7 +36,6 @@ class Catalog:
         config: ConfigFiles,
         tables: LiveTables,
         units: UnitWriter,
-        frames: FrameKeeper,
         log: EventLog,
     ) -> None:
         self._store = store
@@ -45,14 +43,11 @@ class Catalog:
         self._config = config
         self._tables = tables
         self._units = units
-        self._frames = frames
         self._log = log
         self._saved_version = -1
         self._tables_at = 0.0
         self._offsets_at = 0.0
         self._progress: tuple[int, OffsetTable] | None = None  # log position it speaks of, offsets
-        self._live_queues: set[int] = set()
-        self._dropped: set[int] = set()
         self._failed = False
 
     def round(self, now: float) -> None:
@@ -86,7 +81,6 @@ class Catalog:
             self._log("topic.removed", topic=name)
             self._units.forget_topic(name)
         live.tables.topics, live.tables.deleted, live.tables.groups = found, deleted, groups
-        self._drop_dead_queues()
         self._saved_version = version
         self._failed = False
         return True
@@ -109,15 +103,6 @@ class Catalog:
         except StoreError as error:
             return self._complain(error)
         return True
-
-    def _drop_dead_queues(self) -> None:
-        """Queues of a topic's former life: their units have no file to go to, so their memory is freed."""
-        live, dead = set[int](), set[int]()
-        for topic in all_topics(self._store):
-            (live if topic["state"] == TOPIC_LIVE else dead).update(topic["queues"])
-        self._frames.drop(sorted((dead | self._live_queues) - live - self._dropped))
-        self._dropped |= (dead | self._live_queues) - live
-        self._live_queues = live
 
     def _complain(self, error: StoreError) -> bool:
         if not self._failed:

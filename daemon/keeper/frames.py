@@ -10,8 +10,6 @@ that an idle broker stays small; (2) beyond the memory budget the oldest frames 
 last frame of a queue stays, as the next append writes into it.
 """
 
-from collections.abc import Iterable
-
 from shmq.daemon.event_log import EventLog
 from shmq.shm.core import FRAME_BYTES, FRAME_UNITS, CoreError, KeeperStore, Store
 
@@ -59,16 +57,15 @@ class FrameKeeper:
         if wanted > 0:
             self._release(wanted)
 
-    def drop(self, queues: Iterable[int]) -> None:
-        """Free the memory of queues whose topic was deleted."""
-        for queue in queues:
-            offset_max = self._store.queue(queue)[1]
-            begin, _ = self._held.get(queue, (0, 0))
-            end = -(-offset_max // FRAME_UNITS)
-            # Rounded up, so that the last frame can be freed too.
-            self._keeper_store.set_persisted(queue, end * FRAME_UNITS)
-            self._note(queue, self._give_back(queue, begin, end, end - begin), end)
-            self.used -= end - self._held.pop(queue, (end, end))[0]
+    def drop(self, queue: int, offset_max: int) -> bool:
+        """Free the memory of a queue that is closed; False when the lock could not be had."""
+        end = -(-offset_max // FRAME_UNITS)
+        begin, noted = self._held.get(queue, (0, 0))
+        if self._give_back(queue, begin, end, end - begin) < end:
+            return False
+        self._held.pop(queue, None)
+        self.used -= noted - begin
+        return True
 
     def _note(self, queue: int, begin: int, end: int) -> None:
         before = self._held.get(queue, (0, 0))
@@ -106,10 +103,11 @@ class FrameKeeper:
             self._note(queue, reached, end)
 
     def _give_back(self, queue: int, begin: int, end: int, wanted: int) -> int:
-        """Release up to `wanted` frames from `begin`; returns the first ordinal that was not asked for."""
+        """Release up to `wanted` frames from `begin`; returns the first ordinal that was not released."""
         at = begin
         while at < end and at - begin < wanted:
             step = min(_RELEASE_PER_LOCK, end - at)
-            self._keeper_store.frames_release(queue, at, step, _LOCK_SECONDS)
+            if self._keeper_store.frames_release(queue, at, step, _LOCK_SECONDS) < 0:
+                break
             at += step
         return at

@@ -1,9 +1,10 @@
 """The store keeper: what happens when, and in which order it stops.
 
-It has no rule of its own, its parts have them: space and retention (files), units, index, marks, scrubber, catalog
-(tables), flusher, watchdog.
+It has no rule of its own, its parts have them: space and retention (files), dead queues, units, index, marks, scrubber,
+catalog (tables), flusher, watchdog.
 
-    round   spare file · pages · units · frames · damages · index · marks · scrub · tables · lock      every 5 to 200 ms
+    round   every 5 to 200 ms: spare file · pages · dead queues · units · frames · damages · index · marks · scrub ·
+            tables · lock
     stop    retire · last units · last flush · mark · index · tables · abort removed, if everything before it worked
 
 Rules: (1) `abort` goes last, and only if nothing failed, so that a stock broker knows what to expect;
@@ -17,6 +18,7 @@ from shmq.daemon.event_log import EventLog
 from shmq.daemon.keeper.attachment import Attached
 from shmq.daemon.keeper.catalog import Catalog
 from shmq.daemon.keeper.damages import DamageKeeper
+from shmq.daemon.keeper.dead_queues import DeadQueues
 from shmq.daemon.keeper.figures import KeeperFigures
 from shmq.daemon.keeper.flusher import Flusher
 from shmq.daemon.keeper.frames import FrameKeeper
@@ -58,6 +60,7 @@ class Keeper:
         counters = counters or LooseCounters()
         self._figures = KeeperFigures(counters, options, attached.report)
         self._frames = FrameKeeper(store, keeper_store, memory_bytes=options.unit_memory_bytes, log=log)
+        self._dead_queues = DeadQueues(store, keeper_store, self._frames, log)
         self._units = UnitWriter(
             store,
             keeper_store,
@@ -66,6 +69,7 @@ class Keeper:
             self._frames,
             levels=DelayLevels(options.delay_levels),
             born={name: record.born for name, record in attached.tables.tables.topics.items()},
+            close_dead=self._dead_queues.close,
             stored=self._figures.stored,
             log=log,
         )
@@ -89,7 +93,7 @@ class Keeper:
             counters=counters,
         )
         self._marks = MarkKeeper(store, keeper_store, files, self._units, self._flusher, log)
-        self._catalog = Catalog(store, files.config, attached.tables, self._units, self._frames, log)
+        self._catalog = Catalog(store, files.config, attached.tables, self._units, log)
         self._scrubber = Scrubber(
             store, keeper_store, files, self._units, counters, on_table_removed=self._catalog.save_again, log=log
         )
@@ -146,6 +150,7 @@ class Keeper:
         self._seen_end = log_end
         self._space.round(now)
         self._retention.round(now, time.time(), has_room=self._space.has_room)
+        self._dead_queues.round()
         more = self._units.round()
         self._figures.dispatched(now, log_end, is_complete=not more)
         busy |= more

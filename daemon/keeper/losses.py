@@ -13,6 +13,7 @@ Invariant: only groups with an offset on the topic are counted; one that never c
 from shmq.daemon.broker.pop.records import REVIVE_GROUP
 from shmq.daemon.event_log import EventLog
 from shmq.shm.core import KeeperStore, Store
+from shmq.store.tables import NO_TOPIC
 from shmq.timing import TIMER_GROUPS
 
 _NO_OFFSETS = frozenset({*TIMER_GROUPS, REVIVE_GROUP})  # their words are other things than what comes next
@@ -37,8 +38,9 @@ class Losses:
             name = names.get(entry.group, "")
             if name and name not in _NO_OFFSETS:
                 self._slots.setdefault(entry.queue, []).append((entry.slot, name))
-                if entry.committed >= 0:
-                    self._readers.add((self._store.queue(entry.queue).topic, name))
+                topic = self._store.queue(entry.queue).topic
+                if entry.committed >= 0 and topic != NO_TOPIC:
+                    self._readers.add((topic, name))
 
     def count(self, queue: int, offset_min: int, moved_to: int) -> None:
         """Count what the groups of a queue lose when its minimum moves."""

@@ -3,11 +3,13 @@
 `marks.py` then says how far they are on disk. Units that a failed sync covered, and those that turn out to be wrong in
 their files, are written again here: from memory, or from the records of the log.
 
-Rules: (1) a unit leaves memory only after it is in its file; (2) units of a queue whose topic was deleted are dropped,
-and the directory of the old life goes before the first unit of the new one is written; (3) a unit
+Rules: (1) a unit leaves memory only after it is in its file; (2) units of a queue whose topic was deleted are dropped;
+the queues of the old life are closed (`dead_queues.py`) and its directory goes before the first unit of the new one is
+written, so nobody reads the new one's files for the old; (3) a unit
 that is missing in memory, or cannot be written, keeps its own queue from going on, and the mark, but no other queue.
 """
 
+import errno
 import os
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +24,7 @@ from shmq.store.commitlog import CommitLogFiles
 from shmq.store.consumequeue import ConsumeQueueFiles, Queue, UnitRange
 from shmq.store.damage import Damage
 from shmq.store.dispatch import Dispatch
-from shmq.store.tables import TOPIC_LIVE
+from shmq.store.tables import NO_TOPIC, TOPIC_LIVE
 from shmq.store.unit_repair import UnitFault, UnitRepair
 
 _QUEUES_PER_ROUND = 4096
@@ -36,6 +38,7 @@ class UnitWriter:
 
     Args:
         born: topic -> birth position of the life whose units are in the files.
+        close_dead: closes the queues of deleted topics; False when it could not now.
         stored: told the topic and the units that were written.
     """
 
@@ -49,6 +52,7 @@ class UnitWriter:
         *,
         levels: DelayLevels,
         born: dict[str, int],
+        close_dead: Callable[[], bool],
         stored: Callable[[str, bytes], None],
         log: EventLog,
     ) -> None:
@@ -59,6 +63,7 @@ class UnitWriter:
         self._levels = levels
         self._frames = frames
         self._born = born
+        self._close_dead = close_dead
         self._stored = stored
         self._log = log
         self._names: dict[int, Queue | None] = {}
@@ -100,10 +105,10 @@ class UnitWriter:
 
     def write_all(self, *, queues_max: int = 1 << 30) -> bool:
         """Write every unit that was complete when the call began; False when the limit or the disk stopped it."""
-        start, complete = 0, True
+        after, complete = -1, True
         self._failing = False
         while queues_max > 0:
-            dirty = self._keeper_store.dirty_queues(min(queues_max, _QUEUES_PER_ROUND), start)
+            dirty = self._keeper_store.dirty_queues(min(queues_max, _QUEUES_PER_ROUND), after)
             for index, persisted, offset_max in dirty:
                 try:
                     complete &= self._write(index, persisted, offset_max)
@@ -112,7 +117,7 @@ class UnitWriter:
                     self._complain("units.not_written", file=str(error.filename), reason=os.strerror(error.errno or 0))
             if len(dirty) < min(queues_max, _QUEUES_PER_ROUND):
                 break
-            start = dirty[-1][0] + 1
+            after = dirty[-1].queue
             queues_max -= len(dirty)
         else:
             complete = False
@@ -225,12 +230,16 @@ class UnitWriter:
 
     def _look_up(self, index: int) -> Queue | None:
         _, _, _, topic_index, queue_id, _ = self._store.queue(index)
+        if topic_index == NO_TOPIC:
+            return None
         topic = self._store.topic(topic_index)
         queues = topic["queues"]
         if topic["state"] != TOPIC_LIVE or queue_id >= len(queues) or queues[queue_id] != index:
             return None
         name, born = topic["name"], topic["born_position"]
         if self._born.get(name) != born:
+            if not self._close_dead():
+                raise OSError(errno.EBUSY, "the queues of the topic's former life cannot be closed now", name)
             # A keeper that was killed may have written units of this life before it saved the topic's birth.
             if not any(self._store.queue(other)[2] for other in queues):
                 self._files.remove_topic(name, born=born)
@@ -241,7 +250,6 @@ class UnitWriter:
     def _write(self, index: int, persisted: int, offset_max: int) -> bool:
         queue = self.queue_of(index)
         if queue is None:
-            self._frames.drop([index])
             return True
         while persisted < offset_max:
             units = self._keeper_store.units_read(index, persisted, min(_UNITS_PER_READ, offset_max - persisted))

@@ -161,14 +161,15 @@ class Gatherer:
     def _read_topics(self, samples: Samples) -> None:
         self._ends = memoryview(self._figures.queue_counts()).cast("Q")
         ends = self._ends
-        known = len(ends) // 2
+        known, mask = len(ends) // 2, self._store.head["queue_mask"]
         for name, queues in self._topic_queues.items():
             labels = self._topics[name]
             messages = size = 0
             for queue in queues:
-                if queue < known:
-                    messages += ends[2 * queue]
-                    size += ends[2 * queue + 1]
+                entry = queue & mask
+                if entry < known:
+                    messages += ends[2 * entry]
+                    size += ends[2 * entry + 1]
             samples.put("rocketmq_messages_in", messages, labels)
             samples.put("rocketmq_throughput_in", size, labels)
             if name.startswith(DEAD_LETTER_PREFIX):

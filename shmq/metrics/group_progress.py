@@ -53,7 +53,7 @@ class GroupProgress:
     ) -> None:
         """
         Args:
-            ends: of each queue its end and its bytes.
+            ends: of each entry of the queue table the end and the bytes of its queue.
             topic_of: queue index -> topic.
             groups: group index -> name.
             attended: groups that have members.
@@ -69,16 +69,17 @@ class GroupProgress:
 
     def read(self, samples: Samples) -> None:
         """Add the samples of every topic and group that has an offset."""
-        ends, known = self._ends, len(self._ends) // 2
+        ends, known, mask = self._ends, len(self._ends) // 2, self._store.head["queue_mask"]
         words = memoryview(self._figures.offset_counts()).cast("Q")
         takens = memoryview(self._figures.offsets_taken()).cast("Q")
         found: dict[str, list[int]] = {}  # lag, in flight
         for slot in range(min(len(words) // 2, len(takens))):
             committed, (group, queue) = words[2 * slot], divmod(words[2 * slot + 1], 1 << 32)
             topic, name = self._topic_of.get(queue), self._groups.get(group)
-            if topic is None or name is None or queue >= known or not (committed or ends[2 * queue]):
+            entry = 2 * (queue & mask)
+            if topic is None or name is None or queue & mask >= known or not (committed or ends[entry]):
                 continue
-            labels, end, taken = self._labels_of(topic, name), ends[2 * queue], takens[slot]
+            labels, end, taken = self._labels_of(topic, name), ends[entry], takens[slot]
             sums = found.setdefault(labels, [0, 0])
             if committed > end:
                 continue  # nothing waits; most queues of most groups

@@ -23,6 +23,7 @@ from shmq.store.rebuild import QueueBounds
 from shmq.timing import TIMER_AT_GROUP, TIMER_DUE_GROUP
 
 TOPIC_LIVE = 1  # enum shmq_topic_state
+NO_TOPIC = 0xFFFFFFFF  # topic index of a queue whose topic was deleted
 NO_OFFSET_GROUPS = (TIMER_DUE_GROUP, TIMER_AT_GROUP)  # what stands there for a queue is no offset of it
 _GROUP_SHIFT, _QUEUE_MASK = 32, 0xFFFFFFFF  # of the second word of `StoreFigures.offset_counts`
 _SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "RMQ_SYS_", "SCHEDULE_TOPIC_", "rmq_sys_")

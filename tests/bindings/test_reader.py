@@ -157,7 +157,7 @@ def test_assigning_nonsense_is_refused() -> None:
     with LiveStore() as live:
         live.topic()
         reader = _core.Reader(live.store)
-        for queue, slot in ((64, -1), (1 << 31, -1), (0, 64), (0, -2), (0, 1 << 33)):
+        for queue, slot in ((64, -1), ((1 << 31) + 64, -1), (0, 64), (0, -2), (0, 1 << 33)):
             with raises_status(_core.BAD_ARGUMENT):
                 reader.assign("orders", queue, 0, 0, slot)
         with pytest.raises(TypeError):

@@ -190,6 +190,9 @@ class MemoryTables:
             )
         return counts.tobytes()
 
+    def queue_numbers(self) -> bytes:
+        return array("I", range(self.queue_count)).tobytes()
+
     def offset_counts(self) -> bytes:
         counts = array("Q")
         for (group, queue), slot in sorted(self.slots.items(), key=lambda item: item[1]):

@@ -141,6 +141,47 @@ static void put_to_sleep(struct arena *arena)
     atomic_store(&store->waiters[0], 1);
 }
 
+#define GONE_QUEUES 3u
+uint32_t scene_offset_queue(const struct shmq_store *store, const struct shape *shape)
+{
+    return shape->scene == SCENE_TOPIC_ANEW ? shmq_topic_queue(store, shmq_topic_find(store, "beta", 4), 0) : 2;
+}
+
+static void free_queues(struct shmq_store *store)
+{
+    struct shmq_leaving leaving[24];
+    uint32_t count;
+    ARENA_MUST(shmq_queues_close(store, deadline(), 24, leaving, &count) == SHMQ_OK);
+    for (uint32_t i = 0; i < count; i++) {
+        ARENA_MUST(shmq_queue_free(store, leaving[i].queue) == SHMQ_OK);
+    }
+}
+
+static void build_deleted(struct arena *arena, enum scene scene)
+{
+    struct shmq_store *store = &arena->store;
+    struct shmq_leaving leaving[GONE_QUEUES];
+    uint32_t topic, count, group, slot;
+    ARENA_MUST(shmq_topic_put(store, "gone", GONE_QUEUES, GONE_QUEUES, 6, 0, 0, &topic) == SHMQ_OK);
+    uint32_t first = shmq_topic_queue(store, topic, 0);
+    if (scene == SCENE_TOPIC_ANEW) {
+        ARENA_MUST(shmq_group_put(store, "workers", &group) == SHMQ_OK && group == 0);
+        ARENA_MUST(shmq_offset_put(store, group, first, &slot) == SHMQ_OK);
+        ARENA_MUST(shmq_offset_commit(&store->offsets[slot], first, 6));
+        atomic_store(&store->offsets[slot].owner, UINT64_C(0x500000001));
+    }
+    ARENA_MUST(shmq_topic_delete(store, "gone") == SHMQ_OK);
+    if (scene == SCENE_TOPIC_CLOSED) {
+        ARENA_MUST(shmq_queues_close(store, deadline(), GONE_QUEUES, leaving, &count) == SHMQ_OK && count == GONE_QUEUES);
+    } else if (scene != SCENE_TOPIC_DELETED) {
+        free_queues(store);
+    }
+    if (scene == SCENE_TOPIC_ANEW) {
+        ARENA_MUST(shmq_topic_put(store, "beta", 4, 4, 6, 0, 0, &topic) == SHMQ_OK);
+        ARENA_MUST(shmq_queue_place(store, first) == shmq_queue_place(store, shmq_topic_queue(store, topic, 0)));
+    }
+}
+
 static void build_frames(struct scenery *scenery, const struct shape *shape)
 {
     struct arena *arena = &scenery->arena;
@@ -202,6 +243,12 @@ static void build(struct scenery *scenery, const struct shape *shape)
     case SCENE_SLEEPERS:
         put_to_sleep(arena);
         break;
+    case SCENE_TOPIC_DELETED:
+    case SCENE_TOPIC_CLOSED:
+    case SCENE_TOPIC_FREED:
+    case SCENE_TOPIC_ANEW:
+        build_deleted(arena, shape->scene);
+        break;
     case SCENE_PLAIN:
     case SCENE_EMPTY:
         break;
@@ -220,7 +267,8 @@ void scenery_open(struct scenery *scenery, const struct shape *shape)
     struct message first = {
         .id = VICTIM_ID, .queue = shape->queue, .body_bytes = shape->body_bytes, .properties = shape->properties};
     build(scenery, shape);
-    if (shape->operation == OPERATION_OFFSET_PUT || shape->operation == OPERATION_GROUP_DELETE) {
+    if ((shape->operation == OPERATION_OFFSET_PUT && shape->scene == SCENE_PLAIN) ||
+        shape->operation == OPERATION_GROUP_DELETE) {
         put_group(&scenery->arena.store, "workers");
     }
     bool stores = shape->operation <= OPERATION_CLAIM_EVICTED || shape->operation == OPERATION_WAKE;
@@ -255,12 +303,32 @@ static void check_topic(struct arena *arena, const char *name, uint32_t queues, 
         return;
     }
     for (uint32_t id = 0; id < queues; id++) {
-        uint32_t queue = shmq_topic_queue(store, topic, id);
-        if (queue >= atomic_load(&store->log->queue_count) || queue >= 64 || used[queue]++ != 0 ||
-            store->queues[queue].topic != topic || store->queues[queue].queue_id != id) {
+        uint32_t queue = shmq_topic_queue(store, topic, id), index = queue & store->queue_mask;
+        const struct shmq_queue *entry = shmq_queue_entry(store, queue);
+        if (index >= atomic_load(&store->log->queue_count) || index >= 64 || used[index]++ != 0 || entry == NULL ||
+            entry->topic != topic || entry->queue_id != id) {
             verdict_add(verdict, 8, "queue %u of topic %s is wrong", id, name);
         }
     }
+}
+
+/* What nobody has any more can be had again: all of it. `named` queues have a topic. */
+static void check_entries(struct arena *arena, uint32_t named, struct verdict *verdict)
+{
+    struct shmq_store *store = &arena->store;
+    const uint32_t left = store->sizes.queue_max - named;
+    uint8_t used[64] = {0};
+    uint32_t index;
+    free_queues(store);
+    if (atomic_load(&store->log->queue_used) != named) {
+        verdict_add(verdict, 8, "%u entries are used, %u have a topic", atomic_load(&store->log->queue_used), named);
+    }
+    if (shmq_topic_put(store, "rest", left, left, 6, 0, 0, &index) != SHMQ_OK) {
+        verdict_add(verdict, 8, "%u of %u entries cannot be had", left, store->sizes.queue_max);
+        return;
+    }
+    check_topic(arena, "rest", left, used, verdict);
+    check_topic(arena, ARENA_TOPIC, ARENA_QUEUES, used, verdict);
 }
 
 static void check_topics(struct arena *arena, const struct shape *shape, bool acked, struct verdict *verdict)
@@ -296,6 +364,7 @@ static void check_topics(struct arena *arena, const struct shape *shape, bool ac
     check_topic(arena, ARENA_TOPIC, alpha, used, verdict);
     check_topic(arena, "beta", 4, used, verdict);
     check_topic(arena, "gamma", 2, used, verdict);
+    check_entries(arena, alpha + 4 + 2, verdict);
 }
 
 static void check_groups(struct arena *arena, const struct shape *shape, bool acked, struct verdict *verdict)
@@ -309,7 +378,7 @@ static void check_groups(struct arena *arena, const struct shape *shape, bool ac
     if (shmq_group_put(store, "workers", &again) != SHMQ_OK || (group != SHMQ_NONE && again != group) ||
         shmq_offset_put(store, again, 2, &slot) != SHMQ_OK || shmq_offset_put(store, again, 2, &same) != SHMQ_OK ||
         shmq_offset_put(store, again, 3, &other) != SHMQ_OK || slot != same || other == slot ||
-        store->offsets[slot].group != again || store->offsets[slot].queue != 2) {
+        atomic_load(&store->offsets[slot].place) != shmq_offset_place(again, 2)) {
         verdict_add(verdict, 10, "groups and offsets cannot be put after the death");
         return;
     }
@@ -317,6 +386,22 @@ static void check_groups(struct arena *arena, const struct shape *shape, bool ac
     if (shmq_offset_put(store, again, 1, &slot) == SHMQ_OK && atomic_load(&store->offsets[slot].committed) != 0 &&
         (shape->scene == SCENE_GROUP_DELETED || (deletes && acked))) {
         verdict_add(verdict, 8, "a new group starts where a deleted one was");
+    }
+}
+
+/* A slot that was a deleted queue's is the next queue's, whole: at the start, and nobody's. */
+static void check_moved(struct arena *arena, const struct shape *shape, struct verdict *verdict)
+{
+    struct shmq_store *store = &arena->store;
+    uint32_t queue = scene_offset_queue(store, shape), slot;
+    ARENA_MUST(shmq_group_put(store, "others", &slot) == SHMQ_OK); /* a slot that is there takes no lock, nor repairs it */
+    if (shmq_offset_put(store, 0, queue, &slot) != SHMQ_OK || slot != 0 || shmq_offset_find(store, 0, queue) != 0) {
+        verdict_add(verdict, 10, "an offset cannot be put after the death");
+    } else if (atomic_load(&store->offsets[slot].committed) != 0 || atomic_load(&store->offsets[slot].owner) != 0) {
+        verdict_add(verdict, 8, "a new queue begins where a deleted one was");
+    }
+    if (atomic_load(&store->readers->offset_count) != 1) {
+        verdict_add(verdict, 8, "a group has two slots for one entry");
     }
 }
 
@@ -335,7 +420,15 @@ void check_tables(struct scenery *scenery, const struct shape *shape, bool acked
     case OPERATION_GROUP_PUT:
     case OPERATION_GROUP_DELETE:
     case OPERATION_OFFSET_PUT:
-        check_groups(arena, shape, acked, verdict);
+        if (shape->scene == SCENE_TOPIC_ANEW) {
+            check_moved(arena, shape, verdict);
+        } else {
+            check_groups(arena, shape, acked, verdict);
+        }
+        break;
+    case OPERATION_QUEUES_CLOSE:
+    case OPERATION_QUEUE_FREE:
+        check_entries(arena, ARENA_QUEUES, verdict);
         break;
     case OPERATION_CLIENT_PUT:
         if (shmq_client_put(store, 1, 1, 1, &one) != SHMQ_OK || shmq_client_put(store, 2, 2, 1, &two) != SHMQ_OK ||

@@ -73,6 +73,10 @@ const struct shape shapes[] = {
     {"group-put-again", OPERATION_GROUP_PUT, SCENE_GROUP_DELETED, 0, 1, NULL, 0},
     {"group-delete", OPERATION_GROUP_DELETE, SCENE_PLAIN, 0, 1, NULL, 0},
     {"offset-put", OPERATION_OFFSET_PUT, SCENE_PLAIN, 0, 1, NULL, 0},
+    {"offset-put-moved", OPERATION_OFFSET_PUT, SCENE_TOPIC_ANEW, 0, 1, NULL, 0},
+    {"topic-put-again", OPERATION_TOPIC_PUT, SCENE_TOPIC_FREED, 0, 1, NULL, 0},
+    {"queues-close", OPERATION_QUEUES_CLOSE, SCENE_TOPIC_DELETED, 0, 1, NULL, 0},
+    {"queue-free", OPERATION_QUEUE_FREE, SCENE_TOPIC_CLOSED, 0, 1, NULL, 0},
     {"client-put", OPERATION_CLIENT_PUT, SCENE_PLAIN, 0, 1, NULL, 0},
     {"flush", OPERATION_FLUSH, SCENE_PLAIN, 0, 1, NULL, 0},
     {"lock", OPERATION_LOCK, SCENE_PLAIN, 0, 1, NULL, 0},
@@ -84,6 +88,7 @@ const uint32_t shape_count = sizeof shapes / sizeof shapes[0];
 struct shape shape_repairer(const struct shape *shape, bool appends)
 {
     struct shape repairer = {.name = "repairer", .operation = shape->operation, .scene = SCENE_PLAIN, .count = 1};
+    repairer.scene = shape->operation == OPERATION_OFFSET_PUT ? shape->scene : SCENE_PLAIN;
     bool claims = (shape->operation >= OPERATION_CLAIM_OPEN && shape->operation <= OPERATION_CLAIM_EVICTED) ||
                   shape->scene == SCENE_CLAIM_DEAD || shape->scene == SCENE_CLAIM_SLOW ||
                   shape->body_bytes > SHMQ_INLINE_BYTES_MAX;
@@ -204,7 +209,12 @@ static enum shmq_status act_table(struct actor *actor)
 {
     uint32_t out;
     enum shmq_status status;
+    struct shmq_leaving leaving[8];
     switch (actor->shape->operation) {
+    case OPERATION_QUEUES_CLOSE:
+        return shmq_queues_close(&actor->store, deadline(), 8, leaving, &out);
+    case OPERATION_QUEUE_FREE:
+        return shmq_queue_free(&actor->store, ARENA_QUEUES);
     case OPERATION_TOPIC_PUT:
         return shmq_topic_put(&actor->store, "beta", 4, 4, 6, 0, 0, &out);
     case OPERATION_TOPIC_GROW:
@@ -217,7 +227,7 @@ static enum shmq_status act_table(struct actor *actor)
         status = shmq_group_delete(&actor->store, "workers");
         return status == SHMQ_NO_TOPIC ? SHMQ_OK : status; /* a repairer comes to what the victim has deleted */
     case OPERATION_OFFSET_PUT:
-        return shmq_offset_put(&actor->store, 0, 2, &out);
+        return shmq_offset_put(&actor->store, 0, scene_offset_queue(&actor->store, actor->shape), &out);
     default:
         return shmq_client_put(&actor->store, actor->store.self_pid, actor->store.self_start, 3, &out);
     }
@@ -268,6 +278,8 @@ static enum shmq_status act(struct actor *actor)
     case OPERATION_GROUP_PUT:
     case OPERATION_GROUP_DELETE:
     case OPERATION_OFFSET_PUT:
+    case OPERATION_QUEUES_CLOSE:
+    case OPERATION_QUEUE_FREE:
     case OPERATION_CLIENT_PUT:
         return act_table(actor);
     default:

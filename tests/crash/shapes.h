@@ -24,6 +24,8 @@ enum operation {
     OPERATION_GROUP_PUT,
     OPERATION_GROUP_DELETE,
     OPERATION_OFFSET_PUT,
+    OPERATION_QUEUES_CLOSE,
+    OPERATION_QUEUE_FREE,
     OPERATION_CLIENT_PUT,
     OPERATION_FLUSH,
     OPERATION_WAKE,           /* append and wake two sleeping slots */
@@ -47,6 +49,10 @@ enum scene {
     SCENE_FRAME_GROW,         /* as SCENE_FRAME_EDGE, and no memory is reserved for a new frame */
     SCENE_FRAME_PERSISTED,    /* three full frames of queue 0 may be given back */
     SCENE_GROUP_DELETED,      /* the entry of a deleted group, with its offsets, waits to be taken again */
+    SCENE_TOPIC_DELETED,      /* a topic of three queues was deleted */
+    SCENE_TOPIC_CLOSED,       /* … and its queues are closed */
+    SCENE_TOPIC_FREED,        /* … and free */
+    SCENE_TOPIC_ANEW,         /* … and another topic has their entries; a group had read the first of them */
     SCENE_CLAIM_DEAD,         /* a process died with an open claim */
     SCENE_CLAIM_SLOW,         /* a living process has an open claim and has had its time */
     SCENE_SLEEPERS,           /* two client slots are asleep on queue 0, which share one waiter bit */
@@ -83,6 +89,9 @@ struct scenery {              /* what a scene leaves for the operation and the c
 /* Build the store of a shape; the ledger's first party is the victim's operation. */
 void scenery_open(struct scenery *scenery, const struct shape *shape);
 void scenery_close(struct scenery *scenery);
+
+/* The queue whose offset OPERATION_OFFSET_PUT wants. */
+uint32_t scene_offset_queue(const struct shmq_store *store, const struct shape *shape);
 
 struct actor {                /* the victim's private state */
     const struct shape *shape;

@@ -194,7 +194,7 @@ def _queues(snapshot: Snapshot, log: Log) -> Iterator[Finding]:
     taken, most = count_text(log.queues_taken), count_text(log.queues_max)
     what = f"{taken} of {most} queues are taken, {count_text(gone)} of them by deleted topics"
     why = "when all are taken no topic can be created, and no group gets its retry topic"
-    do = f"shmq stop, then: {serve_command(snapshot)}" if gone else "delete topics that nobody needs"
+    do = "look at the keeper's log lines: it frees them within a second" if gone else "delete topics that nobody needs"
     measures = {"queues_taken": Measure(round(percent, 1), "%", _QUEUES_WARN, _QUEUES_CRIT)}
     yield Finding("segments", verdict, what, "queues", why, do, measures)
 

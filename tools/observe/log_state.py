@@ -7,7 +7,6 @@ same thread and the same lock count in two looks mean that the lock did not chan
 from __future__ import annotations
 
 import os
-import struct
 import time
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from shmq.tools.observe.processes import state_of, thread_state
 from shmq.tools.observe.snapshot import Claim, Lock, Log
 
 CLAIM_OPEN = 1  # enum shmq_claim_state
-_QUEUE_WORDS = struct.Struct("=QQ")  # of StoreFigures.queue_counts
 _LAYOUT_ACCESS = Access(-1)  # only paths are asked for
 
 
@@ -51,7 +49,7 @@ def collect_log(store: Store, store_path: str) -> Log:
         busy=stats["busy"],
         deaths=stats["deaths"],
         frames_used=figures.frames_used,
-        queues_taken=len(figures.queue_counts()) // _QUEUE_WORDS.size,
+        queues_taken=stats["queues_used"],
         queues_max=store.head["queue_max"],
     )
 
@@ -78,10 +76,10 @@ def _index_behind(store: Store, begin: int, end: int, indexed: int) -> int:
 
 
 def _units_behind(figures: StoreFigures) -> int:
-    behind, start = 0, 0
-    while rows := figures.dirty_queues(4096, start):
+    behind, after = 0, -1
+    while rows := figures.dirty_queues(4096, after):
         behind += sum(offset_max - persisted for _, persisted, offset_max in rows)
-        start = rows[-1][0] + 1
+        after = rows[-1].queue
     return behind
 
 

@@ -140,7 +140,7 @@ class Log(NamedTuple):
     frames_used: int
     resident_bytes: int | None = None  # in the page cache, of examined_bytes; only in a deep look
     examined_bytes: int | None = None
-    queues_taken: int = 0  # of queues_max; those of deleted topics are free again after a restart
+    queues_taken: int = 0  # of queues_max
     queues_max: int = 0
 
 

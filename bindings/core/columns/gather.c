@@ -117,6 +117,9 @@ static inline void record_prefetch(const struct shmq_mapping *mapping, const str
 static enum shmq_status damaged(const struct walk *walk, const struct shmq_unit *unit, enum shmq_match match)
 {
     const struct shmq_gather *gather = walk->gather;
+    if (!shmq_queue_lives(walk->store, gather->queue)) {
+        return SHMQ_NO_TOPIC;
+    }
     if (shmq_unit_is_stored(walk->store, unit) && !shmq_unit_is_durable(walk->store, unit)) {
         return SHMQ_WOULD_BLOCK;
     }
@@ -186,7 +189,9 @@ static uint32_t units_next(struct walk *walk, uint32_t wanted, struct shmq_unit 
     uint32_t count = shmq_units_stored(walk->store, gather->queue, gather->next, wanted, raw);
     if (!count) {
         gather->log_position = UINT64_MAX;
-        *status = gather->next < shmq_queue_first(walk->store, gather->queue) ? SHMQ_GONE : SHMQ_CORRUPT;
+        const uint64_t first = shmq_queue_first(walk->store, gather->queue);
+        *status = gather->next < first ? SHMQ_GONE : SHMQ_CORRUPT;
+        *status = shmq_queue_lives(walk->store, gather->queue) ? *status : SHMQ_NO_TOPIC;
     }
     count = count < wanted ? count : wanted;
     for (uint32_t i = 0; i < count; i++) {
@@ -222,11 +227,16 @@ static enum shmq_status range_take(struct walk *walk)
     struct shmq_unit units[CHUNK_UNITS];
     uint32_t left = gather->scan_max;
     while (gather->next < gather->end && left > 0) {
-        uint64_t top = atomic_load_explicit(&walk->store->queues[gather->queue].offset_max, memory_order_acquire);
+        const struct shmq_queue *entry = shmq_queue_place(walk->store, gather->queue);
+        uint64_t top = atomic_load_explicit(&entry->offset_max, memory_order_acquire);
+        uint64_t first = shmq_queue_first(walk->store, gather->queue);
+        if (!shmq_queue_lives(walk->store, gather->queue)) {
+            return SHMQ_NO_TOPIC; /* it was deleted, perhaps made anew */
+        }
         if (gather->next >= top) {
             return SHMQ_EMPTY;
         }
-        if (gather->next < shmq_queue_first(walk->store, gather->queue)) {
+        if (gather->next < first) {
             return SHMQ_GONE;
         }
         uint64_t most = (gather->end < top ? gather->end : top) - gather->next;
@@ -245,7 +255,7 @@ static enum shmq_status range_take(struct walk *walk)
 
 enum shmq_status shmq_gather(struct shmq_store *store, struct shmq_gather *gather, struct shmq_columns *columns)
 {
-    if (gather->queue >= store->sizes.queue_max) {
+    if (!shmq_queue_is_number(store, gather->queue)) {
         return SHMQ_NO_QUEUE;
     }
     uint64_t first = gather->next;
@@ -259,7 +269,7 @@ enum shmq_status shmq_gather(struct shmq_store *store, struct shmq_gather *gathe
     gather->bytes = 0;
     shmq_queue_name(store, gather->queue, &walk.name);
     const struct shmq_slice *topic = &columns->topic;
-    if (walk.name.topic_bytes != topic->bytes || memcmp(walk.name.topic, topic->data, topic->bytes) != 0) {
+    if (!shmq_queue_lives(store, gather->queue) || walk.name.topic_bytes != topic->bytes || memcmp(walk.name.topic, topic->data, topic->bytes) != 0) {
         return SHMQ_NO_TOPIC;
     }
     enum shmq_status status = range_take(&walk);
@@ -323,8 +333,11 @@ enum shmq_status shmq_gather_bytes(const uint8_t *data, size_t bytes, struct shm
 /* ---- how far a queue is visible --------------------------------------------------------------------------------- */
 uint64_t shmq_queue_visible(struct shmq_store *store, uint32_t queue)
 {
-    uint64_t high = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_acquire);
+    uint64_t high = atomic_load_explicit(&shmq_queue_place(store, queue)->offset_max, memory_order_acquire);
     uint64_t low = shmq_queue_first(store, queue), visible = shmq_queue_visible_end(store, queue);
+    if (!shmq_queue_lives(store, queue)) {
+        return 0;
+    }
     if (!shmq_queue_is_sync(store, queue)) {
         return high; /* a unit below offset_max names a record below the log end */
     }

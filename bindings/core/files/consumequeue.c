@@ -3,7 +3,8 @@
  *   <store>/consumequeue/<topic>/<queue id>/%020d     300,000 units of 20 bytes, named by the byte position of the first
  *
  * A cold path: one open file is kept, every byte read is bounded by what the keeper says is persisted, and a unit of
- * size 0 ends the answer.
+ * size 0 ends the answer. The keeper ends the lives of a deleted topic's queues before it writes files for the topic's
+ * next life, so what a queue that lives reads there is its own.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,9 +15,10 @@
 
 #define FILE_UNITS UINT64_C(300000)
 
-static int file_at(struct shmq_store *store, const struct shmq_queue *queue, uint64_t number)
+static int file_at(struct shmq_store *store, uint32_t queue, uint64_t number)
 {
-    uint32_t topic = queue->topic;
+    const struct shmq_queue *entry = shmq_queue_place(store, queue);
+    uint32_t topic = entry->topic;
     char path[sizeof store->consumequeue_path], name[SHMQ_TOPIC_BYTES_MAX + 1];
     if (topic >= store->sizes.topic_max || store->topics[topic].name_bytes > SHMQ_TOPIC_BYTES_MAX) {
         return -1;
@@ -27,11 +29,13 @@ static int file_at(struct shmq_store *store, const struct shmq_queue *queue, uin
         return -1; /* shared memory is input: no name may leave the directory */
     }
     int bytes = snprintf(path, sizeof path, "%.1023s/consumequeue/%s/%u/%020" PRIu64, store->head->store_path, name,
-                         queue->queue_id, number * FILE_UNITS * SHMQ_UNIT_BYTES);
+                         entry->queue_id, number * FILE_UNITS * SHMQ_UNIT_BYTES);
     if (bytes < 0 || (size_t)bytes >= sizeof path) {
         return -1;
     }
-    if (store->consumequeue_fd >= 0 && strcmp(path, store->consumequeue_path) == 0) {
+    /* Whose files have that name now, the queue's number says: a topic that was made anew has others of the same name. */
+    if (store->consumequeue_fd >= 0 && store->consumequeue_queue == queue &&
+        strcmp(path, store->consumequeue_path) == 0) {
         return store->consumequeue_fd;
     }
     int fd = store->io->open(path, O_RDONLY);
@@ -42,16 +46,17 @@ static int file_at(struct shmq_store *store, const struct shmq_queue *queue, uin
         store->io->close(store->consumequeue_fd);
     }
     store->consumequeue_fd = fd;
+    store->consumequeue_queue = queue;
     memcpy(store->consumequeue_path, path, (size_t)bytes + 1);
     return fd;
 }
 
 uint32_t shmq_units_read_file(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, uint8_t *out)
 {
-    if (queue >= store->sizes.queue_max) {
+    const struct shmq_queue *entry = shmq_queue_entry(store, queue);
+    if (entry == NULL) {
         return 0;
     }
-    const struct shmq_queue *entry = &store->queues[queue];
     uint64_t persisted = shmq_load_acquire(&entry->persisted);
     uint64_t left_in_file = FILE_UNITS - first % FILE_UNITS;
     if (first >= persisted) {
@@ -59,12 +64,15 @@ uint32_t shmq_units_read_file(struct shmq_store *store, uint32_t queue, uint64_t
     }
     uint64_t wanted = count < persisted - first ? count : persisted - first;
     wanted = wanted < left_in_file ? wanted : left_in_file;
-    int fd = file_at(store, entry, first / FILE_UNITS);
+    int fd = file_at(store, queue, first / FILE_UNITS);
     if (fd < 0) {
         return 0;
     }
     ssize_t got = store->io->read_at(fd, out, wanted * SHMQ_UNIT_BYTES, first % FILE_UNITS * SHMQ_UNIT_BYTES);
     uint32_t units = got > 0 ? (uint32_t)((size_t)got / SHMQ_UNIT_BYTES) : 0;
+    if (!shmq_queue_lives(store, queue)) {
+        return 0; /* perhaps the file was that of the topic's next life */
+    }
     for (uint32_t i = 0; i < units; i++) {
         struct shmq_unit unit;
         shmq_unit_unpack(out + (size_t)i * SHMQ_UNIT_BYTES, &unit);

@@ -33,16 +33,16 @@ uint64_t shmq_now_ms_cached(struct shmq_store *store)
 
 /* With many queues in use every word of a queue is a cache miss; asked for before the record is encoded, they arrive
  * while it is. The hint may be stale: it is only an address to look at. */
-static void queue_prefetch(const struct shmq_store *store, uint32_t queue)
+static void queue_prefetch(const struct shmq_store *store, uint32_t index)
 {
-    __builtin_prefetch(&store->queues[queue], 1);
-    __builtin_prefetch((const void *)&store->waiters[queue], 0);
+    __builtin_prefetch(&store->queues[index], 1);
+    __builtin_prefetch((const void *)&store->waiters[index], 0);
 }
 
-static void unit_prefetch(const struct shmq_store *store, uint32_t queue)
+static void unit_prefetch(const struct shmq_store *store, uint32_t index)
 {
-    uint32_t frame = atomic_load_explicit(&store->queues[queue].frame_last, memory_order_relaxed);
-    uint64_t next = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_relaxed);
+    uint32_t frame = atomic_load_explicit(&store->queues[index].frame_last, memory_order_relaxed);
+    uint64_t next = atomic_load_explicit(&store->queues[index].offset_max, memory_order_relaxed);
     if (frame < store->sizes.frame_max) {
         __builtin_prefetch(&store->frames[frame], 0);
         __builtin_prefetch(shmq_unit_place(store, frame, next), 1);
@@ -52,7 +52,8 @@ static void unit_prefetch(const struct shmq_store *store, uint32_t queue)
 enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const struct shmq_spec *spec, int64_t tag_hash,
                              uint64_t deadline_ns, struct shmq_appended *out)
 {
-    if (!store->writable || queue >= store->sizes.queue_max) {
+    const uint32_t index = queue & store->queue_mask;
+    if (!store->writable || index >= store->sizes.queue_max) {
         return shmq_writable_check(store, queue); /* the rest is judged under the lock */
     }
     uint32_t bytes = shmq_append_bytes(spec);
@@ -62,7 +63,7 @@ enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const str
     if (bytes > SHMQ_INLINE_BYTES_MAX) {
         return shmq_append_long(store, queue, spec, tag_hash, deadline_ns, &shmq_claim_steps_plain, store, out);
     }
-    queue_prefetch(store, queue);
+    queue_prefetch(store, index);
     struct shmq_patch patch;
     struct shmq_commit commit = {.queues = &queue,
                                  .queue_count = 1,
@@ -74,7 +75,7 @@ enum shmq_status shmq_append(struct shmq_store *store, uint32_t queue, const str
                                  .tag_hashes = &tag_hash,
                                  .now_ms = shmq_now_ms_cached(store)};
     shmq_record_lay(store->scratch, spec, bytes, commit.now_ms, &patch);
-    unit_prefetch(store, queue);
+    unit_prefetch(store, index);
     enum shmq_status status = shmq_room_enter(store, &commit, deadline_ns);
     if (status == SHMQ_OK) {
         status = shmq_commit_inline(store, commit, 1, 1, out);

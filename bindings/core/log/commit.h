@@ -49,7 +49,7 @@ shmq_intend(struct shmq_store *store, const struct shmq_commit commit, const uin
     if (queue_count == 1) {
         const uint32_t queue = commit.queues[0];
         intent->queue = queue;
-        intent->queue_offset = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_relaxed);
+        intent->queue_offset = atomic_load_explicit(&shmq_queue_place(store, queue)->offset_max, memory_order_relaxed);
         intent->count = commit.units;
     } else {
         intent->count = queue_count;
@@ -57,7 +57,7 @@ shmq_intend(struct shmq_store *store, const struct shmq_commit commit, const uin
             const uint32_t queue = commit.queues[q];
             intent->each[q].queue = queue;
             intent->each[q].queue_offset =
-                atomic_load_explicit(&store->queues[queue].offset_max, memory_order_relaxed);
+                atomic_load_explicit(&shmq_queue_place(store, queue)->offset_max, memory_order_relaxed);
         }
     }
     intent->log_position = commit.log_position;
@@ -102,7 +102,7 @@ shmq_commit_inline(struct shmq_store *store, const struct shmq_commit commit, co
     const int64_t *tag_hash = commit.tag_hashes;
     for (uint32_t q = 0; q < queue_count; q++) {
         const uint32_t queue = commit.queues[q];
-        const uint64_t next = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_relaxed);
+        const uint64_t next = atomic_load_explicit(&shmq_queue_place(store, queue)->offset_max, memory_order_relaxed);
         const uint64_t first = commit.units != 0 ? next : 0;
         out[q].queue_offset = first;
         out[q].log_position = position + at;
@@ -128,7 +128,7 @@ shmq_commit_inline(struct shmq_store *store, const struct shmq_commit commit, co
         return SHMQ_CORRUPT; /* a record without a frame for its unit, or not the records that were laid out */
     }
     for (uint32_t q = 0; q < queue_count; q++) {
-        struct shmq_queue *queue = &store->queues[commit.queues[q]];
+        struct shmq_queue *queue = shmq_queue_place(store, commit.queues[q]);
         if (commit.units != 0) {
             atomic_store_explicit(&queue->offset_max, out[q].queue_offset + commit.units, memory_order_release);
         }

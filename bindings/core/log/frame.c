@@ -149,7 +149,7 @@ enum shmq_status shmq_frames_ensure(struct shmq_store *store, uint32_t queue, ui
     if (last > UINT32_MAX) {
         return SHMQ_UNITS_FULL;
     }
-    struct shmq_queue *entry = &store->queues[queue];
+    struct shmq_queue *entry = shmq_queue_place(store, queue);
     for (uint64_t ordinal = queue_offset / SHMQ_FRAME_UNITS; ordinal <= last; ordinal++) {
         uint32_t hint = atomic_load_explicit(&entry->frame_last, memory_order_relaxed);
         uint64_t tag = shmq_frame_tag(queue, (uint32_t)ordinal);
@@ -172,7 +172,7 @@ enum shmq_status shmq_frames_ensure(struct shmq_store *store, uint32_t queue, ui
 bool shmq_unit_write(struct shmq_store *store, uint32_t queue, uint64_t queue_offset, const struct shmq_unit *unit)
 {
     uint32_t ordinal = (uint32_t)(queue_offset / SHMQ_FRAME_UNITS);
-    uint32_t frame = atomic_load_explicit(&store->queues[queue].frame_last, memory_order_relaxed);
+    uint32_t frame = atomic_load_explicit(&shmq_queue_place(store, queue)->frame_last, memory_order_relaxed);
     if (frame >= store->sizes.frame_max ||
         atomic_load_explicit(&store->frames[frame].tag, memory_order_relaxed) != shmq_frame_tag(queue, ordinal)) {
         frame = shmq_frame_find(store, queue, ordinal);
@@ -234,15 +234,25 @@ static void frame_free(struct shmq_store *store, uint32_t frame, uint32_t bucket
     shmq_intent_clear(store);
 }
 
+/* Below which offset the units of a queue need no frame: persisted, or of a queue that is leaving. */
+static uint64_t units_spared(const struct shmq_store *store, uint32_t queue)
+{
+    const struct shmq_queue *entry = shmq_queue_entry(store, queue);
+    if (entry != NULL) {
+        return atomic_load_explicit(&entry->persisted, memory_order_acquire);
+    }
+    return atomic_load_explicit(&shmq_queue_place(store, queue)->leaving, memory_order_acquire) == queue + 1 ? UINT64_MAX
+                                                                                                           : 0;
+}
+
 uint32_t shmq_frames_release(struct shmq_store *store, uint32_t queue, uint64_t ordinal_first, uint32_t count,
                              uint64_t deadline_ns)
 {
     uint32_t released = 0;
-    if (queue >= store->sizes.queue_max || shmq_lock(store, deadline_ns) != SHMQ_OK) {
-        return 0;
+    if (!shmq_queue_is_number(store, queue) || shmq_lock(store, deadline_ns) != SHMQ_OK) {
+        return SHMQ_NONE;
     }
-    struct shmq_queue *entry = &store->queues[queue];
-    uint64_t persisted = atomic_load_explicit(&entry->persisted, memory_order_acquire);
+    const uint64_t persisted = units_spared(store, queue);
     for (uint64_t ordinal = ordinal_first; ordinal < ordinal_first + count && ordinal <= UINT32_MAX; ordinal++) {
         if ((ordinal + 1) * SHMQ_FRAME_UNITS > persisted) {
             break;
@@ -259,10 +269,11 @@ uint32_t shmq_frames_release(struct shmq_store *store, uint32_t queue, uint64_t 
 
 uint32_t shmq_units_read(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count, uint8_t *out)
 {
-    if (queue >= store->sizes.queue_max) {
+    const struct shmq_queue *entry = shmq_queue_entry(store, queue);
+    if (entry == NULL) {
         return 0;
     }
-    uint64_t end = shmq_load_acquire(&store->queues[queue].offset_max);
+    uint64_t end = shmq_load_acquire(&entry->offset_max);
     uint32_t copied = 0;
     while (copied < count && first + copied < end && first + copied < (uint64_t)UINT32_MAX * SHMQ_FRAME_UNITS) {
         uint64_t offset = first + copied;
@@ -283,13 +294,14 @@ uint32_t shmq_units_read(struct shmq_store *store, uint32_t queue, uint64_t firs
         }
         copied += take;
     }
-    return copied;
+    return copied; /* the tags say that they were units of this queue, whoever lives in its entry by now */
 }
 
 enum shmq_status shmq_units_restore(struct shmq_store *store, uint32_t queue, uint64_t first, uint32_t count,
                                     const uint8_t *units)
 {
-    if (queue >= store->sizes.queue_max || count == 0) {
+    struct shmq_queue *entry = shmq_queue_entry(store, queue);
+    if (entry == NULL || count == 0) {
         return SHMQ_BAD_ARGUMENT;
     }
     for (uint32_t i = 0; i < count; i++) {
@@ -307,7 +319,6 @@ enum shmq_status shmq_units_restore(struct shmq_store *store, uint32_t queue, ui
             return SHMQ_CORRUPT;
         }
     }
-    struct shmq_queue *entry = &store->queues[queue];
     if (atomic_load_explicit(&entry->offset_max, memory_order_relaxed) < first + count) {
         atomic_store_explicit(&entry->offset_max, first + count, memory_order_release);
     }

@@ -14,10 +14,10 @@
 
 static void offset_raise(struct shmq_store *store, uint32_t queue, uint64_t next)
 {
-    if (queue < store->sizes.queue_max &&
-        atomic_load_explicit(&store->queues[queue].offset_max, memory_order_relaxed) < next) {
+    struct shmq_queue *entry = shmq_queue_entry(store, queue);
+    if (entry != NULL && atomic_load_explicit(&entry->offset_max, memory_order_relaxed) < next) {
         SHMQ_POINT("repair.publish");
-        atomic_store_explicit(&store->queues[queue].offset_max, next, memory_order_release);
+        atomic_store_explicit(&entry->offset_max, next, memory_order_release);
     }
 }
 

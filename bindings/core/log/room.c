@@ -65,7 +65,7 @@ static inline enum shmq_status room_frames(struct shmq_store *store, const struc
         return SHMQ_OK;
     }
     do {
-        uint64_t next = atomic_load_explicit(&store->queues[commit->queues[q]].offset_max, memory_order_relaxed);
+        uint64_t next = atomic_load_explicit(&shmq_queue_place(store, commit->queues[q])->offset_max, memory_order_relaxed);
         status = shmq_frames_ensure(store, commit->queues[q], next, commit->units);
     } while (++q < commit->queue_count && status == SHMQ_OK);
     return status;
@@ -152,8 +152,10 @@ enum shmq_status shmq_room_enter(struct shmq_store *store, struct shmq_commit *c
             }
             continue;
         }
-        /* Once more under the lock: a generation that was retired since must not grow any more. */
-        status = shmq_writable_check(store, commit->queues[0]);
+        /* Once more under the lock: a generation that was retired since must not grow any more, nor a queue that left. */
+        for (uint32_t q = 0; q < commit->queue_count && status == SHMQ_OK; q++) {
+            status = shmq_writable_check(store, commit->queues[q]);
+        }
         status = status != SHMQ_OK ? status : place_find(store, commit);
         status = status != SHMQ_OK ? status : room_frames(store, commit);
         if (status == SHMQ_OK) {

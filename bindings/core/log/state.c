@@ -21,9 +21,7 @@ enum shmq_status shmq_writable_check(const struct shmq_store *store, uint32_t qu
     if (!store->writable || atomic_load_explicit(&log->read_only, memory_order_relaxed) != SHMQ_WRITABLE) {
         return SHMQ_READ_ONLY;
     }
-    return queue < atomic_load_explicit(&log->queue_count, memory_order_relaxed) && queue < store->sizes.queue_max
-               ? SHMQ_OK
-               : SHMQ_NO_QUEUE;
+    return shmq_queue_entry(store, queue) != NULL ? SHMQ_OK : SHMQ_NO_QUEUE;
 }
 
 void shmq_set_read_only(struct shmq_store *store, uint32_t word)
@@ -48,7 +46,7 @@ uint64_t shmq_visible_end(const struct shmq_store *store)
 
 bool shmq_queue_is_sync(const struct shmq_store *store, uint32_t queue)
 {
-    uint32_t mode = atomic_load_explicit(&store->queues[queue].flush, memory_order_relaxed);
+    uint32_t mode = atomic_load_explicit(&shmq_queue_place(store, queue)->flush, memory_order_relaxed);
     return mode == SHMQ_FLUSH_AS_BROKER ? store->head->flush_sync != 0 : mode == SHMQ_FLUSH_SYNC;
 }
 

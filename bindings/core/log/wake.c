@@ -75,20 +75,21 @@ static uint32_t client_high(const struct shmq_store *store)
 
 static void wake_slots(struct shmq_store *store, uint32_t queue, uint64_t bits_kept, uint32_t slot_kept)
 {
-    if (queue >= store->sizes.queue_max) {
+    if (!shmq_queue_is_number(store, queue)) {
         return;
     }
+    _Atomic uint64_t *waiters = &store->waiters[queue & store->queue_mask];
     if (shmq_queue_is_sync(store, queue)) {
         shmq_ring_keeper(store); /* readers are woken when the bytes are durable, not before */
         return;
     }
     atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in shmq_wait */
-    if (atomic_load_explicit(&store->waiters[queue], memory_order_relaxed) == 0) {
+    if (atomic_load_explicit(waiters, memory_order_relaxed) == 0) {
         return;
     }
     uint64_t bits = bits_kept == 0
-                        ? atomic_exchange_explicit(&store->waiters[queue], 0, memory_order_acq_rel)
-                        : atomic_fetch_and_explicit(&store->waiters[queue], bits_kept, memory_order_acq_rel);
+                        ? atomic_exchange_explicit(waiters, 0, memory_order_acq_rel)
+                        : atomic_fetch_and_explicit(waiters, bits_kept, memory_order_acq_rel);
     SHMQ_POINT("wake.taken");
     uint32_t high = client_high(store);
     for (; bits != 0; bits &= bits - 1) {
@@ -143,8 +144,8 @@ void shmq_interrupt(struct shmq_store *store)
 static bool queues_have_news(struct shmq_store *store, const uint32_t *queues, const uint64_t *offsets, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        if (queues[i] >= store->sizes.queue_max ||
-            shmq_load_acquire(&store->queues[queues[i]].offset_max) <= offsets[i]) {
+        const struct shmq_queue *entry = shmq_queue_entry(store, queues[i]);
+        if (entry == NULL || shmq_load_acquire(&entry->offset_max) <= offsets[i]) {
             continue;
         }
         if (!shmq_queue_is_sync(store, queues[i])) {
@@ -197,8 +198,8 @@ static void raise_hands(struct shmq_store *store, const uint32_t *queues, uint32
     uint64_t bit = UINT64_C(1) << (store->client_slot % 64);
     SHMQ_POINT("wait.looked");
     for (uint32_t i = 0; i < count; i++) {
-        if (queues[i] < store->sizes.queue_max) {
-            atomic_fetch_or_explicit(&store->waiters[queues[i]], bit, memory_order_relaxed);
+        if (shmq_queue_is_number(store, queues[i])) {
+            atomic_fetch_or_explicit(&store->waiters[queues[i] & store->queue_mask], bit, memory_order_relaxed);
         }
     }
     atomic_thread_fence(memory_order_seq_cst); /* pairs with the fence in shmq_wake */

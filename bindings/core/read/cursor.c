@@ -55,7 +55,7 @@ enum shmq_status shmq_reader_assign(struct shmq_reader *reader, uint32_t queue, 
 {
     struct shmq_store *store = reader->store;
     *context_old = NULL;
-    if (queue >= store->sizes.queue_max || (slot != SHMQ_NONE && slot >= store->sizes.offset_max)) {
+    if (!shmq_queue_is_number(store, queue) || (slot != SHMQ_NONE && slot >= store->sizes.offset_max)) {
         return SHMQ_BAD_ARGUMENT;
     }
     struct shmq_cursor *cursor = shmq_reader_find(reader, queue);
@@ -111,7 +111,10 @@ static struct shmq_offset *entry_owned(const struct shmq_reader *reader, const s
     struct shmq_offset *entry = &reader->store->offsets[cursor->slot];
     /* Our word of now, not of the assignment: after a reconnect the queue is ours under another client slot. */
     uint64_t own = shmq_owner_word(reader->store);
-    return own && atomic_load_explicit(&entry->owner, memory_order_relaxed) == own ? entry : NULL;
+    return own && atomic_load_explicit(&entry->owner, memory_order_relaxed) == own &&
+                   (uint32_t)atomic_load_explicit(&entry->place, memory_order_relaxed) == cursor->queue
+               ? entry
+               : NULL;
 }
 
 void shmq_cursor_show(const struct shmq_reader *reader, const struct shmq_cursor *cursor)
@@ -130,8 +133,8 @@ void shmq_cursor_save(struct shmq_reader *reader, struct shmq_cursor *cursor)
         return;
     }
     atomic_store_explicit(&entry->taken, cursor->next, memory_order_relaxed);
-    /* Release: whoever takes the queue over and sees the offset also sees what we did before acknowledging. */
-    atomic_store_explicit(&entry->committed, cursor->committed + 1, memory_order_release);
+    /* Whoever takes the queue over and sees the offset also sees what we did before acknowledging. */
+    (void)shmq_offset_commit(entry, cursor->queue, cursor->committed + 1);
     atomic_store_explicit(&entry->updated_ms, reader->store->io->wall_ms(), memory_order_relaxed);
 }
 
@@ -304,8 +307,12 @@ uint64_t shmq_reader_lag(const struct shmq_reader *reader)
         if (!cursor->live) {
             continue;
         }
-        uint64_t end = atomic_load_explicit(&reader->store->queues[cursor->queue].offset_max, memory_order_acquire);
+        const struct shmq_queue *entry = shmq_queue_entry(reader->store, cursor->queue);
+        uint64_t end = entry ? atomic_load_explicit(&entry->offset_max, memory_order_acquire) : 0;
         uint64_t first = shmq_queue_first(reader->store, cursor->queue);
+        if (!shmq_queue_lives(reader->store, cursor->queue)) {
+            continue;
+        }
         uint64_t done = cursor->slot == SHMQ_NONE ? cursor->next : cursor->committed;
         done = done > first ? done : first;
         lag += end > done ? end - done : 0;

@@ -78,7 +78,7 @@ enum shmq_status shmq_damage_take(struct shmq_store *store, struct shmq_damage_r
     const uint64_t place = atomic_load_explicit(&entry->place, memory_order_relaxed);
     const uint64_t bytes = atomic_load_explicit(&entry->record_bytes, memory_order_relaxed);
     out->kind = place >> 32 == SHMQ_DAMAGE_RECORD ? SHMQ_DAMAGE_RECORD : SHMQ_DAMAGE_UNIT;
-    out->queue = (uint32_t)place < store->sizes.queue_max ? (uint32_t)place : SHMQ_NONE;
+    out->queue = shmq_queue_is_number(store, (uint32_t)place) ? (uint32_t)place : SHMQ_NONE;
     out->queue_offset = atomic_load_explicit(&entry->queue_offset, memory_order_relaxed);
     out->log_position = atomic_load_explicit(&entry->log_position, memory_order_relaxed);
     out->record_bytes = bytes <= SHMQ_RECORD_BYTES_MAX ? (uint32_t)bytes : SHMQ_RECORD_BYTES_MAX;
@@ -139,6 +139,9 @@ static enum shmq_status doubt_look(struct shmq_store *store, struct shmq_doubt *
 enum shmq_status shmq_damage_judge(struct shmq_store *store, uint32_t queue, uint64_t queue_offset,
                                    const struct shmq_unit *unit, enum shmq_match match)
 {
+    if (!shmq_queue_lives(store, queue)) {
+        return SHMQ_EMPTY; /* its topic was deleted while we looked */
+    }
     const bool is_stored = unit && shmq_unit_is_stored(store, unit);
     if (is_stored && !shmq_unit_is_durable(store, unit)) {
         return SHMQ_WOULD_BLOCK;

@@ -14,7 +14,7 @@
 
 void shmq_queue_name(const struct shmq_store *store, uint32_t queue, struct shmq_queue_name *out)
 {
-    const struct shmq_queue *entry = &store->queues[queue];
+    const struct shmq_queue *entry = shmq_queue_place(store, queue);
     const uint32_t topic = entry->topic;
     *out = (struct shmq_queue_name){.queue_id = entry->queue_id, .topic_bytes = UINT32_MAX};
     if (topic < store->sizes.topic_max && store->topics[topic].name_bytes <= SHMQ_TOPIC_BYTES_MAX) {

@@ -32,7 +32,7 @@ static enum shmq_status judged(struct shmq_store *store, const struct shmq_pull 
                                enum shmq_match match)
 {
     if (pull->next_offset > pull->offset ||
-        shmq_damage_judge(store, pull->queue, pull->next_offset, unit, match) == SHMQ_WOULD_BLOCK) {
+        shmq_damage_judge(store, pull->queue, pull->next_offset, unit, match) != SHMQ_CORRUPT) {
         return SHMQ_EMPTY;
     }
     return SHMQ_CORRUPT;
@@ -169,12 +169,16 @@ enum shmq_status shmq_pull_plan(struct shmq_store *store, struct shmq_pull *pull
     pull->count = pull->span_count = 0;
     pull->bytes = 0;
     pull->count_max = pull->count_max < SHMQ_PULL_MAX ? pull->count_max : SHMQ_PULL_MAX;
-    if (pull->queue >= store->sizes.queue_max) {
+    if (!shmq_queue_is_number(store, pull->queue)) {
         return SHMQ_NO_QUEUE;
     }
     shmq_queue_name(store, pull->queue, &pull->name);
-    uint64_t end = atomic_load_explicit(&store->queues[pull->queue].offset_max, memory_order_acquire);
+    const struct shmq_queue *entry = shmq_queue_place(store, pull->queue);
+    uint64_t end = atomic_load_explicit(&entry->offset_max, memory_order_acquire);
     uint64_t first = shmq_queue_first(store, pull->queue);
+    if (!shmq_queue_lives(store, pull->queue)) {
+        return SHMQ_OK; /* its topic was deleted: nothing is there, and nothing will come */
+    }
     if (pull->next_offset < first) {
         pull->next_offset = first;
         return SHMQ_OK;
@@ -182,6 +186,7 @@ enum shmq_status shmq_pull_plan(struct shmq_store *store, struct shmq_pull *pull
     enum shmq_status status = plan(store, pull, end);
     if (status == SHMQ_GONE) {
         first = shmq_queue_first(store, pull->queue);
+        first = shmq_queue_lives(store, pull->queue) ? first : 0;
         pull->next_offset = pull->count == 0 && first > pull->next_offset ? first : pull->next_offset;
     }
     /* What comes behind others is told when it is the first. */

@@ -69,7 +69,7 @@ static enum shmq_status cursor_doubt(struct shmq_reader *reader, struct shmq_cur
     const uint64_t offset = cursor->next;
     enum shmq_status status = shmq_damage_judge(reader->store, cursor->queue, offset, unit, match);
     if (status != SHMQ_CORRUPT) {
-        cursor->doubts = true;
+        cursor->doubts = status == SHMQ_WOULD_BLOCK;
         cursor->unit_at = cursor->unit_count = 0;
         return status;
     }
@@ -93,15 +93,16 @@ static bool is_behind(const struct shmq_unit *unit, uint64_t end)
 static enum shmq_status cursor_fill(struct shmq_reader *reader, struct shmq_cursor *cursor, struct shmq_delivery *out)
 {
     struct shmq_store *store = reader->store;
-    struct shmq_queue *queue = &store->queues[cursor->queue];
+    const struct shmq_queue *queue = shmq_queue_entry(store, cursor->queue);
     uint8_t raw[SHMQ_READER_UNITS * SHMQ_UNIT_BYTES];
-    uint64_t end = atomic_load_explicit(&queue->offset_max, memory_order_acquire);
+    uint64_t end = queue ? atomic_load_explicit(&queue->offset_max, memory_order_acquire) : 0;
     cursor->doubts = false;
     if (cursor->next >= end) {
         return SHMQ_EMPTY;
     }
-    if (cursor->next < shmq_queue_first(reader->store, cursor->queue)) {
-        shmq_cursor_jump(reader, cursor, shmq_queue_first(reader->store, cursor->queue));
+    const uint64_t first = shmq_queue_first(store, cursor->queue);
+    if (cursor->next < first && shmq_queue_lives(store, cursor->queue)) {
+        shmq_cursor_jump(reader, cursor, first);
     }
     if (cursor->next >= end) {
         return SHMQ_EMPTY;
@@ -109,11 +110,11 @@ static enum shmq_status cursor_fill(struct shmq_reader *reader, struct shmq_curs
     uint32_t wanted = end - cursor->next < SHMQ_READER_UNITS ? (uint32_t)(end - cursor->next) : SHMQ_READER_UNITS;
     uint32_t count = shmq_units_stored(store, cursor->queue, cursor->next, wanted, raw);
     if (!count) {
-        if (cursor->next >= shmq_queue_first(reader->store, cursor->queue)) {
+        const uint64_t left = shmq_queue_first(store, cursor->queue);
+        if (cursor->next >= left || !shmq_queue_lives(store, cursor->queue)) {
             return cursor_doubt(reader, cursor, NULL, SHMQ_MISMATCH, out);
         }
-        shmq_cursor_jump(reader, cursor,
-                         shmq_queue_first(reader->store, cursor->queue)); /* retention was faster than we */
+        shmq_cursor_jump(reader, cursor, left); /* retention was faster than we */
         return SHMQ_GONE;
     }
     if (count > wanted) {
@@ -130,6 +131,10 @@ static enum shmq_status cursor_fill(struct shmq_reader *reader, struct shmq_curs
     cursor->unit_count = count;
     cursor->sought = cursor->sought && count == 0;
     shmq_queue_name(store, cursor->queue, &cursor->name);
+    if (!shmq_queue_lives(store, cursor->queue)) { /* the name, or how far it is visible, may be another queue's */
+        cursor->unit_count = 0;
+        return SHMQ_EMPTY;
+    }
     if (!count && !shmq_unit_is_stored(store, &cursor->units[0])) { /* no record was ever there */
         return cursor_doubt(reader, cursor, &cursor->units[0], SHMQ_MISMATCH, out);
     }
@@ -253,7 +258,7 @@ static enum shmq_status cursor_deliver(struct shmq_reader *reader, struct shmq_c
     if (!mapping) {
         int reason = errno;
         uint64_t first = shmq_queue_first(reader->store, cursor->queue);
-        if (offset < first) {
+        if (offset < first && shmq_queue_lives(reader->store, cursor->queue)) {
             shmq_cursor_jump(reader, cursor, first);
             return SHMQ_EMPTY;
         }
@@ -401,8 +406,12 @@ static enum shmq_status store_ms_of(struct shmq_store *store, uint32_t queue, ui
 
 enum shmq_status shmq_reader_search_time(struct shmq_store *store, uint32_t queue, uint64_t store_ms, uint64_t *offset)
 {
-    uint64_t high = atomic_load_explicit(&store->queues[queue].offset_max, memory_order_acquire);
-    uint64_t low = atomic_load_explicit(&store->queues[queue].offset_min, memory_order_acquire);
+    const struct shmq_queue *entry = shmq_queue_entry(store, queue);
+    if (!entry) {
+        return SHMQ_NO_QUEUE;
+    }
+    uint64_t high = atomic_load_explicit(&entry->offset_max, memory_order_acquire);
+    uint64_t low = atomic_load_explicit(&entry->offset_min, memory_order_acquire);
     while (low < high) {
         uint64_t middle = low + (high - low) / 2, at = middle, found_ms = 0;
         enum shmq_status status = SHMQ_EMPTY;
@@ -420,5 +429,5 @@ enum shmq_status shmq_reader_search_time(struct shmq_store *store, uint32_t queu
         }
     }
     *offset = low;
-    return SHMQ_OK;
+    return shmq_queue_lives(store, queue) ? SHMQ_OK : SHMQ_NO_QUEUE;
 }

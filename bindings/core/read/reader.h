@@ -48,8 +48,8 @@ bool shmq_unit_is_stored(const struct shmq_store *store, const struct shmq_unit 
 /* Returns the ticket; 0: no room, or nothing may be written. */
 uint64_t shmq_damage_report(struct shmq_store *store, enum shmq_damage_kind kind, uint32_t queue, uint64_t queue_offset,
                             const struct shmq_unit *unit);
-/* What to do about a unit that is NULL or does not match. SHMQ_WOULD_BLOCK: look at it again in a while. SHMQ_CORRUPT:
- * damage, reported: go on behind it. */
+/* What to do about a unit that is NULL or does not match. SHMQ_WOULD_BLOCK: look at it again in a while. SHMQ_EMPTY: the
+ * queue is no more. SHMQ_CORRUPT: damage, reported: go on behind it. */
 enum shmq_status shmq_damage_judge(struct shmq_store *store, uint32_t queue, uint64_t queue_offset,
                                    const struct shmq_unit *unit, enum shmq_match match);
 #define SHMQ_LOOK_AGAIN_NS UINT64_C(20000000) /* that while */
@@ -178,9 +178,10 @@ enum shmq_status shmq_pull_plan(struct shmq_store *store, struct shmq_pull *pull
 uint64_t shmq_pull_copy(const struct shmq_pull *pull, uint8_t *out);
 void shmq_pull_release(struct shmq_pull *pull);
 
+/* Of whoever lives in the entry: whoever acts on it asks shmq_queue_lives behind it. */
 static inline uint64_t shmq_queue_first(const struct shmq_store *store, uint32_t queue)
 {
-    return atomic_load_explicit(&store->queues[queue].offset_min, memory_order_acquire);
+    return atomic_load_explicit(&shmq_queue_place(store, queue)->offset_min, memory_order_acquire);
 }
 /* The owner word of this process' client slot, 0 without one. */
 uint64_t shmq_owner_word(const struct shmq_store *store);

@@ -3,7 +3,7 @@
  *   buckets   entry index + 1, 0 is empty; open addressing. Entries that others added are linked at the next look-up.
  *
  * (1) A bucket is a hint: the entry itself says whether it is the one, so a scribbled or renamed entry is not found, never
- * mistaken. (2) An offset slot keeps group and queue for good; a group's entry is given to another name only in a full
+ * mistaken. (2) An offset slot keeps group and entry of the queue for good; a group's entry is given to another name only in a full
  * table (member.c), so only there a name that is not linked has to be looked for entry by entry. (3) Without memory for
  * buckets everything is found entry by entry.
  *
@@ -41,9 +41,9 @@ static uint32_t hash_name(const char *name, size_t bytes)
     return mixed(hash);
 }
 
-static uint32_t hash_slot(uint32_t group, uint32_t queue)
+static uint32_t hash_slot(uint32_t group, uint32_t queue_entry)
 {
-    return mixed((uint64_t)group << 32 | queue);
+    return mixed((uint64_t)group << 32 | queue_entry);
 }
 
 static uint32_t group_hash(const struct shmq_store *store, uint32_t index)
@@ -55,7 +55,8 @@ static uint32_t group_hash(const struct shmq_store *store, uint32_t index)
 
 static uint32_t offset_hash(const struct shmq_store *store, uint32_t index)
 {
-    return hash_slot(store->offsets[index].group, store->offsets[index].queue);
+    const uint64_t place = atomic_load_explicit(&store->offsets[index].place, memory_order_relaxed);
+    return hash_slot((uint32_t)(place >> 32), (uint32_t)place & store->queue_mask);
 }
 
 typedef uint32_t (*entry_hash)(const struct shmq_store *store, uint32_t index);
@@ -167,7 +168,8 @@ void shmq_lookup_renamed(const struct shmq_store *store, uint32_t group)
 static bool is_slot(const struct shmq_store *store, uint32_t index, uint32_t group, uint32_t queue)
 {
     store->lookups->probes++;
-    return store->offsets[index].group == group && store->offsets[index].queue == queue;
+    const uint64_t place = atomic_load_explicit(&store->offsets[index].place, memory_order_relaxed);
+    return place >> 32 == group && (((uint32_t)place ^ queue) & store->queue_mask) == 0;
 }
 
 static uint32_t offset_in(const struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t count)
@@ -178,7 +180,7 @@ static uint32_t offset_in(const struct shmq_store *store, uint32_t group, uint32
     }
     if (catch_up(table, store, offset_hash, count)) {
         uint32_t mask = table->bucket_count - 1;
-        for (uint32_t at = hash_slot(group, queue) & mask; table->buckets[at] != 0; at = (at + 1) & mask) {
+        for (uint32_t at = hash_slot(group, queue & store->queue_mask) & mask; table->buckets[at] != 0; at = (at + 1) & mask) {
             if (is_slot(store, table->buckets[at] - 1, group, queue)) {
                 return table->buckets[at] - 1;
             }

@@ -1,4 +1,4 @@
-/* Groups, their settings and offsets, and client slots: tables that grow entry by entry, under the table lock of table.c.
+/* Groups, their settings, and client slots: tables that grow entry by entry, under the table lock of table.c.
  *
  *   group   EMPTY -> LIVE -> EMPTY -> LIVE …       a name keeps its entry, and with it its offset slots
  *   client  FREE -> AWAKE <-> ASLEEP -> FREE       each life of a slot has its own generation
@@ -27,30 +27,6 @@ static uint32_t group_entry(const struct shmq_store *store, const char *name, bo
 uint32_t shmq_group_find(const struct shmq_store *store, const char *name)
 {
     return group_entry(store, name, true);
-}
-
-static uint32_t offset_count(const struct shmq_store *store)
-{
-    uint32_t count = atomic_load_explicit(&store->readers->offset_count, memory_order_acquire);
-    return count < store->sizes.offset_max ? count : store->sizes.offset_max;
-}
-
-/* Leave nothing of a group's progress, and no owner that could still write to it. */
-static void offsets_forget(struct shmq_store *store, uint32_t group)
-{
-    uint32_t count = offset_count(store);
-    for (uint32_t i = 0; i < count; i++) {
-        if (store->offsets[i].group == group) {
-            atomic_store_explicit(&store->offsets[i].owner, 0, memory_order_seq_cst);
-        }
-    }
-    /* Only now: a member that looked at its word before it was taken has most probably written by now. */
-    for (uint32_t i = 0; i < count; i++) {
-        if (store->offsets[i].group == group) {
-            atomic_store_explicit(&store->offsets[i].lost, 0, memory_order_relaxed);
-            atomic_store_explicit(&store->offsets[i].committed, 0, memory_order_release);
-        }
-    }
 }
 
 static void settings_write(struct shmq_group *group, const char *text, uint32_t bytes)
@@ -101,7 +77,7 @@ enum shmq_status shmq_group_put(struct shmq_store *store, const char *name, uint
             return shmq_table_leave(store, SHMQ_TABLE_FULL);
         }
         if (index < group_count(store)) {
-            offsets_forget(store, index); /* an entry that was never used has none */
+            shmq_offsets_forget(store, index); /* an entry that was never used has none */
         }
         settings_write(&store->groups[index], "", 0);
         memset(store->groups[index].name, 0, sizeof store->groups[index].name);
@@ -127,7 +103,7 @@ enum shmq_status shmq_group_delete(struct shmq_store *store, const char *name)
     if (index == SHMQ_NONE) {
         return shmq_table_leave(store, SHMQ_NO_TOPIC);
     }
-    offsets_forget(store, index);
+    shmq_offsets_forget(store, index);
     settings_write(&store->groups[index], "", 0);
     atomic_store_explicit(&store->groups[index].state, 0, memory_order_release);
     return shmq_table_leave(store, SHMQ_OK);
@@ -163,33 +139,6 @@ uint32_t shmq_group_settings(const struct shmq_store *store, uint32_t group, cha
         }
     }
     return 0;
-}
-
-enum shmq_status shmq_offset_put(struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t *out)
-{
-    if (group >= group_count(store) || queue >= store->sizes.queue_max) {
-        return SHMQ_BAD_ARGUMENT;
-    }
-    *out = store->writable ? shmq_lookup_offset(store, group, queue, offset_count(store)) : SHMQ_NONE;
-    if (*out != SHMQ_NONE) {
-        return SHMQ_OK; /* a slot stays what it is, so no lock is needed to find one */
-    }
-    enum shmq_status status = shmq_table_enter(store);
-    if (status != SHMQ_OK) {
-        return status;
-    }
-    uint32_t count = offset_count(store), index = shmq_lookup_offset(store, group, queue, count);
-    if (index == SHMQ_NONE) {
-        if (count >= store->sizes.offset_max) {
-            return shmq_table_leave(store, SHMQ_TABLE_FULL);
-        }
-        index = count;
-        store->offsets[index].group = group;
-        store->offsets[index].queue = queue;
-        atomic_store_explicit(&store->readers->offset_count, count + 1, memory_order_release);
-    }
-    *out = index;
-    return shmq_table_leave(store, SHMQ_OK);
 }
 
 enum shmq_status shmq_client_put(struct shmq_store *store, uint32_t pid, uint64_t start, uint32_t role, uint32_t *out)

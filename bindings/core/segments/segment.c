@@ -225,6 +225,7 @@ enum shmq_status shmq_store_attach(struct shmq_store *store, void *control, size
     store->writable = writable;
     store->growable = units_fd >= 0;
     store->units_fd = units_fd;
+    store->queue_mask = power_of_two(sizes.queue_max + 1) - 1;
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     store->processors = processors > 0 ? (uint32_t)processors : 1;
     store->client_slot = SHMQ_NONE;

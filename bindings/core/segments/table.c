@@ -2,7 +2,8 @@
  *
  * Changes are made under table_lock; look-ups take no lock. An entry is complete before the count that makes it
  * readable is raised, so a change that was cut short by a kill leaves at most an unused entry behind. The topic hash is
- * derived from the entries and rebuilt after the holder of the lock died.
+ * derived from the entries and rebuilt after the holder of the lock died. Which queues a topic has, its extents say; the
+ * entries of queues are queue.c's.
  *
  *   topic   EMPTY -> LIVE -> DELETED -> LIVE …     a name keeps its entry; a new life gets new queues
  */
@@ -68,6 +69,7 @@ void shmq_table_repair(struct shmq_store *store)
     for (uint32_t i = 0; i < topic_count(store); i++) {
         topic_link(store, i);
     }
+    shmq_queues_repair(store);
 }
 
 enum shmq_status shmq_table_enter(struct shmq_store *store)
@@ -91,8 +93,13 @@ enum shmq_status shmq_table_enter(struct shmq_store *store)
 enum shmq_status shmq_table_leave(struct shmq_store *store, enum shmq_status status)
 {
     atomic_fetch_add_explicit(&store->log->table_version, 1, memory_order_release);
-    pthread_mutex_unlock(&store->log->table_lock);
+    shmq_table_exit(store);
     return status;
+}
+
+void shmq_table_exit(struct shmq_store *store)
+{
+    pthread_mutex_unlock(&store->log->table_lock);
 }
 
 uint32_t shmq_topic_find(const struct shmq_store *store, const char *name, size_t bytes)
@@ -136,7 +143,7 @@ uint32_t shmq_topic_queue(const struct shmq_store *store, uint32_t topic, uint32
         struct shmq_extent extent = extent_load(&store->topics[topic].extents[i]);
         if (queue_id < extent.count) {
             uint32_t queue = extent.first_queue + queue_id;
-            return queue < store->sizes.queue_max ? queue : SHMQ_NONE;
+            return (queue & store->queue_mask) < store->sizes.queue_max ? queue : SHMQ_NONE;
         }
         queue_id -= extent.count;
     }
@@ -156,19 +163,11 @@ static enum shmq_status queues_add(struct shmq_store *store, uint32_t index, uin
         have += extents[place].count;
     }
     if (wanted > have) {
-        uint32_t first = atomic_load_explicit(&store->log->queue_count, memory_order_relaxed);
-        if (place == SHMQ_TOPIC_EXTENTS || first > store->sizes.queue_max ||
-            wanted - have > store->sizes.queue_max - first) {
-            return SHMQ_TABLE_FULL;
+        enum shmq_status status = shmq_queues_take(store, index, have, wanted - have, extents + place,
+                                                   SHMQ_TOPIC_EXTENTS - place);
+        if (status != SHMQ_OK) {
+            return status;
         }
-        for (uint32_t i = 0; i < wanted - have; i++) {
-            struct shmq_queue *queue = &store->queues[first + i];
-            atomic_store_explicit(&queue->frame_last, SHMQ_NONE, memory_order_relaxed);
-            queue->topic = index;
-            queue->queue_id = have + i;
-        }
-        atomic_store_explicit(&store->log->queue_count, first + wanted - have, memory_order_release);
-        extents[place] = (struct shmq_extent){.first_queue = first, .count = wanted - have};
     }
     for (uint32_t i = 0; i < SHMQ_TOPIC_EXTENTS; i++) {
         extent_store(&topic->extents[i], extents[i]);
@@ -185,7 +184,10 @@ static void flush_write(struct shmq_store *store, uint32_t index, uint32_t mode)
         atomic_store_explicit(&store->log->has_sync_topics, 1, memory_order_release);
     }
     for (uint32_t id = 0, queue; (queue = shmq_topic_queue(store, index, id)) != SHMQ_NONE; id++) {
-        atomic_store_explicit(&store->queues[queue].flush, mode, memory_order_release);
+        struct shmq_queue *entry = shmq_queue_entry(store, queue);
+        if (entry != NULL) {
+            atomic_store_explicit(&entry->flush, mode, memory_order_release);
+        }
     }
 }
 
@@ -272,5 +274,7 @@ enum shmq_status shmq_topic_delete(struct shmq_store *store, const char *name)
         atomic_store_explicit(&store->topics[index].state, SHMQ_TOPIC_DELETED, memory_order_release);
         atomic_fetch_add_explicit(&store->topics[index].version, 1, memory_order_release);
     }
-    return shmq_table_leave(store, index == SHMQ_NONE ? SHMQ_NO_TOPIC : SHMQ_OK);
+    status = shmq_table_leave(store, index == SHMQ_NONE ? SHMQ_NO_TOPIC : SHMQ_OK);
+    shmq_ring_keeper(store); /* it frees the queues */
+    return status;
 }

@@ -150,7 +150,7 @@ void producer_count(PyProducer *self, const struct shmq_appended *out, uint64_t 
 bool producer_waits(const PyProducer *self, uint32_t queue)
 {
     const struct shmq_store *store = &self->store->core;
-    uint32_t mode = atomic_load_explicit(&store->queues[queue].flush, memory_order_relaxed);
+    uint32_t mode = atomic_load_explicit(&shmq_queue_place(store, queue)->flush, memory_order_relaxed);
     return mode == SHMQ_FLUSH_AS_BROKER ? self->wait_durable : mode == SHMQ_FLUSH_SYNC;
 }
 

@@ -209,7 +209,7 @@ static PyObject *store_queue_visible(PyStore *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "I:queue_visible", &queue) || !store_check(self)) {
         return NULL;
     }
-    if (queue >= self->core.sizes.queue_max) {
+    if (!shmq_queue_is_number(&self->core, queue)) {
         return core_raise(self->state, SHMQ_NO_QUEUE, "queue index %u of %u", queue, self->core.sizes.queue_max);
     }
     return PyLong_FromUnsignedLongLong(shmq_queue_visible(&self->core, queue));

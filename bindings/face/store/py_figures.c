@@ -28,8 +28,8 @@ static PyObject *figures_stats(PyStorePart *part, PyObject *unused)
     }
     struct shmq_log *log = self->core.log;
     struct shmq_claim *claim = &log->claim;
-    return Py_BuildValue("{s:I,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:K,s:K,s:I,s:I,s:K,s:K,s:K}", "lock_tid",
-                         lock_tid(log), "holder_pid", log->holder_pid, "lock_count", (u64)log->lock_count, "deaths",
+    return Py_BuildValue("{s:I,s:I,s:I,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:I,s:I,s:K,s:K,s:I,s:I,s:K,s:K,s:K}", "queues_used",
+                         atomic_load_explicit(&log->queue_used, memory_order_relaxed), "lock_tid", lock_tid(log), "holder_pid", log->holder_pid, "lock_count", (u64)log->lock_count, "deaths",
                          (u64)log->deaths, "appended", (u64)log->appended, "appended_bytes", (u64)log->appended_bytes,
                          "busy", (u64)atomic_load_explicit(&log->busy, memory_order_relaxed), "wakes",
                          (u64)atomic_load_explicit(&log->wakes, memory_order_relaxed), "rolled", (u64)log->rolled,
@@ -84,24 +84,44 @@ static PyObject *figures_queue_counts(PyStorePart *part, PyObject *unused)
     return words;
 }
 
+static PyObject *figures_queue_numbers(PyStorePart *part, PyObject *unused)
+{
+    PyStore *self = part->store;
+    (void)unused;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    uint32_t count = atomic_load_explicit(&self->core.log->queue_count, memory_order_acquire);
+    count = count < self->core.sizes.queue_max ? count : self->core.sizes.queue_max;
+    PyObject *numbers = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 4);
+    for (uint32_t i = 0; numbers && i < count; i++) {
+        const uint32_t number = atomic_load_explicit(&self->core.queues[i].life, memory_order_acquire) - 1;
+        memcpy(PyBytes_AS_STRING(numbers) + sizeof number * i, &number, sizeof number);
+    }
+    return numbers;
+}
+
 static PyObject *figures_dirty_queues(PyStorePart *part, PyObject *args)
 {
     PyStore *self = part->store;
     Py_ssize_t limit;
-    unsigned int start = 0;
-    if (!PyArg_ParseTuple(args, "n|I:dirty_queues", &limit, &start) || !store_check(self)) {
+    long long after = -1;
+    if (!PyArg_ParseTuple(args, "n|L:dirty_queues", &limit, &after) || !store_check(self)) {
         return NULL;
     }
+    const uint32_t start = after < 0 ? 0 : ((uint32_t)after & self->core.queue_mask) + 1;
     PyObject *list = PyList_New(0);
     uint32_t count = atomic_load_explicit(&self->core.log->queue_count, memory_order_acquire);
     count = count < self->core.sizes.queue_max ? count : self->core.sizes.queue_max;
     for (uint32_t i = start; list && i < count && PyList_GET_SIZE(list) < limit; i++) {
-        uint64_t persisted = atomic_load_explicit(&self->core.queues[i].persisted, memory_order_acquire);
-        uint64_t end = atomic_load_explicit(&self->core.queues[i].offset_max, memory_order_acquire);
-        if (persisted >= end) {
+        const struct shmq_queue *entry = &self->core.queues[i];
+        const uint32_t queue = atomic_load_explicit(&entry->life, memory_order_acquire) - 1;
+        uint64_t persisted = atomic_load_explicit(&entry->persisted, memory_order_acquire);
+        uint64_t end = atomic_load_explicit(&entry->offset_max, memory_order_acquire);
+        if (persisted >= end || !shmq_queue_lives(&self->core, queue)) {
             continue;
         }
-        const int64_t numbers[] = {i, (int64_t)persisted, (int64_t)end};
+        const int64_t numbers[] = {queue, (int64_t)persisted, (int64_t)end};
         if (!row_append(list, row_new(self->state, ROW_UNPERSISTED, numbers, -1, NULL))) {
             Py_CLEAR(list);
         }
@@ -123,11 +143,27 @@ static PyObject *figures_offset_counts(PyStorePart *part, PyObject *args)
     PyObject *words = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)count * 16);
     for (uint32_t i = 0; words && i < count; i++) {
         const struct shmq_offset *entry = &self->core.offsets[first + i];
-        uint64_t pair[2] = {atomic_load_explicit(&entry->committed, memory_order_acquire),
-                            (uint64_t)entry->group << 32 | entry->queue};
+        uint64_t pair[2];
+        do { /* both of one moment: what is committed belongs to that queue */
+            pair[1] = atomic_load_explicit(&entry->place, memory_order_acquire);
+            pair[0] = atomic_load_explicit(&entry->committed, memory_order_acquire);
+        } while (atomic_load_explicit(&entry->place, memory_order_acquire) != pair[1]);
         memcpy(PyBytes_AS_STRING(words) + sizeof pair * i, pair, sizeof pair);
     }
     return words;
+}
+
+static PyObject *figures_offset_queue(PyStorePart *part, PyObject *args)
+{
+    PyStore *self = part->store;
+    unsigned int slot;
+    if (!PyArg_ParseTuple(args, "I:offset_queue", &slot) || !store_check(self)) {
+        return NULL;
+    }
+    if (slot >= self->core.sizes.offset_max) {
+        return core_raise(self->state, SHMQ_BAD_ARGUMENT, "offset slot %u of %u", slot, self->core.sizes.offset_max);
+    }
+    return PyLong_FromUnsignedLong((uint32_t)atomic_load_explicit(&self->core.offsets[slot].place, memory_order_acquire));
 }
 
 static PyObject *figures_offsets_taken(PyStorePart *part, PyObject *unused)
@@ -183,9 +219,12 @@ static PyObject *figures_clients(PyStorePart *part, PyObject *unused)
 
 PyMethodDef figure_methods[] = {
     {"queue_counts", (PyCFunction)figures_queue_counts, METH_NOARGS,
-     "offset_max and bytes of every queue, as native 64-bit words."},
+     "offset_max and bytes of every queue entry, as native 64-bit words."},
+    {"queue_numbers", (PyCFunction)figures_queue_numbers, METH_NOARGS,
+     "The number of the queue that lives in each entry, as native 32-bit words; all bits set: none."},
     {"offset_counts", (PyCFunction)figures_offset_counts, METH_VARARGS,
      "Committed offset plus 1, group and queue of the offset slots from one on, as native 64-bit words."},
+    {"offset_queue", (PyCFunction)figures_offset_queue, METH_VARARGS, "The number of the queue a slot is for."},
     {"offsets_taken", (PyCFunction)figures_offsets_taken, METH_NOARGS,
      "Of each offset slot the queue offset behind what was handed out, 0: none; as native 64-bit words."},
     {"clients", (PyCFunction)figures_clients, METH_NOARGS,

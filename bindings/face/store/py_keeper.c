@@ -227,11 +227,21 @@ static PyObject *keeper_repair(PyStorePart *part, PyObject *args)
 /* ---- units and frames ------------------------------------------------------------------------------ */
 static bool queue_check(PyStore *self, unsigned int queue)
 {
-    if (queue < self->core.sizes.queue_max) {
+    if (shmq_queue_is_number(&self->core, queue)) {
         return true;
     }
     core_raise(self->state, SHMQ_NO_QUEUE, "queue index %u of %u", queue, self->core.sizes.queue_max);
     return false;
+}
+
+/* The keeper alone lets queues leave, so for it one that lives does so until it says otherwise. */
+static struct shmq_queue *queue_living(PyStore *self, unsigned int queue)
+{
+    struct shmq_queue *entry = queue_check(self, queue) ? shmq_queue_entry(&self->core, queue) : NULL;
+    if (!entry && !PyErr_Occurred()) {
+        core_raise(self->state, SHMQ_NO_QUEUE, "queue %u: its topic was deleted", queue);
+    }
+    return entry;
 }
 
 static PyObject *units_bytes(PyStore *self, PyObject *args, bool files)
@@ -294,11 +304,14 @@ static PyObject *keeper_set_persisted(PyStorePart *part, PyObject *args)
     PyStore *self = part->store;
     unsigned int queue;
     unsigned long long offset;
-    if (!PyArg_ParseTuple(args, "IK:set_persisted", &queue, &offset) || !store_check(self) ||
-        !queue_check(self, queue)) {
+    if (!PyArg_ParseTuple(args, "IK:set_persisted", &queue, &offset) || !store_check(self)) {
         return NULL;
     }
-    atomic_store_explicit(&self->core.queues[queue].persisted, offset, memory_order_release);
+    struct shmq_queue *entry = queue_living(self, queue);
+    if (!entry) {
+        return NULL;
+    }
+    atomic_store_explicit(&entry->persisted, offset, memory_order_release);
     Py_RETURN_NONE;
 }
 
@@ -309,7 +322,11 @@ static PyObject *keeper_set_queue(PyStorePart *part, PyObject *args, PyObject *k
     unsigned int queue;
     unsigned long long first, end, persisted;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "IKKK:set_queue", names, &queue, &first, &end, &persisted) ||
-        !store_check(self) || !queue_check(self, queue)) {
+        !store_check(self)) {
+        return NULL;
+    }
+    struct shmq_queue *entry = queue_living(self, queue);
+    if (!entry) {
         return NULL;
     }
     if (first > end || persisted > end) {
@@ -318,7 +335,6 @@ static PyObject *keeper_set_queue(PyStorePart *part, PyObject *args, PyObject *k
                           "%llu",
                           first, persisted, end);
     }
-    struct shmq_queue *entry = &self->core.queues[queue];
     atomic_store_explicit(&entry->offset_min, first, memory_order_release);
     atomic_store_explicit(&entry->persisted, persisted, memory_order_release);
     atomic_store_explicit(&entry->offset_max, end, memory_order_release);
@@ -330,16 +346,19 @@ static PyObject *keeper_set_offset_min(PyStorePart *part, PyObject *args)
     PyStore *self = part->store;
     unsigned int queue;
     unsigned long long offset;
-    if (!PyArg_ParseTuple(args, "IK:set_offset_min", &queue, &offset) || !store_check(self) ||
-        !queue_check(self, queue)) {
+    if (!PyArg_ParseTuple(args, "IK:set_offset_min", &queue, &offset) || !store_check(self)) {
         return NULL;
     }
-    unsigned long long end = load(&self->core.queues[queue].offset_max);
+    struct shmq_queue *entry = queue_living(self, queue);
+    if (!entry) {
+        return NULL;
+    }
+    unsigned long long end = load(&entry->offset_max);
     if (offset > end) {
         return core_raise(self->state, SHMQ_BAD_ARGUMENT, "offset_min %llu must not exceed offset_max %llu", offset,
                           end);
     }
-    atomic_store_explicit(&self->core.queues[queue].offset_min, offset, memory_order_release);
+    atomic_store_explicit(&entry->offset_min, offset, memory_order_release);
     Py_RETURN_NONE;
 }
 
@@ -377,7 +396,54 @@ static PyObject *keeper_frames_release(PyStorePart *part, PyObject *args)
     released = shmq_frames_release(&lane->core, queue, ordinal, count, deadline);
     Py_END_ALLOW_THREADS
     store_lane_give(self, lane);
-    return PyLong_FromUnsignedLong(released);
+    return PyLong_FromLongLong(released == SHMQ_NONE ? -1 : (long long)released);
+}
+
+/* Enough for one deletion of a large topic; the caller asks again as long as it gets that many. */
+#define LEAVING_MAX 4096u
+
+static PyObject *keeper_queues_close(PyStorePart *part, PyObject *args)
+{
+    PyStore *self = part->store;
+    double timeout;
+    if (!PyArg_ParseTuple(args, "d:queues_close", &timeout) || !store_check(self)) {
+        return NULL;
+    }
+    struct shmq_leaving *leaving = PyMem_New(struct shmq_leaving, LEAVING_MAX);
+    struct store_lane *lane = leaving ? store_lane_take(self) : (PyErr_NoMemory(), NULL);
+    if (!lane) {
+        PyMem_Free(leaving);
+        return NULL;
+    }
+    uint64_t deadline = deadline_after(self, timeout);
+    uint32_t count;
+    enum shmq_status status;
+    Py_BEGIN_ALLOW_THREADS
+    status = shmq_queues_close(&lane->core, deadline, LEAVING_MAX, leaving, &count);
+    Py_END_ALLOW_THREADS
+    store_lane_give(self, lane);
+    PyObject *list = status == SHMQ_OK ? PyList_New(0) : core_raise_status(self->state, status, "closing deleted queues");
+    for (uint32_t i = 0; list && i < count; i++) {
+        if (!row_append(list, Py_BuildValue("(IK)", leaving[i].queue, (unsigned long long)leaving[i].offset_max))) {
+            Py_CLEAR(list);
+        }
+    }
+    PyMem_Free(leaving);
+    return list;
+}
+
+static PyObject *keeper_queue_free(PyStorePart *part, PyObject *args)
+{
+    PyStore *self = part->store;
+    unsigned int queue;
+    if (!PyArg_ParseTuple(args, "I:queue_free", &queue) || !store_check(self) || !queue_check(self, queue)) {
+        return NULL;
+    }
+    enum shmq_status status = shmq_queue_free(&self->core, queue);
+    if (status != SHMQ_OK) {
+        return core_raise_status(self->state, status, "the entry of a deleted queue");
+    }
+    Py_RETURN_NONE;
 }
 
 PyMethodDef keeper_methods[] = {
@@ -402,9 +468,13 @@ PyMethodDef keeper_methods[] = {
      "Retention: the first queue offset that is left."},
     {"repair", (PyCFunction)keeper_repair, METH_VARARGS,
      "Take and release the append lock; a dead holder's work is finished on the way."},
+    {"queues_close", (PyCFunction)keeper_queues_close, METH_VARARGS,
+     "End the lives of queues that no topic has: (queue, offset_max) of these and of those whose frames are still held."},
+    {"queue_free", (PyCFunction)keeper_queue_free, METH_VARARGS,
+     "Let others have the entry of a queue that is closed; its frames must be given back."},
     {"frames_grow", (PyCFunction)keeper_frames_grow, METH_O, "Reserve memory for that many more unit frames."},
     {"frames_release", (PyCFunction)keeper_frames_release, METH_VARARGS,
-     "Give back full, persisted frames of a queue; returns how many."},
+     "Give back full, persisted frames of a queue, of a closed one any; returns how many."},
     {NULL},
 };
 

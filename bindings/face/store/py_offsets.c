@@ -9,6 +9,8 @@
  * the lock holds: 8 years of them fit. (1) Only compare-and-swap gives a queue to anybody. (2) An owner word of the dead,
  * or a lock whose time is over, may be replaced by anybody. (3) The broker takes a word away from the living when it sets
  * a group's offset: the member finds out when it next looks, and until then nothing it acknowledges moves the offset.
+ * (4) What Python calls a slot says for which queue it is: slot | number of the queue << 32. When that queue is no more and
+ * the slot is another's (offset.c), it has no offset and no owner, and nothing that is done to it has an effect.
  */
 #include <string.h>
 
@@ -17,26 +19,40 @@
 #define LOCK_HOLDER (OWNER_LOCK_BIT - 1)
 enum { LOCK_TICK_MS = 64, NS_PER_MS = 1000000 };
 
+/* A slot as Python knows it. */
+struct slot { struct shmq_offset *entry; uint32_t queue; };
+
 struct lock_wish {
-    struct shmq_offset *entry;
+    struct slot slot;
     unsigned int holder;
     unsigned long long now_ms, life_ms;
 };
 
-static struct shmq_offset *offset_entry(PyStore *self, PyObject *value)
+static PyObject *slot_number(uint32_t slot, uint32_t queue)
+{
+    return PyLong_FromUnsignedLongLong((uint64_t)queue << 32 | slot);
+}
+
+static bool slot_from(PyStore *self, PyObject *value, struct slot *out)
 {
     if (!store_check(self)) {
-        return NULL;
+        return false;
     }
-    unsigned long slot = PyLong_AsUnsignedLong(value);
-    if (slot == (unsigned long)-1 && PyErr_Occurred()) {
-        return NULL;
+    unsigned long long number = PyLong_AsUnsignedLongLong(value);
+    if (number == (unsigned long long)-1 && PyErr_Occurred()) {
+        return false;
     }
-    if (slot < self->core.sizes.offset_max) {
-        return &self->core.offsets[slot];
+    if ((uint32_t)number < self->core.sizes.offset_max) {
+        *out = (struct slot){.entry = &self->core.offsets[(uint32_t)number], .queue = (uint32_t)(number >> 32)};
+        return true;
     }
-    core_raise(self->state, SHMQ_BAD_ARGUMENT, "offset slot %lu of %u", slot, self->core.sizes.offset_max);
-    return NULL;
+    core_raise(self->state, SHMQ_BAD_ARGUMENT, "offset slot %u of %u", (unsigned int)number, self->core.sizes.offset_max);
+    return false;
+}
+
+static bool slot_holds(const struct slot *slot)
+{
+    return (uint32_t)atomic_load_explicit(&slot->entry->place, memory_order_acquire) == slot->queue;
 }
 
 static int64_t owner_of(PyStore *self, uint64_t word)
@@ -69,8 +85,12 @@ static bool is_locked(uint64_t word, uint64_t now_ms)
 }
 
 /* Put a word into an owner that is nobody, dead or expired, or whose low half says that it is the caller's already. */
-static bool owner_replace(PyStore *self, struct shmq_offset *entry, uint64_t word, uint64_t own, uint64_t now_ms)
+static bool owner_replace(PyStore *self, const struct slot *slot, uint64_t word, uint64_t own, uint64_t now_ms)
 {
+    struct shmq_offset *entry = slot->entry;
+    if (!slot_holds(slot)) {
+        return false;
+    }
     uint64_t seen = atomic_load_explicit(&entry->owner, memory_order_acquire);
     while (seen != word) {
         bool is_own = (seen & OWNER_LOCK_BIT) && (uint32_t)seen == own;
@@ -80,6 +100,11 @@ static bool owner_replace(PyStore *self, struct shmq_offset *entry, uint64_t wor
         /* Acquire: what the former owner did before it left happened before what we read of its progress. */
         if (atomic_compare_exchange_strong_explicit(&entry->owner, &seen, word, memory_order_acq_rel,
                                                     memory_order_acquire)) {
+            if (!slot_holds(slot)) { /* it became another queue's since we looked: that one is not ours */
+                (void)atomic_compare_exchange_strong_explicit(&entry->owner, &word, 0, memory_order_acq_rel,
+                                                              memory_order_relaxed);
+                return false;
+            }
             if (!is_own) {
                 atomic_store_explicit(&entry->taken, 0, memory_order_relaxed); /* that was the former owner's */
             }
@@ -98,43 +123,54 @@ static PyObject *members_offset_put(PyStorePart *part, PyObject *args)
         return NULL;
     }
     enum shmq_status status = shmq_offset_put(&self->core, group, queue, &slot);
-    return status == SHMQ_OK ? PyLong_FromUnsignedLong(slot)
+    return status == SHMQ_OK ? slot_number(slot, queue)
                              : core_raise_status(self->state, status, "an offset slot for a group and a queue");
+}
+
+static PyObject *members_offset_find(PyStorePart *part, PyObject *args)
+{
+    PyStore *self = part->store;
+    unsigned int group, queue;
+    if (!PyArg_ParseTuple(args, "II:offset_find", &group, &queue) || !store_check(self)) {
+        return NULL;
+    }
+    uint32_t slot = shmq_offset_find(&self->core, group, queue);
+    return slot == SHMQ_NONE ? PyLong_FromLong(-1) : slot_number(slot, queue);
 }
 
 static PyObject *members_offset_get(PyStore *self, PyObject *value)
 {
-    struct shmq_offset *entry = offset_entry(self, value);
-    if (!entry) {
+    struct slot slot;
+    if (!slot_from(self, value, &slot)) {
         return NULL;
     }
-    uint64_t committed = atomic_load_explicit(&entry->committed, memory_order_acquire);
-    return PyLong_FromLongLong((long long)committed - 1);
+    uint64_t committed = atomic_load_explicit(&slot.entry->committed, memory_order_acquire);
+    return PyLong_FromLongLong(slot_holds(&slot) ? (long long)committed - 1 : -1);
 }
 
 static PyObject *members_offset_set(PyStore *self, PyObject *args)
 {
-    PyObject *slot;
+    PyObject *value;
     unsigned long long offset;
-    struct shmq_offset *entry = NULL;
-    if (PyArg_ParseTuple(args, "OK:offset_set", &slot, &offset) && store_check_readers(self)) {
-        entry = offset_entry(self, slot);
-    }
-    if (!entry) {
+    struct slot slot;
+    if (!PyArg_ParseTuple(args, "OK:offset_set", &value, &offset) || !store_check_readers(self) ||
+        !slot_from(self, value, &slot)) {
         return NULL;
     }
-    atomic_store_explicit(&entry->committed, offset + 1, memory_order_release);
-    atomic_store_explicit(&entry->updated_ms, self->core.io->wall_ms(), memory_order_release);
+    if (shmq_offset_commit(slot.entry, slot.queue, offset + 1)) {
+        atomic_store_explicit(&slot.entry->updated_ms, self->core.io->wall_ms(), memory_order_release);
+    }
     Py_RETURN_NONE;
 }
 
 static PyObject *members_offset_owner(PyStore *self, PyObject *value)
 {
-    struct shmq_offset *entry = offset_entry(self, value);
-    if (!entry) {
+    struct slot slot;
+    if (!slot_from(self, value, &slot)) {
         return NULL;
     }
-    return PyLong_FromLongLong(owner_of(self, atomic_load_explicit(&entry->owner, memory_order_acquire)));
+    uint64_t owner = atomic_load_explicit(&slot.entry->owner, memory_order_acquire);
+    return PyLong_FromLongLong(slot_holds(&slot) ? owner_of(self, owner) : -1);
 }
 
 static uint64_t own_word(PyStore *self)
@@ -148,12 +184,12 @@ static uint64_t own_word(PyStore *self)
 
 static PyObject *members_offset_take(PyStore *self, PyObject *value)
 {
-    struct shmq_offset *entry = offset_entry(self, value);
-    uint64_t own = entry ? own_word(self) : 0;
+    struct slot slot;
+    uint64_t own = slot_from(self, value, &slot) ? own_word(self) : 0;
     if (!own) {
         return NULL;
     }
-    return PyBool_FromLong(owner_replace(self, entry, own, own, self->core.io->monotonic_ns() / NS_PER_MS));
+    return PyBool_FromLong(owner_replace(self, &slot, own, own, self->core.io->monotonic_ns() / NS_PER_MS));
 }
 
 static bool lock_arguments(PyStore *self, PyObject *args, const char *format, struct lock_wish *wish)
@@ -165,8 +201,7 @@ static bool lock_arguments(PyStore *self, PyObject *args, const char *format, st
         return false;
     }
     wish->holder &= LOCK_HOLDER;
-    wish->entry = offset_entry(self, slot);
-    return wish->entry != NULL;
+    return slot_from(self, slot, &wish->slot);
 }
 
 static PyObject *members_offset_lock(PyStorePart *part, PyObject *args)
@@ -178,7 +213,7 @@ static PyObject *members_offset_lock(PyStorePart *part, PyObject *args)
     }
     uint64_t until = lock_ticks(wish.now_ms + wish.life_ms) + 1;
     uint64_t word = until << 32 | OWNER_LOCK_BIT | wish.holder;
-    return PyBool_FromLong(owner_replace(self, wish.entry, word, OWNER_LOCK_BIT | wish.holder, wish.now_ms));
+    return PyBool_FromLong(owner_replace(self, &wish.slot, word, OWNER_LOCK_BIT | wish.holder, wish.now_ms));
 }
 
 static PyObject *members_offset_unlock(PyStorePart *part, PyObject *args)
@@ -188,9 +223,10 @@ static PyObject *members_offset_unlock(PyStorePart *part, PyObject *args)
     if (!lock_arguments(self, args, "OI:offset_unlock", &wish)) {
         return NULL;
     }
-    uint64_t seen = atomic_load_explicit(&wish.entry->owner, memory_order_acquire);
-    while ((uint32_t)seen == (OWNER_LOCK_BIT | wish.holder)) {
-        if (atomic_compare_exchange_strong_explicit(&wish.entry->owner, &seen, 0, memory_order_acq_rel,
+    struct shmq_offset *entry = wish.slot.entry;
+    uint64_t seen = atomic_load_explicit(&entry->owner, memory_order_acquire);
+    while (slot_holds(&wish.slot) && (uint32_t)seen == (OWNER_LOCK_BIT | wish.holder)) {
+        if (atomic_compare_exchange_strong_explicit(&entry->owner, &seen, 0, memory_order_acq_rel,
                                                     memory_order_acquire)) {
             break;
         }
@@ -200,10 +236,14 @@ static PyObject *members_offset_unlock(PyStorePart *part, PyObject *args)
 
 static PyObject *members_offset_leave(PyStore *self, PyObject *value)
 {
-    struct shmq_offset *entry = offset_entry(self, value);
-    uint64_t own = entry ? own_word(self) : 0;
+    struct slot slot;
+    uint64_t own = slot_from(self, value, &slot) ? own_word(self) : 0;
     if (!own) {
         return NULL;
+    }
+    struct shmq_offset *entry = slot.entry;
+    if (!slot_holds(&slot)) {
+        Py_RETURN_NONE; /* what we own there, if anything, is another queue */
     }
     if (atomic_load_explicit(&entry->owner, memory_order_relaxed) == own) {
         atomic_store_explicit(&entry->taken, 0, memory_order_relaxed);
@@ -215,12 +255,14 @@ static PyObject *members_offset_leave(PyStore *self, PyObject *value)
 static PyObject *members_offset_free(PyStorePart *part, PyObject *value)
 {
     PyStore *self = part->store;
-    struct shmq_offset *entry = offset_entry(self, value);
-    if (!entry || !store_check(self)) {
+    struct slot slot;
+    if (!slot_from(self, value, &slot)) {
         return NULL;
     }
-    atomic_store_explicit(&entry->taken, 0, memory_order_relaxed);
-    atomic_store_explicit(&entry->owner, 0, memory_order_seq_cst);
+    if (slot_holds(&slot)) { /* stopped here, we take the next queue from a member: it finds out, and takes it again */
+        atomic_store_explicit(&slot.entry->taken, 0, memory_order_relaxed);
+        atomic_store_explicit(&slot.entry->owner, 0, memory_order_seq_cst);
+    }
     Py_RETURN_NONE;
 }
 
@@ -235,9 +277,15 @@ static PyObject *members_offsets(PyStore *self, PyObject *unused)
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list && i < count; i++) {
         struct shmq_offset *entry = &self->core.offsets[i];
+        const uint64_t before = atomic_load_explicit(&entry->place, memory_order_acquire);
         uint64_t committed = atomic_load_explicit(&entry->committed, memory_order_acquire);
         uint64_t owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
-        const int64_t numbers[] = {i, entry->group, entry->queue, (int64_t)committed - 1, owner_of(self, owner),
+        const uint64_t place = atomic_load_explicit(&entry->place, memory_order_acquire);
+        if (place != before) {
+            committed = owner = 0; /* of the queue that was there before */
+        }
+        const int64_t numbers[] = {(int64_t)((uint64_t)(uint32_t)place << 32 | i), (int64_t)(place >> 32),
+                                   (uint32_t)place, (int64_t)committed - 1, owner_of(self, owner),
                                    (int64_t)atomic_load_explicit(&entry->updated_ms, memory_order_relaxed)};
         if (!row_append(list, row_new(self->state, ROW_OFFSET, numbers, -1, NULL))) {
             Py_CLEAR(list);
@@ -250,14 +298,15 @@ static PyObject *members_offsets(PyStore *self, PyObject *unused)
 static PyObject *members_offset_lose(PyStorePart *part, PyObject *args)
 {
     PyStore *self = part->store;
-    PyObject *slot;
+    PyObject *value;
     unsigned long long count;
-    struct shmq_offset *entry = NULL;
-    if (PyArg_ParseTuple(args, "OK:offset_lose", &slot, &count) && store_check(self)) {
-        entry = offset_entry(self, slot);
-    }
-    if (!entry) {
+    struct slot slot;
+    if (!PyArg_ParseTuple(args, "OK:offset_lose", &value, &count) || !slot_from(self, value, &slot)) {
         return NULL;
+    }
+    struct shmq_offset *entry = slot.entry;
+    if (!slot_holds(&slot)) {
+        Py_RETURN_NONE;
     }
     uint64_t lost = (atomic_load_explicit(&entry->lost, memory_order_relaxed) >> 32) + count;
     lost = lost < UINT32_MAX ? lost : UINT32_MAX;
@@ -277,8 +326,9 @@ static PyObject *members_offsets_lost(PyStore *self, PyObject *unused)
     PyObject *list = PyList_New(0);
     for (uint32_t i = 0; list && i < count; i++) {
         const struct shmq_offset *entry = &self->core.offsets[i];
-        uint64_t lost = atomic_load_explicit(&entry->lost, memory_order_relaxed);
-        if (lost && !row_append(list, Py_BuildValue("(IIKK)", entry->group, entry->queue,
+        const uint64_t lost = atomic_load_explicit(&entry->lost, memory_order_relaxed);
+        const uint64_t place = atomic_load_explicit(&entry->place, memory_order_relaxed);
+        if (lost && !row_append(list, Py_BuildValue("(IIKK)", (unsigned int)(place >> 32), (unsigned int)place,
                                                     (unsigned long long)(lost >> 32),
                                                     (unsigned long long)(uint32_t)lost))) {
             Py_CLEAR(list);
@@ -302,16 +352,16 @@ bool owner_stays(const struct shmq_store *store, uint64_t word)
 static PyObject *members_offset_show(PyStorePart *part, PyObject *args)
 {
     PyStore *self = part->store;
-    unsigned int slot;
+    PyObject *value;
     unsigned long long taken;
-    if (!PyArg_ParseTuple(args, "IK:offset_show", &slot, &taken) || !store_check(self)) {
+    struct slot slot;
+    if (!PyArg_ParseTuple(args, "OK:offset_show", &value, &taken) || !slot_from(self, value, &slot)) {
         return NULL;
     }
-    if (slot >= self->core.sizes.offset_max) {
-        core_raise(self->state, SHMQ_BAD_ARGUMENT, "offset slot %u of %u", slot, self->core.sizes.offset_max);
-        return NULL;
+    struct shmq_offset *entry = slot.entry;
+    if (!slot_holds(&slot)) {
+        Py_RETURN_NONE;
     }
-    struct shmq_offset *entry = &self->core.offsets[slot];
     uint64_t owner = atomic_load_explicit(&entry->owner, memory_order_acquire);
     bool is_local = (uint32_t)owner && !((uint32_t)owner & OWNER_LOCK_BIT);
     if (is_local && !owner_stays(&self->core, owner)) {
@@ -343,6 +393,7 @@ PyMethodDef offset_methods[] = {
 PyMethodDef broker_offset_methods[] = {
     {"offset_put", (PyCFunction)members_offset_put, METH_VARARGS,
      "Offset slot of a group and a queue, made if need be."},
+    {"offset_find", (PyCFunction)members_offset_find, METH_VARARGS, "The same, -1 when there is none."},
     {"offset_lock", (PyCFunction)members_offset_lock, METH_VARARGS,
      "(slot, holder, now ms, life ms): lock the queue for a client over TCP, or renew that; False while it is another's."},
     {"offset_unlock", (PyCFunction)members_offset_unlock, METH_VARARGS, "(slot, holder): end that lock."},

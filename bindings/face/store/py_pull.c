@@ -271,8 +271,8 @@ static PyObject *log_queues_risen(PyStorePart *part, PyObject *args)
     }
     PyObject *risen = queues_open(self, queues, offsets, &list) && store_check(self) ? PyList_New(0) : NULL;
     for (uint32_t i = 0; risen && i < list.count; i++) {
-        if (list.queues[i] >= self->core.sizes.queue_max ||
-            atomic_load_explicit(&self->core.queues[list.queues[i]].offset_max, memory_order_acquire) <= list.offsets[i]) {
+        const struct shmq_queue *entry = shmq_queue_entry(&self->core, list.queues[i]);
+        if (!entry || atomic_load_explicit(&entry->offset_max, memory_order_acquire) <= list.offsets[i]) {
             continue;
         }
         PyObject *queue = PyLong_FromUnsignedLong(list.queues[i]);

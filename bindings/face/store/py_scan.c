@@ -129,7 +129,7 @@ static PyObject *store_search_time(PyStore *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "IK:search_time", &queue, &time_ms) || !store_check(self)) {
         return NULL;
     }
-    if (queue >= self->core.sizes.queue_max) {
+    if (!shmq_queue_is_number(&self->core, queue)) {
         return core_raise(self->state, SHMQ_NO_QUEUE, "queue index %u of %u", queue, self->core.sizes.queue_max);
     }
     enum shmq_status status = shmq_reader_search_time(&self->core, queue, time_ms, &offset);

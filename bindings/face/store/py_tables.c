@@ -190,14 +190,18 @@ static PyObject *tables_queue(PyStore *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "I:queue", &index) || !store_check(self)) {
         return NULL;
     }
-    if (index >= self->core.sizes.queue_max) {
+    if (!shmq_queue_is_number(&self->core, index)) {
         return core_raise(self->state, SHMQ_NO_QUEUE, "queue index %u of %u", index, self->core.sizes.queue_max);
     }
-    struct shmq_queue *queue = &self->core.queues[index];
+    struct shmq_queue *queue = shmq_queue_place(&self->core, index);
     const int64_t numbers[] = {(int64_t)atomic_load_explicit(&queue->offset_min, memory_order_acquire),
                                (int64_t)atomic_load_explicit(&queue->offset_max, memory_order_acquire),
                                (int64_t)atomic_load_explicit(&queue->persisted, memory_order_acquire),
                                queue->topic, queue->queue_id, (int64_t)queue->bytes};
+    if (!shmq_queue_lives(&self->core, index)) {
+        const int64_t nothing[] = {0, 0, 0, SHMQ_NONE, 0, 0}; /* what was read may be of the entry's next queue */
+        return row_new(self->state, ROW_QUEUE, nothing, -1, NULL);
+    }
     return row_new(self->state, ROW_QUEUE, numbers, -1, NULL);
 }
 

@@ -3,7 +3,8 @@
 It implements the broker's `Tables` with calls of the store, and turns their errors into ours.
 
 Several bridges may work on the same tables; the core lets one after the other change them. Topics are kept until the
-tables change; an offset slot, once seen, stays what it is.
+tables change. An offset slot, once seen, stays that of its group and of its entry of the queue table; the number that
+stands for it here says of which of the entry's queues.
 """
 
 import os
@@ -20,8 +21,9 @@ from shmq.shm.instance import Instance
 from shmq.shm.unit import Unit, tag_codes_of, units_of
 
 _CLIENT_FREE = 0  # enum shmq_client_state
-_RESTART = "stop the broker and start it again: that frees the queues of deleted topics"
-_QUEUE_COUNT_BYTES = 16  # of one queue in `queue_counts`
+_AGAIN = "try again in a second: the store keeper frees the queues of deleted topics; shmq health says if it does not"
+_GROUP_SHIFT = 32  # in the second word of `offset_counts`
+_QUEUE_SHIFT = 32  # in the number of a slot
 _END = "\0"  # ends a name in the segment, so no name that exists holds it
 
 
@@ -34,7 +36,7 @@ class StoreTables:
         self._tables = tables = BrokerTables(store)
         self._instance = instance
         self._access = access
-        self._slots: dict[int, dict[int, int]] = {}
+        self._slots: dict[int, list[int]] = {}  # by group, as the table numbers them
         self._slots_known = 0
         self._learn_slots()
         self._known: dict[str, Topic] = {}
@@ -50,12 +52,14 @@ class StoreTables:
         self.committed = store.offset_get
         self.set_committed = store.offset_set
         self.set_taken = tables.offset_show
+        self.offset_put = tables.offset_put
         self.offset_free = tables.offset_free
         self.offset_owner = store.offset_owner
         self.offset_lock = tables.offset_lock
         self.offset_unlock = tables.offset_unlock
         self.search_time = store.search_time
         self.queue_counts = figures.queue_counts
+        self.queue_numbers = figures.queue_numbers
         self.offset_counts = figures.offset_counts
         self.client_drop = tables.client_drop
 
@@ -111,7 +115,7 @@ class StoreTables:
         """Say which table has no room, how much of it deleted topics hold, and what frees it."""
         head = self._store.head
         live = sum(len(topic.queues) for topic in self.topics())
-        taken = len(self._figures.queue_counts()) // _QUEUE_COUNT_BYTES
+        taken = self._figures.stats()["queues_used"]
         if wanted <= head["queue_max"] - taken:
             return SegmentFull(
                 f"topic {name!r} has no place: {head['topic_max']} topics are possible, those that were deleted count",
@@ -121,7 +125,7 @@ class StoreTables:
         return SegmentFull(
             f"topic {name!r} needs {wanted} queues: {taken} of {head['queue_max']} are taken, "
             f"{taken - live} of them by topics that were deleted",
-            hint=_RESTART if taken > live else f"fewer queues: shmq topic create {name} --queues 1",
+            hint=_AGAIN if taken > live else f"fewer queues: shmq topic create {name} --queues 1",
             used=taken,
             limit=head["queue_max"],
         )
@@ -138,29 +142,19 @@ class StoreTables:
 
     def group_offsets(self, group: int) -> Mapping[int, int]:
         self._learn_slots()
-        return self._slots.get(group, {})
+        queues = {self._figures.offset_queue(slot): slot for slot in self._slots.get(group, ())}
+        return {queue: slot | queue << _QUEUE_SHIFT for queue, slot in queues.items()}
 
     def offset_slot(self, group: int, queue: int) -> int | None:
-        slot = self._slots.get(group, {}).get(queue)
-        if slot is None:
-            self._learn_slots()
-            slot = self._slots.get(group, {}).get(queue)
-        return slot
-
-    def offset_put(self, group: int, queue: int) -> int:
-        slots = self._slots.setdefault(group, {})
-        slot = slots.get(queue)
-        if slot is None:
-            slot = slots[queue] = self._tables.offset_put(group, queue)
-        return slot
+        slot = self._tables.offset_find(group, queue)
+        return slot if slot >= 0 else None
 
     def _learn_slots(self) -> None:
         """Take note of places that others have made since the last look."""
         # From there on only: a question about a group that never read a queue comes here each time.
         counts = memoryview(self._figures.offset_counts(self._slots_known)).cast("Q")
         for word in counts[1::2]:
-            group, queue = divmod(word, 1 << 32)
-            self._slots.setdefault(group, {})[queue] = self._slots_known
+            self._slots.setdefault(word >> _GROUP_SHIFT, []).append(self._slots_known)
             self._slots_known += 1
 
     def offset_owned(self, slot: int) -> bool:

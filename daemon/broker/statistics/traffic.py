@@ -60,6 +60,7 @@ class Traffic:
         self.statistics = statistics
         self._cluster = cluster
         self._queue_counts: bytes | None = None
+        self._queue_numbers = memoryview(b"")
         self._offset_counts: bytes | None = None
         self._look_ms = 0
         self._seen_ms: int | None = None
@@ -91,13 +92,17 @@ class Traffic:
         self.get_totals.see(self._got, day)
 
     def _look_at_queues(self, since_ms: int) -> int:
+        # The counts first: where an entry changes hands in between, the counts of the old queue are of no queue.
         counts = self._tables.queue_counts()
+        numbers = memoryview(self._tables.queue_numbers()).cast("I")
         before, self._queue_counts = self._queue_counts, counts
+        numbers_before, self._queue_numbers = self._queue_numbers, numbers
         moved = 0
-        for queue, was, now in _moved_pairs(before if before is not None else counts, counts):
+        for entry, was, now in _moved_pairs(before if before is not None else counts, counts):
             moved += 1
-            name = self.queues.names().get(queue)
-            sent, size = now[0] - was[0], now[1] - was[1]
+            name = self.queues.names().get(numbers[entry])
+            is_new = entry >= len(numbers_before) or numbers_before[entry] != numbers[entry]
+            sent, size = (now[0], now[1]) if is_new else (now[0] - was[0], now[1] - was[1])
             if name is not None and sent > 0:
                 self.statistics.add("TOPIC_PUT_NUMS", name.topic, sent, since_ms, times=sent)
                 self.statistics.add("TOPIC_PUT_SIZE", name.topic, max(0, size), since_ms, times=sent)
@@ -114,16 +119,15 @@ class Traffic:
             for client, count in self._received.items()
         }
         moved = 0
-        for slot, was, now in _moved_pairs(before if before is not None else counts, counts):
+        for _, was, now in _moved_pairs(before if before is not None else counts, counts):
             moved += 1
             group, queue = divmod(now[1], 1 << 32)
             bounds = self._tables.queue_bounds(queue)
             # A client may commit any number; nobody has read what is not there.
-            end, start = min(now[0] - 1, bounds.offset_max), was[0] - 1
-            if was[1] not in (now[1], 0):
-                continue
+            # A slot that was another queue's before had no offset of this one.
+            end, start = min(now[0] - 1, bounds.offset_max), was[0] - 1 if was[1] == now[1] else -1
             if start < 0:
-                start = self._start(slot, group, queue, end, unclaimed)
+                start = self._start(group, queue, end, unclaimed)
             start = max(start, bounds.offset_min)
             got = end - start
             if got <= 0:
@@ -139,12 +143,13 @@ class Traffic:
             self._got += got
         return moved
 
-    def _start(self, slot: int, group: int, queue: int, end: int, unclaimed: dict[int, int]) -> int:
+    def _start(self, group: int, queue: int, end: int, unclaimed: dict[int, int]) -> int:
         """Where a group began that has its first offset on a queue; the end where that is not known."""
         start = self._starts.pop((group, queue), None)
         if start is not None:
             return start
-        owner = self._tables.offset_owner(slot)
+        slot = self._tables.offset_slot(group, queue)
+        owner = self._tables.offset_owner(slot) if slot is not None else -1
         got = min(unclaimed.get(owner, 0), end - self._tables.queue_bounds(queue).offset_min)
         if owner in unclaimed:
             unclaimed[owner] -= got

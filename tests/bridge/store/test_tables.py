@@ -214,7 +214,7 @@ def test_a_full_table_of_queues_says_how_full_it_is_and_who_holds_it(tables: Sto
             tables.topic_delete("comes-and-goes")
     assert "needs 1000 queues: 4096 of 4096 are taken, 4000 of them by topics that were deleted" in str(caught.value)
     assert (caught.value.used, caught.value.limit) == (4096, 4096)
-    assert "start it again" in caught.value.hint
+    assert "try again" in caught.value.hint
     put(tables, "stays", 96)
 
 

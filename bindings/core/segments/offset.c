@@ -1,0 +1,139 @@
+/* Offset slots: how far a group has read a queue, and who reads it; under the table lock of table.c where slots are made.
+ *
+ *   place   group << 32 | number of the queue      a slot is for a group and an entry of the queue table; which of the
+ *                                                  entry's queues it is for, the number says
+ *   owner   py_offsets.c; OWNER_NOBODY_YET while a slot becomes that of the entry's next queue
+ *
+ *   next queue:  owner = OWNER_NOBODY_YET · committed = 0 and place = its own, at once · statistics 0 · owner = 0
+ *
+ * `committed` and `place` are changed by one compare-and-swap of 16 bytes. A process that was stopped between its look at
+ * the owner and its store, and wakes when the queue is deleted and the slot is another's, therefore stores nothing. Taking
+ * a queue is a compare-and-swap of `owner`, after which the taker looks at the place again (py_offsets.c).
+ *
+ * A put that was killed on its way leaves OWNER_NOBODY_YET behind: nobody takes the queue, and the next put begins anew.
+ */
+#include "core/internal.h"
+
+#define OWNER_NOBODY_YET UINT64_MAX /* a lock until the end of time, for all who look */
+
+static uint32_t offset_count(const struct shmq_store *store)
+{
+    uint32_t count = atomic_load_explicit(&store->readers->offset_count, memory_order_acquire);
+    return count < store->sizes.offset_max ? count : store->sizes.offset_max;
+}
+
+/* ---- the two words --------------------------------------------------------------------------------- */
+typedef unsigned __int128 __attribute__((may_alias, aligned(16))) pair;
+static_assert(offsetof(struct shmq_offset, committed) % 16 == 0 &&
+                  offsetof(struct shmq_offset, place) == offsetof(struct shmq_offset, committed) + 8,
+              "both are changed at once");
+
+#if defined(__x86_64__)
+__attribute__((target("cx16")))
+#endif
+static bool pair_change(struct shmq_offset *entry, uint64_t committed, uint64_t place, uint64_t committed_new,
+                        uint64_t place_new)
+{
+    return __sync_bool_compare_and_swap((pair *)(void *)&entry->committed, (pair)place << 64 | committed,
+                                        (pair)place_new << 64 | committed_new);
+}
+
+bool shmq_offset_commit(struct shmq_offset *entry, uint32_t queue, uint64_t committed)
+{
+    for (;;) {
+        const uint64_t place = atomic_load_explicit(&entry->place, memory_order_acquire);
+        const uint64_t before = atomic_load_explicit(&entry->committed, memory_order_relaxed);
+        if ((uint32_t)place != queue) {
+            return false;
+        }
+        SHMQ_POINT("offset.commit");
+        if (pair_change(entry, before, place, committed, place)) {
+            return true;
+        }
+    }
+}
+
+static void slot_move(struct shmq_offset *entry, uint64_t place)
+{
+    atomic_store_explicit(&entry->owner, OWNER_NOBODY_YET, memory_order_seq_cst);
+    SHMQ_POINT("offset.disowned");
+    while (!pair_change(entry, atomic_load_explicit(&entry->committed, memory_order_relaxed),
+                        atomic_load_explicit(&entry->place, memory_order_relaxed), 0, place)) {
+    }
+    SHMQ_POINT("offset.moved");
+    atomic_store_explicit(&entry->taken, 0, memory_order_relaxed);
+    atomic_store_explicit(&entry->lost, 0, memory_order_relaxed);
+    atomic_store_explicit(&entry->updated_ms, 0, memory_order_relaxed);
+    atomic_store_explicit(&entry->owner, 0, memory_order_release);
+}
+
+/* ---- slots ----------------------------------------------------------------------------------------- */
+static bool is_ready(const struct shmq_offset *entry, uint64_t place)
+{
+    return atomic_load_explicit(&entry->place, memory_order_acquire) == place &&
+           atomic_load_explicit(&entry->owner, memory_order_acquire) != OWNER_NOBODY_YET;
+}
+
+uint32_t shmq_offset_find(const struct shmq_store *store, uint32_t group, uint32_t queue)
+{
+    const uint32_t slot = shmq_lookup_offset(store, group, queue, offset_count(store));
+    return slot != SHMQ_NONE && is_ready(&store->offsets[slot], shmq_offset_place(group, queue)) ? slot : SHMQ_NONE;
+}
+
+/* Table lock held. */
+static enum shmq_status slot_put(struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t *out)
+{
+    const uint64_t place = shmq_offset_place(group, queue);
+    const uint32_t count = offset_count(store), slot = shmq_lookup_offset(store, group, queue, count);
+    *out = slot;
+    if (slot == SHMQ_NONE) {
+        if (count >= store->sizes.offset_max) {
+            return SHMQ_TABLE_FULL;
+        }
+        *out = count;
+        atomic_store_explicit(&store->offsets[count].place, place, memory_order_relaxed);
+        atomic_store_explicit(&store->readers->offset_count, count + 1, memory_order_release);
+        return SHMQ_OK;
+    }
+    if (is_ready(&store->offsets[slot], place)) {
+        return SHMQ_OK;
+    }
+    /* Under this lock no queue begins: what lives there now is the newest, and a slot never goes back to an older one. */
+    if (shmq_queue_entry(store, queue) == NULL) {
+        return SHMQ_NO_QUEUE;
+    }
+    slot_move(&store->offsets[slot], place);
+    return SHMQ_OK;
+}
+
+enum shmq_status shmq_offset_put(struct shmq_store *store, uint32_t group, uint32_t queue, uint32_t *out)
+{
+    uint32_t groups = atomic_load_explicit(&store->readers->group_count, memory_order_acquire);
+    if (group >= groups || group >= store->sizes.group_max ||
+        (queue & store->queue_mask) >= store->sizes.queue_max) {
+        return SHMQ_BAD_ARGUMENT;
+    }
+    *out = store->writable ? shmq_offset_find(store, group, queue) : SHMQ_NONE;
+    if (*out != SHMQ_NONE) {
+        return SHMQ_OK; /* no lock, and no new version of the tables */
+    }
+    enum shmq_status status = shmq_table_enter(store);
+    return status == SHMQ_OK ? shmq_table_leave(store, slot_put(store, group, queue, out)) : status;
+}
+
+void shmq_offsets_forget(struct shmq_store *store, uint32_t group)
+{
+    uint32_t count = offset_count(store);
+    for (uint32_t i = 0; i < count; i++) {
+        if (atomic_load_explicit(&store->offsets[i].place, memory_order_relaxed) >> 32 == group) {
+            atomic_store_explicit(&store->offsets[i].owner, 0, memory_order_seq_cst);
+        }
+    }
+    /* Only now: a member that looked at its word before it was taken has most probably written by now. */
+    for (uint32_t i = 0; i < count; i++) {
+        if (atomic_load_explicit(&store->offsets[i].place, memory_order_relaxed) >> 32 == group) {
+            atomic_store_explicit(&store->offsets[i].lost, 0, memory_order_relaxed);
+            atomic_store_explicit(&store->offsets[i].committed, 0, memory_order_release);
+        }
+    }
+}

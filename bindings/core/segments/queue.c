@@ -1,0 +1,212 @@
+/* Entries of the queue table: which queue lives in which, and how they are used again.
+ *
+ *   number   lives of the entry before this one << bits | entry       bits: as many as queue_mask has
+ *
+ *   free      life 0       leaving 0         may be taken
+ *   lives     life n + 1   leaving 0         a topic has queue n
+ *   leaving   life 0       leaving n + 1     its topic has it no more; its frames are being given back
+ *
+ *   free ──table lock──▶ lives ──append lock──▶ leaving ──frames given back, table lock──▶ free
+ *
+ * A number is given once, so whoever kept one, be it a cursor, a route, a frame's tag, an offset slot or a process that
+ * was stopped for an hour, finds that it is not what lives there now. (1) Writers look under the append lock, under which
+ * lives end: none of them writes for a queue that has left. (2) Readers look behind what they have read, and their units
+ * come from frames whose tags have the whole number. (3) The queues of one extent have consecutive numbers: entries side by
+ * side, and as many lives as the one of them that had most. (4) An entry whose last number is given stays free of queues.
+ *
+ * A topic_put that was killed may leave entries alive that no topic has; they leave as those of deleted topics do.
+ */
+#include "core/internal.h"
+
+static uint32_t queue_count(const struct shmq_store *store)
+{
+    uint32_t count = atomic_load_explicit(&store->log->queue_count, memory_order_acquire);
+    return count < store->sizes.queue_max ? count : store->sizes.queue_max;
+}
+
+static uint32_t used_count(const struct shmq_store *store)
+{
+    return atomic_load_explicit(&store->log->queue_used, memory_order_relaxed);
+}
+
+static bool is_free(const struct shmq_queue *entry)
+{
+    return atomic_load_explicit(&entry->life, memory_order_acquire) == 0 &&
+           atomic_load_explicit(&entry->leaving, memory_order_acquire) == 0;
+}
+
+/* ---- taking ---------------------------------------------------------------------------------------- */
+/* High bits of the next number of an entry below the count; above all numbers when there is none left. */
+static uint64_t next_lives(const struct shmq_store *store, const struct shmq_queue *entry)
+{
+    const uint64_t step = (uint64_t)store->queue_mask + 1;
+    return entry->last == 0 ? 0 : ((entry->last - 1) & ~(uint64_t)store->queue_mask) + step;
+}
+
+struct run { uint32_t first, count; uint64_t lives; };
+
+static bool is_planned(const struct shmq_extent *extents, uint32_t extent_count, uint32_t index, uint32_t mask)
+{
+    for (uint32_t i = 0; i < extent_count; i++) {
+        if (index - (extents[i].first_queue & mask) < extents[i].count) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The first run of `wanted` free entries side by side, or else the longest that is shorter. */
+static struct run run_find(const struct shmq_store *store, uint32_t wanted, const struct shmq_extent *planned,
+                           uint32_t planned_count)
+{
+    const uint32_t count = queue_count(store);
+    struct run best = {.count = 0}, run = {.count = 0};
+    for (uint32_t i = used_count(store) < count ? 0 : count; i < store->sizes.queue_max && run.count < wanted; i++) {
+        const bool used_before = i < count;
+        const uint64_t lives = used_before ? next_lives(store, &store->queues[i]) : 0;
+        if ((used_before && !is_free(&store->queues[i])) || lives > (SHMQ_NONE & ~store->queue_mask) ||
+            is_planned(planned, planned_count, i, store->queue_mask)) {
+            best = run.count > best.count ? run : best;
+            run.count = 0;
+            continue;
+        }
+        run = run.count == 0 ? (struct run){.first = i, .count = 1, .lives = lives}
+                             : (struct run){run.first, run.count + 1, lives > run.lives ? lives : run.lives};
+    }
+    return run.count > best.count ? run : best;
+}
+
+/* Let queues live in entries that are free: table lock held. */
+static void run_take(struct shmq_store *store, const struct shmq_extent *extent, uint32_t topic, uint32_t queue_id)
+{
+    const uint32_t first = extent->first_queue & store->queue_mask;
+    for (uint32_t i = 0; i < extent->count; i++) {
+        struct shmq_queue *entry = &store->queues[first + i];
+        entry->last = extent->first_queue + i + 1;
+        atomic_store_explicit(&entry->offset_max, 0, memory_order_relaxed);
+        atomic_store_explicit(&entry->offset_min, 0, memory_order_relaxed);
+        atomic_store_explicit(&entry->persisted, 0, memory_order_relaxed);
+        atomic_store_explicit(&entry->frame_last, SHMQ_NONE, memory_order_relaxed);
+        atomic_store_explicit(&entry->flush, SHMQ_FLUSH_AS_BROKER, memory_order_relaxed);
+        entry->topic = topic;
+        entry->queue_id = queue_id + i;
+        entry->bytes = 0;
+        SHMQ_POINT("queue.filled");
+        atomic_store_explicit(&entry->life, extent->first_queue + i + 1, memory_order_release);
+    }
+    atomic_store_explicit(&store->log->queue_used, used_count(store) + extent->count, memory_order_relaxed);
+    if (first + extent->count > queue_count(store)) {
+        atomic_store_explicit(&store->log->queue_count, first + extent->count, memory_order_release);
+    }
+}
+
+enum shmq_status shmq_queues_take(struct shmq_store *store, uint32_t topic, uint32_t queue_id, uint32_t wanted,
+                                  struct shmq_extent *extents, uint32_t extent_count)
+{
+    uint32_t left = wanted, planned = 0;
+    while (left > 0 && planned < extent_count) {
+        struct run run = run_find(store, left, extents, planned);
+        if (run.count == 0) {
+            break;
+        }
+        extents[planned++] = (struct shmq_extent){.first_queue = (uint32_t)run.lives | run.first, .count = run.count};
+        left -= run.count;
+    }
+    if (left > 0) {
+        for (uint32_t i = 0; i < planned; i++) {
+            extents[i].count = 0;
+        }
+        return SHMQ_TABLE_FULL;
+    }
+    for (uint32_t i = 0; i < planned; i++) {
+        run_take(store, &extents[i], topic, queue_id);
+        queue_id += extents[i].count;
+    }
+    return SHMQ_OK;
+}
+
+void shmq_queues_repair(struct shmq_store *store)
+{
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < queue_count(store); i++) {
+        used += !is_free(&store->queues[i]);
+    }
+    atomic_store_explicit(&store->log->queue_used, used, memory_order_relaxed);
+}
+
+/* ---- giving back ----------------------------------------------------------------------------------- */
+/* Table lock held: whether no topic has the queue that lives in an entry. */
+static bool is_deserted(const struct shmq_store *store, const struct shmq_queue *entry, uint32_t life)
+{
+    const uint32_t topic = entry->topic;
+    return shmq_topic_queue(store, topic, entry->queue_id) != life - 1 ||
+           atomic_load_explicit(&store->topics[topic].state, memory_order_acquire) != SHMQ_TOPIC_LIVE;
+}
+
+/* Table lock held: the queues that are leaving, and those that have to. */
+static uint32_t find_leaving(const struct shmq_store *store, struct shmq_leaving *out, uint32_t count_max)
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < queue_count(store) && found < count_max; i++) {
+        const struct shmq_queue *entry = &store->queues[i];
+        const uint32_t life = atomic_load_explicit(&entry->life, memory_order_acquire);
+        const uint32_t leaving = atomic_load_explicit(&entry->leaving, memory_order_acquire);
+        if (life != 0 ? is_deserted(store, entry, life) : leaving != 0) {
+            out[found++] = (struct shmq_leaving){.queue = (life != 0 ? life : leaving) - 1};
+        }
+    }
+    return found;
+}
+
+enum shmq_status shmq_queues_close(struct shmq_store *store, uint64_t deadline_ns, uint32_t count_max,
+                                   struct shmq_leaving *out, uint32_t *count)
+{
+    *count = 0;
+    enum shmq_status status = shmq_table_enter(store);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    const uint32_t found = find_leaving(store, out, count_max);
+    shmq_table_exit(store);
+    if (found == 0) {
+        return SHMQ_OK;
+    }
+    status = shmq_lock(store, deadline_ns);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < found; i++) {
+        struct shmq_queue *entry = &store->queues[out[i].queue & store->queue_mask];
+        if (shmq_queue_entry(store, out[i].queue) != NULL) {
+            atomic_store_explicit(&entry->leaving, out[i].queue + 1, memory_order_relaxed);
+            SHMQ_POINT("queue.leaving");
+            atomic_store_explicit(&entry->life, 0, memory_order_release);
+            SHMQ_POINT("queue.closed");
+        }
+        out[i].offset_max = atomic_load_explicit(&entry->offset_max, memory_order_relaxed);
+    }
+    shmq_unlock(store);
+    *count = found;
+    return SHMQ_OK;
+}
+
+enum shmq_status shmq_queue_free(struct shmq_store *store, uint32_t queue)
+{
+    const uint32_t index = queue & store->queue_mask;
+    if (index >= store->sizes.queue_max) {
+        return SHMQ_BAD_ARGUMENT;
+    }
+    enum shmq_status status = shmq_table_enter(store);
+    if (status != SHMQ_OK) {
+        return status;
+    }
+    struct shmq_queue *entry = &store->queues[index];
+    if (atomic_load_explicit(&entry->leaving, memory_order_acquire) == queue + 1 &&
+        atomic_load_explicit(&entry->life, memory_order_acquire) == 0) {
+        atomic_store_explicit(&store->log->queue_used, used_count(store) - 1, memory_order_relaxed);
+        SHMQ_POINT("queue.freed");
+        atomic_store_explicit(&entry->leaving, 0, memory_order_release);
+    }
+    shmq_table_exit(store);
+    return SHMQ_OK;
+}

@@ -1,0 +1,388 @@
+/* A process is stopped anywhere in an operation on a queue; meanwhile the queue's topic is deleted, its entry becomes that
+ * of a topic with the same name, and the group's offset slot becomes that of the new queue. Then the process goes on.
+ *
+ *   victim    instruction 1 … n, stopped ……………………………………………… n + 1 … end
+ *   others    delete the topic · close, free frames, free entries · the topic anew · messages, an offset, an owner
+ *
+ * Same name, same queue ids, same offsets, the same entries: only the number of the queue tells them apart. What the others
+ * made must be as they left it, and the victim must have read nothing of it. Where the victim is stopped with a lock, the
+ * others get their answer at their deadline, and no entry changes hands.
+ *
+ * Every instruction is a case: the victim is run again up to the n-th. Prints one JSON line an operation; exit status 1
+ * after a violation.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "check.h"
+#include "core/read/reader.h"
+#include "trace.h"
+
+#define FILE_BYTES (128u << 10)
+#define OLD_ID 10u
+#define NEW_ID 700u
+#define OLD_MESSAGES 5u
+#define NEW_MESSAGES 7u
+#define NEW_COMMITTED 4u
+#define PASSES_MAX 12u
+#define PULLED_BYTES_MAX 4096u
+
+enum operation {
+    OPERATION_APPEND, OPERATION_APPEND_FRAME, OPERATION_BATCH, OPERATION_TOGETHER, OPERATION_CLAIM, OPERATION_READ,
+    OPERATION_FILTERED, OPERATION_ACKNOWLEDGE, OPERATION_PULL, OPERATION_COMMIT, OPERATION_OFFSET_PUT, OPERATION_COUNT,
+};
+static const char *const names[OPERATION_COUNT] = {
+    "append", "append-frame", "batch", "together", "claim", "read", "filtered", "acknowledge", "pull", "commit",
+    "offset-put",
+};
+
+struct notes {                  /* what the victim tells; no part of the store */
+    _Atomic uint32_t status, done;
+    _Atomic uint32_t new_seen;  /* messages of the new queue it was given */
+};
+
+struct bed {
+    struct arena arena;
+    enum operation operation;
+    struct notes *notes;
+    uint32_t group, slot, queue; /* the victim's */
+    uint32_t beside;            /* a queue of a topic that stays */
+    uint64_t *addresses;
+    uint64_t instructions;
+    struct verdict verdict;
+    uint64_t cases, held;
+};
+
+static struct {                 /* the victim's private state, made before it is watched */
+    struct shmq_store store;
+    struct shmq_reader reader;
+    struct shmq_delivery delivery;
+    struct shmq_claim_handle claim;
+    struct shmq_pull pull;
+    struct shmq_spec specs[2];
+    uint8_t bodies[2][64];
+    uint8_t pulled[PULLED_BYTES_MAX];
+} victim;
+
+static uint64_t after_ms(uint64_t ms)
+{
+    return shmq_io_posix.monotonic_ns() + ms * 1000000;
+}
+
+static void append(struct shmq_store *store, uint32_t queue, uint32_t id, uint32_t count)
+{
+    uint8_t body[64];
+    struct shmq_appended out;
+    for (uint32_t i = 0; i < count; i++) {
+        struct message message = {.id = id + i, .queue = 0, .body_bytes = 40, .properties = "TAGS\001red\002"};
+        struct shmq_spec spec = message_spec(&message, body);
+        ARENA_MUST(shmq_append(store, queue, &spec, shmq_tag_hash("red", 3), after_ms(20000), &out) == SHMQ_OK);
+    }
+}
+
+/* ---- the store ----------------------------------------------------------------------------------- */
+static void bed_open(struct bed *bed, enum operation operation)
+{
+    const struct arena_options options = {.file_bytes = FILE_BYTES, .file_count = 2, .frame_max = 16, .frame_ready = 16};
+    struct shmq_store *store = &bed->arena.store;
+    uint32_t topic;
+    bed->operation = operation;
+    arena_create(&bed->arena, &options);
+    store->processors = 1;
+    bed->queue = shmq_topic_queue(store, shmq_topic_find(store, ARENA_TOPIC, strlen(ARENA_TOPIC)), 0);
+    append(store, bed->queue, OLD_ID, operation == OPERATION_APPEND_FRAME ? SHMQ_FRAME_UNITS : OLD_MESSAGES);
+    ARENA_MUST(shmq_group_put(store, "workers", &bed->group) == SHMQ_OK);
+    ARENA_MUST(shmq_topic_put(store, "beside", 1, 1, 6, 0, 0, &topic) == SHMQ_OK);
+    bed->beside = shmq_topic_queue(store, topic, 0);
+    ARENA_MUST(shmq_offset_put(store, bed->group, bed->queue, &bed->slot) == SHMQ_OK);
+    shmq_raise_durable(store, shmq_load_acquire(&store->log->end));
+    atomic_store(&store->log->keeper_beat_ns, shmq_io_posix.monotonic_ns()); /* so that damage would be reported */
+    arena_window(&bed->arena, FILE_BYTES);
+}
+
+static void prepare(void *argument)
+{
+    struct bed *bed = argument;
+    uint32_t client;
+    void *old;
+    arena_attach(&bed->arena, &victim.store, true);
+    victim.store.processors = 1;
+    ARENA_MUST(shmq_mapping_get(&victim.store, shmq_load_acquire(&victim.store.log->end)) != NULL);
+    ARENA_MUST(shmq_client_put(&victim.store, victim.store.self_pid, victim.store.self_start, 3, &client) == SHMQ_OK);
+    victim.store.client_slot = client;
+    atomic_store(&victim.store.offsets[bed->slot].owner, shmq_owner_word(&victim.store));
+    for (uint32_t i = 0; i < 2; i++) {
+        struct message message = {.id = 300 + i, .queue = i, .body_bytes = 40};
+        victim.specs[i] = message_spec(&message, victim.bodies[i]);
+    }
+    shmq_reader_init(&victim.reader, &victim.store);
+    ARENA_MUST(shmq_reader_assign(&victim.reader, bed->queue, 0, 0, bed->slot, NULL, &old) == SHMQ_OK);
+    if (bed->operation == OPERATION_FILTERED) {
+        ARENA_MUST(shmq_reader_tag_add(&victim.reader, "blue", 4) == SHMQ_OK);
+    }
+    if (bed->operation == OPERATION_ACKNOWLEDGE) {
+        ARENA_MUST(shmq_reader_next(&victim.reader, &victim.delivery) == SHMQ_OK);
+    }
+    if (bed->operation == OPERATION_CLAIM) {
+        ARENA_MUST(shmq_claim_open(&victim.store, bed->queue, 40, 64, after_ms(20000), &victim.claim) == SHMQ_OK);
+        victim.specs[0].body_crc_raw = shmq_crc32_copy_raw(UINT32_MAX, victim.claim.body, victim.bodies[0], 40);
+        victim.specs[0].body = NULL;
+    }
+}
+
+/* ---- the operation ------------------------------------------------------------------------------- */
+static void see(struct bed *bed, const struct shmq_view *view)
+{
+    bool is_new = view->flag >= NEW_ID && view->flag < NEW_ID + NEW_MESSAGES;
+    atomic_fetch_add(&bed->notes->new_seen, is_new);
+}
+
+static enum shmq_status read_all(struct bed *bed)
+{
+    enum shmq_status status;
+    while ((status = shmq_reader_next(&victim.reader, &victim.delivery)) == SHMQ_OK) {
+        see(bed, &victim.delivery.view);
+        (void)shmq_reader_ack(&victim.reader, victim.delivery.cursor, victim.delivery.serial,
+                              victim.delivery.queue_offset);
+    }
+    return status;
+}
+
+static enum shmq_status pull_all(struct bed *bed)
+{
+    struct shmq_pull *pull = &victim.pull;
+    pull->queue = bed->queue;
+    pull->count_max = 32;
+    pull->bytes_max = PULLED_BYTES_MAX;
+    pull->scan_max = 32;
+    pull->verify = true;
+    enum shmq_status status = shmq_pull_plan(&victim.store, pull);
+    uint64_t bytes = status == SHMQ_OK ? shmq_pull_copy(pull, victim.pulled) : 0;
+    struct shmq_view view;
+    for (uint64_t at = 0; at < bytes && shmq_record_decode(victim.pulled + at, bytes - at, &view) == SHMQ_OK;
+         at += view.record_bytes) {
+        see(bed, &view);
+    }
+    shmq_pull_release(pull);
+    return status;
+}
+
+static enum shmq_status act_store(struct bed *bed)
+{
+    struct shmq_store *store = &victim.store;
+    struct shmq_appended out[2];
+    const int64_t tags[2] = {0, 0};
+    const struct shmq_entry entries[2] = {{.queue = bed->beside, .spec = victim.specs[1]},
+                                          {.queue = bed->queue, .spec = victim.specs[0]}};
+    switch (bed->operation) {
+    case OPERATION_BATCH:
+        victim.specs[1].queue_id = 0;
+        return shmq_append_batch(store, bed->queue, victim.specs, tags, 2, after_ms(20000), out);
+    case OPERATION_TOGETHER:
+        return shmq_append_together(store, entries, 2, UINT64_MAX, after_ms(20000), out);
+    case OPERATION_CLAIM: {
+        enum shmq_status status =
+            shmq_claim_commit(store, &victim.claim, &victim.specs[0], 0, after_ms(20000), out);
+        shmq_claim_abort(store, &victim.claim);
+        return status;
+    }
+    default:
+        return shmq_append(store, bed->queue, &victim.specs[0], 0, after_ms(20000), out);
+    }
+}
+
+static enum shmq_status act(struct bed *bed)
+{
+    struct shmq_store *store = &victim.store;
+    uint32_t slot;
+    switch (bed->operation) {
+    case OPERATION_READ:
+    case OPERATION_FILTERED:
+        return read_all(bed);
+    case OPERATION_ACKNOWLEDGE:
+        return shmq_reader_ack(&victim.reader, 0, victim.delivery.serial, 0);
+    case OPERATION_PULL:
+        return pull_all(bed);
+    case OPERATION_COMMIT:
+        return shmq_offset_commit(&store->offsets[bed->slot], bed->queue, 2) ? SHMQ_OK : SHMQ_NO_QUEUE;
+    case OPERATION_OFFSET_PUT:
+        return shmq_offset_put(store, bed->group, bed->queue, &slot);
+    default:
+        return act_store(bed);
+    }
+}
+
+static void start(void *argument)
+{
+    struct bed *bed = argument;
+    atomic_store(&bed->notes->status, (uint32_t)act(bed));
+    atomic_store(&bed->notes->done, 1);
+}
+
+/* ---- the others ---------------------------------------------------------------------------------- */
+static bool is_locked(const pthread_mutex_t *mutex)
+{
+    return mutex->__data.__lock != 0;
+}
+
+struct anew { uint32_t queues[ARENA_QUEUES], slot, messages; uint64_t end, owner; };
+
+/* False: the victim stands in somebody's way, and nothing changed hands. */
+static bool make_anew(struct bed *bed, struct anew *anew)
+{
+    struct shmq_store *store = &bed->arena.store;
+    struct shmq_leaving leaving[ARENA_QUEUES];
+    uint32_t topic, count = 0;
+    if (is_locked(&store->log->table_lock) || is_locked(&store->log->lock)) {
+        ARENA_MUST(is_locked(&store->log->table_lock) || shmq_topic_delete(store, ARENA_TOPIC) == SHMQ_OK);
+        if (is_locked(&store->log->lock) && !is_locked(&store->log->table_lock) &&
+            (shmq_queues_close(store, 1, ARENA_QUEUES, leaving, &count) == SHMQ_OK || count != 0)) {
+            verdict_add(&bed->verdict, 9, "queues are closed under a lock that somebody has");
+        }
+        return false;
+    }
+    ARENA_MUST(shmq_topic_delete(store, ARENA_TOPIC) == SHMQ_OK);
+    ARENA_MUST(shmq_queues_close(store, after_ms(20000), ARENA_QUEUES, leaving, &count) == SHMQ_OK);
+    ARENA_MUST(count == ARENA_QUEUES);
+    for (uint32_t i = 0; i < count; i++) {
+        ARENA_MUST(shmq_frames_release(store, leaving[i].queue, 0, 4, after_ms(20000)) != SHMQ_NONE);
+        ARENA_MUST(shmq_queue_free(store, leaving[i].queue) == SHMQ_OK);
+    }
+    ARENA_MUST(shmq_topic_put(store, ARENA_TOPIC, ARENA_QUEUES, ARENA_QUEUES, 6, 0, 0, &topic) == SHMQ_OK);
+    for (uint32_t id = 0; id < ARENA_QUEUES; id++) {
+        anew->queues[id] = shmq_topic_queue(store, topic, id);
+        ARENA_MUST(shmq_queue_place(store, anew->queues[id]) == shmq_queue_place(store, bed->queue + id));
+        ARENA_MUST(anew->queues[id] != bed->queue + id);
+    }
+    /* An append would evict the open claim, and its owner would learn from that alone that it came too late. */
+    anew->messages = bed->operation == OPERATION_CLAIM ? 0 : NEW_MESSAGES;
+    append(store, anew->queues[0], NEW_ID, anew->messages);
+    ARENA_MUST(shmq_offset_put(store, bed->group, anew->queues[0], &anew->slot) == SHMQ_OK && anew->slot == bed->slot);
+    ARENA_MUST(shmq_offset_commit(&store->offsets[anew->slot], anew->queues[0], NEW_COMMITTED));
+    /* The hardest case: the victim's own process reads the new queue too. */
+    anew->owner = (uint64_t)atomic_load(&store->clients[0].generation) << 32 | 1u;
+    atomic_store(&store->offsets[anew->slot].owner, anew->owner);
+    shmq_raise_durable(store, shmq_load_acquire(&store->log->end));
+    anew->end = shmq_load_acquire(&store->log->end);
+    return true;
+}
+
+static void check_anew(struct bed *bed, const struct anew *anew, uint64_t at)
+{
+    struct shmq_store *store = &bed->arena.store;
+    const struct shmq_offset *slot = &store->offsets[anew->slot];
+    struct verdict *verdict = &bed->verdict;
+    uint8_t raw[SHMQ_UNIT_BYTES * NEW_MESSAGES];
+    if (atomic_load(&bed->notes->new_seen) != 0) {
+        verdict_add(verdict, 3, "stopped at %" PRIu64 ": was given a message of the new queue", at);
+    }
+    if (atomic_load(&slot->committed) != NEW_COMMITTED || atomic_load(&slot->owner) != anew->owner ||
+        (uint32_t)atomic_load(&slot->place) != anew->queues[0]) {
+        verdict_add(verdict, 5, "stopped at %" PRIu64 ": the new queue's offset is %" PRIu64, at,
+                    atomic_load(&slot->committed));
+    }
+    if (shmq_load_acquire(&store->log->end) != anew->end) {
+        verdict_add(verdict, 2, "stopped at %" PRIu64 ": something was stored", at);
+    }
+    for (uint32_t id = 0; id < ARENA_QUEUES; id++) {
+        const struct shmq_queue *entry = shmq_queue_entry(store, anew->queues[id]);
+        if (entry == NULL || atomic_load(&entry->offset_max) != (id == 0 ? anew->messages : 0)) {
+            verdict_add(verdict, 5, "stopped at %" PRIu64 ": queue %u is not as it was made", at, id);
+        }
+    }
+    if (shmq_units_read(store, anew->queues[0], 0, NEW_MESSAGES, raw) != anew->messages) {
+        verdict_add(verdict, 4, "stopped at %" PRIu64 ": units of the new queue are missing", at);
+    }
+    if (atomic_load(&store->damages->reported) != 0) {
+        verdict_add(verdict, 4, "stopped at %" PRIu64 ": damage was reported where there is none", at);
+    }
+}
+
+/* ---- the cases ----------------------------------------------------------------------------------- */
+static void count_instructions(struct bed *bed)
+{
+    uint64_t room = 0;
+    memset(bed->notes, 0, sizeof *bed->notes);
+    pid_t child = trace_spawn(prepare, start, bed);
+    while (atomic_load(&bed->notes->done) == 0) {
+        if (bed->instructions == room) {
+            room = room * 2 + 4096;
+            bed->addresses = realloc(bed->addresses, room * sizeof *bed->addresses);
+            ARENA_MUST(bed->addresses != NULL);
+        }
+        bed->addresses[bed->instructions++] = trace_instruction(child);
+        ARENA_MUST(trace_step(child) == 0);
+    }
+    trace_end(child, false);
+}
+
+static void run_case(struct bed *bed, uint64_t at, uint32_t passed)
+{
+    struct anew anew;
+    memset(bed->notes, 0, sizeof *bed->notes);
+    pid_t child = trace_spawn(prepare, start, bed);
+    if (!trace_run_to(child, bed->addresses[at], passed)) {
+        trace_end(child, true);
+        return;
+    }
+    bool changed = make_anew(bed, &anew);
+    bed->cases++;
+    bed->held += !changed;
+    trace_end(child, false);
+    if (atomic_load(&bed->notes->done) == 0) {
+        verdict_add(&bed->verdict, 10, "stopped at %" PRIu64 ": it did not come to its end", at);
+    } else if (changed) {
+        check_anew(bed, &anew, at);
+    }
+}
+
+static uint64_t run_operation(enum operation operation, uint64_t stride, uint64_t seed)
+{
+    static struct bed bed;
+    memset(&bed, 0, sizeof bed);
+    bed.notes = mmap(NULL, SHMQ_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ARENA_MUST(bed.notes != MAP_FAILED);
+    bed_open(&bed, operation);
+    uint8_t *origin = malloc(arena_snapshot_bytes(&bed.arena));
+    ARENA_MUST(origin != NULL);
+    arena_save(&bed.arena, origin);
+    count_instructions(&bed);
+    for (uint64_t at = seed % stride; at < bed.instructions; at += stride) {
+        uint32_t passed = 0;
+        for (uint64_t i = 0; i < at; i++) {
+            passed += bed.addresses[i] == bed.addresses[at];
+        }
+        if (passed > PASSES_MAX) {
+            continue; /* inside a long loop, whose first rounds were looked at */
+        }
+        arena_restore(&bed.arena, origin);
+        run_case(&bed, at, passed);
+    }
+    printf("{\"operation\": \"%s\", \"instructions\": %" PRIu64 ", \"cases\": %" PRIu64 ", \"held\": %" PRIu64
+           ", \"violations\": %" PRIu64 ", \"first\": \"%s\"}\n",
+           names[operation], bed.instructions, bed.cases, bed.held, bed.verdict.violations, bed.verdict.first);
+    fflush(stdout);
+    free(bed.addresses);
+    free(origin);
+    munmap(bed.notes, SHMQ_PAGE_BYTES);
+    arena_destroy(&bed.arena);
+    return bed.verdict.violations;
+}
+
+/* stale [stride] [seed] [operation …] */
+int main(int argc, char **argv)
+{
+    const uint64_t stride = argc > 1 ? strtoull(argv[1], NULL, 10) : 1, seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
+    uint64_t violations = 0;
+    trace_pin();
+    for (uint32_t i = 0; i < OPERATION_COUNT; i++) {
+        bool chosen = argc <= 3;
+        for (int k = 3; k < argc; k++) {
+            chosen |= strcmp(argv[k], names[i]) == 0;
+        }
+        violations += chosen ? run_operation((enum operation)i, stride, seed) : 0;
+    }
+    return violations == 0 ? 0 : 1;
+}

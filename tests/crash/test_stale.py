@@ -1,0 +1,87 @@
+"""A process that was stopped with the number of a queue that is no more leaves the queue in its place alone.
+
+stale.c stops an operation at its n-th instruction, lets others give the queue's entry to a new topic, and goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from core_build import Edit, can_step, program, run
+
+pytestmark = pytest.mark.skipif(not can_step(), reason="single-stepping reads x86-64 Linux registers")
+
+SOURCES = ("crash/stale.c", "crash/trace.c", "crash/check.c", "crash/arena.c")
+
+
+def figures_of(executable: Any, *arguments: object) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in run(executable, *arguments, statuses=(0, 1)).splitlines()]
+    print("", *lines, sep="\n")
+    return lines
+
+
+def test_a_process_stopped_anywhere_leaves_the_next_queue_alone(crash_plan: Any) -> None:
+    stride = 1 if crash_plan.long else 11
+    figures = figures_of(program("stale", SOURCES), stride, crash_plan.seed)
+    assert len(figures) == 11
+    assert [line for line in figures if line["violations"]] == []
+    for line in figures:
+        assert line["cases"] - line["held"] >= 5, line
+    assert sum(line["held"] for line in figures) > 0, "nobody was stopped with the lock"
+
+
+MUTANTS: dict[str, tuple[str, tuple[Edit, ...]]] = {
+    "append": (
+        "a writer looks at the number before it has the lock, and not again",
+        (Edit("room.c", "q < commit->queue_count && status == SHMQ_OK; q++) {", "q < 0; q++) {"),),
+    ),
+    "together": (
+        "only the first queue of a commit is looked at",
+        (Edit("room.c", "q < commit->queue_count && status == SHMQ_OK; q++) {", "q < 1; q++) {"),),
+    ),
+    "claim": (
+        "the number is not looked at when a claim is committed",
+        (Edit("reserve.c", "        status = shmq_writable_check(store, handle->queue); /* as in room.c */\n", ""),),
+    ),
+    "read": (
+        "neither tags of frames nor a second look tell the lives of an entry apart",
+        (
+            Edit("internal.h", "(queue + 1u) << 32) | ordinal", "((queue & 31u) + 1u) << 32) | ordinal"),
+            Edit(
+                "reader.c",
+                "    if (!shmq_queue_lives(store, cursor->queue)) { /* the name",
+                "    if (false) { /* the name",
+            ),
+        ),
+    ),
+    "acknowledge": (
+        "the offset is stored without its place",
+        (
+            Edit(
+                "offset.c",
+                "        if (pair_change(entry, before, place, committed, place)) {\n",
+                "        atomic_store_explicit(&entry->committed, committed, memory_order_release);\n"
+                "        if (before != UINT64_MAX) {\n",
+            ),
+        ),
+    ),
+    "offset-put": (
+        "a slot goes back to a queue that is no more",
+        (
+            Edit(
+                "offset.c",
+                "    if (shmq_queue_entry(store, queue) == NULL) {\n        return SHMQ_NO_QUEUE;\n    }\n",
+                "",
+            ),
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("operation", MUTANTS)
+def test_a_core_without_one_of_the_looks_is_noticed(operation: str) -> None:
+    defect, edits = MUTANTS[operation]
+    (figures,) = figures_of(program("stale-mutant", SOURCES, edits=edits), 1, 0, operation)
+    assert figures["violations"] > 0, defect
