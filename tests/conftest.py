@@ -26,6 +26,7 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 # A busy machine is no failure: nothing is judged by how long it took.
 settings.register_profile("shmq", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -43,10 +44,34 @@ _repeated = pytest.StashKey[list[str]]()
 
 
 class _Spread(LoadScopeScheduling):
-    """Tests of a file, or of a folder that stays together, go to one process."""
+    """Tests of a file, or of a folder that stays together, go to one process.
+
+    When a process dies, its test has failed and the others of its files go to another process. xdist 3.8 hands the
+    dying test out again, and files that are finished: a process that gets nothing of them to do waits for ever.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid.partition("::")[0])
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        workload = self.assigned_work.pop(node)
+        left = [nodeid for unit in workload.values() for nodeid, is_done in unit.items() if not is_done]
+        for scope, unit in workload.items():
+            if rest := {nodeid: False for nodeid, is_done in unit.items() if not is_done and nodeid != left[0]}:
+                self.workqueue[scope] = rest
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return left[0] if left else None
+
+    def _reschedule(self, node: WorkerController) -> None:
+        if node not in self.registered_collections:
+            return  # it replaces one that died, and has not collected yet
+        super()._reschedule(node)
+        # A process begins its last test only when it knows that none follows.
+        while self.workqueue and not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            self._assign_work_unit(node)
+        if not self.workqueue:
+            node.shutdown()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -98,7 +123,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    node.config.stash[_left] = getattr(node, "workeroutput", {}).get("left", 0)
+    if "left" in (told := getattr(node, "workeroutput", {})):  # one that died says nothing
+        node.config.stash[_left] = told["left"]
 
 
 class _Repetitions:

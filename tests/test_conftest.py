@@ -54,6 +54,18 @@ def test_of_ours(number):
     fail_once(-1 - number)
 """
 
+DYING = """
+import os
+import signal
+
+import pytest
+
+@pytest.mark.parametrize("number", range({count}))
+def test_it(number):
+    if number in {dying}:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
 
 class Project:
     """A few tests below a copy of our conftest.py."""
@@ -115,6 +127,21 @@ def test_a_peer_that_fails_twice_has_failed(project: Project) -> None:
     assert status == 1 and "1 failed, 1 rerun" in said
     status, said = project.run(always, "--all", "--reruns", "0")
     assert status == 1 and "RERUN" not in said
+
+
+@pytest.mark.parametrize(
+    ("files", "count", "dying"), [(1, 1, [0]), (1, 3, [1]), (4, 3, [0]), (5, 1, [0]), (3, 4, [2, 3])]
+)
+def test_a_run_whose_process_dies_ends_and_names_its_test(
+    project: Project, files: int, count: int, dying: list[int]
+) -> None:
+    for number in range(1, files):
+        (project.root / f"tests/test_other_{number}.py").write_text(DYING.format(count=count, dying=[]))
+    status, said = project.run(DYING.format(count=count, dying=dying), "--all", "-n", "2")
+    assert status == 1 and f"{len(dying)} failed" in said
+    assert files * count == len(dying) or f"{files * count - len(dying)} passed" in said
+    for number in dying:
+        assert f"crashed while running 'tests/test_it.py::test_it[{number}]'" in said
 
 
 def test_each_peer_has_a_smoke_test() -> None:
