@@ -16,7 +16,7 @@ ROUNDS = 10_000_000 if LONG else 200_000
 @pytest.mark.parametrize("mode", ["frame", "batch"])
 def test_damaged_bytes_are_read_within_bounds(mode: str) -> None:
     print(f"SHMQ_CRASH_SEED={SEED}")
-    figures = json.loads(run(program("wire", ("fuzz/wire.c",), ADDRESS), mode, ROUNDS, SEED))
+    figures = json.loads(run(program("wire", ("fuzz/wire.c", "fuzz/readers.c"), ADDRESS), mode, ROUNDS, SEED))
     print(figures)
     # Neither all nor none: otherwise the damage would have tried nothing, or left nothing.
     assert min(figures["accepted"], figures["left"]) > ROUNDS / 100
@@ -40,7 +40,7 @@ MUTANTS = {
 def test_the_fuzzing_notices_a_missing_check(name: str) -> None:
     edit = Edit(*MUTANTS[name])
     mode = "batch" if edit.file == "batch.c" else "frame"
-    executable = program("wire-mutant", ("fuzz/wire.c",), ADDRESS, edits=(edit,))
+    executable = program("wire-mutant", ("fuzz/wire.c", "fuzz/readers.c"), ADDRESS, edits=(edit,))
     for seed in range(1, 6):
         if attempt(executable, mode, 100_000, seed).returncode != 0:
             return

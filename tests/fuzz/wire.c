@@ -2,22 +2,15 @@
  *
  *   wire frame|batch ROUNDS SEED
  *
- * Good frames and batches are built, damaged in a few places, cut, and read; the sanitizers watch every access, this file
- * watches that what was accepted is what stands there. One line of JSON: how many were accepted, how many were not.
+ * Good frames and batches are built, damaged in a few places, cut, and read; the sanitizers watch every access,
+ * readers.c that what was accepted is what stands there. One line of JSON: how many were accepted, how many were not.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/wire/send_frame.h"
-
-#define MUST(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                            \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
+#include "readers.h"
 
 static uint64_t state;
 
@@ -91,38 +84,6 @@ static uint8_t *spoiled(const uint8_t *data, size_t *bytes)
     return copy;
 }
 
-static bool inside(const void *part, size_t part_bytes, const void *whole, size_t whole_bytes)
-{
-    return (const char *)part >= (const char *)whole &&
-           (const char *)part + part_bytes <= (const char *)whole + whole_bytes;
-}
-
-static void answer_check(const struct shmq_send_request *request, enum shmq_codec codec)
-{
-    const struct shmq_piece pieces[] = {{SHMQ_PIECE_LITERAL, 2, (const uint8_t *)"{}"},
-                                        {SHMQ_PIECE_OPAQUE, 0, NULL},
-                                        {SHMQ_PIECE_LENGTH_32, 0, NULL},
-                                        {SHMQ_PIECE_OPAQUE_32, 0, NULL},
-                                        {SHMQ_PIECE_SIZED + SHMQ_PIECE_MESSAGE_ID, 0, NULL},
-                                        {SHMQ_PIECE_QUEUE_ID, 0, NULL},
-                                        {SHMQ_PIECE_SIZED + SHMQ_PIECE_QUEUE_OFFSET, 0, NULL}};
-    static const uint64_t positions[3] = {UINT64_MAX, 0, 77};
-    const struct shmq_answer answer = {.opaque = draw(2) ? INT32_MIN : request->opaque,
-                                       .queue_id = UINT32_MAX,
-                                       .queue_offset = UINT64_MAX,
-                                       .log_positions = positions,
-                                       .count = draw(4),
-                                       .address = "0123456789012345678901234567890123456789",
-                                       .address_bytes = 40};
-    size_t room = draw(600);
-    uint8_t *out = malloc(room ? room : 1);
-    size_t bytes = shmq_answer_write(out, room, codec, pieces, sizeof pieces / sizeof *pieces, &answer);
-    MUST(bytes <= room);
-    struct shmq_frame_view view;
-    MUST(bytes == 0 || (shmq_frame_split(out, bytes, 1 << 20, &view) == SHMQ_OK && view.frame_bytes == bytes));
-    free(out);
-}
-
 static bool frame_round(void)
 {
     uint8_t whole[2048];
@@ -134,31 +95,7 @@ static bool frame_round(void)
     whole[4] = codec;
     memcpy(whole + 8 + header, "hello", body);
     uint8_t *data = spoiled(whole, &bytes);
-    struct shmq_frame_view frame;
-    struct shmq_send_request request;
-    bool accepted = false;
-    if (shmq_frame_split(data, bytes, 1 << 20, &frame) == SHMQ_OK) {
-        MUST(inside(frame.header, frame.header_bytes, data, bytes) && inside(frame.body, frame.body_bytes, data, bytes));
-        char *scratch = malloc(frame.header_bytes);
-        if (shmq_send_read(&frame, scratch, &request) == SHMQ_OK) {
-            accepted = true;
-            MUST(inside(request.topic, request.topic_bytes, frame.header, frame.header_bytes));
-            MUST(request.properties_bytes == 0 ||
-                 inside(request.properties, request.properties_bytes, scratch, frame.header_bytes) ||
-                 inside(request.properties, request.properties_bytes, frame.header, frame.header_bytes));
-            uint32_t room = draw(2) ? request.properties_bytes + 1 + 9 : draw(64), text = room;
-            char *out = malloc(room ? room : 1);
-            if (shmq_send_properties(request.properties, request.properties_bytes, "CLUSTER\1c", 9, out, &text) == SHMQ_OK) {
-                struct shmq_text_facts facts;
-                MUST(text <= room && memcmp(out + text - 9, "CLUSTER\1c", 9) == 0);
-                shmq_text_look(out, text, &facts);
-                MUST(facts.crc_bytes == 0);
-            }
-            free(out);
-            answer_check(&request, frame.codec);
-        }
-        free(scratch);
-    }
+    bool accepted = frame_is_read(data, bytes);
     free(data);
     return accepted;
 }
@@ -166,7 +103,7 @@ static bool frame_round(void)
 static bool batch_round(void)
 {
     uint8_t whole[2048];
-    size_t bytes = 0, at = 0;
+    size_t bytes = 0;
     for (uint32_t count = draw(5); count > 0; count--) {
         uint32_t body = draw(60), text = draw(40);
         uint8_t *record = whole + bytes;
@@ -181,23 +118,9 @@ static bool batch_round(void)
         bytes += 22 + body + text;
     }
     uint8_t *data = spoiled(whole, &bytes);
-    struct shmq_batch_record record;
-    enum shmq_status status;
-    size_t read = 0;
-    while ((status = shmq_batch_next(data, bytes, &at, &record)) == SHMQ_OK) {
-        struct shmq_text_facts facts;
-        MUST(inside(record.body, record.body_bytes, data, bytes));
-        MUST(inside(record.properties, record.properties_bytes, data, bytes));
-        read += 22 + record.body_bytes + record.properties_bytes;
-        MUST(read == at);
-        shmq_text_look(record.properties, record.properties_bytes, &facts);
-        char *copy = malloc(record.properties_bytes + 1);
-        MUST(shmq_text_copy(copy, record.properties, record.properties_bytes) == record.properties_bytes - facts.crc_bytes);
-        free(copy);
-    }
-    MUST(status == SHMQ_EMPTY ? at == bytes : record.reason != NULL);
+    bool accepted = batch_is_read(data, bytes);
     free(data);
-    return status == SHMQ_EMPTY;
+    return accepted;
 }
 
 int main(int argc, char **argv)
