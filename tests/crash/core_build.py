@@ -27,6 +27,7 @@ PLAIN = ("-O2",)
 ADDRESS = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
 THREAD = ("-O1", "-fsanitize=thread", "-fno-omit-frame-pointer")
 POINTS = "-DSHMQ_TEST_POINTS"
+SOAK = ("crash/soak/soak.c", "crash/soak/soak_actors.c", "crash/soak/soak_check.c", "crash/arena.c")
 LONG = os.environ.get("SHMQ_CRASH_LONG", "") not in ("", "0")
 RUN_SECONDS_MAX = 6 * 3600 if LONG else 300  # a watchdog, far above what a run needs
 
@@ -66,8 +67,8 @@ def core_sources() -> list[Path]:
 
 
 def core_file(name: str) -> Path:
-    """The core's file or header of that name, which is unique among its folders."""
-    (path,) = (BINDINGS / "core").rglob(name)
+    """The file or header of that name of the core, or of its Python face; it is unique among their folders."""
+    (path,) = BINDINGS.rglob(name)
     return path
 
 

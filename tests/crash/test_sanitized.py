@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from core_build import ADDRESS, LONG, POINTS, program, run
+from core_build import ADDRESS, LONG, POINTS, SOAK, program, run
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ def test_evictions_are_clean_under_sanitizers() -> None:
     [
         (
             "soak",
-            ("crash/soak/soak.c", "crash/soak/soak_actors.c", "crash/soak/soak_check.c", "crash/arena.c"),
+            SOAK,
             ("--kills", 100),
         ),
         ("threads", ("race/threads.c", "crash/check.c", "crash/arena.c"), (1000,)),

@@ -13,6 +13,7 @@ from core_build import (
     END_BEFORE_COPY,
     PLAIN,
     POINTS,
+    SOAK,
     Edit,
     attempt,
     core_sources,
@@ -21,7 +22,6 @@ from core_build import (
 )
 
 WORLD = ("crash/shapes.c", "crash/scenes.c", "crash/check.c", "crash/arena.c")
-SOAK = ("crash/soak/soak.c", "crash/soak/soak_actors.c", "crash/soak/soak_check.c", "crash/arena.c")
 HOST_REFUSED = 77
 
 
@@ -131,14 +131,16 @@ def test_attaching_survives_any_head(crash_plan: Any) -> None:
 # ---- random kills --------------------------------------------------------------------------------
 @pytest.mark.slow
 def test_random_kills_lose_nothing_that_was_acknowledged(crash_plan: Any) -> None:
-    kills = 30_000 if crash_plan.long else 2_000
-    (figures,) = lines_of(run(program("soak", SOAK), "--kills", kills, "--seed", crash_plan.seed, statuses=(0, 1)))
+    kills = 100_000 if crash_plan.long else 2_000
+    options = ("--kills", kills, "--seed", crash_plan.seed, "--pause-us", 500)
+    (figures,) = lines_of(run(program("soak", SOAK), *options, statuses=(0, 1)))
     print(figures)
     assert figures["violations"] == 0, figures
     assert figures["kills"] == kills
     # A soak in which nobody died inside, rolled over or was evicted has proved nothing.
     assert figures["lock_holders_killed"] > kills / 100
     assert figures["evictions"] > 0 and figures["rolled"] > 0 and figures["frames_released"] > 0
+    assert figures["table_changes"] > kills / 10
 
 
 @pytest.mark.slow

@@ -1,9 +1,9 @@
 /* The supervisor of the random-kill soak; soak.h has the picture.
  *
- *   soak [--kills N] [--seed N] [--file-mib N]
+ *   soak [--kills N] [--seed N] [--file-mib N] [--pause-us N]
  *
- * Prints one JSON line; exit status 1 after a violation. A round lasts until the log is nearly full; then everybody is
- * killed, the log is checked, and a new store is made.
+ * Between two kills lies a random time below the pause. Prints one JSON line; exit status 1 after a violation. A round
+ * lasts until the log is nearly full; then everybody is killed, the log is checked, and a new store is made.
  */
 #include <inttypes.h>
 #include <sched.h>
@@ -22,7 +22,7 @@
 #define STUCK_NS UINT64_C(1000000000) /* the promise: others go on within a second */
 
 struct totals {
-    uint64_t kills, rounds, messages, deaths, rolled, evictions, released;
+    uint64_t kills, rounds, messages, deaths, rolled, evictions, released, changes;
     uint64_t *waits_ns;         /* kill -> next commit of anybody */
     uint64_t wait_count;
 };
@@ -184,7 +184,7 @@ static void watch_producers(struct round *round)
     round->watched_ns = now;
 }
 
-static void run_round(struct totals *totals, uint64_t kills, uint64_t file_bytes, uint64_t *random)
+static void run_round(struct totals *totals, uint64_t kills, uint64_t file_bytes, uint64_t pause_us, uint64_t *random)
 {
     static struct round round;
     const struct arena_options options = {
@@ -199,7 +199,7 @@ static void run_round(struct totals *totals, uint64_t kills, uint64_t file_bytes
         spawn(&round, actor);
     }
     while (totals->kills < kills && !nearly_full(&round) && atomic_load(&round.page->violations) == 0) {
-        usleep((useconds_t)(soak_random(&round.random) % 2000));
+        usleep((useconds_t)(soak_random(&round.random) % pause_us));
         uint32_t actor = choose_victim(&round);
         if (round.lives[actor] == SOAK_LIVES_MAX) {
             break;
@@ -220,6 +220,7 @@ static void run_round(struct totals *totals, uint64_t kills, uint64_t file_bytes
     totals->rolled += round.arena.store.log->rolled;
     totals->evictions += round.arena.store.log->claims_evicted;
     totals->released += atomic_load(&round.page->released);
+    totals->changes += atomic_load(&round.page->changes);
     uint64_t violations = atomic_load(&round.page->violations);
     if (violations != 0) {
         printf("{\"violations\": %" PRIu64 ", \"first\": \"%s\", \"kills\": %" PRIu64 ", \"round\": %" PRIu64 "}\n",
@@ -250,18 +251,20 @@ int main(int argc, char **argv)
 {
     uint64_t kills = number_of(argc, argv, "--kills", 2000), random = number_of(argc, argv, "--seed", 1);
     uint64_t file_bytes = number_of(argc, argv, "--file-mib", 16) << 20;
+    uint64_t pause_us = number_of(argc, argv, "--pause-us", 2000);
     struct totals totals = {.waits_ns = calloc(kills + 1, sizeof(uint64_t))};
     ARENA_MUST(totals.waits_ns != NULL);
     while (totals.kills < kills) {
-        run_round(&totals, kills, file_bytes, &random);
+        run_round(&totals, kills, file_bytes, pause_us, &random);
     }
     qsort(totals.waits_ns, totals.wait_count, sizeof *totals.waits_ns, by_size);
     const uint64_t *w = totals.waits_ns, n = totals.wait_count;
     printf("{\"violations\": 0, \"kills\": %" PRIu64 ", \"rounds\": %" PRIu64 ", \"messages\": %" PRIu64
            ", \"lock_holders_killed\": %" PRIu64 ", \"rolled\": %" PRIu64 ", \"evictions\": %" PRIu64
-           ", \"frames_released\": %" PRIu64 ", \"wait_us_p50\": %" PRIu64 ", \"wait_us_p99\": %" PRIu64
+           ", \"frames_released\": %" PRIu64 ", \"table_changes\": %" PRIu64 ", \"wait_us_p50\": %" PRIu64 ", \"wait_us_p99\": %" PRIu64
            ", \"wait_us_max\": %" PRIu64 "}\n",
            totals.kills, totals.rounds, totals.messages, totals.deaths, totals.rolled, totals.evictions, totals.released,
+           totals.changes,
            w[n / 2] / 1000, w[n * 99 / 100] / 1000, w[n - 1] / 1000);
     free(totals.waits_ns);
     return 0;

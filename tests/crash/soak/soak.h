@@ -2,10 +2,12 @@
  *
  *   supervisor   forks producers, readers and a keeper, kills one of them at a random moment, measures how long the
  *                others need to go on, forks a successor; checks the whole log when it is full
- *   producer     append, batch, claim, long append; says before each operation how far it goes, and after it how far
- *                it was told it got. A page of the supervisor's survives the producer, the store does not vouch for it
+ *   producer     append, batch, joint append, claim, long append, waits for the disk; says before each operation how
+ *                far it goes, and after it how far it was told it got. A page of the supervisor's survives the producer,
+ *                the store does not vouch for it
  *   reader       follows every queue, verifies each record
- *   keeper       gives back frames that every reader has passed
+ *   keeper       gives back frames that every reader has passed; flushes; makes and removes groups, offset and client
+ *                slots under the table lock
  *
  * Message n of a producer's life carries (producer, life, n); a life's messages in the log must be 1 … m once each and in
  * order, with m one of the two numbers the life left behind.
@@ -38,6 +40,7 @@ struct soak_page {              /* shared by all, outside the store */
     _Atomic uint64_t violations;
     _Atomic uint64_t released;
     _Atomic uint64_t evicted;
+    _Atomic uint64_t changes;
     char first[200];
 };
 

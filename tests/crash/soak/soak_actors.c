@@ -51,6 +51,7 @@ struct producer {
     const struct soak_role *role;
     struct soak_life *life;
     struct shmq_store store;
+    struct shmq_appended last; /* where what was appended last ends */
     uint64_t random, number;
 };
 
@@ -71,10 +72,9 @@ static uint64_t deadline(void)
 static enum shmq_status produce_one(struct producer *producer, uint32_t queue, uint32_t body_bytes)
 {
     static uint8_t body[SOAK_BODY_MAX];
-    struct shmq_appended out;
     struct shmq_spec spec = spec_of(producer, body, body_bytes, queue);
     atomic_store(&producer->life->wanted, producer->number);
-    return shmq_append(&producer->store, queue, &spec, 1, deadline(), &out);
+    return shmq_append(&producer->store, queue, &spec, 1, deadline(), &producer->last);
 }
 
 static enum shmq_status produce_batch(struct producer *producer, uint32_t queue, uint32_t count)
@@ -82,12 +82,27 @@ static enum shmq_status produce_batch(struct producer *producer, uint32_t queue,
     static uint8_t bodies[BATCH_MAX][200];
     struct shmq_spec specs[BATCH_MAX];
     int64_t tags[BATCH_MAX] = {0};
-    struct shmq_appended out;
     for (uint32_t i = 0; i < count; i++) {
         specs[i] = spec_of(producer, bodies[i], 16 + (uint32_t)(soak_random(&producer->random) % 180), queue);
     }
     atomic_store(&producer->life->wanted, producer->number);
-    return shmq_append_batch(&producer->store, queue, specs, tags, count, deadline(), &out);
+    return shmq_append_batch(&producer->store, queue, specs, tags, count, deadline(), &producer->last);
+}
+
+/* As a transaction ends: a record in each of some queues, all or none. */
+static enum shmq_status produce_together(struct producer *producer, uint32_t queue, uint32_t count)
+{
+    static uint8_t bodies[ARENA_QUEUES][300];
+    struct shmq_entry entries[ARENA_QUEUES];
+    struct shmq_appended out[ARENA_QUEUES];
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t body_bytes = 16 + (uint32_t)(soak_random(&producer->random) % 280), other = (queue + i) % ARENA_QUEUES;
+        entries[i] = (struct shmq_entry){.queue = other, .spec = spec_of(producer, bodies[i], body_bytes, other)};
+    }
+    atomic_store(&producer->life->wanted, producer->number);
+    enum shmq_status status = shmq_append_together(&producer->store, entries, count, UINT64_MAX, deadline(), out);
+    producer->last = status == SHMQ_OK ? out[count - 1] : producer->last;
+    return status;
 }
 
 /* How a claim goes on after it was opened. */
@@ -97,7 +112,6 @@ static enum shmq_status produce_claim(struct producer *producer, uint32_t queue,
 {
     static uint8_t body[SOAK_BODY_MAX];
     struct shmq_claim_handle claim;
-    struct shmq_appended out;
     enum shmq_status status = shmq_claim_open(&producer->store, queue, body_bytes, 100, deadline(), &claim);
     if (status != SHMQ_OK) {
         return status;
@@ -114,11 +128,11 @@ static enum shmq_status produce_claim(struct producer *producer, uint32_t queue,
     if (pace == PACE_TOO_SLOW) {
         usleep(SHMQ_CLAIM_PATIENCE_NS / 1000 * 3 / 2);
     }
-    status = shmq_claim_commit(&producer->store, &claim, &spec, 1, deadline(), &out);
+    status = shmq_claim_commit(&producer->store, &claim, &spec, 1, deadline(), &producer->last);
     if (status == SHMQ_EVICTED) {
         atomic_fetch_add(&producer->role->page->evicted, 1);
         spec.body = claim.body;
-        status = shmq_append(&producer->store, queue, &spec, 1, deadline(), &out);
+        status = shmq_append(&producer->store, queue, &spec, 1, deadline(), &producer->last);
         shmq_claim_abort(&producer->store, &claim);
     }
     return status;
@@ -136,9 +150,10 @@ void soak_produce(const struct soak_role *role)
         uint32_t queue = (uint32_t)(dice >> 40) % ARENA_QUEUES, kind = (uint32_t)(dice % 1000);
         uint32_t size = (uint32_t)(dice >> 20) % 4000;
         enum pace pace = (dice >> 52) % 200 == 0 ? PACE_TOO_SLOW : kind % 4 == 0 ? PACE_ABORT : PACE_COMMIT;
-        enum shmq_status status = kind < 800   ? produce_one(&producer, queue, 16 + size % 300)
-                                  : kind < 960 ? produce_batch(&producer, queue, 1 + size % BATCH_MAX)
-                                  : kind < 990 ? produce_claim(&producer, queue, 16 + size, pace)
+        enum shmq_status status = kind < 740   ? produce_one(&producer, queue, 16 + size % 300)
+                                  : kind < 880 ? produce_batch(&producer, queue, 1 + size % BATCH_MAX)
+                                  : kind < 940 ? produce_together(&producer, queue, 2 + size % (ARENA_QUEUES - 1))
+                                  : kind < 985 ? produce_claim(&producer, queue, 16 + size, pace)
                                                : produce_one(&producer, queue, (16u << 10) + size * 5);
         if (status == SHMQ_LOG_FULL) {
             atomic_store(&producer.life->wanted, atomic_load(&producer.life->acked));
@@ -149,6 +164,13 @@ void soak_produce(const struct soak_role *role)
             return;
         }
         atomic_store(&producer.life->acked, producer.number);
+        if ((dice >> 32) % 64 == 0) {
+            status = shmq_wait_durable(&producer.store, producer.last.end, deadline());
+            if (status != SHMQ_OK) {
+                soak_violation(role->page, "producer %u waits for the disk: status %d", role->index, status);
+                return;
+            }
+        }
     }
 }
 
@@ -198,26 +220,62 @@ void soak_read(const struct soak_role *role)
 }
 
 /* ---- keeper ------------------------------------------------------------------------------------- */
+static void release_frames(struct shmq_store *store, struct soak_page *page)
+{
+    for (uint32_t queue = 0; queue < ARENA_QUEUES; queue++) {
+        uint64_t passed = UINT64_MAX;
+        for (uint32_t reader = 0; reader < SOAK_READERS; reader++) {
+            uint64_t at = atomic_load(&page->read_to[reader][queue]);
+            passed = at < passed ? at : passed;
+        }
+        uint64_t last = atomic_load(&store->queues[queue].persisted);
+        if (passed >= last + SHMQ_FRAME_UNITS) {
+            atomic_store(&store->queues[queue].persisted, passed);
+            atomic_fetch_add(&page->released,
+                             shmq_frames_release(store, queue, last / SHMQ_FRAME_UNITS,
+                                                 (uint32_t)((passed - last) / SHMQ_FRAME_UNITS + 1), deadline()));
+        }
+    }
+}
+
+/* Groups, offset slots and client slots come and go under the table lock; now and then the log is flushed. */
+static void change_tables(struct shmq_store *store, struct soak_page *page, uint64_t dice)
+{
+    const char name[] = {(char)('a' + (dice >> 8) % 12), 0}; /* more than there is room for */
+    uint32_t group, slot;
+    uint64_t durable_end;
+    enum shmq_status status = SHMQ_OK;
+    switch (dice % 8) {
+    case 0:
+        status = shmq_group_delete(store, name);
+        break;
+    case 1:
+        status = shmq_client_put(store, store->self_pid, store->self_start, 3, &slot);
+        shmq_client_drop(store, (uint32_t)(dice >> 16) % store->sizes.client_max); /* also those of the dead */
+        break;
+    case 2:
+        status = shmq_flush(store, &durable_end);
+        break;
+    default:
+        status = shmq_group_put(store, name, &group);
+        if (status == SHMQ_OK) {
+            status = shmq_offset_put(store, group, (uint32_t)(dice >> 16) % ARENA_QUEUES, &slot);
+        }
+    }
+    if (status != SHMQ_OK && status != SHMQ_TABLE_FULL && status != SHMQ_NO_TOPIC && status != SHMQ_EMPTY) {
+        soak_violation(page, "keeper: status %d of change %u", status, (uint32_t)(dice % 8));
+    }
+    atomic_fetch_add(&page->changes, 1);
+}
+
 void soak_keep(const struct soak_role *role)
 {
     struct shmq_store store;
     uint64_t random = role->seed;
     arena_attach(role->arena, &store, true);
     while (atomic_load(&role->page->violations) == 0) {
-        for (uint32_t queue = 0; queue < ARENA_QUEUES; queue++) {
-            uint64_t passed = UINT64_MAX;
-            for (uint32_t reader = 0; reader < SOAK_READERS; reader++) {
-                uint64_t at = atomic_load(&role->page->read_to[reader][queue]);
-                passed = at < passed ? at : passed;
-            }
-            uint64_t last = atomic_load(&store.queues[queue].persisted);
-            if (passed >= last + SHMQ_FRAME_UNITS) {
-                atomic_store(&store.queues[queue].persisted, passed);
-                atomic_fetch_add(&role->page->released,
-                                 shmq_frames_release(&store, queue, last / SHMQ_FRAME_UNITS,
-                                                     (uint32_t)((passed - last) / SHMQ_FRAME_UNITS + 1), deadline()));
-            }
-        }
+        release_frames(&store, role->page);
+        change_tables(&store, role->page, soak_random(&random));
         usleep((useconds_t)(soak_random(&random) % 300));
     }
 }

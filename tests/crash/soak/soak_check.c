@@ -71,6 +71,36 @@ static void walk(struct census *census)
     }
 }
 
+/* Groups and offset slots: each once, each within its table. */
+static void look_at_tables(const struct shmq_store *store, struct soak_page *page)
+{
+    uint32_t groups = atomic_load(&store->readers->group_count), offsets = atomic_load(&store->readers->offset_count);
+    if (groups > store->sizes.group_max || offsets > store->sizes.offset_max) {
+        soak_violation(page, "tables hold %u groups and %u offsets", groups, offsets);
+        return;
+    }
+    for (uint32_t one = 0; one < groups; one++) {
+        for (uint32_t other = 0; other < one; other++) {
+            if (atomic_load(&store->groups[one].state) == 1 && atomic_load(&store->groups[other].state) == 1 &&
+                strcmp(store->groups[one].name, store->groups[other].name) == 0) {
+                soak_violation(page, "group %s is there twice", store->groups[one].name);
+            }
+        }
+    }
+    for (uint32_t one = 0; one < offsets; one++) {
+        if (store->offsets[one].group >= groups || store->offsets[one].queue >= ARENA_QUEUES) {
+            soak_violation(page, "offset %u is of group %u, queue %u", one, store->offsets[one].group,
+                           store->offsets[one].queue);
+        }
+        for (uint32_t other = 0; other < one; other++) {
+            if (store->offsets[one].group == store->offsets[other].group &&
+                store->offsets[one].queue == store->offsets[other].queue) {
+                soak_violation(page, "offsets %u and %u are of one group and queue", other, one);
+            }
+        }
+    }
+}
+
 uint64_t soak_check(struct arena *arena, struct soak_page *page, const uint32_t lives[SOAK_PRODUCERS])
 {
     struct census *census = calloc(1, sizeof *census);
@@ -99,6 +129,11 @@ uint64_t soak_check(struct arena *arena, struct soak_page *page, const uint32_t 
             }
         }
     }
+    uint64_t end = shmq_load_acquire(&arena->store.log->end), durable = shmq_load_acquire(&arena->store.log->durable_end);
+    if (durable > end) {
+        soak_violation(page, "the durable end %" PRIu64 " is behind the log end %" PRIu64, durable, end);
+    }
+    look_at_tables(&arena->store, page);
     uint64_t messages = census->messages;
     free(census);
     return messages;
