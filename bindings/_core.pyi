@@ -822,13 +822,14 @@ class Producer:
         records: tuple[tuple[str, int, bytes, bytes, int, int, int, bytes, int, int, int | None], ...],
         because_of: int | None = None,
         timeout: float | None = None,
+        durable: bool = True,
         /,
     ) -> list[tuple[int, int, int, int]] | None:
         """Store 1 to 4 records of different queues, in this order, back to back: all or none, whoever is killed.
 
         A record is (topic, queue_id, body, property text, flag, sys_flag, born_ms, born_host, reconsume_times,
         prepared_position, tag_code), as the arguments of append; born_host b"" is this host without a port. Waits for
-        the disk as send does.
+        the disk as send does, unless `durable` is false.
 
         Args:
             because_of: the log position of the record this is done for; None: of none.

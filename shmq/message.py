@@ -198,6 +198,15 @@ def popped_topic(group: str, topic: str, retry_flag: str) -> str:
     return topic if separator is None else f"{RETRY_PREFIX}{group}{separator}{topic}"
 
 
+def origin_topic(group: str, topic: str) -> str:
+    """Return the topic that `group` popped, by the one the message lies in; the way back from `popped_topic`."""
+    for separator in _POP_SEPARATORS.values():
+        prefix = f"{RETRY_PREFIX}{group}{separator}"
+        if topic.startswith(prefix):
+            return topic[len(prefix) :]
+    return topic
+
+
 def pop_retry_flag(topic: str) -> str:
     """Return the retry flag that says a message lies in this topic."""
     if not topic.startswith(RETRY_PREFIX):

@@ -124,11 +124,12 @@ class Broker(Dispatch):
         widen_topic(tables, SCHEDULE_TOPIC, queues=levels.count)  # there may be more of them than at the last start
         self._sends = Sends(storage, groups, settings)
         self._pulls = Pulls(tables, log, registry, groups, settings, started=traffic.started)
-        self._timers = TimerService(storage, settings, when_durable=self._sends.when_durable)
+        durable = self._sends.when_durable
+        self._timers = TimerService(storage, settings, when_durable=durable)
         self._delays = DelayService(storage, levels)
-        self._pops, *settlement = pop_parts(storage, registry, groups, settings)
+        self._pops, *settlement = pop_parts(storage, registry, groups, settings, when_durable=durable)
         check_back = CheckBack(registry, settings, rights_of=self._rights_of)
-        transactions = Transactions(storage, settings, levels, ask=check_back.ask)
+        transactions = Transactions(storage, settings, levels, ask=check_back.ask, when_durable=durable)
         self._count(transactions)
         return [
             ClockRequests(tables, settings, self._pops.clock_moved),
@@ -145,7 +146,7 @@ class Broker(Dispatch):
             self._delays,
             Rows(storage, settings, levels),
             self._timers,
-            SendBack(storage, groups, registry, levels, traffic.statistics, settings),
+            SendBack(storage, groups, registry, levels, traffic.statistics, settings, when_durable=durable),
         ]
 
     def _rights_of(self, connection_id: int) -> Rights:

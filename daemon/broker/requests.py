@@ -127,6 +127,10 @@ class Answer:
 Handler = Callable[[Call], Answer | None]
 """None: the answer comes later, as the effect `later(call, answer)` of some other call of the part."""
 
+WhenDurable = Callable[..., Answer]
+"""(call, answer, end, *topics): that answer, held until the log is on disk up to `end`, where one of the topics (by
+name) counts what is on disk only."""
+
 
 def reply_to(call: Call, answer: Answer) -> Reply:
     """Return the answer as the effect that sends it."""

@@ -141,8 +141,9 @@ static PyObject *answers_of(const struct together_call *call)
 PyObject *producer_append_together(PyProducer *self, PyObject *args)
 {
     PyObject *records, *because = Py_None, *timeout = NULL, *answers = NULL;
+    int durable = 1;
     struct together_call call = {.timeout = self->timeout};
-    if (!PyArg_ParseTuple(args, "O!|OO:append_together", &PyTuple_Type, &records, &because, &timeout) ||
+    if (!PyArg_ParseTuple(args, "O!|OOp:append_together", &PyTuple_Type, &records, &because, &timeout, &durable) ||
         !seconds_from(self->state, timeout, "timeout", &call.timeout) || !store_check(self->store)) {
         return NULL;
     }
@@ -171,7 +172,7 @@ PyObject *producer_append_together(PyProducer *self, PyObject *args)
         bool waits = false;
         for (uint32_t i = 0; i < call.count; i++) {
             shmq_wake(&self->store->core, call.entries[i].queue);
-            waits = waits || producer_waits(self, call.entries[i].queue);
+            waits = waits || (durable && producer_waits(self, call.entries[i].queue));
         }
         const struct shmq_appended *last = &call.out[call.count - 1];
         producer_count(self, last, call.count);

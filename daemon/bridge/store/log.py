@@ -230,7 +230,7 @@ class StoreLog:
 
     def append_together(self, entries: Sequence[Entry]) -> list[Stored]:
         records = tuple(map(_fields, entries))
-        stored = self._patiently(lambda timeout: self._append_together(records, None, timeout))
+        stored = self._patiently(lambda timeout: self._append_together(records, None, timeout, False))
         assert stored is not None  # on no account of another record: nothing can be fenced
         return [Stored._make(each) for each in stored]
 

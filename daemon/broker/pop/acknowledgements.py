@@ -9,6 +9,9 @@ They are ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151) and CHANGE_MESSAGE_INV
     change     settled, or came again already    208         nothing: whoever gave it back late must not make a copy
     either     offset outside the queue          208         nothing
 
+Where the topic that was popped counts what is on disk only, these answers wait for the disk too: also for what was said
+before, for an answer may be asked for again.
+
 An ordered pop has no checkpoint: its receipt counts as long as it is the last pop of its queue. What is acknowledged in
 order moves the group's progress, and lets the next one pop.
 """
@@ -23,10 +26,10 @@ from shmq.daemon.broker.pop.header import invisible_ms_of
 from shmq.daemon.broker.pop.order import OrderedPop
 from shmq.daemon.broker.pop.records import CheckpointRecord, PopKey, QueueKey
 from shmq.daemon.broker.pop.state import PopState, ack_record
-from shmq.daemon.broker.requests import Answer, Call, Part, serves
+from shmq.daemon.broker.requests import Answer, Call, Part, WhenDurable, serves
 from shmq.daemon.broker.tables import Tables, Topic
 from shmq.errors import ProtocolError, RemoteError
-from shmq.message import popped_topic
+from shmq.message import origin_topic, popped_topic
 from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request, Response
 from shmq.protocol.pop import ORDER_REVIVE_QUEUE, BatchAck, BatchAcks, Receipt, parse_receipt
@@ -40,6 +43,7 @@ class Acknowledgements(Part):
     Args:
         arrived: tells those who wait for messages in queues: an ordered queue may be popped again.
         due_soon: returns what has to be done about messages that are visible again before the next tick.
+        when_durable: answers a call when the log is on disk up to a position, where a topic asks for that.
     """
 
     def __init__(
@@ -49,11 +53,13 @@ class Acknowledgements(Part):
         *,
         arrived: Callable[[Sequence[int], int], Sequence[Effect]],
         due_soon: Callable[[int], Sequence[Effect]],
+        when_durable: WhenDurable,
     ) -> None:
         self._tables = tables
         self._state = state
         self._arrived = arrived
         self._due_soon = due_soon
+        self._when_durable = when_durable
 
     @serves(Request.ACK_MESSAGE)
     def _ack(self, call: Call) -> Answer:
@@ -62,9 +68,9 @@ class Acknowledgements(Part):
         self._state.catch_up(call.now_ms)
         if receipt.is_ordered:
             effects = self._ack_ordered(QueueKey(group, topic.name, queue_id), topic, [offset], receipt.pop_ms, call)
-            return Answer(effects=effects)
+            return self._written(call, Answer(effects=effects), (group, topic.name))
         self._settle(PopKey(group, topic.name, queue_id, receipt.first_offset, receipt.pop_ms), [offset], call.now_ms)
-        return Answer()
+        return self._written(call, Answer(), (group, topic.name))
 
     @serves(Request.BATCH_ACK_MESSAGE)
     def _ack_batch(self, call: Call) -> Answer:
@@ -78,7 +84,12 @@ class Acknowledgements(Part):
         effects: list[Effect] = []
         for ack, offsets in wanted:
             effects += self._ack_one(ack, offsets, call)
-        return Answer(effects=effects)
+        return self._written(call, Answer(effects=effects), *((ack.c, ack.t) for ack in acks))
+
+    def _written(self, call: Call, answer: Answer, *popped: tuple[str, str]) -> Answer:
+        """Return the answer to what is written now, about messages of these groups and topics."""
+        topics = dict.fromkeys(origin_topic(group, topic) for group, topic in popped)
+        return self._when_durable(call, answer, self._state.end, *topics)
 
     def _ack_one(self, ack: BatchAck, offsets: Sequence[int], call: Call) -> Sequence[Effect]:
         topic = self._tables.topic(popped_topic(ack.c, ack.t, ack.r))
@@ -145,7 +156,8 @@ class Acknowledgements(Part):
             bn=receipt.broker,
         )
         self._state.write([new, ack_record(found.key, [offset])], call.now_ms)
-        return Answer(ext=_new_time(pop_ms, invisible_ms, receipt), effects=self._due_soon(call.now_ms))
+        answer = Answer(ext=_new_time(pop_ms, invisible_ms, receipt), effects=self._due_soon(call.now_ms))
+        return self._written(call, answer, (group, topic.name))
 
     # -- ordered pops
 
@@ -180,7 +192,8 @@ class Acknowledgements(Part):
         visible_ms = self._tables.clock_ms + invisible_ms
         times = {**found.record.ot, offset: visible_ms}
         self._state.write([msgspec.structs.replace(found.record, ot=times)], call.now_ms)
-        return Answer(ext=_new_time(receipt.pop_ms, max(0, visible_ms - receipt.pop_ms), receipt))
+        answer = Answer(ext=_new_time(receipt.pop_ms, max(0, visible_ms - receipt.pop_ms), receipt))
+        return self._written(call, answer, (queue.group, queue.topic))
 
     def _last_pop(self, queue: QueueKey, pop_ms: int) -> OrderedPop | None:
         found = self._state.ordered.get(queue)

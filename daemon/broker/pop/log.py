@@ -55,6 +55,8 @@ class PopLog:
         self._log = log
         self._name = f"{REVIVE_TOPIC_PREFIX}{cluster}"
         self._read: dict[int, int] = {}  # queue id -> the next offset to read
+        self.end = 0
+        """Log position behind the last record that was stored here."""
 
     def append(self, records: Sequence[Record]) -> list[Written]:
         """Store records, in order and without others between them.
@@ -80,6 +82,7 @@ class PopLog:
     def _written(self, record: Record, stored: Stored) -> Written:
         if self._read.get(_OWN_QUEUE) == stored.queue_offset:
             self._read[_OWN_QUEUE] += 1  # nobody else wrote in between
+        self.end = stored.end
         return Written(Place(_OWN_QUEUE, stored.queue_offset), record)
 
     @property

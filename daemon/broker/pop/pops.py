@@ -31,7 +31,7 @@ from shmq.daemon.broker.pop.records import QueueKey
 from shmq.daemon.broker.pop.revival import Revival
 from shmq.daemon.broker.pop.state import PopState
 from shmq.daemon.broker.pop.waits import HeldPop, PopWaits
-from shmq.daemon.broker.requests import Answer, Call, Connection, Part, later, serves
+from shmq.daemon.broker.requests import Answer, Call, Connection, Part, WhenDurable, later, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Topic
 from shmq.errors import FilterSyntaxError, RemoteError, ShmqError
@@ -268,11 +268,16 @@ def _nothing(header: PopHeader, code: int) -> Answer:
 
 
 def pop_parts(
-    storage: Storage, registry: GroupRegistry, groups: GroupSettings, settings: BrokerSettings
+    storage: Storage,
+    registry: GroupRegistry,
+    groups: GroupSettings,
+    settings: BrokerSettings,
+    *,
+    when_durable: WhenDurable,
 ) -> tuple[Pops, Acknowledgements, Assignment]:
     """Return the parts of a broker that serve POP, over one state."""
     tables, log, arrived = storage
     state = PopState(tables, PopLog(tables, log, cluster=settings.cluster))
     pops = Pops(storage, groups, settings, state)
-    acks = Acknowledgements(tables, state, arrived=arrived, due_soon=pops.due_soon)
+    acks = Acknowledgements(tables, state, arrived=arrived, due_soon=pops.due_soon, when_durable=when_durable)
     return pops, acks, Assignment(tables, registry, settings, state)

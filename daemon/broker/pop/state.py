@@ -102,6 +102,11 @@ class PopState:
         """Return what all groups were told."""
         return (mode.record for mode in self._modes.values())
 
+    @property
+    def end(self) -> int:
+        """The log position behind everything that was written here: durable once the disk has come so far."""
+        return self._log.end
+
     # -- changes; each raises what an append raises, and has changed nothing then
 
     def new_pop_ms(self, keys: Iterable[tuple[QueueKey, int]]) -> int:

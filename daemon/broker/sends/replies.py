@@ -10,7 +10,8 @@ up.
     of nobody here, or missing    stored                                        1, "channel of <…> not found"
 
 A reply is stored in the reply topic, as RocketMQ does it by default: that is how it reaches a process of this host,
-and what an administrator can look at. Nobody waits until it is on disk: after a crash no one waits for it any more.
+and what an administrator can look at. Nobody waits until it is on disk, unless the reply topic itself has flush=sync:
+after a crash no one waits for it any more.
 
 The primary bridge alone knows where producers are connected; other bridges forward these requests, and what is pushed
 to a client of theirs goes over that client's own connection between the two.
@@ -46,21 +47,23 @@ class Replies(Part):
         requester = property_of(header.properties, REPLY_TO) or ""
         shared = SharedAddress.parse(requester)
         try:
-            stored = self._sends.store_reply(call, header, shared.queue_id if shared is not None else None)
+            stored, end = self._sends.store_reply(call, header, shared.queue_id if shared is not None else None)
         except SendRefusal as refusal:
             return refusal.answer
         except ShmqError as error:
             return self._sends.failed(error)
         if shared is not None:
-            return stored
+            return self._sends.when_durable(call, stored, end, header.topic)
         connection_id = self._registry.producer_connection(requester)
         if connection_id is None:
             missing = f"channel of <{requester[:255]}> not found." if requester else f"properties[{REPLY_TO}] is null"
             stored.code, stored.remark = Response.SYSTEM_ERROR, f"push reply message fail, {missing}"
             return stored
-        return self._push(call, header, requester, connection_id, stored)
+        return self._push(call, header, requester, connection_id, stored, end)
 
-    def _push(self, call: Call, header: SendHeader, requester: str, connection_id: int, stored: Answer) -> Answer:
+    def _push(
+        self, call: Call, header: SendHeader, requester: str, connection_id: int, stored: Answer, end: int
+    ) -> Answer:
         now_ms = self._tables.clock_ms
         properties = with_properties(header.properties, {PUSH_TIME: str(now_ms)})
         ext = header.long_fields() | {
@@ -74,7 +77,8 @@ class Replies(Part):
 
         def answered(reply: Command | None) -> Sequence[Effect]:
             if reply is not None and reply.code == Response.SUCCESS:
-                return later(call, Answer(ext=fields))
+                answer = self._sends.when_durable(call, Answer(ext=fields), end, header.topic)
+                return answer.effects if answer.held else later(call, answer)
             remark = f"push reply message to {requester[:255]}fail."
             return later(call, Answer(code=Response.SYSTEM_ERROR, remark=remark, ext=fields))
 

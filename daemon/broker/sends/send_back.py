@@ -9,7 +9,8 @@ A consumer that could not process a message (our `nack`) sends it back, and the 
     any                                     below 0         %DLQ%group, queue 0, DELAY 0
 
 The copy keeps body, flag, sysFlag, birth and properties; it has one try more, remembers its first topic (RETRY_TOPIC)
-and its first id (ORIGIN_MESSAGE_ID), and nobody waits for the disk for it (WAIT=false). As in RocketMQ 4.9.
+and its first id (ORIGIN_MESSAGE_ID), and says that nobody waits for the disk for it (WAIT=false). As in RocketMQ 4.9.
+The answer does wait, where the message's first topic counts what is on disk only.
 What is stored is counted as SNDBCK_PUT_NUMS[first topic@group].
 
 Our own clients say three things more: `attempt`, when they delivered a message several times before they sent it back,
@@ -28,7 +29,7 @@ from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import NewRecord, Storage
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, is_queued, record_at
-from shmq.daemon.broker.requests import Answer, Call, Part, serves
+from shmq.daemon.broker.requests import Answer, Call, Part, WhenDurable, serves
 from shmq.daemon.broker.sends.dead_letters import ORIGIN_MESSAGE_ID, DeadLetters
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.statistics import SENT_BACK, Statistics
@@ -67,6 +68,8 @@ class SendBack(Part):
         levels: DelayLevels,
         statistics: Statistics,
         settings: BrokerSettings,
+        *,
+        when_durable: WhenDurable,
     ) -> None:
         self._tables, self._log, self._arrived = storage
         self._groups = groups
@@ -75,6 +78,7 @@ class SendBack(Part):
         self._levels = levels
         self._statistics = statistics
         self._settings = settings
+        self._when_durable = when_durable
         self._random = random.Random()
 
     @serves(Request.CONSUMER_SEND_MSG_BACK)
@@ -103,17 +107,17 @@ class SendBack(Part):
         if call.command.version >= _V3_4_9:
             most = number_of(ext, "maxReconsumeTimes", least=-INT32_MAX, most=INT32_MAX, default=most)
         if tries >= most or delay_level < 0:
-            answer = self._dead_letter(call, group, record, tries)
+            answer, end = self._dead_letter(call, group, record, tries)
         else:
             if call.connection.is_local:
                 self._refuse_different_topics(group)
             queue_id = self._random.randrange(min(settings.retryQueueNums, len(topic.queues)))
-            answer = self._store(call, self._route(call, record, delay_level, tries, topic, queue_id))
+            answer, end = self._store(call, self._route(call, record, delay_level, tries, topic, queue_id))
         if is_new:
             answer.changed_groups = [group]  # its members share the queues of this topic, too
         first_topic = property_of(record.properties, RETRY_TOPIC) or record.topic
         self._statistics.add(SENT_BACK, f"{first_topic}@{group}", 1, call.now_ms)
-        return answer
+        return self._when_durable(call, answer, end, first_topic)
 
     def _group(self, name: str) -> str:
         try:
@@ -156,7 +160,7 @@ class SendBack(Part):
                 hint="this member delivers the message again by itself",
             )
 
-    def _dead_letter(self, call: Call, group: str, record: StoredRecord, tries: int) -> Answer:
+    def _dead_letter(self, call: Call, group: str, record: StoredRecord, tries: int) -> tuple[Answer, int]:
         topic = self._topic(dead_letter_topic(group), _DEAD_LETTER_QUEUES, 0)
         copy = _copy_of(record, {DELAY: "0"}, tries)
         if "reason" in call.ext:
@@ -164,10 +168,10 @@ class SendBack(Part):
             reason = reason or f"not consumed in {tries + 1} attempts"
             copy.properties = with_properties(copy.properties, {DEAD_LETTER_REASON: reason})
         try:
-            self._dead_letters.store(topic, copy)
+            stored = self._dead_letters.store(topic, copy)
         except ShmqError as error:
             raise _Refusal(Response.SYSTEM_ERROR, str(error)) from error
-        return Answer(effects=self._arrived((topic.queues[0],), call.now_ms))
+        return Answer(effects=self._arrived((topic.queues[0],), call.now_ms)), stored.end
 
     def _route(
         self, call: Call, record: StoredRecord, delay_level: int, tries: int, topic: Topic, queue_id: int
@@ -180,14 +184,14 @@ class SendBack(Part):
         max_delay_ms = self._settings.timer_max_delay_ms
         return timed_route(copy, topic.name, queue_id, now_ms=self._tables.clock_ms, max_delay_ms=max_delay_ms)
 
-    def _store(self, call: Call, route: Route) -> Answer:
+    def _store(self, call: Call, route: Route) -> tuple[Answer, int]:
         queues = self._levels.count if route.topic == SCHEDULE_TOPIC else 1
         topic = self._topic(route.topic, queues, 0)
         try:
-            self._log.append(topic, route.queue_id, route.record)
+            stored = self._log.append(topic, route.queue_id, route.record)
         except ShmqError as error:
             raise _Refusal(Response.SYSTEM_ERROR, str(error)) from error
-        return Answer(effects=self._arrived((topic.queues[route.queue_id],), call.now_ms))
+        return Answer(effects=self._arrived((topic.queues[route.queue_id],), call.now_ms)), stored.end
 
 
 def _copy_of(record: StoredRecord, delay: Mapping[str, str | None], tries: int) -> NewRecord:

@@ -6,13 +6,17 @@ Checks come in RocketMQ's order.
 
 The first message of a transaction becomes a half (`half.py`); a message that is tried again is none, whatever it says.
 
-Under synchronous flush the answer is held until the message is on disk, unless it says WAIT=false.
+Where a topic counts what is on disk, by its own flush or the broker's, the answer is held until the message is there,
+unless it says WAIT=false. Every other answer that says "stored" does the same through `when_durable`: tests/broker/
+durability/test_answers_wait.py lists them.
 """
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from shmq.daemon.broker.access.rights import RETRY_TOPIC
 from shmq.daemon.broker.alarm import Alarm
 from shmq.daemon.broker.effects import Effect
 from shmq.daemon.broker.fields import ADVICE
@@ -79,6 +83,19 @@ class _Target:
     queue_id: int
 
 
+class _Sent(NamedTuple):
+    """What was stored: in which queue (by index), the queue id the client is told, and where."""
+
+    queue: int
+    queue_id: int
+    stored: Sequence[Stored]
+    handle: str | None = None
+
+    @property
+    def end(self) -> int:
+        return self.stored[-1].end if self.stored else 0
+
+
 class Sends(Part):
     """Serves sends."""
 
@@ -111,13 +128,19 @@ class Sends(Part):
         """Nobody waits for these answers any more."""
         return self._flush_waits.forget(connection.connection_id)
 
-    def when_durable(self, call: Call, answer: Answer, end: int) -> Answer:
-        """Return an answer to what was stored below a log position now, or one that is held until that is on disk."""
-        if not self._settings.wait_durable or end <= self._log.durable_end:
+    def when_durable(self, call: Call, answer: Answer, end: int, *topics: str) -> Answer:
+        """Return an answer to what was stored below a log position, held until that is on disk where one of the topics
+        asks for it; what else follows from the request follows now."""
+        if call.command.is_oneway or end <= self._log.durable_end or not any(map(self._is_counted_on_disk, topics)):
             return answer
-        self._flush_waits.hold(call, answer, end)
+        self._flush_waits.hold(call, replace(answer, effects=()), end)
         # A bridge without TCP has nobody who watches the log for it.
-        return Answer(held=True, effects=[self._alarm.set(call.now_ms, _LOOK_MS)] if call.connection.is_local else ())
+        look = [self._alarm.set(call.now_ms, _LOOK_MS)] if call.connection.is_local else []
+        return replace(answer, held=True, effects=[*answer.effects, *look])
+
+    def _is_counted_on_disk(self, name: str) -> bool:
+        topic = self._tables.topic(name)
+        return self._settings.wait_durable if topic is None else self._counts_on_disk(topic)
 
     def woken(self, now_ms: int) -> Sequence[Effect]:
         """Look whether what local processes wait for is on disk."""
@@ -139,8 +162,11 @@ class Sends(Part):
         except ShmqError as error:
             return self.failed(error)
 
-    def store_reply(self, call: Call, header: SendHeader, queue_id: int | None) -> Answer:
-        """Store a reply in `queue_id`, or in the queue it names, and return what a send is answered, without waiting.
+    def store_reply(self, call: Call, header: SendHeader, queue_id: int | None) -> tuple[Answer, int]:
+        """Store a reply in `queue_id`, or in the queue it names, without waiting.
+
+        Returns what a send is answered, and the log position behind the reply where somebody waits for the disk: where
+        the reply topic itself says so. The broker's own mode does not, for after a crash no one waits for a reply.
 
         Raises:
             SendRefusal: a check of a send says no.
@@ -154,11 +180,10 @@ class Sends(Part):
                 )
             target.queue_id = queue_id
         try:
-            answer = self._send_one(call, header, target, may_wait=False)
+            sent = self._append(call, header, target)
         except ShmqError as error:
-            return self.failed(error)
-        assert answer is not None
-        return answer
+            return self.failed(error), 0
+        return self._answered(call, sent), sent.end if target.topic.flush == TopicFlush.SYNC else 0
 
     # -- checks, in RocketMQ's order
 
@@ -224,9 +249,12 @@ class Sends(Part):
 
     # -- storing
 
-    def _send_one(self, call: Call, header: SendHeader, target: _Target, *, may_wait: bool = True) -> Answer | None:
+    def _send_one(self, call: Call, header: SendHeader, target: _Target) -> Answer | None:
+        waits = self._waits(target.topic, header.properties)
+        return self._stored(call, self._append(call, header, target), waits=waits)
+
+    def _append(self, call: Call, header: SendHeader, target: _Target) -> _Sent:
         properties = header.properties
-        waits = may_wait and self._counts_on_disk(target.topic) and property_of(properties, _WAIT) != "false"
         record = NewRecord(
             call.command.body,
             self._stored_properties(properties),
@@ -256,7 +284,7 @@ class Sends(Part):
             topic = waiting_topic(route, self._tables, self._levels) or topic
             queue_id, record = route.queue_id, route.record
         stored = self._dead_letters.store(topic, record) if is_dead else self._log.append(topic, queue_id, record)
-        return self._stored(call, topic.queues[queue_id], asked, [stored], waits=waits, handle=handle)
+        return _Sent(topic.queues[queue_id], asked, [stored], handle)
 
     def _send_batch(self, call: Call, header: SendHeader, target: _Target) -> Answer | None:
         properties = header.properties
@@ -274,8 +302,14 @@ class Sends(Part):
             born_host=host_bytes(call.connection.remote or UNKNOWN_HOST),
             reconsume_times=header.reconsume_times,
         )
-        waits = self._counts_on_disk(target.topic) and property_of(properties, _WAIT) != "false"
-        return self._stored(call, target.topic.queues[target.queue_id], target.queue_id, stored, waits=waits)
+        sent = _Sent(target.topic.queues[target.queue_id], target.queue_id, stored)
+        return self._stored(call, sent, waits=self._waits(target.topic, properties))
+
+    def _waits(self, topic: Topic, properties: bytes) -> bool:
+        """Whether the answer to a send waits for the disk; a message that is tried again is one of its first topic."""
+        first = property_of(properties, RETRY_TOPIC) if topic.name.startswith(RETRY_PREFIX) else None
+        is_counted = self._counts_on_disk(topic) if first is None else self._is_counted_on_disk(first)
+        return is_counted and property_of(properties, _WAIT) != "false"
 
     def _counts_on_disk(self, topic: Topic) -> bool:
         """Whether a message of a topic is acknowledged when it is on disk only."""
@@ -289,29 +323,22 @@ class Sends(Part):
             properties += b"\x02"
         return properties + self._cluster
 
-    def _stored(
-        self,
-        call: Call,
-        queue: int,
-        queue_id: int,
-        stored: Sequence[Stored],
-        *,
-        waits: bool,
-        handle: str | None = None,
-    ) -> Answer | None:
-        address = self.address(call)
-        ids = (offset_message_id(address, each.log_position) for each in stored)
-        answer = Answer(
-            ext=sent_ext(",".join(ids), str(queue_id), str(stored[0].queue_offset) if stored else "0"),
-        )
-        if handle is not None:
-            answer.ext["recallHandle"] = handle
-        end = stored[-1].end if stored else 0
-        if waits and end > self._log.durable_end:
-            self._flush_waits.hold(call, answer, end)
+    def _stored(self, call: Call, sent: _Sent, *, waits: bool) -> Answer | None:
+        if waits and sent.end > self._log.durable_end:
+            self._flush_waits.hold(call, Answer(ext=self._ext(call, sent)), sent.end)
             return None
-        answer.effects = self._arrived((queue,), call.now_ms)
-        return answer
+        return self._answered(call, sent)
+
+    def _answered(self, call: Call, sent: _Sent) -> Answer:
+        return Answer(ext=self._ext(call, sent), effects=self._arrived((sent.queue,), call.now_ms))
+
+    def _ext(self, call: Call, sent: _Sent) -> dict[str, str]:
+        address, first = self.address(call), str(sent.stored[0].queue_offset) if sent.stored else "0"
+        ids = (offset_message_id(address, each.log_position) for each in sent.stored)
+        ext = sent_ext(",".join(ids), str(sent.queue_id), first)
+        if sent.handle is not None:
+            ext["recallHandle"] = sent.handle
+        return ext
 
     def address(self, call: Call) -> Address:
         """Return where messages of this connection say they are stored."""

@@ -15,7 +15,7 @@ from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.log import LOCAL_HOST, Log, NewRecord
 from shmq.daemon.broker.records.message_id import host_bytes
 from shmq.daemon.broker.records.property_text import with_properties
-from shmq.daemon.broker.requests import Answer, Call
+from shmq.daemon.broker.requests import Answer, Call, WhenDurable
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.daemon.broker.topics import ensure_topic
@@ -69,7 +69,7 @@ class Recalls:
 
     Args:
         stored: has what was stored in the timer topic read.
-        when_durable: answers a call when the log is on disk up to a position.
+        when_durable: answers a call when the log is on disk up to a position, where a topic asks for that.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Recalls:
         cancelled: CancelledTimers,
         *,
         stored: Callable[[int], Sequence[Effect]],
-        when_durable: Callable[[Call, Answer, int], Answer],
+        when_durable: WhenDurable,
     ) -> None:
         self._tables = tables
         self._log = log
@@ -108,7 +108,7 @@ class Recalls:
         end = self._store(call, handle)
         key = cancel_key(handle.topic, handle.unique_key)
         self._cancelled.add(key, handle.deliver_ms)
-        answer = self._when_durable(call, Answer(ext={**_EXT, "msgId": handle.unique_key}), end)
+        answer = self._when_durable(call, Answer(ext={**_EXT, "msgId": handle.unique_key}), end, topic)
         answer.effects = [*answer.effects, *self._stored(call.now_ms)]
         return answer
 

@@ -30,14 +30,14 @@ Invariants:
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from shmq.daemon.broker.alarm import Alarm
 from shmq.daemon.broker.effects import Effect, Report
 from shmq.daemon.broker.log import Storage, retry_ms
 from shmq.daemon.broker.records.property_text import property_of, with_properties
 from shmq.daemon.broker.records.stored_record import StoredRecord, copy_of, stored_record
-from shmq.daemon.broker.requests import Answer, Call, Handler, Part
+from shmq.daemon.broker.requests import Answer, Call, Handler, Part, WhenDurable
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.timers.progress import TimerProgress
 from shmq.daemon.broker.timers.real_place import real_place
@@ -77,9 +77,7 @@ class TimerService(Part):
 
     hears_arrivals = True
 
-    def __init__(
-        self, storage: Storage, settings: BrokerSettings, *, when_durable: Callable[[Call, Answer, int], Answer]
-    ) -> None:
+    def __init__(self, storage: Storage, settings: BrokerSettings, *, when_durable: WhenDurable) -> None:
         self._tables, self._log, self._arrived = storage
         self._broker_name = settings.broker_name
         retention_ms = settings.retention_hours * 3_600_000

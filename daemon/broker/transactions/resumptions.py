@@ -26,22 +26,21 @@ class Resumptions:
         self._resumed: set[str] = set()
         self._next_offset = 0
 
-    def resume(self, record: StoredRecord, half: Entry) -> bool:
-        """Store the half of an expired transaction; False when that was done before.
+    def resume(self, record: StoredRecord, half: Entry) -> int:
+        """Store the half of an expired transaction, and return the log position behind it; 0 when that was done before.
 
         Raises:
             BrokerBusy, LogFull and the other errors of a send: nothing is stored.
         """
         topic = self._tables.topic(transaction.GIVEN_UP_TOPIC)
         if topic is None:  # it was deleted, and its marks with it
-            return False
+            return 0
         self._catch_up(topic.queues[0])
         name = str(record.log_position)
         if name in self._resumed:
-            return False
+            return 0
         mark = NewRecord(b"", f"TAGS\x01resumed\x02{RESUMED}\x01{name}\x02".encode())
-        self._log.append_together([half, Entry(topic, 0, mark)])
-        return True
+        return self._log.append_together([half, Entry(topic, 0, mark)])[-1].end
 
     def _catch_up(self, queue: int) -> None:
         self._next_offset = max(self._next_offset, self._tables.queue_bounds(queue).offset_min)

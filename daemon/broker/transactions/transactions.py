@@ -38,7 +38,7 @@ from shmq.daemon.broker.log import Entry, NewRecord, Storage, Stored, retry_ms
 from shmq.daemon.broker.records.message_id import position_in
 from shmq.daemon.broker.records.property_text import property_of
 from shmq.daemon.broker.records.stored_record import StoredRecord, is_queued, kept_record_at
-from shmq.daemon.broker.requests import Answer, Call, Part, serves
+from shmq.daemon.broker.requests import Answer, Call, Part, WhenDurable, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.timers.route import delayed_route, waiting_topic
 from shmq.daemon.broker.topics import ensure_topic
@@ -90,6 +90,7 @@ class Transactions(Part):
 
     Args:
         ask: tells a member of a producer group to say how its transaction ended: (half, nth check) -> effects.
+        when_durable: answers a call when the log is on disk up to a position, where a topic asks for that.
     """
 
     def __init__(
@@ -99,11 +100,13 @@ class Transactions(Part):
         levels: DelayLevels,
         *,
         ask: Callable[[StoredRecord, int], Sequence[Effect]],
+        when_durable: WhenDurable,
     ) -> None:
         self._tables, self._log, self._arrived = storage
         self._settings = settings
         self._levels = levels
         self._ask = ask
+        self._when_durable = when_durable
         self.halves = Halves(self._tables, self._log)
         self._resumptions = Resumptions(self._tables, self._log)
         self._known: dict[int, OpenHalf] = {}
@@ -274,16 +277,16 @@ class Transactions(Part):
         record = kept_record_at(self._log, position)
         if record is None or record.topic != transaction.HALF_TOPIC or not is_queued(self._tables, record):
             raise RemoteError(Response.SYSTEM_ERROR, _NOT_FOUND)
-        call.rights.check(property_of(record.properties, transaction.REAL_TOPIC) or "", Permission.PUB)
+        topic = property_of(record.properties, transaction.REAL_TOPIC) or ""
+        call.rights.check(topic, Permission.PUB)
         if property_of(record.properties, transaction.PRODUCER_GROUP) != group:
             raise RemoteError(Response.SYSTEM_ERROR, "The producer group wrong")
         if record.queue_offset != offset:
             raise RemoteError(Response.SYSTEM_ERROR, "The transaction state table offset wrong")
         half = self.open_half(record, call.now_ms)
         if state == transaction.ROLLBACK:
-            self._append((), half)
-            return Answer()
-        return self._commit(call, half)
+            return self._when_durable(call, Answer(), self._append((), half)[-1].end, topic)
+        return self._commit(call, half, topic)
 
     def open_half(self, named: StoredRecord, now_ms: int) -> OpenHalf:
         """Return the open half that a request names, ours to settle.
@@ -301,7 +304,7 @@ class Transactions(Part):
             )
         return half
 
-    def _commit(self, call: Call, half: OpenHalf) -> Answer:
+    def _commit(self, call: Call, half: OpenHalf, topic: str) -> Answer:
         record = self.halves.record(half.offset)
         if record is None:
             raise RemoteError(Response.SYSTEM_ERROR, _NOT_FOUND)
@@ -316,7 +319,7 @@ class Transactions(Part):
                 "storeTimestamp": str(stored[0].store_ms),
                 "logEnd": str(stored[-1].end),
             }
-        return answer
+        return self._when_durable(call, answer, stored[-1].end, topic)
 
     def _entry_of(self, half: StoredRecord) -> Entry:
         """What is stored when a half is committed."""
@@ -340,12 +343,13 @@ class Transactions(Part):
             raise RemoteError(Response.SYSTEM_ERROR, _NOT_RESUMED)
         if record.topic == transaction.HALF_TOPIC:
             half = self.open_half(record, call.now_ms)
-            self._replace(half, checked_of(record, checks=0, first=half.first), 0, call.now_ms)
+            end = self._replace(half, checked_of(record, checks=0, first=half.first), 0, call.now_ms).end
         else:
             self.halves.make()
             assert self.halves.half_topic is not None
-            self._resumptions.resume(record, Entry(self.halves.half_topic, transaction.QUEUE_ID, resumed_of(record)))
-        return Answer()
+            entry = Entry(self.halves.half_topic, transaction.QUEUE_ID, resumed_of(record))
+            end = self._resumptions.resume(record, entry)
+        return self._when_durable(call, Answer(), end, property_of(record.properties, transaction.REAL_TOPIC) or "")
 
     # -- recovery, before anything is settled
 

@@ -59,7 +59,7 @@ class Timing:
     def start(self) -> None:
         """As a new process would: nothing is known but what the tables and the log say."""
         storage = Storage(self.tables, self.log, self.arrived)
-        self.service = TimerService(storage, self.settings, when_durable=lambda call, answer, end: answer)
+        self.service = TimerService(storage, self.settings, when_durable=lambda call, answer, end, *topics: answer)
 
     def arrived(self, queues: Sequence[int], now_ms: int) -> Sequence[Effect]:
         self.arrivals += queues
