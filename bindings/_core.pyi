@@ -459,7 +459,6 @@ class KeeperStore:
     def set_log_begin(self, position: int, /) -> None: ...
     def set_log_end(self, position: int, /) -> None:
         """Recovery only, before anybody else is attached: sets end and durable end, both."""
-    def raise_durable(self, position: int, /) -> None: ...
     def flush(self) -> int:
         """fdatasync what is dirty, raise the durable end, wake waiters; returns the durable end. CoreError SYSTEM sets
         read_only."""

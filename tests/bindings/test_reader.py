@@ -546,11 +546,11 @@ def test_i7_under_synchronous_flush_nothing_is_seen_before_it_is_durable() -> No
         live.keeper.keeper_beat()
         producer, reader = live.producer(), live.reader(slice=30.0)
         producer.send("orders", b"x")
-        end = live.store.log_end
-        producer.send("orders", b"y")
         assert reader.poll(timeout=0.02) == []
-        live.keeper.raise_durable(end)
+        live.keeper.flush()
+        producer.send("orders", b"y")
         assert [m.body for m in reader.poll()] == [b"x"]
+        assert reader.poll(timeout=0.02) == []
         flusher = threading.Timer(0.02, live.keeper.flush)
         flusher.start()
         assert [m.body for m in reader.poll(timeout=30.0)] == [b"y"]

@@ -73,17 +73,6 @@ static PyObject *keeper_set_log_end(PyStorePart *part, PyObject *value)
     return none ? position_store(value, &self->core.log->end) : NULL;
 }
 
-static PyObject *keeper_raise_durable(PyStorePart *part, PyObject *value)
-{
-    PyStore *self = part->store;
-    uint64_t position;
-    if (!store_check(self) || !number_from(value, &position)) {
-        return NULL;
-    }
-    shmq_raise_durable(&self->core, position);
-    Py_RETURN_NONE;
-}
-
 static PyObject *keeper_flush(PyStorePart *part, PyObject *unused)
 {
     PyStore *self = part->store;
@@ -451,7 +440,6 @@ PyMethodDef keeper_methods[] = {
     {"give_back", (PyCFunction)keeper_give_back, METH_O, "Let the log's files end at a position, if writers may."},
     {"set_log_begin", (PyCFunction)keeper_set_log_begin, METH_O, "Say what retention has left."},
     {"set_log_end", (PyCFunction)keeper_set_log_end, METH_O, "Recovery only: set end and durable end, both."},
-    {"raise_durable", (PyCFunction)keeper_raise_durable, METH_O, "Raise the durable end and wake who waits for it."},
     {"flush", (PyCFunction)keeper_flush, METH_NOARGS, "fdatasync what is dirty; returns the durable end."},
     {"set_read_only", (PyCFunction)keeper_set_read_only, METH_O, "Refuse appends from now on; 0 allows them again."},
     {"set_retired", (PyCFunction)keeper_set_retired, METH_NOARGS, "Give this generation of segments up."},
