@@ -17,6 +17,7 @@ Invariants:
 from collections.abc import Iterable, Sequence
 
 from shmq.daemon.broker.access.admission import Admission
+from shmq.daemon.broker.access.client_ids import ClientIds
 from shmq.daemon.broker.access.rights import NOTHING, Rights
 from shmq.daemon.broker.administration.clock import ClockRequests
 from shmq.daemon.broker.administration.parts import administration
@@ -78,6 +79,7 @@ class Broker(Dispatch):
         self._log = log
         self._registry = GroupRegistry(settings)
         self._groups = GroupSettings(tables)
+        self._client_ids = ClientIds()
         self._attachments = Attachments(tables, settings)
         self._questions = Questions()
         self._relays = Relays(self._registry, settings)
@@ -108,7 +110,7 @@ class Broker(Dispatch):
         self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
         silent: list[Part] = [  # neither time nor the log does anything to these
             self._attachments,
-            Membership(tables, self._registry, self._groups, settings),
+            Membership(tables, self._registry, self._groups, settings, self._client_ids),
             OffsetRequests(tables, self._groups, settings),
             StatusRequests(tables, presence, settings),
         ]
@@ -142,7 +144,7 @@ class Broker(Dispatch):
             RangeRequests(tables, log, settings),
             self._pops,
             *settlement,
-            Locks(tables),
+            Locks(tables, self._client_ids),
             self._delays,
             Rows(storage, settings, levels),
             self._timers,

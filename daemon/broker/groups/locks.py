@@ -16,6 +16,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from shmq.daemon.broker.access.client_ids import ClientIds
 from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.tables import GroupProgress
 from shmq.errors import ProtocolError
@@ -43,12 +44,13 @@ class LockReply(msgspec.Struct):
 class Locks(Part):
     """Serves locks."""
 
-    def __init__(self, tables: GroupProgress) -> None:
+    def __init__(self, tables: GroupProgress, client_ids: ClientIds) -> None:
         self._tables = tables
+        self._client_ids = client_ids
 
     @serves(Request.LOCK_BATCH_MQ)
     def _lock(self, call: Call) -> Answer:
-        request = _request(call)
+        request = self._request(call)
         holder, tables = _holder(request.clientId), self._tables
         locked = [
             asked
@@ -59,13 +61,20 @@ class Locks(Part):
 
     @serves(Request.UNLOCK_BATCH_MQ)
     def _unlock(self, call: Call) -> Answer:
-        request = _request(call)
+        request = self._request(call)
         holder = _holder(request.clientId)
         for _, (group, queue) in self._places(request):
             slot = self._tables.offset_slot(group, queue)
             if slot is not None:
                 self._tables.offset_unlock(slot, holder)
         return Answer()
+
+    def _request(self, call: Call) -> LockRequest:
+        request = decode_body(call.command.body, LockRequest)
+        if not request.clientId or not request.consumerGroup:
+            raise ProtocolError("a lock without a client id or a group")
+        self._client_ids.check(request.clientId, call.rights, call.now_ms)
+        return request
 
     def _places(self, request: LockRequest) -> Iterable[tuple[MessageQueue, tuple[int, int]]]:
         group = self._tables.group(request.consumerGroup)
@@ -79,10 +88,3 @@ class Locks(Part):
 
 def _holder(client_id: str) -> int:
     return int.from_bytes(blake2b(client_id.encode(), digest_size=4).digest()) >> 1
-
-
-def _request(call: Call) -> LockRequest:
-    request = decode_body(call.command.body, LockRequest)
-    if not request.clientId or not request.consumerGroup:
-        raise ProtocolError("a lock without a client id or a group")
-    return request

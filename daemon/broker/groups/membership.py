@@ -4,6 +4,7 @@ They are the requests 34, 35, 38 and 46. The broker tells the other members of a
 effects.
 """
 
+from shmq.daemon.broker.access.client_ids import ClientIds
 from shmq.daemon.broker.fields import text_of
 from shmq.daemon.broker.groups.registry import GroupRegistry, Origin
 from shmq.daemon.broker.groups.selection import TAG, select
@@ -21,8 +22,16 @@ from shmq.protocol.codes import Request, Response
 class Membership(Part):
     """Serves what members say about themselves."""
 
-    def __init__(self, tables: Names, registry: GroupRegistry, groups: GroupSettings, settings: BrokerSettings) -> None:
+    def __init__(
+        self,
+        tables: Names,
+        registry: GroupRegistry,
+        groups: GroupSettings,
+        settings: BrokerSettings,
+        client_ids: ClientIds,
+    ) -> None:
         self._tables = tables
+        self._client_ids = client_ids
         self._registry = registry
         self._groups = groups
         self._settings = settings
@@ -42,6 +51,7 @@ class Membership(Part):
         origin = Origin(connection.connection_id, connection.is_local, call.command.language, call.command.version)
         # The tables may refuse for want of room, so they come before the member is registered.
         self._registry.check(origin, beat, call.now_ms)
+        self._client_ids.use(beat.clientID, call.rights, call.now_ms)
         reports: list[str] = []
         for data in beat.consumerDataSet:
             self._tables.group_put(data.groupName)

@@ -18,12 +18,16 @@ Who maps the log is told log positions instead of records. Where all messages ar
 A queue that a local member of the group reads by itself is left to it. Messages of the retry topic are handed out under
 the name of the topic that was popped, with their receipt in a property.
 
+RocketMQ's name of a retry topic is not unique: a group `a` that pops `b_c` has the same as `a_b` that pops `c`. Each of
+them takes what was popped from its own topic, and passes over the rest.
+
 Invariant: the group's progress moves behind a message only after a checkpoint of it is in the log.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from shmq.daemon.broker.access.rights import RETRY_TOPIC
 from shmq.daemon.broker.groups.selection import Selection
 from shmq.daemon.broker.log import Log
 from shmq.daemon.broker.pop.header import ANY_QUEUE, FROM_FIRST, PopHeader
@@ -148,7 +152,8 @@ class Delivery:
                 if as_places and wanted == Selection():
                     self._place(batch, queue, room)
                 else:
-                    self._read(batch, queue, room, bytes_room, wanted, taken, as_places=as_places)
+                    origin = header.topic if source is not topic else ""
+                    self._read(batch, queue, room, bytes_room, wanted, taken, as_places=as_places, origin=origin)
                 room -= len(batch.offsets)
                 bytes_room -= sum(map(len, batch.records))
             if batch.offsets:
@@ -198,6 +203,7 @@ class Delivery:
         taken: Taken,
         *,
         as_places: bool,
+        origin: str,
     ) -> None:
         """Read until something is wanted, or there is no more."""
         settled = self._settled_before(batch)
@@ -216,7 +222,7 @@ class Delivery:
                 return  # stored, but not on disk yet
             batch.next_offset = pulled.next_offset
             for piece in pieces_of(pulled.body):
-                if not settled(queue_offset_of(piece)):
+                if not settled(queue_offset_of(piece)) and (not origin or _is_from(piece, origin)):
                     batch.add(piece, as_place=as_places)
             if batch.offsets:
                 return
@@ -293,3 +299,9 @@ class Delivery:
         )
         properties = with_properties(record.properties, {RECEIPT_PROPERTY: str(receipt) if is_again else None})
         return record_encode(**record._asdict() | {"topic": header.topic.encode(), "properties": properties})
+
+
+def _is_from(piece: bytes, topic: str) -> bool:
+    """Whether what comes again was popped from a topic; stock brokers do not say."""
+    record = stored_record(piece)
+    return record is None or property_of(record.properties, RETRY_TOPIC) in (None, topic)

@@ -135,11 +135,13 @@ class Revival:
 
 def _copy_of(record: StoredRecord, found: Checkpoint, mark: str) -> NewRecord:
     properties = record.properties
+    is_again = record.topic.startswith(RETRY_PREFIX)
     own_id = message_id_text(record.store_host, record.log_position)
     changes: dict[str, str | None] = {
         RECEIPT_PROPERTY: None,
         COPY_MARK: mark,
-        RETRY_TOPIC: property_of(properties, RETRY_TOPIC) or record.topic,
+        # What a sender says about its message's first topic counts for nothing: groups are told apart by it.
+        RETRY_TOPIC: (is_again and property_of(properties, RETRY_TOPIC)) or record.topic,
         ORIGIN_MESSAGE_ID: property_of(properties, ORIGIN_MESSAGE_ID) or own_id,
         FIRST_POP_PROPERTY: property_of(properties, FIRST_POP_PROPERTY) or str(found.key.pop_ms),
     }

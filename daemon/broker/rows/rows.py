@@ -59,6 +59,7 @@ _ATTEMPTS_MAX = 10_000
 _ABANDONED_MS = 24 * 3_600_000
 _UNIT_KEPT_MS = 30 * 24 * 3_600_000
 _RETRY_MS = 1000
+_OF_ACCOUNT = "\x1f"  # no writer's own name has it
 
 
 class Rows(Part):
@@ -96,7 +97,7 @@ class Rows(Part):
         try:
             moved, effects = self._step(key, now_ms)
         except ShmqError as error:
-            report = Report(f"the rows of writer {key.writer} are copied later: {error}")
+            report = Report(f"the rows of writer {_shown(key.writer)} are copied later: {error}")
             return [report, self._alarm.set(now_ms, _RETRY_MS)]
         return [*effects, self._alarm.set(now_ms, 1 if moved else _RETRY_MS)]
 
@@ -181,6 +182,8 @@ class Rows(Part):
 
     def _whose(self, call: Call) -> tuple[str, int, int]:
         writer = _short(call.ext, "writer", WRITER_CHARACTERS_MAX)
+        if not call.rights.is_everything:
+            writer = f"{call.rights.name}{_OF_ACCOUNT}{writer}"
         return writer, number_of(call.ext, "batch"), number_of(call.ext, "unit", least=WHOLE, most=INT32_MAX)
 
     def _committed(self, writer: str, batch: int, unit: int) -> Answer | None:
@@ -190,7 +193,7 @@ class Rows(Part):
             return None
         if known.batch > batch:
             raise TransactionError(
-                f"writer {writer} is at batch {known.batch}, batch {batch} is over",
+                f"writer {_shown(writer)} is at batch {known.batch}, batch {batch} is over",
                 hint="another query writes with this writerId, or an old one came back",
             )
         return Answer(ext={"state": COMMITTED, "rows": str(known.rows), "checksum": str(known.checksum)})
@@ -282,7 +285,9 @@ class Rows(Part):
         if chunk is None:
             if offset >= self._marks.first_rows:
                 return False, []
-            effects.append(Report(f"rows of writer {key.writer} that were committed are gone: retention was faster"))
+            effects.append(
+                Report(f"rows of writer {_shown(key.writer)} that were committed are gone: retention was faster")
+            )
         else:
             effects += self._arrived(self._copied(key, pending, chunk, now_ms), now_ms)
         pending.next, pending.begun = pending.next + 1, None
@@ -300,6 +305,10 @@ class Rows(Part):
         end = self._marks.write(DoneMark(mark.w, mark.b, mark.u, mark.r, mark.s, mark.t), now_ms)
         unit: Unit = self.state.units[key]
         unit.end = end
+
+
+def _shown(writer: str) -> str:
+    return writer.replace(_OF_ACCOUNT, "/")
 
 
 def _short(ext: Mapping[str, str], name: str, characters_max: int) -> str:

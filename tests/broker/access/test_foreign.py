@@ -352,6 +352,31 @@ def test_who_may_not_send_to_a_topic_is_not_asked_how_its_transactions_ended(wor
     assert {command.ext["topic"] for command in told if command.code == Request.CHECK_TRANSACTION_STATE} <= {OWN}
 
 
+def test_a_writer_of_rows_is_one_of_its_account_and_nobody_else_can_ask_or_end_it(world: World) -> None:
+    def about(code: int, who: str, **changes: Any) -> Command:
+        place = dict.fromkeys(SPOKEN_OF, OWN)
+        fields = fields_of(code, world, place) | {"writer": "nightly", "attempt": "a1"} | changes
+        body = (
+            body_of(code, world, place)
+            if code != Request.COMMIT_ROWS
+            else msgspec.json.encode([StagedPart(0, "a1", 1)])
+        )
+        reply = asked(world, fields, body, code, who, ACCOUNTS[who])
+        assert reply is not None
+        return reply
+
+    assert about(Request.STAGE_ROWS, "default1").ext["state"] == "staged"
+    assert about(Request.STAGE_ROWS, "listed1", chunk=1).code != Response.SUCCESS, "it is no part of the other's"
+    about(Request.DROP_ROWS, "listed1")
+    committed = about(Request.COMMIT_ROWS, "default1", rows=77)
+    assert (committed.code, committed.ext["rows"]) == (Response.SUCCESS, "77")
+    assert about(Request.STAGED_STATE, "default1").ext["rows"] == "77"
+    assert about(Request.STAGED_STATE, "listed1").ext == {"state": ""}
+    assert about(Request.STAGE_ROWS, "listed1", batch=9).ext["state"] == "staged"
+    about(Request.COMMIT_ROWS, "listed1", batch=9)
+    assert about(Request.STAGE_ROWS, "default1", batch=2).ext["state"] == "staged", "no other has moved its batch"
+
+
 def is_refusal(reply: Command) -> bool:
     """Whether the sender is told that it may not."""
     remark = reply.remark or ""

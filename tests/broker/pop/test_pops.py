@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from shmq.daemon.broker.log import NewRecord
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.statistics.figures import Labels, NoFigures
 from shmq.daemon.broker.tables import QueueBounds
@@ -323,3 +324,24 @@ class Shown(NoFigures):
 
     def show(self, family: str, values: Mapping[Labels, int]) -> None:
         self.last[family] = dict(values)
+
+
+def test_groups_whose_retry_topics_have_one_name_get_each_their_own(client: PopClient) -> None:
+    """RocketMQ's name %RETRY%a_b_c: of `a` that pops `b_c`, and of `a_b` that pops `c`."""
+    readers = {"b_c": "a", "c": "a_b"}
+    for topic, group in readers.items():
+        client.tables.topic_put(topic, read_queues=1, write_queues=1, perm=6, flags=0, kind=0)
+        for said in ("", "RETRY_TOPIC\x01c\x02", "RETRY_TOPIC\x01b_c\x02"):  # a sender says what it likes
+            client.log.append(client.topic(topic), 0, NewRecord(f"{topic} {said}".encode(), said.encode()))
+        assert len(client.popped(topic=topic, consumerGroup=group)) == 3
+    client.run(client.now_ms + INVISIBLE_MS + 2000)
+    for _ in range(2):
+        for topic, group in readers.items():
+            messages = client.popped(topic=topic, consumerGroup=group)
+            assert [message.body.split()[0] for message in messages] == [topic.encode()] * 3
+            assert all(message.tries for message in messages)
+        client.run(client.now_ms + INVISIBLE_MS + 2000)
+    for topic, group in readers.items():
+        assert all(client.ack(message, group).code == 0 for message in client.popped(topic=topic, consumerGroup=group))
+    client.run(client.now_ms + INVISIBLE_MS + 2000)
+    assert not any(client.popped(topic=topic, consumerGroup=group) for topic, group in readers.items())
