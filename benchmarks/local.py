@@ -9,10 +9,11 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.command import run
+from benchmarks.peers import java_logs
 from benchmarks.peers.peer import Peer, latency, throughput
 from benchmarks.peers.table import installed
 from benchmarks.workload import Figure, Measure, Workload
-from benchmarks.workloads import core, ours
+from benchmarks.workloads import core, disk, ours
 
 TRIPS = 20_000
 TRIPS_MIN = 200
@@ -24,6 +25,8 @@ LARGE_BYTES = 1 << 20
 KILLS = 300
 KILLS_MIN = 10
 APPENDS = 1_000_000
+SUSTAINED_SECONDS = 60
+RECORD_BYTES = 360  # of a body of 256 bytes, as benchmarks send it
 SINGLE = ("pyzmq", "iceoryx2", "faster-fifo", "multiprocessing", "redis streams")
 MANY = ("pyzmq", "iceoryx2", "faster-fifo many", "multiprocessing", "redis pipelined")
 BLOCKING = ("pyzmq", "iceoryx2 events", "faster-fifo", "multiprocessing", "redis streams")
@@ -31,6 +34,10 @@ BLOCKING = ("pyzmq", "iceoryx2 events", "faster-fifo", "multiprocessing", "redis
 
 def _trips(full: int, effort: float) -> int:
     return max(TRIPS_MIN, int(full * effort))
+
+
+def _seconds(effort: float) -> int:
+    return max(5, int(SUSTAINED_SECONDS * effort))
 
 
 def _rate_of(peer: Peer, producers: int) -> Measure:
@@ -72,6 +79,36 @@ def _throughput() -> list[Workload]:
             lambda effort: ours.throughput(effort, producers=4),
             [Figure("throughput_4_to_1", "rate", "msg/s", is_rate=True, musts={"pyzmq": 1.2})],
             _rates(SINGLE, 4),
+        ),
+    ]
+
+
+def _sustained() -> list[Workload]:
+    """A service's day in a minute; the lesser of what warm memory and what the disk allows is the best that can be."""
+    allowed = "the lesser of a short warm run and a plain O_DIRECT writer"
+    return [
+        Workload(
+            "sustained",
+            lambda effort: ours.sustained(_seconds(effort)),
+            [
+                Figure("sustained", "rate", "msg/s", is_rate=True, musts={allowed: 0.8, "chronicle queue": 2.0}),
+                Figure("sustained_worst", "worst", "msg/s", is_rate=True),
+                Figure("sustained_p50", "p50", "us"),
+                Figure("sustained_p99.9", "p99.9", "us", limits={"limit": 2.0}),
+                Figure("sustained_p99.99", "p99.99", "us", limits={"limit": 100.0}),
+            ],
+            {
+                allowed: lambda effort: {
+                    "rate": min(ours.throughput(effort)["rate"], disk.direct_writes(effort) / RECORD_BYTES)
+                },
+                "chronicle queue": lambda effort: java_logs.sustained("chronicle queue", _seconds(effort)),
+            },
+        ),
+        Workload(
+            "throughput_memory",
+            lambda effort: ours.throughput(effort),
+            [Figure("throughput_memory", "rate", "msg/s", is_rate=True)],
+            {"aeron ipc": lambda effort: java_logs.sustained("aeron ipc", 5)},
         ),
     ]
 
@@ -163,7 +200,7 @@ def _topics() -> list[Workload]:
 
 def workloads() -> list[Workload]:
     """Every workload, in the order of the table."""
-    return [*_throughput(), *_small_trips(), *_large_trips(), *_core(), *_topics()]
+    return [*_throughput(), *_sustained(), *_small_trips(), *_large_trips(), *_core(), *_topics()]
 
 
 def main(given: Sequence[str] | None = None) -> int:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from shmq.testing import Broker
 from shmq.tools.measurement import bench
+from shmq.tools.measurement.bench_command import SUSTAINED_BROKER
+from shmq.tools.measurement.sustained import sustained as sustained_run
 
 settings: dict[str, int] = {"populate_bytes": 1 << 30}
 
@@ -22,6 +24,13 @@ def throughput(effort: float, *, producers: int = 1, batch: int = 1) -> dict[str
     count = max(2000, int(1_250_000 * effort))  # 450 MB of log: half of what is made present
     with _broker() as broker:
         return bench.throughput(broker.url, producers=producers, count=count, batch=batch)
+
+
+def sustained(seconds: int) -> dict[str, float]:
+    """One producer and one consumer for some seconds: fresh log memory all the time, consumed files go meanwhile."""
+    with Broker(**SUSTAINED_BROKER) as broker:
+        figures = sustained_run(broker.url, seconds)
+    return {name: value for name, value in figures.items() if isinstance(value, float)}
 
 
 def latency(

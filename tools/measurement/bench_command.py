@@ -1,7 +1,7 @@
 """`shmq bench`: throughput and latency between processes of this host, measured through the public API.
 
-`bench.py` has the measurements. Unless a broker is named, they run on one of their own in a private directory that is
-removed at the end, so that no log is filled by surprise.
+`bench.py` has the measurements, `sustained.py` the long one. Unless a broker is named, they run on one of their own in
+a private directory that is removed at the end, so that no log is filled by surprise.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from shmq.errors import ShmqError
+from shmq.errors import ShmqError, UsageError
 from shmq.tools.broker.access import control_of
 from shmq.tools.broker.memory import open_memory
 from shmq.tools.command import Call, Command, Size, pass_call
@@ -27,6 +27,9 @@ BENCH_TOPICS = "bench-"  # every topic of a measurement begins so
 # of some ten million messages.
 PRIVATE_BROKER: dict[str, Any] = {"file_bytes": 256 << 20, "frame_max": 65536}
 
+# A broker whose consumed log files go while the measurement runs, as they do on a disk that has reached its mark.
+SUSTAINED_BROKER: dict[str, Any] = {"small": False, "disk_warn_percent": 1, "disk_force_percent": 2}
+
 Measurement = tuple[str, Callable[[str | None], dict[str, float]]]
 
 
@@ -35,10 +38,31 @@ Measurement = tuple[str, Callable[[str | None], dict[str, float]]]
 @click.option("--count", type=click.IntRange(min=1000), default=300_000, show_default=True, help="Messages to send.")
 @click.option("--batch", type=click.IntRange(2, 512), default=32, show_default=True, help="Messages of one batch.")
 @click.option("--trips", type=click.IntRange(min=100), default=10_000, show_default=True, help="Round trips to time.")
+@click.option(
+    "--sustained", type=click.IntRange(min=3), metavar="SECONDS", help="One long run instead of the short ones."
+)
+@click.option(
+    "--plot", type=click.Path(dir_okay=False, writable=True), metavar="FILE", help="Draw its seconds (.png, .svg)."
+)
 @click.option("--running", is_flag=True, help="On the broker that runs (as with --url), not on a private one.")
 @pass_call
-def bench(call: Call, size: int, count: int, batch: int, trips: int, running: bool) -> None:
+def bench(
+    call: Call,
+    size: int,
+    count: int,
+    batch: int,
+    trips: int,
+    sustained: int | None,
+    plot: str | None,
+    running: bool,
+) -> None:
     """Measure throughput and latency between two processes."""
+    running = running or call.url is not None
+    if sustained is not None:
+        _sustained(call, size, sustained, plot, running=running)
+        return
+    if plot is not None:
+        raise UsageError("--plot draws the seconds of a long run", hint="shmq bench --sustained 60 --plot seconds.png")
     from shmq.tools.measurement import bench as measure
 
     def append(url: str | None) -> dict[str, float]:
@@ -51,14 +75,14 @@ def bench(call: Call, size: int, count: int, batch: int, trips: int, running: bo
         ("latency, sleeping", lambda url: measure.latency(url, trips=trips, size=size)),
         ("latency, spinning", lambda url: measure.latency(url, trips=trips, size=size, spinning=True)),
     ]
-    with ended_in_order(), _broker(call, running=running or call.url is not None) as url:
+    with ended_in_order(), _broker(call, PRIVATE_BROKER, running=running) as url:
         results = []
         for name, run in measurements:
             call.terminal.say(f"measuring: {name} …")
             figures = _measured(call, run, url)
             results.append({"name": name, **{key.replace(".", ""): value for key, value in figures.items()}})
     document = {
-        "private": not (running or call.url is not None),
+        "private": not running,
         "size_bytes": size,
         "count": count,
         "batch": batch,
@@ -68,7 +92,22 @@ def bench(call: Call, size: int, count: int, batch: int, trips: int, running: bo
     call.terminal.answer(document, results, text=lambda: _print(call, size, results))
 
 
-def _measured(call: Call, run: Callable[[str | None], dict[str, float]], url: str | None) -> dict[str, float]:
+def _sustained(call: Call, size: int, seconds: int, plot: str | None, *, running: bool) -> None:
+    from shmq.tools.measurement.seconds_report import check_plot, draw_seconds, print_seconds
+    from shmq.tools.measurement.sustained import sustained
+
+    check_plot(plot)
+    with ended_in_order(), _broker(call, SUSTAINED_BROKER, running=running) as url:
+        call.terminal.say(f"measuring: {seconds} seconds …")
+        figures = _measured(call, lambda url: sustained(url, seconds, size=size), url)
+    if plot is not None:
+        draw_seconds(figures, plot)
+    document = {"private": not running, "size_bytes": size, "seconds": seconds}
+    document |= {key.replace(".", ""): value for key, value in figures.items()}
+    call.terminal.answer(document, [document], text=lambda: print_seconds(call.terminal, size, figures))
+
+
+def _measured(call: Call, run: Callable[[str | None], dict[str, Any]], url: str | None) -> dict[str, Any]:
     """Run one measurement; a process of it that failed is named by the last line of its own words."""
     try:
         return run(url)
@@ -94,12 +133,12 @@ def append_alone(call: Call, url: str | None, count: int, size: int) -> dict[str
 
 
 @contextmanager
-def _broker(call: Call, *, running: bool) -> Iterator[str | None]:
-    """Give the URL of the broker to measure on, and leave nothing behind."""
+def _broker(call: Call, private: dict[str, Any], *, running: bool) -> Iterator[str | None]:
+    """Give the URL of the broker to measure on, with the options `private` unless one runs; leave nothing behind."""
     if not running:
         from shmq.testing import Broker
 
-        with Broker(**PRIVATE_BROKER) as broker:
+        with Broker(**private) as broker:
             yield broker.url
         return
     with open_memory(call.url) as memory:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import sys
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -25,19 +26,19 @@ DEFAULT_JDK = "default-jdk-headless"
 
 
 @cache
-def jars(profile: str) -> Path:
+def jars(profile: str, pom: Path = POM) -> Path:
     """Return the directory with every jar of one profile of `pom.xml`."""
 
     def build(scratch: Path) -> None:
         program("java", DEFAULT_JDK)
         maven = program("mvn", "maven")
-        words = ["-q", "-B", "-f", POM, f"-P{profile}", "dependency:copy-dependencies", f"-DoutputDirectory={scratch}"]
+        words = ["-q", "-B", "-f", pom, f"-P{profile}", "dependency:copy-dependencies", f"-DoutputDirectory={scratch}"]
         run([maven, *words], scratch, f"jars of {profile}")
         if not any(scratch.glob("*.jar")):
             raise PeerMissing(f"jars of {profile}: maven copied nothing")
 
     program("java", DEFAULT_JDK)
-    return entry(f"{profile}-{_digest(POM)}", build)
+    return entry(f"{profile}-{_digest(pom)}", build)
 
 
 def class_path(*places: Path) -> str:
@@ -50,13 +51,17 @@ def java_program(version: str) -> str:
     """Compile `java/` for one client line, "4" or "5", and return the class path it runs with."""
     libraries = jars(CLIENTS[version])
     sources = sorted((PROGRAMS / "java").glob("*.java"))
+    return class_path(compiled(f"java-{CLIENTS[version]}", sources, class_path(libraries)), libraries)
+
+
+def compiled(name: str, sources: Sequence[Path], libraries: str) -> Path:
+    """Compile Java sources against a class path and return the directory of their classes."""
 
     def build(scratch: Path) -> None:
         compiler = program("javac", DEFAULT_JDK)
-        run([compiler, "-nowarn", "-d", scratch, "-cp", class_path(libraries), *sources], scratch, "java program")
+        run([compiler, "-nowarn", "-d", scratch, "-cp", libraries, *sources], scratch, "java program")
 
-    classes = entry(f"java-{CLIENTS[version]}-{_digest(*sources)}", build)
-    return class_path(classes, libraries)
+    return entry(f"{name}-{_digest(*sources)}", build)
 
 
 @cache

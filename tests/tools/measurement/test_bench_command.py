@@ -47,6 +47,26 @@ def test_bench_on_a_running_broker_takes_its_topics_with_it(shmq_broker: Broker,
     assert shell.fails(69, "bench", "--running", *QUICK)["type"] == "BrokerNotRunning"
 
 
+def test_a_sustained_run_tells_every_second_and_draws_them(shell: Shell, directory: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = directory / "seconds.svg"
+    document = shell.json("bench-sustained", "bench", "--sustained", "3", "--size", "100", "--plot", str(picture))
+    assert document["private"] and document["seconds"] == 3
+    assert len(document["sent_each"]) == len(document["taken_each"]) == 3
+    assert 0 < document["worst"] <= document["median"] and document["worst"] <= document["rate"]
+    assert 0 < document["p50"] <= document["p99"] <= document["p9999"] <= document["max"]
+    assert picture.read_text().startswith("<?xml")
+    picture.unlink()
+    assert list(directory.iterdir()) == []
+    printed = shell.run("bench", "--sustained", "3")
+    assert printed.status == 0 and "WORST S" in printed.out.decode() and "P99.99" in printed.out.decode()
+
+
+@pytest.mark.parametrize("words", [("--plot", "x.png"), ("--sustained", "3", "--plot", "x.txt")])
+def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_runs(shell: Shell, words: tuple[str, ...]) -> None:
+    assert shell.fails(64, "bench", *words)["type"] == "UsageError"
+
+
 def test_demo_sends_and_receives_the_same_number(shell: Shell, directory: Path) -> None:
     document = shell.json("demo", "demo", "--seconds", "500ms")
     assert document["sent"] == document["received"] > 0
