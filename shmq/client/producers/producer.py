@@ -226,16 +226,11 @@ class Producer(Sender):
         if self.group is None:
             raise UsageError("a transaction needs a producer group to ask", hint='mq.producer(group="shop")')
         seconds = self._timeout if timeout is None else timeout
-        arguments = {
-            "tag": tag,
-            "key": key,
-            "keys": keys,
-            "properties": properties,
-            "message_group": message_group,
-            "queue_id": queue_id,
-            "flag": flag,
-            "check_after": check_after,
-        }
+        arguments: dict[str, Any] = {"flag": flag} if flag else {}
+        if not (tag is key is keys is properties is message_group is queue_id is check_after is None):
+            words = ("tag", "key", "keys", "properties", "message_group", "queue_id", "check_after")
+            values = (tag, key, keys, properties, message_group, queue_id, check_after)
+            arguments |= zip(words, values, strict=True)
         begin, trace = self._transactions().begin, None
         if self._observer is None:
             half = begin(self.group, topic, body, seconds, **arguments)

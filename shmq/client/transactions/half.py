@@ -173,7 +173,7 @@ class LocalTransactions(_Endings):
         message_id = self._ids.next(born_ms)
         number = self._queue(topic, arguments.get("message_group"), queue_id)
         text = self._fixed_text(group, topic, number, check_after) + message_id.encode() + b"\x02"
-        found = take_properties(arguments)
+        found = take_properties(arguments) if arguments else None
         if found:
             text += encode_properties(found).encode()
         data = body if type(body) is bytes else bytes(memoryview(body))

@@ -37,13 +37,25 @@ class ShmWire:
     """One attachment to a broker of this host; `timeout` in seconds."""
 
     is_local = True
-    __slots__ = ("_counted", "client_id", "control", "instance", "place", "store", "timeout")
+    __slots__ = (
+        "_counted",
+        "_flushes",
+        "_flushes_version",
+        "client_id",
+        "control",
+        "instance",
+        "place",
+        "store",
+        "timeout",
+    )
 
     def __init__(self, place: Place, *, client_id: str, timeout: float) -> None:
         self.place = place
         self.client_id = client_id
         self.timeout = timeout
         self._counted = False
+        self._flushes: dict[str, int] = {}  # flush of topics, as of a version of the tables
+        self._flushes_version = -1
         self.control = ControlClient.connect(place, client_id=client_id, role=Role.BOTH, timeout=timeout)
         try:
             self.instance: Instance = self.control.attachment.instance
@@ -75,8 +87,15 @@ class ShmWire:
 
     def counts_on_disk(self, topic: str) -> bool:
         """Whether a message of a topic is answered only once it is on disk: as the topic says, else as the broker."""
-        index = self.store.topic_find(topic)
-        flush = self.store.topic(index)["flush"] if index >= 0 else TopicFlush.BROKER
+        version = self.store.table_version
+        if version != self._flushes_version:
+            self._flushes, self._flushes_version = {}, version  # a new one: another thread may look into the old one
+        flush = self._flushes.get(topic)
+        if flush is None:
+            index = self.store.topic_find(topic)
+            if index < 0:
+                return self.wait_durable
+            flush = self._flushes[topic] = self.store.topic(index)["flush"]
         return self.wait_durable if flush == TopicFlush.BROKER else flush == TopicFlush.SYNC
 
     def message_at(self) -> Callable[..., Message] | None:
