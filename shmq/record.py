@@ -36,6 +36,8 @@ _MAGICS: Final = tuple(magic.to_bytes(MAGIC_BYTES) for magic in RECORD_MAGICS)
 
 def record_starts(data: bytes) -> list[int]:
     """Return where in `data` a record could begin, judged by the magic alone; ascending, from -4 on."""
+    if data == bytes(len(data)):  # ten times as fast as the search, and most of what is searched
+        return []
     found = []
     for magic in _MAGICS:
         index = data.find(magic)

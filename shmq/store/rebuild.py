@@ -41,7 +41,8 @@ class _Run:
     """Units of one queue that follow each other, not written yet."""
 
     first: int
-    units: bytearray = field(default_factory=bytearray)
+    end: int
+    parts: list[bytes] = field(default_factory=list)
 
 
 class QueueRebuild:
@@ -194,12 +195,13 @@ class QueueRebuild:
         if queue_offset > expected:
             self._fill(queue, expected, queue_offset)
         run = self._runs.get(queue)
-        if run is None or run.first + len(run.units) // UNIT_BYTES != queue_offset:
+        if run is None or run.end != queue_offset:
             self._write_run(queue)
-            run = self._runs[queue] = _Run(queue_offset)
-        run.units += units
+            run = self._runs[queue] = _Run(queue_offset, queue_offset)
+        run.parts.append(units)
+        run.end += len(units) // UNIT_BYTES
         self._buffered_bytes += len(units)
-        self._next[queue] = max(expected, queue_offset + len(units) // UNIT_BYTES)
+        self._next[queue] = max(expected, run.end)
 
     def _fill(self, queue: Queue, first: int, end: int) -> None:
         """Units for queue offsets whose records cannot be read."""
@@ -231,7 +233,7 @@ class QueueRebuild:
         run = self._runs.pop(queue, None)
         if run is None:
             return
-        units = bytes(run.units)
+        units = b"".join(run.parts)
         count = len(units) // UNIT_BYTES
         if unpack_unit(units, count - 1)[0] < self._synced and self._files.read(queue, run.first, count) == units:
             self._files.sums.wrote(queue, run.first, units)  # thousands of files that are right are not synced again

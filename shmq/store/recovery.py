@@ -35,7 +35,7 @@ from shmq.store.rebuild import QueueBounds, QueueRebuild
 from shmq.store.tables import LiveTables, fill_tables
 from shmq.store.unit_repair import UnitRepair, find_faults_at_start
 
-_CHECK_SECONDS = 1.0  # for units that are not the last ones of their queue; the scrubber looks at all of them
+_CHECK_SECONDS = 0.5  # for units that are not the last ones of their queue; the scrubber looks at all of them
 
 
 @dataclass

@@ -219,6 +219,10 @@ uint32_t shmq_java_hash(uint32_t hash, const char *utf8, size_t bytes)
 {
     const uint8_t *text = (const uint8_t *)utf8;
     for (size_t at = 0; at < bytes;) {
+        if (text[at] < 0x80) {
+            hash = hash * 31 + text[at++];
+            continue;
+        }
         uint32_t character;
         at += utf8_decode(text + at, bytes - at, &character);
         if (character >= 0x10000) {
