@@ -13,6 +13,7 @@ import mmap
 import struct
 from array import array
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -104,11 +105,17 @@ class IndexEntries:
             except (OSError, ShmqError) as error:
                 self._findings.add("index", f"index/{name}", str(error))
                 continue
-            self._file.data.madvise(mmap.MADV_NORMAL)
+            self._ask_for(self._file)
             self._newest = array("I", bytes(_SLOT_BYTES * self._file.shape.slots))
             self._number, self._reached = 1, self._log_begin
             return True
         return False
+
+    def _ask_for(self, file: IndexFile) -> None:
+        """Let the kernel read the file beside the work: slots and entries are gone through from begin to end."""
+        file.data.madvise(mmap.MADV_NORMAL)
+        with suppress(ShmqError):  # a head that cannot be is told where it is used
+            file.data.madvise(mmap.MADV_WILLNEED, 0, file.shape.entries_at + file.head().next_entry * _ENTRY.size)
 
     def _walk(self, file: IndexFile, end: int, until: int) -> bytes:
         """Go on; the keys of what was passed, none when it is `until`'s turn, or behind an entry that is wrong."""
