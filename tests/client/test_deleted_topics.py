@@ -1,0 +1,86 @@
+"""Topics come and go while others send and read, on this host and over TCP: what is gone leaves no trace."""
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import shmq
+from shmq.shm.core import StoreFigures
+from shmq.testing import Broker
+from tests.deadline import eventually
+
+CYCLES = 200
+QUEUES = 1024
+LARGE = "large"
+SMALL = "small"  # of which clients over TCP can hold a pull for each queue
+STAYS = "stays"
+
+
+class Reader:
+    """Reads a topic in a thread of its own, as long as it is there, and remembers what was in it."""
+
+    def __init__(self, connection: shmq.Connection, topic: str, group: str) -> None:
+        self.bodies: list[bytes] = []
+        self.topics: set[str] = set()
+        self.errors: list[BaseException] = []
+        self._consumer = connection.subscribe(topic, group=group)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            for message in self._consumer:
+                self.topics.add(message.topic)
+                self.bodies.append(bytes(message.body))
+                message.ack()
+        except shmq.ShmqError as error:
+            self.errors.append(error)
+
+    def close(self) -> None:
+        self._consumer.close()
+        self._thread.join()
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(tcp=True) as running:
+        yield running
+
+
+def used(connection: shmq.Connection) -> int:
+    return StoreFigures(connection._live().wire.store).stats()["queues_used"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_two_hundred_lives_of_a_large_topic_leave_the_table_as_it_was(broker: Broker) -> None:
+    with broker.connect() as mq, shmq.connect(f"rocketmq://{broker.name_server}") as remote:
+        mq.admin.create_topic(STAYS, queues=4)
+        before = used(mq)
+        readers = [Reader(mq, STAYS, "local"), Reader(remote, STAYS, "remote")]
+        guests = []
+        sent: list[bytes] = []
+        most = 0
+        for cycle in range(CYCLES):
+            mq.admin.create_topic(LARGE, queues=QUEUES)
+            mq.admin.create_topic(SMALL, queues=2)
+            if not guests:
+                guests = [Reader(mq, LARGE, "guest"), Reader(mq, SMALL, "guest"), Reader(remote, SMALL, "far-guest")]
+            for number, sender in enumerate((mq, remote)):
+                sender.send(LARGE, b"%d of large %d" % (number, cycle))
+                sender.send(SMALL, b"%d of small %d" % (number, cycle))
+                sent.append(b"%d stays %d" % (number, cycle))
+                sender.send(STAYS, sent[-1])
+            most = max(most, used(mq) - before)
+            mq.admin.delete_topic(LARGE)
+            mq.admin.delete_topic(SMALL)
+        eventually(lambda: all(len(reader.bodies) >= len(sent) for reader in readers), "all that stays was read")
+        eventually(lambda: used(mq) - before < QUEUES, "the last life's entries are free")
+        for reader in (*readers, *guests):
+            reader.close()
+        for reader in readers:
+            assert sorted(reader.bodies) == sorted(sent) and reader.topics == {STAYS} and not reader.errors
+        for guest, topic in zip(guests, (LARGE, SMALL, SMALL), strict=True):
+            assert guest.topics <= {topic} and all(b" of %s " % topic.encode() in body for body in guest.bodies)
+        assert guests[1].bodies, "a reader lives through the topic's lives"
+        assert most <= 6 * QUEUES, "the keeper frees entries while others are made"
