@@ -439,9 +439,16 @@ class Store:
         """This process' own slot; needed before waiting or owning offsets."""
     # -- reading outside a Reader
     def message_at(
-        self, position: int, size: int = 0, owner: Any = None, codec: Callable[[bytes], Any] | None = None, /
+        self,
+        position: int,
+        size: int = 0,
+        owner: Any = None,
+        codec: Callable[[bytes], Any] | None = None,
+        verify: bool | None = None,
+        /,
     ) -> Message:
-        """The record at a log position; CoreError GONE/CORRUPT. `owner` is asked to settle it: see `records_read`."""
+        """The record at a log position; CoreError GONE/CORRUPT. `owner` is asked to settle it: see `records_read`.
+        `verify`: whether its checksum is looked at; None as the broker is told."""
     def search_time(self, queue: int, time_ms: int, /) -> int:
         """First queue offset whose record was stored at or after time_ms."""
     def wait_durable(self, position: int, timeout: float, /) -> None: ...

@@ -98,10 +98,8 @@ class Keeper:
             store, keeper_store, files, self._units, counters, on_table_removed=self._catalog.save_again, log=log
         )
         self._watchdog = Watchdog(store, keeper_store, lease_seconds=options.lease_ms / 1000, log=log)
-        self._mark_at = 0.0
-        self._watch_at = 0.0
-        self._seen_end = -1
-        self.rounds = 0
+        self._mark_at = self._watch_at = 0.0
+        self._seen_end, self.rounds = -1, 0
         self._read_only = store.read_only
 
     def start(self) -> None:

@@ -177,11 +177,13 @@ class Connection(Link):
         attempts_max: int | None = None,
         codec: Decode | None = None,
         hidden_by: HiddenBy = "broker",
+        verify: bool | None = None,
     ) -> SimpleConsumer:
         """Return a consumer that takes batches and hides each message for `invisible` seconds.
 
         Args:
             hidden_by: "process" reads queues without asking the broker; see `SimpleConsumer` for the limits.
+            verify: as for `subscribe`; what a broker hides it has looked at itself, as it is told.
         """
         check_invisible(invisible)
         spec = consumer_spec(
@@ -193,6 +195,7 @@ class Connection(Link):
             where=where,
             attempts_max=attempts_max,
             codec=codec,
+            verify=verify,
             invisible=invisible if check_hidden_by(hidden_by) == "broker" else None,
         )
         return self._add_consumer(SimpleConsumer(self._consumer_context(), spec, invisible=invisible))
@@ -206,14 +209,19 @@ class Connection(Link):
         where: str | None = None,
         start: PositionLike = "begin",
         codec: Decode | None = None,
+        verify: bool | None = None,
     ) -> PullConsumer:
-        """Return a consumer that reads every queue from where it is told; begins at the group's offsets, if any."""
+        """Return a consumer that reads every queue from where it is told; begins at the group's offsets, if any.
+
+        Args:
+            verify: as for `subscribe`.
+        """
         check_topic(topic)
         if group is not None:
             check_group(group)
         position = parse_position(start)
         context, wanted = self._consumer_context(), wanted_of(tags, where)
-        pull = PullConsumer(context, topic, group=group, start=position, wanted=wanted, codec=codec)
+        pull = PullConsumer(context, topic, group=group, start=position, wanted=wanted, codec=codec, verify=verify)
         pull._live_reader()
         self._membership.add(pull)
         return pull

@@ -172,6 +172,41 @@ def test_a_copy_is_kept_and_health_names_it(broker: Broker, mq: shmq.Connection,
     assert "record.damaged" in broker.log
 
 
+def trusting_pull(mq: shmq.Connection, topic: str, _: str) -> shmq.PullConsumer:
+    return mq.pull_consumer(topic, verify=False)
+
+
+def trusting_simple(mq: shmq.Connection, topic: str, group: str) -> shmq.SimpleConsumer:
+    return mq.simple_consumer(topic, group=group, invisible=30.0, hidden_by="process", verify=False)
+
+
+@pytest.mark.parametrize("consumer_of", [trusting_pull, trusting_simple])
+@pytest.mark.parametrize("transport", ["shm"])
+def test_who_does_not_ask_for_checksums_gets_what_lies_there(
+    broker: Broker, mq: shmq.Connection, topic: str, named: Named, consumer_of: Callable[..., Any]
+) -> None:
+    receipts = sent(mq, topic)
+    flip(broker, receipts[1].log_position + BODY_AT + 3)
+    with consumer_of(mq, topic, named("trusting")) as consumer:
+        take = consumer.poll if isinstance(consumer, shmq.PullConsumer) else consumer.receive
+        bodies: list[bytes] = []
+        eventually(lambda: bodies.extend(message.body for message in take(10, 0.5)) or len(bodies) >= 3)
+    assert [len(body) for body in bodies] == [len(BEFORE), len(DAMAGED), len(BEHIND)] and bodies[1] != DAMAGED
+
+
+@pytest.mark.parametrize("transport", ["shm"])
+def test_a_popped_message_is_looked_at_as_the_consumer_asks(
+    broker: Broker, mq: shmq.Connection, topic: str, named: Named
+) -> None:
+    receipt = mq.send(topic, DAMAGED, queue_id=0)
+    store = mq._live().wire.store  # type: ignore[attr-defined]
+    flip(broker, receipt.log_position + BODY_AT)
+    assert store.message_at(receipt.log_position, 0, None, None, False).body != DAMAGED
+    for verify in (True, None):
+        with pytest.raises(shmq.ShmqError):
+            store.message_at(receipt.log_position, 0, None, None, verify)
+
+
 def damaged_everywhere(broker: Broker, mq: shmq.Connection, topic: str, flip_at: Callable[[int, int], None]) -> int:
     """Send pairs of messages, the second of each damaged at another byte; returns how many pairs."""
     first = mq.send(topic, b"%08d" % 0, queue_id=0, key="k")

@@ -90,13 +90,13 @@ static PyObject *store_scan(PyStorePart *part, PyObject *args)
 static PyObject *store_message_at(PyStore *self, PyObject *args)
 {
     unsigned long long position, bytes = 0;
-    PyObject *owner = Py_None, *codec = Py_None;
-    if (!PyArg_ParseTuple(args, "K|KOO:message_at", &position, &bytes, &owner, &codec) || !store_check(self)) {
+    PyObject *owner = Py_None, *codec = Py_None, *wish = Py_None;
+    if (!PyArg_ParseTuple(args, "K|KOOO:message_at", &position, &bytes, &owner, &codec, &wish) || !store_check(self)) {
         return NULL;
     }
     struct shmq_mapping *mapping;
     struct shmq_view view;
-    const bool verify = !self->core.head->trusts_reads;
+    const bool verify = wish == Py_None ? !self->core.head->trusts_reads : wish == Py_True;
     switch (shmq_record_at(&self->core, position, bytes, shmq_visible_end(&self->core), verify, &mapping, &view)) {
     case SHMQ_OK:
         break;

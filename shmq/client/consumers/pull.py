@@ -54,6 +54,7 @@ class PullConsumer:
         start: Position,
         wanted: Wanted,
         codec: Callable[[bytes], Any] | None,
+        verify: bool | None = None,
     ) -> None:
         self.topic = topic
         self.group = group
@@ -61,6 +62,7 @@ class PullConsumer:
         self._start = start
         self._wanted = wanted
         self._codec = codec
+        self._verify = verify
         self._closed = False
         self._positions: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -209,7 +211,7 @@ class PullConsumer:
         session = self._context.live()
         with self._lock:
             if self._reader is None:
-                reader = session.readers.pull_reader(self._wanted.tags, self._codec, self._wanted.where)
+                reader = session.readers.pull_reader(self._wanted.tags, self._codec, self._wanted.where, self._verify)
                 self._queues = {}
                 self._assign(session, reader, new_from_start=True)
                 self._reader = reader

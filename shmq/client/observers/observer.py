@@ -6,7 +6,8 @@ else:
 
     sender      sends                          calling      a listener's call, and what came of it
     handed      messages handed out            asking       a request and its reply
-    begin       a transaction's first half     checked      the answer to a broker's question about one
+    damaged     a message that is left out     checked      the answer to a broker's question about a transaction
+    begin       a transaction's first half
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
+
+from shmq.errors import DamagedMessage
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -91,6 +94,11 @@ class Observer:
             self._tracer.handed(receiver.group, messages)
         if self.spans is not None:
             self.spans.received(receiver.topic, receiver.group, messages, began_ns)
+
+    def damaged(self, receiver: Receiver, error: DamagedMessage, began_ns: int) -> None:
+        """Note that a consumer is told of a message that is left out; RocketMQ's trace has no word for that."""
+        if self.spans is not None:
+            self.spans.damaged(receiver.topic, receiver.group, error, began_ns)
 
     @contextmanager
     def calling(self, group: str | None, message: Message) -> Iterator[Call]:
@@ -170,21 +178,41 @@ def observer_of(store: Callable[[bytes, Sequence[str]], None], *, trace: bool, s
 def polled(
     observer: Observer | None, receiver: Receiver, reader: MessageReader, count_max: int, wait: float
 ) -> list[Message]:
-    """Poll a reader, and note what came."""
+    """Poll a reader, and note what came, or could not."""
     if observer is None:
         return reader.poll(count_max, wait)
     began_ns = time.time_ns()
-    messages = reader.poll(count_max, wait)
+    try:
+        messages = reader.poll(count_max, wait)
+    except DamagedMessage as error:
+        observer.damaged(receiver, error, began_ns)
+        raise
     observer.handed(receiver, messages, began_ns)
     return messages
 
 
 def iterated(observer: Observer | None, receiver: Receiver, messages: Iterator[Message]) -> Iterator[Message]:
     """Return an iterator that notes each message as it is handed out, or the same one when nobody watches."""
-    return messages if observer is None else _noted(observer, receiver, messages)
+    return messages if observer is None else _Noted(observer, receiver, messages)
 
 
-def _noted(observer: Observer, receiver: Receiver, messages: Iterator[Message]) -> Iterator[Message]:
-    for message in messages:
-        observer.handed(receiver, [message], time.time_ns())
-        yield message
+class _Noted:
+    """Such an iterator; it goes on behind an error, as the reader's own does, which a generator would not."""
+
+    def __init__(self, observer: Observer, receiver: Receiver, messages: Iterator[Message]) -> None:
+        self._observer = observer
+        self._receiver = receiver
+        self._messages = messages
+
+    def __iter__(self) -> Iterator[Message]:
+        return self
+
+    def __next__(self) -> Message:
+        began_ns = time.time_ns()
+        try:
+            message = next(self._messages)
+        except DamagedMessage as error:
+            self._observer.damaged(self._receiver, error, began_ns)
+            raise
+        self._observer.handed(self._receiver, [message], time.time_ns())
+        return message

@@ -1,6 +1,7 @@
 """What a span says of a message: the attributes of OpenTelemetry's messaging conventions for RocketMQ.
 
-Names are those of the semantic conventions (messaging, status: development). `messaging.rocketmq.namespace` is required
+Names are those of the semantic conventions (messaging, status: development); for where a damaged message is they have
+none, so those names are ours. `messaging.rocketmq.namespace` is required
 there and is empty, as everywhere without namespaces.
 
 Invariant: an argument that no send takes has no attribute here, and is refused by the send itself.
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shmq.client.place import parse_address
 from shmq.client.producers.keywords import MEANINGS
 from shmq.delay_levels import DELAY
-from shmq.errors import UsageError
+from shmq.errors import DamagedMessage, UsageError
 from shmq.timing import DELAY_MS, DELIVER_MS
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ DELIVERY_TIME: Final = "messaging.rocketmq.message.delivery_timestamp"
 SERVER_ADDRESS: Final = "server.address"
 SERVER_PORT: Final = "server.port"
 ERROR_TYPE: Final = "error.type"
+QUEUE_OFFSET: Final = "shmq.queue.offset"
+LOG_POSITION: Final = "shmq.log.position"
 
 _TYPES: Final = {"create": "create", "send": "send", "request": "send", "receive": "receive", "process": "process"}
 
@@ -103,6 +106,12 @@ def of_received(topic: str, group: str | None, count: int) -> Attributes:
     """Return what is known of several messages that were handed out together."""
     found = of_operation("receive", topic) | {BATCH_COUNT: count}
     return found if group is None else found | {GROUP: group}
+
+
+def of_damaged(topic: str, group: str | None, error: DamagedMessage) -> Attributes:
+    """Return what is known of a message that was left out, and where it is."""
+    place = {PARTITION: str(error.queue_id), QUEUE_OFFSET: error.offset, LOG_POSITION: error.position}
+    return of_received(topic, group, 0) | place
 
 
 def _of_message(tag: Any, keys: Sequence[Any], message_group: Any) -> Attributes:

@@ -5,7 +5,8 @@ What a span says of a message: span_attributes.py.
     send orders       PRODUCER   around a send, and the first half of a transaction; `traceparent` becomes a property
     request orders    PRODUCER   around a request and the wait for its reply
     create orders     PRODUCER   of `reserve`, whose body is written later
-    receive orders    CLIENT     of a poll that found something; links to the contexts of its messages
+    receive orders    CLIENT     of a poll that found something; links to the contexts of its messages. Failed: of a
+                                 message that is damaged and left out
     process orders    CONSUMER   around a listener's call, or `shmq.otel.processing`; child of the message's context,
                                  and linked to it
 
@@ -22,7 +23,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from shmq.client.observers import span_attributes as about
-from shmq.errors import UsageError
+from shmq.errors import DamagedMessage, UsageError
 from shmq.version import __version__
 
 try:
@@ -92,6 +93,17 @@ class Spans:
             links=[link for message in messages for link in _links(context_of(message))],
             start_time=began_ns,
         ).end()
+
+    def damaged(self, topic: str, group: str | None, error: DamagedMessage, began_ns: int) -> None:
+        """Make a failed span of a message that was asked for at `began_ns` and is left out."""
+        span = self._tracer.start_span(
+            f"receive {topic}",
+            kind=trace.SpanKind.CLIENT,
+            attributes=about.of_damaged(topic, group, error),
+            start_time=began_ns,
+        )
+        _fail(span, error)
+        span.end()
 
     @contextmanager
     def calling(self, group: str | None, message: Message, call: Call) -> Iterator[None]:

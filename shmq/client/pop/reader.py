@@ -207,7 +207,7 @@ class PopReader(WaitingReader):
         if message_at is not None:
             for place in batch.places:
                 try:
-                    message = message_at(place, 0, self, self.spec.codec)
+                    message = message_at(place, 0, self, self.spec.codec, self.spec.verify)
                 except CoreError as error:
                     warn(self.spec, error, "a message cannot be read")
                     continue

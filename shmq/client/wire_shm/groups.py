@@ -219,10 +219,14 @@ class ShmGroups:
         return self._reader(spec.wanted, spec.codec, owner=owner, auto_ack=spec.auto_ack, verify=spec.verify)
 
     def pull_reader(
-        self, tags: Sequence[str], codec: Callable[[bytes], Any] | None, where: str | None = None
+        self,
+        tags: Sequence[str],
+        codec: Callable[[bytes], Any] | None,
+        where: str | None = None,
+        verify: bool | None = None,
     ) -> Reader:
         """Return a reader without an owner."""
-        return self._reader(Wanted(tuple(tags), where), codec)
+        return self._reader(Wanted(tuple(tags), where), codec, verify=verify)
 
     def _reader(self, wanted: Wanted, codec: Callable[[bytes], Any] | None, **owned: Any) -> Reader:
         return Reader(

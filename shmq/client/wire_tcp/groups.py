@@ -184,9 +184,13 @@ class TcpGroups:
         return share
 
     def pull_reader(
-        self, tags: Sequence[str], codec: Callable[[bytes], Any] | None, where: str | None = None
+        self,
+        tags: Sequence[str],
+        codec: Callable[[bytes], Any] | None,
+        where: str | None = None,
+        verify: bool | None = None,
     ) -> PullReader:
-        """Return a reader for a consumer that decides itself where it reads."""
+        """Return a reader for a consumer that decides itself where it reads; the broker looks at the checksums."""
         return PullReader(self._wire, wanted=Wanted(tuple(tags), where), codec=codec)
 
     def _release(self, spec: ConsumerSpec, queues: Sequence[ProcessQueue]) -> None:

@@ -299,6 +299,47 @@ def test_pull_and_simple_consumers_link_to_what_they_were_given(
     assert links_of(receive) == sent[:1] and attributes_of(receive)[names.MESSAGING_CONSUMER_GROUP_NAME] == "simple"
 
 
+@pytest.mark.parametrize("way", ["iterate", "receive", "poll"])
+def test_a_damaged_message_is_a_span_that_failed_and_reading_goes_on(recorded: Recorded, way: str) -> None:
+    with Broker(flush="sync") as broker, shmq.connect(broker.url, spans=recorded.provider) as mq:
+        receipts = [mq.send("orders", body, queue_id=0) for body in (b"before", b"damaged", b"behind")]
+        path = broker.store / "commitlog" / f"{0:020d}"
+        with path.open("r+b") as file:
+            file.seek(receipts[1].log_position + 88)
+            file.write(b"D")
+        consumer = mq.pull_consumer("orders") if way == "poll" else mq.subscribe("orders", group="billing")
+        bodies: list[bytes] = []
+        with consumer, pytest.raises(shmq.DamagedMessage) as caught:
+            messages = iter(consumer) if isinstance(consumer, shmq.Subscription) else iter(())
+            while len(bodies) < 2:
+                if way == "iterate":
+                    bodies.append(next(messages).body)
+                elif isinstance(consumer, shmq.Subscription):
+                    bodies += [message.body for message in consumer.receive(10, 0.5)]
+                else:
+                    bodies += [message.body for message in consumer.poll(10, 0.5)]
+        assert (caught.value.offset, bodies) == (1, [b"before"])
+    failed = [span for span in recorded.named("receive orders") if not span.status.is_ok and span.status.description]
+    [attributes] = [attributes_of(span) for span in failed]
+    assert attributes["messaging.destination.partition.id"] == "0" and attributes["shmq.queue.offset"] == 1
+    assert attributes["shmq.log.position"] == receipts[1].log_position
+    assert attributes["error.type"].endswith("DamagedMessage") and attributes["messaging.batch.message_count"] == 0
+
+
+def test_the_noted_iterator_goes_on_behind_damage(recorded: Recorded) -> None:
+    with Broker(flush="sync") as broker, shmq.connect(broker.url, spans=recorded.provider) as mq:
+        receipts = [mq.send("orders", body, queue_id=0) for body in (b"before", b"damaged", b"behind")]
+        with (broker.store / "commitlog" / f"{0:020d}").open("r+b") as file:
+            file.seek(receipts[1].log_position + 88)
+            file.write(b"D")
+        with mq.subscribe("orders", group="billing") as consumer:
+            messages = iter(consumer)
+            assert next(messages).body == b"before"
+            with pytest.raises(shmq.DamagedMessage):
+                next(messages)
+            assert next(messages).body == b"behind"
+
+
 def test_asyncio_sends_requests_and_listeners_belong_to_the_spans_around_them(
     url: str, recorded: Recorded, topic: str
 ) -> None:
