@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shmq.shm.addresses import registered_with
 from shmq.shm.instance import Instance
 from shmq.shm.place import Place
 from shmq.shm.segment import SHM_DIRECTORY
@@ -106,14 +107,20 @@ def tcp_facts(addresses: Mapping[str, str], *, nameservers: Sequence[str], adver
     """Return what to say about TCP: addresses as the bridge wrote them, nothing where there are none."""
     if "broker" not in addresses:
         return []
-    names = addresses.get("nameserver")
-    told = f"advertises {advertise}" if advertise else "advertises the address clients reach"
-    return [
-        *([f"{names} name service"] if names else []),
-        f"{addresses['broker']} broker",
-        *([f"registered with {', '.join(nameservers)}"] if nameservers else []),
-        told,
-    ]
+    facts = [f"{addresses['broker']} broker"]
+    if "nameserver" in addresses:
+        facts.insert(0, f"{addresses['nameserver']} name service")
+    registered = registered_with(addresses)
+    servers_of: dict[str, list[str]] = {}
+    for server, told in registered.items():
+        servers_of.setdefault(told, []).append(server)
+    facts += [f"registered as {told} with {', '.join(servers)}" for told, servers in servers_of.items()]
+    missing = [server for server in nameservers if server not in registered]
+    if missing:
+        facts.append(f"not registered yet with {', '.join(missing)}: tried again until it answers")
+    if not nameservers:  # else they hand out what they were told
+        facts.append(f"advertises {advertise}" if advertise else "advertises the address clients reach")
+    return facts
 
 
 def _metrics_url(address: str) -> str:

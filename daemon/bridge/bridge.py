@@ -25,6 +25,7 @@ from shmq.daemon.bridge.figures import BridgeFigures
 from shmq.daemon.bridge.limited_log import LimitedLog
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.logic import Logic
+from shmq.daemon.bridge.route_waits import Registration, RouteWaits
 from shmq.daemon.bridge.send_path import Origin, SendPath, Served
 from shmq.daemon.bridge.send_wait import SENDS, too_late
 from shmq.daemon.bridge.sockets.peer import peer_of
@@ -92,6 +93,7 @@ class Bridge:
         self._version: Callable[[], object] = int
         self._settled_version: object = None
         self._is_settling = False
+        self._route_waits: RouteWaits | None = None
 
     def now(self) -> float:
         """Seconds on a clock that never goes back."""
@@ -245,6 +247,7 @@ class Bridge:
             connection.is_member = True
         is_unknown = not connection.is_proven
         began_ns = time.monotonic_ns()
+        routes, version = self._route_waits, self._route_waits.version if self._route_waits is not None else 0
         try:
             effects = list(self._logic.handle(connection.connection_id, command, self._now_ms()))
         except Exception:
@@ -254,6 +257,8 @@ class Bridge:
                 connection.reply(failure_reply(command, ShmqError("internal error; see the broker's log")))
             connection.close("internal error")
             return
+        if routes is not None and routes.version != version:
+            routes.changed_by(connection.connection_id, command.opaque)
         if is_unknown and self._logic.is_attached(connection.connection_id):
             connection.attached()
         self._carry_out(effects)
@@ -368,8 +373,8 @@ class Bridge:
             if connection is None:
                 continue
             if isinstance(effect, Reply):
-                connection.reply(effect.command)
-                self._figures.answered(effect)
+                if self._route_waits is None or not self._route_waits.keeps(effect):
+                    self._reply(effect)
             elif isinstance(effect, Notify):
                 connection.notify(effect.command)
             elif isinstance(effect, Close):
@@ -378,6 +383,16 @@ class Bridge:
                 assert self._upstreams is not None
                 self._upstreams.forward(connection, effect.command)
         self._settle_soon()
+
+    def _reply(self, effect: Reply) -> None:
+        connection = self._connections.get(effect.connection_id)
+        if connection is not None:
+            connection.reply(effect.command)
+            self._figures.answered(effect)
+
+    def wait_for_routes(self, registration: Registration) -> None:
+        """Let answers to changes of topics wait from now on until this has told the name servers."""
+        self._route_waits = RouteWaits(registration, self.now, self._reply)
 
     # -- time
 
@@ -389,6 +404,8 @@ class Bridge:
         now = self.now()
         for connection in list(self._connections.values()):
             connection.check_time(now)
+        if self._route_waits is not None:
+            self._route_waits.look()
         try:
             self._carry_out(self._logic.tick(self._now_ms()))
         except ShmqError as error:

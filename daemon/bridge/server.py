@@ -115,7 +115,7 @@ async def _serve(around: Surroundings, broker: Broker, nameserver_before: str, t
         name_service = None
         if around.listeners:
             watch_log(around, bridge, broker, open_things)
-            name_service = _listen_for_clients(around, bridge, nameserver_before, open_things)
+            name_service = await _listen_for_clients(around, bridge, nameserver_before, open_things)
         _listen_for_processes(around, bridge, open_things)
         tether.ready()
 
@@ -128,7 +128,7 @@ async def _serve(around: Surroundings, broker: Broker, nameserver_before: str, t
         return await serve_until_stopped(around, tick, stop)
 
 
-def _listen_for_clients(
+async def _listen_for_clients(
     around: Surroundings, bridge: Bridge, nameserver_before: str, open_things: contextlib.ExitStack
 ) -> NameService:
     """Open the TCP ports, and make them known."""
@@ -143,6 +143,9 @@ def _listen_for_clients(
         security=bridge.security,
     )
     open_things.callback(name_service.close)
+    if name_service.registration is not None:
+        bridge.wait_for_routes(name_service.registration)
+    await name_service.wait_until_told()
     path, access = around.place.addresses_path, access_rights()
     open_things.callback(lambda: path.unlink(missing_ok=True))
     addresses = {"broker": str(broker)} | name_service.addresses

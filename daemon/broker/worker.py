@@ -4,6 +4,7 @@ A pull is forwarded when its subscription is not known here yet, so the answer t
 bridges have heard of it.
 
     sends, pulls, offsets, ranges            served here
+    a send to a topic that does not exist    forwarded: the primary makes topics, and tells name servers of them
     a pull whose subscription is not known   forwarded: the primary knows what the heartbeats said first
     everything else                          forwarded: groups, locks, administration have one owner
 """
@@ -17,7 +18,7 @@ from shmq.daemon.broker.effects import Effect, Forward
 from shmq.daemon.broker.groups.offsets import OffsetRequests
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import Log, Storage, Wanted
-from shmq.daemon.broker.parking import Parking
+from shmq.daemon.broker.parking import SENDS, Parking
 from shmq.daemon.broker.pulls.pulls import Pulls
 from shmq.daemon.broker.pulls.ranges import RangeRequests
 from shmq.daemon.broker.requests import Answer, Call, Part, of_all
@@ -25,7 +26,7 @@ from shmq.daemon.broker.sends.sends import Sends
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Tables
 from shmq.errors import RemoteError, ShmqError
-from shmq.protocol.codes import Response
+from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 
 _SUBSCRIPTION_UNKNOWN = (Response.SUBSCRIPTION_NOT_EXIST, Response.SUBSCRIPTION_NOT_LATEST)
@@ -44,6 +45,7 @@ class WorkerLogic(Dispatch):
         admission: Admission | None = None,
     ) -> None:
         super().__init__(admission)
+        self._tables = tables
         group_settings = GroupSettings(tables)
         self._pulls = Pulls(tables, log, groups, group_settings, settings)
         self._sends = Sends(Storage(tables, log, self._pulls.arrived), group_settings, settings)
@@ -57,6 +59,7 @@ class WorkerLogic(Dispatch):
         ]
         for part in self._parts:
             self._handlers |= part.handlers()
+        self._handlers |= {code: self._send for code in SENDS}
         self._otherwise = _forward
 
     @property
@@ -68,6 +71,10 @@ class WorkerLogic(Dispatch):
     def wanted_version(self) -> object:
         """What differs when `wanted` does; it costs less."""
         return self._pulls.waits.version, self._sends.wanted_end
+
+    def _send(self, call: Call) -> Answer | None:
+        name = call.ext.get("topic" if call.command.code == Request.SEND_MESSAGE else "b", "")
+        return self._sends.send(call) if self._tables.topic(name) is not None else _forward(call)
 
     def _replied(self, connection_id: int, command: Command) -> Sequence[Effect]:
         return [Forward(connection_id, command)]

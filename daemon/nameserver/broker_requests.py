@@ -77,6 +77,7 @@ class BrokerRequests(Part):
         if member is not None:
             _check_speaker(member, call.connection)
             self._registry.unregister(identity)
+            return Answer(reports=[f"{_shown(member.identity)} has left"])
         return Answer()
 
     @serves(Request.QUERY_DATA_VERSION)
@@ -139,6 +140,9 @@ def _check_speaker(member: Member, connection: Connection) -> None:
 
 
 def _news(identity: Identity, skipped: int) -> str:
-    cluster, name, broker_id, address = identity
     left_out = f"; {skipped} topics left out, no route can carry their names" if skipped else ""
-    return f"broker {name} ({broker_id}, {address}) of {cluster} is registered{left_out}"
+    return f"{_shown(identity)} is registered{left_out}"
+
+
+def _shown(identity: Identity) -> str:
+    return f"broker {identity.broker_name} ({identity.broker_id}, {identity.address}) of {identity.cluster}"

@@ -4,7 +4,9 @@ It is pure: the time comes in, and requests to send, connections to open and to 
 
     down ──Connect──▶ connecting ──connected──▶ up ──Send 103 at once, on every change, every 30 s──▶ …
      ▲                    │                      │
-     └── after 1 … 30 s ──┴──── lost, or no answer in time: Cut ────┘           at the end: 104 to all that are up
+     └── after ¼ … 4 s ───┴──── lost, or no answer in time: Cut ────┘           at the end: 104 to all that are up
+
+What is announced has a number, its edition: answers to changes of topics wait until it is told (`is_told`).
 
 Invariants:
  1. Each name server has its own state: one that is dead, slow or refusing changes nothing for the others.
@@ -30,8 +32,8 @@ from shmq.protocol.route import MASTER_ID, RegisteredTopics, encode_registration
 CONNECT_TIMEOUT_MS = 3_000
 ANSWER_TIMEOUT_MS = 6_000  # RocketMQ's
 REGISTER_INTERVAL_MS = 30_000
-BACKOFF_MS = 1_000
-BACKOFF_MS_MAX = REGISTER_INTERVAL_MS
+BACKOFF_MS = 250  # a name server that is started beside its brokers is known soon
+BACKOFF_MS_MAX = 4_000  # an attempt costs nothing, and until it succeeds nobody finds the broker
 
 # RocketMQ 5.3 takes a first registration of exactly one topic for a part of a longer one and refuses it.
 _PADDING = ("SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT")  # system topics, announced without any permission
@@ -80,8 +82,15 @@ class _Server:
     address: str = ""  # of the broker, as this name server is told
     waiting_for: int | None = None  # opaque of the registration that is under way
     told: Version | None = None
+    told_edition: int = 0
+    answered_edition: int = 0  # it knows this one, or refuses it
     is_known: bool = False  # the last registration succeeded
     complaint: str = ""
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether an answer of it may come soon: it is connected, or nothing speaks against it yet."""
+        return self.state is _State.UP or not self.complaint
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +117,26 @@ class Registrar:
         self._version = Version()
         self._body = b""
         self._opaque = 0
+        self._edition = 0
+
+    @property
+    def edition(self) -> int:
+        """The number of what was announced last."""
+        return self._edition
+
+    @property
+    def registered(self) -> dict[str, str]:
+        """The name servers that know the broker now, each with the address it was told."""
+        return {link.name: link.address for link in self._servers.values() if link.is_known}
+
+    def is_told(self, edition: int) -> bool:
+        """Whether nothing is to be waited for: each name server has answered this edition, or cannot be reached."""
+        return all(link.answered_edition >= edition or not link.is_expected for link in self._servers.values())
 
     def announce(self, topics: Mapping[str, QueueEntry], version: Version, now_ms: int) -> list[RegistrarEffect]:
         """Take the broker's topics; a version that differs from the last is told to everybody at once."""
         self._version = version
+        self._edition += 1
         self._body = _body(topics, version)
         return self.tick(now_ms)
 
@@ -129,6 +154,7 @@ class Registrar:
         if not reply.is_reply or link.state is not _State.UP or reply.opaque != link.waiting_for:
             return []
         link.waiting_for = None
+        link.answered_edition = link.told_edition
         link.due_ms = now_ms + REGISTER_INTERVAL_MS
         effects: list[RegistrarEffect] = []
         if reply.code == Response.SUCCESS:
@@ -183,7 +209,7 @@ class Registrar:
         request = self._request(
             Request.REGISTER_BROKER, link, {"compressed": "false", "bodyCrc32": str(crc)}, body=self._body
         )
-        link.waiting_for, link.told = request.opaque, self._version
+        link.waiting_for, link.told, link.told_edition = request.opaque, self._version, self._edition
         link.due_ms = now_ms + ANSWER_TIMEOUT_MS
         return request
 

@@ -8,6 +8,7 @@ Invariant: nothing here waits: host names are resolved and connections opened be
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 import time
 from collections.abc import Callable, Iterable
@@ -15,9 +16,9 @@ from typing import cast
 
 from shmq.daemon.bridge.sockets.tcp_listener import address_of
 from shmq.daemon.broker.effects import Report
-from shmq.daemon.nameserver.embedded_broker import TopicSource
+from shmq.daemon.nameserver.embedded_broker import Topics, TopicSource
 from shmq.daemon.nameserver.registrar import Connect, Cut, Registrar, RegistrarEffect, Send
-from shmq.daemon.nameserver.registration import Version
+from shmq.daemon.nameserver.registration import GONE, Version
 from shmq.daemon.options import parse_address
 from shmq.errors import ProtocolError, ShmqError
 from shmq.protocol.command import Command
@@ -43,25 +44,80 @@ class RegistrarLinks:
         self._source = source
         self._log = log
         self._version: int | None = None
+        self._topics: Topics = {}
+        self._gone: dict[str, int] = {}  # deleted topics -> the edition that says so first
+        self._told: Callable[[], None] = _nothing
+        self._news = asyncio.Event()
         self._links: dict[str, _Link] = {}
         self._opening: dict[str, asyncio.Task[None]] = {}
         self._is_closed = False
 
     def tick(self) -> None:
         """Look at the topics and at the clock; call it about once a second."""
-        version = self._source.version
-        if version == self._version:
+        if self.version == self._version:
             self._carry_out(self._registrar.tick(_now_ms()))
-            return
+        else:
+            self.announce()
+        self._tell()
+
+    @property
+    def version(self) -> int:
+        """A number that differs when the topics may."""
+        return self._source.version
+
+    @property
+    def registered(self) -> dict[str, str]:
+        """The name servers that know the broker now, each with the address it was told."""
+        return self._registrar.registered
+
+    def announce(self) -> int:
+        """Tell everybody of the topics as they are now, unless that is done; return a number for `is_told`."""
+        version = self.version
+        topics = self._source.topics() if version != self._version else self._topics
+        is_new = self._version is None or topics != self._topics  # groups count in the version, too
         self._version = version
-        # A broker counts from the start with every generation of segments; the time tells the counts apart.
-        mark = Version(timestamp=time.time_ns() // 1_000_000, counter=version)
-        self._carry_out(self._registrar.announce(self._source.topics(), mark, _now_ms()))
+        if is_new:
+            # A broker counts from the start with every generation of segments; the time tells the counts apart.
+            mark = Version(timestamp=time.time_ns() // 1_000_000, counter=version)
+            told = topics | dict.fromkeys(self._deleted(topics), GONE)
+            self._carry_out(self._registrar.announce(told, mark, _now_ms()))
+            self._topics = topics
+        return self._registrar.edition
+
+    def _deleted(self, topics: Topics) -> Iterable[str]:
+        """The topics that were deleted, until every name server was told; later it is the administrator's affair."""
+        edition = self._registrar.edition
+        self._gone = {
+            name: since for name, since in self._gone.items() if name not in topics and not self.is_told(since)
+        }
+        self._gone |= dict.fromkeys(self._topics.keys() - topics.keys(), edition + 1)
+        return self._gone
+
+    def is_told(self, edition: int) -> bool:
+        """Whether every name server that can be reached knows what was announced with this number."""
+        return self._registrar.is_told(edition)
+
+    def call_when_told(self, action: Callable[[], None]) -> None:
+        """Have `action` called whenever `is_told` may say something else."""
+        self._told = action
 
     def close(self) -> None:
         """Take leave and close every connection."""
         self._carry_out(self._registrar.stop())
         self._is_closed = True
+
+    async def wait_until_told(self, seconds: float) -> None:
+        """Wait until every name server that can be reached knows of the broker; no longer than that."""
+        edition = self.announce()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self.is_told(edition):
+                    self._news.clear()
+                    await self._news.wait()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._told()
 
     # -- called by links
 
@@ -69,6 +125,7 @@ class RegistrarLinks:
         """A command came."""
         if not self._is_closed:
             self._carry_out(self._registrar.answered(server, command, _now_ms()))
+            self._tell()
 
     def lost(self, link: _Link, reason: str) -> None:
         """A connection is gone."""
@@ -81,6 +138,7 @@ class RegistrarLinks:
     def _lost(self, server: str, reason: str) -> None:
         if not self._is_closed:
             self._carry_out(self._registrar.lost(server, reason, _now_ms()))
+            self._tell()
 
     def _carry_out(self, effects: Iterable[RegistrarEffect]) -> None:
         for effect in effects:
@@ -172,6 +230,10 @@ class _Link(asyncio.Protocol):
         """Close once what was sent is out."""
         if self._transport is not None:
             self._transport.close()
+
+
+def _nothing() -> None:
+    """Nobody waits for a registration."""
 
 
 def _now_ms() -> int:

@@ -167,6 +167,10 @@ def read_claim(call: Call, settings: NameServerSettings) -> Claim:
     )
 
 
+GONE = QueueEntry(0, 0, 0, 0)
+"""What is registered of a topic that was deleted: a stock name server keeps it, and nobody reads or writes there."""
+
+
 def queue_entry(config: TopicConfig) -> QueueEntry:
     """Return the queues a topic's configuration describes; a ProtocolError when they are impossible."""
     entry = QueueEntry(config.readQueueNums, config.writeQueueNums, config.perm, config.topicSysFlag)

@@ -11,7 +11,8 @@ Invariants:
  1. Every broker has a member, every topic a queue entry, and every queue entry a broker: what is empty is gone.
  2. An address stands once in a broker.
  3. Only a master's claim changes queues, and only when its version is another than the one known; topics missing in it
-    are kept, since a claim may tell of one changed topic only. The embedded broker's list is complete instead.
+    are kept, since a claim may tell of one changed topic only, and those that it has without any queue go. The
+    embedded broker's list is complete instead.
  4. The embedded broker never expires, and nobody else speaks for its name and id.
  5. A refused claim changes nothing.
 """
@@ -19,7 +20,7 @@ Invariants:
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from shmq.daemon.nameserver.registration import Claim, Identity, QueueEntry, Version
+from shmq.daemon.nameserver.registration import GONE, Claim, Identity, QueueEntry, Version
 from shmq.daemon.nameserver.settings import NameServerSettings
 from shmq.errors import PermissionDenied, ShmqError
 from shmq.protocol.route import MASTER_ID
@@ -223,6 +224,10 @@ class Registry:
             for topic in self._missing(broker_name, topics):
                 self._drop_queue(topic, broker_name)
         for topic, queue in topics.items():
+            if queue == GONE:
+                if broker_name in self._topics.get(topic, ()):
+                    self._drop_queue(topic, broker_name)
+                continue
             queues = self._topics.setdefault(topic, {})
             self._routes += broker_name not in queues
             queues[broker_name] = queue

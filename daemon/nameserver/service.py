@@ -20,7 +20,9 @@ from shmq.daemon.options import Options, parse_address
 from shmq.errors import ConnectError, UsageError
 from shmq.protocol.acl import ACCESS_KEY_VARIABLE, SECRET_KEY_VARIABLE, KeyPair, key_pair_of
 from shmq.shm.access import access_rights
+from shmq.shm.addresses import as_registered
 
+_REGISTRATION_SECONDS = 1.0  # a start is not delayed for longer by a name server that does not answer
 KV_FILE = Path("config", "namesrv", "kvConfig.json")  # below the store directory
 
 _EVERY_ADDRESS = ("0.0.0.0", "::")
@@ -38,7 +40,19 @@ class NameService:
     @property
     def addresses(self) -> dict[str, str]:
         """What tcp.json says about it."""
+        if self._links is not None:
+            return as_registered(self._links.registered)
         return {"nameserver": str(self._face.address)} if self._face is not None else {}
+
+    async def wait_until_told(self) -> None:
+        """Wait until name servers elsewhere know the broker, those that answer."""
+        if self._links is not None:
+            await self._links.wait_until_told(_REGISTRATION_SECONDS)
+
+    @property
+    def registration(self) -> RegistrarLinks | None:
+        """What tells name servers elsewhere; None where there are none."""
+        return self._links
 
     def tick(self) -> None:
         """Do what is due; call it about once a second."""

@@ -1,6 +1,8 @@
 """tcp.json: where a broker and its name server listen, for whoever finds the runtime directory.
 
     {"broker": "127.0.0.1:10911", "nameserver": "127.0.0.1:9876"}
+    {"broker": "10.0.0.5:10911", "registered ns.example:9876": "10.0.0.5:10911"}     name servers elsewhere, and what
+                                                                                    each was told, when it listened
 
 Rule: it is replaced as a whole, and removed by the process that wrote it.
 """
@@ -14,6 +16,8 @@ from typing import Any
 
 from shmq.shm.replacing import replace_text
 
+_REGISTERED = "registered "
+
 
 def read_addresses(path: Path) -> dict[str, str]:
     """Return what tcp.json says, {} when it is not there or says nothing usable."""
@@ -24,6 +28,16 @@ def read_addresses(path: Path) -> dict[str, str]:
     if not isinstance(data, dict):
         return {}
     return {name: value for name, value in data.items() if isinstance(name, str) and isinstance(value, str)}
+
+
+def registered_with(addresses: Mapping[str, str]) -> dict[str, str]:
+    """Return the name servers elsewhere that knew the broker when it began to serve, each with what it was told."""
+    return {name.removeprefix(_REGISTERED): told for name, told in addresses.items() if name.startswith(_REGISTERED)}
+
+
+def as_registered(servers: Mapping[str, str]) -> dict[str, str]:
+    """Return what tcp.json says of name servers elsewhere."""
+    return {f"{_REGISTERED}{name}": told for name, told in servers.items()}
 
 
 def write_addresses(path: Path, addresses: Mapping[str, str], *, mode: int, gid: int) -> None:

@@ -83,6 +83,26 @@ def test_a_change_is_told_at_once_and_one_during_a_registration_with_the_next() 
     assert b'"counter":1' in third.body
 
 
+def test_what_is_announced_is_told_when_everybody_who_can_be_reached_has_answered() -> None:
+    registrar = new_registrar("a:1", "b:1", "refuses:1", "dead:1")
+    registrar.announce(TOPICS, FIRST, 0)
+    assert not registrar.is_told(registrar.edition), "all of them may answer soon"
+    registrar.lost("dead:1", "Connection refused", 0)
+    requests = {server: sent(registrar.connected(server, "", 0))[0] for server in ("a:1", "b:1", "refuses:1")}
+    registrar.answered("refuses:1", requests["refuses:1"].reply(Response.SYSTEM_ERROR), 1)
+    accept(registrar, requests["a:1"], 1, "a:1")
+    assert not registrar.is_told(registrar.edition)
+    registrar.announce(TOPICS | {"new": QUEUES}, SECOND, 2)
+    (again,) = sent(accept(registrar, requests["b:1"], 3, "b:1"))
+    assert registrar.is_told(registrar.edition - 1), "what came after it delays nobody"
+    assert not registrar.is_told(registrar.edition)
+    assert registrar.registered == {"a:1": "10.0.0.1:10911", "b:1": "10.0.0.1:10911"}
+    registrar.lost("refuses:1", "", 3)
+    registrar.lost("a:1", "", 3)
+    accept(registrar, again, 4, "b:1")
+    assert registrar.is_told(registrar.edition)
+
+
 def test_without_a_host_each_name_server_is_told_the_address_it_sees() -> None:
     registrar = new_registrar("a:1", "b:1", host="")
     registrar.announce(TOPICS, FIRST, 0)
@@ -110,9 +130,9 @@ def test_a_dead_name_server_is_tried_ever_more_slowly_and_reported_once() -> Non
         told += reports(registrar.lost("ns:9876", "Connection refused", now_ms))
         began_ms = now_ms
         while not (effects := registrar.tick(now_ms)):
-            now_ms += 100
+            now_ms += 50
         waits.append(now_ms - began_ms)
-    assert waits == [1000, 2000, 4000, 8000, 16000, BACKOFF_MS_MAX, BACKOFF_MS_MAX, BACKOFF_MS_MAX]
+    assert waits == [250, 500, 1000, 2000, BACKOFF_MS_MAX, BACKOFF_MS_MAX, BACKOFF_MS_MAX, BACKOFF_MS_MAX]
     assert len(told) == 1 and "ns:9876 is not reached: Connection refused" in told[0]
 
 

@@ -49,7 +49,9 @@ def test_a_broker_is_known_to_every_name_server_that_lives_and_leaves_them_when_
         assert status == DONE and log.count("is not reached") == 1 and log.count("registered as") == 2
         for server in servers:
             wait_for_route(server, {})
-            assert "its connection closed" not in server.end()[1]
+            log = server.end()[1]
+            assert "its connection closed" not in log
+            assert f"broker test (0, {host}:{port}) of DefaultCluster has left" in log
 
 
 def test_a_name_server_that_comes_back_is_told_again() -> None:
