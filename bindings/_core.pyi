@@ -618,6 +618,8 @@ class BrokerLog:
         """Those queue indexes queues[i] whose queue ends behind offsets[i] now; never waits."""
     def wake_self(self) -> None:
         """End wait_queues() from another thread; if nobody is in it, the next one returns at once."""
+    def ring_keeper(self) -> None:
+        """Have the keeper look at the log now: somebody waits for what it writes."""
 
 @final
 class StoreFigures:

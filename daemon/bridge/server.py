@@ -85,7 +85,7 @@ def _open_and_serve(place: Place, options: Options, limits: BridgeLimits, log: E
             open_things,
             listen=lambda: _tcp_listeners(options, before.get("broker", "")) if options.tcp else [],
         )
-        index = StoreIndex(around.store, access_rights())
+        index = StoreIndex(around.store, around.instance, access_rights())
         open_things.callback(index.close)
         broker = Broker(
             around.tables,

@@ -57,6 +57,7 @@ class Surroundings:
     options: Options
     limits: BridgeLimits
     log: EventLog
+    instance: Instance
     store: Store
     tables: StoreTables
     store_log: StoreLog
@@ -116,7 +117,7 @@ def open_surroundings(
     sends = None if settings.wait_durable else SendPath(store_log, settings)
     figures = BridgeFigures(own_counters(instance, BRIDGE + number, log))
     return Surroundings(
-        place, options, limits, log, store, tables, store_log, settings, listeners, security, sends, figures
+        place, options, limits, log, instance, store, tables, store_log, settings, listeners, security, sends, figures
     )
 
 

@@ -117,6 +117,13 @@ class KeyIndex(Protocol):
         have to be looked at.
         """
 
+    @property
+    def wanted_end(self) -> int:
+        """The log position behind all that a search has to find now."""
+
+    def has_reached(self, log_position: int) -> bool:
+        """Whether everything below a log position can be found; if not, whoever fills the index is told to go on."""
+
 
 @dataclass(slots=True)
 class Congestion:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from dataclasses import dataclass
 
 from shmq.errors import SegmentError
@@ -49,6 +50,34 @@ class Block:
     entries: tuple[Entry, ...]
 
 
+class CounterWord:
+    """One counter, read again and again: its place is looked for until it is found, then stays what it is."""
+
+    def __init__(self, descriptor: int, base: int, family: str) -> None:
+        self._descriptor = descriptor
+        self._base = base
+        self._name = family.encode()
+        self._at = 0
+
+    @property
+    def value(self) -> int:
+        """What it says; 0 while its writer has not counted yet."""
+        if not self._at:
+            self._at = self._find()
+        word = os.pread(self._descriptor, WORD_BYTES, self._base + self._at) if self._at else b""
+        return int.from_bytes(word, sys.byteorder)
+
+    def _find(self) -> int:
+        head = os.pread(self._descriptor, BLOCK_HEAD.size, self._base)
+        used = BLOCK_HEAD.unpack(head)[0] if len(head) == BLOCK_HEAD.size else 0
+        if BLOCK_HEAD_BYTES <= used <= WRITER_BYTES:
+            with contextlib.suppress(SegmentError):
+                for name, at, _ in walk_entries(os.pread(self._descriptor, used, self._base)):
+                    if name == self._name:
+                        return at
+        return 0
+
+
 class CounterReader:
     """Reads the counters of one generation; it maps nothing and changes nothing."""
 
@@ -76,6 +105,10 @@ class CounterReader:
                 if block is not None:
                     found.append(block)
         return found
+
+    def word(self, writer: int, family: str) -> CounterWord:
+        """Return a counter without labels of one writer."""
+        return CounterWord(self._descriptor, PAGE_BYTES + writer * WRITER_BYTES, family)
 
     def close(self) -> None:
         """Let go of the segment."""

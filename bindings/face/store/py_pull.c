@@ -296,6 +296,17 @@ static PyObject *log_wake_self(PyStorePart *part, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static PyObject *log_ring_keeper(PyStorePart *part, PyObject *unused)
+{
+    PyStore *self = part->store;
+    (void)unused;
+    if (!store_check(self)) {
+        return NULL;
+    }
+    shmq_ring_keeper(&self->core);
+    Py_RETURN_NONE;
+}
+
 PyMethodDef pull_methods[] = {
     {"pull", (PyCFunction)(void (*)(void))log_pull, METH_FASTCALL,
      "Records of one queue, concatenated: (next offset, count, bytes)."},
@@ -306,5 +317,6 @@ PyMethodDef pull_methods[] = {
     {"queues_risen", (PyCFunction)log_queues_risen, METH_VARARGS,
      "Those of the queues that end behind their offset now."},
     {"wake_self", (PyCFunction)log_wake_self, METH_NOARGS, "End wait_queues() of this store, or its next one."},
+    {"ring_keeper", (PyCFunction)log_ring_keeper, METH_NOARGS, "Have the keeper look at the log now."},
     {NULL},
 };

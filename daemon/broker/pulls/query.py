@@ -4,7 +4,11 @@ One answer holds a bounded number of messages, and a search gives way to other r
 
     asked -> found within a turn        answered at once
           -> not yet                    goes on a turn later, after everybody's requests, the searches in turns
+          -> the index is behind        begins when it has come to the end that the log had when it was asked
           -> its connection is gone     forgotten
+
+The index follows the log by milliseconds, and who has just sent a message looks for it: a search waits for what was
+stored before it, `INDEX_WAIT_MS` at most, for the disk of the index may be full.
 
 RocketMQ hands out whatever the hash of the key led to and lets the client look; here the records are looked at first,
 which no client can tell from a day without equal hashes.
@@ -32,18 +36,20 @@ _MISSING = "null"  # a field that is not there, as Java joins it into the key
 _STEPS_PER_TURN = 10  # about a millisecond
 _PAUSE_MS = 1
 _SEARCHES_MAX = 256
+INDEX_WAIT_MS = 2000
 _NOTHING = Found((), 0, 0)
 _BODY_BYTES_MAX = 4 << 20  # beyond the first record; a reply has to fit a frame
 
 
 @dataclass(eq=False, slots=True)
 class _Search:
-    """One that goes on; `steps` yields None wherever it may pause."""
+    """One that goes on; `steps` yields None wherever it may pause, and begins when the index has come to `end`."""
 
     call: Call
     topic: str
     key: str
     steps: Iterator[Found | None]
+    end: int
 
 
 class QueryRequests(Part):
@@ -78,7 +84,7 @@ class QueryRequests(Part):
         if not self._searches:
             return ()
         search = self._searches.popleft()
-        found = self._go_on(search)
+        found = self._go_on(search, now_ms)
         effects: list[Effect] = []
         if found is None:
             self._searches.append(search)
@@ -93,7 +99,10 @@ class QueryRequests(Part):
             self._searches.remove(search)
         return ()
 
-    def _go_on(self, search: _Search) -> Found | None:
+    def _go_on(self, search: _Search, now_ms: int) -> Found | None:
+        if search.end and now_ms < search.call.now_ms + INDEX_WAIT_MS and not self._index.has_reached(search.end):
+            return None
+        search.end = 0
         for found in islice(search.steps, _STEPS_PER_TURN):
             if found is not None:
                 return found
@@ -111,8 +120,8 @@ class QueryRequests(Part):
         steps: Iterator[Found | None] = iter((_NOTHING,))
         if count > 0:
             steps = self._index.search(topic, key, begin_ms=max(0, begin_ms), end_ms=max(0, end_ms), count=count)
-        search = _Search(call, topic, key, steps)
-        found = self._go_on(search)
+        search = _Search(call, topic, key, steps, self._index.wanted_end if count > 0 else 0)
+        found = self._go_on(search, call.now_ms)
         if found is not None:
             return self._answer(search, found)
         if len(self._searches) >= _SEARCHES_MAX:

@@ -72,7 +72,7 @@ class LiveLogic:
             self.settings,
             now_ms=self.now_ms,
             log=self.log,
-            index=StoreIndex(self.store, access_rights()),
+            index=StoreIndex(self.store, self.instance, access_rights()),
             admission=self.admission,
         )
         self.broker.connected(1, None, self.now_ms, remote=REMOTE, local=LOCAL)

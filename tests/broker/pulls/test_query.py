@@ -8,6 +8,7 @@ import pytest
 from shmq.daemon.broker.broker import Broker
 from shmq.daemon.broker.effects import Effect, Reply, Wake
 from shmq.daemon.broker.log import Found, NewRecord
+from shmq.daemon.broker.pulls.query import INDEX_WAIT_MS
 from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.protocol.codes import Request
@@ -24,6 +25,10 @@ class ListIndex:
         self.log = log
         self.asked: list[tuple[Any, ...]] = []
         self.pauses = self.steps = 0
+        self.wanted_end = self.reached = 0
+
+    def has_reached(self, log_position: int) -> bool:
+        return self.reached >= log_position
 
     def search(self, topic: str, key: str, *, begin_ms: int, end_ms: int, count: int) -> Iterator[Found | None]:
         self.asked.append((topic, key, begin_ms, end_ms, count))
@@ -167,3 +172,30 @@ def test_a_search_ends_with_its_connection_and_their_number_is_bounded(admin: Ad
     admin.broker.disconnected(1, 0)
     steps = admin.index.steps
     assert admin.broker.woken(0) == [] and admin.index.steps == steps
+
+
+def test_a_search_waits_until_the_index_has_come_to_the_end_that_the_log_had(admin: Admin) -> None:
+    position, data = admin.store("orders", "KEYS\x01a\x02")
+    admin.index.wanted_end = position + len(data)
+    command = Command(
+        code=Request.QUERY_MESSAGE, opaque=3, ext={"topic": "orders", "key": "a", "maxNum": "8", **ALWAYS}
+    )
+    (wake,) = admin.broker.handle(1, command, 0)
+    assert isinstance(wake, Wake)
+    assert isinstance(admin.broker.woken(1)[0], Wake) and not admin.index.steps
+    admin.index.reached = admin.index.wanted_end
+    admin.index.wanted_end += 1000  # others send on, and this search does not wait for them
+    (reply,) = admin.broker.woken(2)
+    assert isinstance(reply, Reply) and reply.command.body == data
+
+
+def test_a_search_does_not_wait_for_ever_for_an_index_that_stands_still(admin: Admin) -> None:
+    _, data = admin.store("orders", "KEYS\x01a\x02")
+    admin.index.wanted_end = 1
+    command = Command(
+        code=Request.QUERY_MESSAGE, opaque=3, ext={"topic": "orders", "key": "a", "maxNum": "8", **ALWAYS}
+    )
+    admin.broker.handle(1, command, 0)
+    assert not any(isinstance(effect, Reply) for effect in admin.broker.woken(INDEX_WAIT_MS - 1))
+    (reply,) = admin.broker.woken(INDEX_WAIT_MS)
+    assert isinstance(reply, Reply) and reply.command.body == data
