@@ -40,7 +40,7 @@ from shmq.protocol.codes import Request, Response
 from shmq.protocol.command import Command
 from shmq.protocol.failure import failure_reply
 from shmq.protocol.frame import Frame
-from shmq.protocol.header import decode_header
+from shmq.protocol.header import HeaderTooLarge, decode_header
 from shmq.shm.counters import LooseCounters
 
 EventLog = Callable[..., None]
@@ -228,7 +228,11 @@ class Bridge:
 
     def serve(self, connection: BridgeConnection, frame: Frame, waited_seconds: float) -> None:
         """Carry out the command of one frame; raises ProtocolError when its header breaks the format."""
-        command = decode_header(frame)
+        try:
+            command = decode_header(frame)
+        except HeaderTooLarge as error:
+            self._refuse_header(connection, error)
+            return
         if connection.refusal:
             self._tell_refused(connection, command)
             return
@@ -291,6 +295,13 @@ class Bridge:
         self.log("send.late", about="send", reason=answer.remark)
         if not command.is_oneway:
             connection.reply(answer)
+
+    def _refuse_header(self, connection: BridgeConnection, error: HeaderTooLarge) -> None:
+        """Answer what no message is too long for; nobody waits for the answer to an answer."""
+        if error.command.is_reply:
+            raise error
+        if not error.command.is_oneway:
+            connection.reply(error.command.reply(Response.MESSAGE_ILLEGAL, remark=f"the request is illegal: {error}"))
 
     def _tell_refused(self, connection: BridgeConnection, command: Command) -> None:
         error = ConnectError(

@@ -123,6 +123,7 @@ class BridgeConnection(asyncio.Protocol):
         self._decoder = FrameDecoder(
             frame_bytes_max=limits.frame_bytes_max_unattached if peer is not None else limits.frame_bytes_max,
             skipped_bytes_max=0 if peer is not None else limits.skipped_bytes_max,
+            header_bytes_max=limits.frame_bytes_max,
         )
         self._idle_timeout = limits.unattached_idle_timeout if peer is not None else limits.tcp_idle_timeout
         self._replies: list[bytes] | None = None  # what one turn has to say, written at its end

@@ -10,6 +10,9 @@ thread.
 
 L counts the bytes after itself; H is an unsigned 24-bit number. Big-endian.
 
+    H up to HEADER_BYTES_MAX is a header that is read; up to header_bytes_max it is taken all the same, so that somebody
+    can say that it is too long.
+
     L                                                   taken as
     up to frame_bytes_max                               a frame, when it is complete
     up to skipped_bytes_max                             a frame without its body, as soon as its header is complete;
@@ -37,7 +40,7 @@ _CODEC_SHIFT = 24
 _HEADER_MASK = (1 << _CODEC_SHIFT) - 1
 assert _PREFIX.size == 2 * _SIZE_BYTES
 
-HEADER_BYTES_MAX = 64 << 10  # 128 fields and a full property text fit; a million keys do not
+HEADER_BYTES_MAX = 256 << 10  # a full property text of which every byte is escaped, and all other fields
 FRAME_BYTES_MAX = (4 << 20) + (128 << 10)  # the largest message, its properties and a header
 STOCK_FRAME_BYTES_MAX = 16 << 20  # RocketMQ's; whoever sends up to that may expect an answer
 
@@ -54,8 +57,15 @@ class Frame(NamedTuple):
 class FrameDecoder:
     """Bytes in, frames out; remembers only what was not taken yet."""
 
-    def __init__(self, *, frame_bytes_max: int = FRAME_BYTES_MAX, skipped_bytes_max: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        skipped_bytes_max: int = 0,
+        header_bytes_max: int = HEADER_BYTES_MAX,
+    ) -> None:
         self.frame_bytes_max = frame_bytes_max
+        self._header_bytes_max = header_bytes_max
         self._skipped_bytes_max = skipped_bytes_max
         self._skipped_bytes = 0  # of the body that is being dropped: what came, and what is still to come
         self._unskipped_bytes = 0
@@ -144,7 +154,7 @@ class FrameDecoder:
             raise ProtocolError(f"a frame of {frame_bytes} bytes; {self.frame_bytes_max} are allowed")
         if codec not in (Codec.JSON, Codec.BINARY):
             raise ProtocolError(f"header encoding {codec}; 0 (JSON) and 1 (binary) exist")
-        if not 0 < header_bytes <= HEADER_BYTES_MAX:
+        if not 0 < header_bytes <= self._header_bytes_max:
             raise ProtocolError(f"a header of {header_bytes} bytes; 1 to {HEADER_BYTES_MAX} are allowed")
         if _SIZE_BYTES + header_bytes > frame_bytes:
             raise ProtocolError(f"a header of {header_bytes} bytes in a frame of {frame_bytes} bytes")

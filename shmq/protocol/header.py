@@ -14,7 +14,8 @@
              ext fields = repeated { short key bytes, key, int value bytes, value }
 
 Invariants:
- 1. Decoding gives a Command or a ProtocolError, whatever the bytes are.
+ 1. Decoding gives a Command or a ProtocolError, whatever the bytes are; what is only too long or too much names the
+    request in a HeaderTooLarge, so that it can be answered.
  2. Lengths are signed on the wire; each is checked to lie between 0 and what remains before it is used.
  3. A decoded Command has int32 numbers, at most 128 ext fields, keys of 1..255 bytes, values of at most 32767 bytes;
     the property text of a send may fill the header, so that the sender hears what is wrong with it.
@@ -49,6 +50,18 @@ _LANGUAGES: dict[int | str, Language] = {key: lang for lang in Language for key 
 _Int32 = Annotated[int, msgspec.Meta(ge=-_INT32_MAX - 1, le=_INT32_MAX)]
 
 
+class HeaderTooLarge(ProtocolError):
+    """More than a header may hold; `command` is the request without its fields."""
+
+    def __init__(self, reason: str, command: Command) -> None:
+        super().__init__(reason)
+        self.command = command
+
+
+class _Excess(ProtocolError):
+    """The same, where the request is not known."""
+
+
 class _JsonHeader(msgspec.Struct, omit_defaults=False):
     """Field names and order are the wire's."""
 
@@ -59,6 +72,15 @@ class _JsonHeader(msgspec.Struct, omit_defaults=False):
     opaque: _Int32 = 0
     remark: str | msgspec.UnsetType | None = msgspec.UNSET
     serializeTypeCurrentRPC: str = Codec.JSON.name
+    version: _Int32 = 0
+
+
+class _JsonEnvelope(msgspec.Struct):
+    """A header without its fields, which are passed over without a look."""
+
+    code: _Int32 = 0
+    flag: _Int32 = 0
+    opaque: _Int32 = 0
     version: _Int32 = 0
 
 
@@ -75,6 +97,7 @@ class _LooseJsonHeader(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_JsonHeader)
+_envelope_decoder = msgspec.json.Decoder(_JsonEnvelope)
 _loose_decoder = msgspec.json.Decoder(_LooseJsonHeader)
 _text_decoder = msgspec.json.Decoder(str)
 _encoder = msgspec.json.Encoder()
@@ -124,11 +147,30 @@ def decode_header(frame: Frame) -> Command:
     """Return the command of a frame.
 
     Raises:
-        ProtocolError: the header is not what its encoding promises, or breaks a limit.
+        HeaderTooLarge: the header breaks a limit, and whoever sent it can be told.
+        ProtocolError: the header is not what its encoding promises.
     """
-    if frame.codec == Codec.JSON:
-        return _decode_json(frame.header, frame.body)
-    return _decode_binary(frame.header, frame.body)
+    try:
+        if len(frame.header) > HEADER_BYTES_MAX:
+            raise _Excess(f"a header of {len(frame.header)} bytes; {HEADER_BYTES_MAX} are allowed")
+        if frame.codec == Codec.JSON:
+            return _decode_json(frame.header, frame.body)
+        return _decode_binary(frame.header, frame.body)
+    except _Excess as excess:
+        raise HeaderTooLarge(str(excess), _envelope(frame)) from None
+
+
+def _envelope(frame: Frame) -> Command:
+    if frame.codec == Codec.BINARY:
+        if len(frame.header) < _FIXED.size:
+            raise ProtocolError(f"a binary header of {len(frame.header)} bytes; {_FIXED.size} are fixed")
+        code, _, version, opaque, flag = _FIXED.unpack_from(frame.header)
+        return Command(code, opaque=opaque, flag=flag, version=version, codec=Codec.BINARY)
+    try:
+        found = _envelope_decoder.decode(frame.header)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"not a JSON header: {error}") from error
+    return Command(found.code, opaque=found.opaque, flag=found.flag, version=found.version, codec=Codec.JSON)
 
 
 def _encode_json(command: Command) -> bytes:
@@ -156,7 +198,7 @@ def _decode_json(header: bytes, body: bytes) -> Command:
             ext = _texts(fields.extFields or {})
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ProtocolError(f"not a JSON header: {error}") from error
-    _check_ext(ext, ProtocolError)
+    _check_ext(ext, _Excess)
     return Command(
         code=fields.code,
         opaque=fields.opaque,
@@ -173,7 +215,7 @@ def _decode_json(header: bytes, body: bytes) -> Command:
 def _texts(values: dict[str, msgspec.Raw]) -> dict[str, str]:
     """Return scalar values as the text that stands on the wire; null is left out."""
     if len(values) > EXT_FIELDS_MAX:
-        raise ProtocolError(f"{len(values)} ext fields; {EXT_FIELDS_MAX} are allowed")
+        raise _Excess(f"{len(values)} ext fields; {EXT_FIELDS_MAX} are allowed")
     ext: dict[str, str] = {}
     for key, raw in values.items():
         value = bytes(raw)
@@ -259,8 +301,8 @@ def _any_fields(data: bytes) -> dict[str, str]:
         value, position = _take(data, position, _INT, HEADER_BYTES_MAX)
         ext[_text(key)] = _text(value)
     else:
-        raise ProtocolError(f"more than {EXT_FIELDS_MAX} ext fields")
-    _check_ext(ext, ProtocolError)
+        raise _Excess(f"more than {EXT_FIELDS_MAX} ext fields")
+    _check_ext(ext, _Excess)
     return ext
 
 

@@ -3,6 +3,7 @@
 import json
 import struct
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,12 +11,13 @@ from hypothesis import strategies as st
 from shmq.errors import ProtocolError, UsageError
 from shmq.protocol.codes import Codec, Language, Request, Response
 from shmq.protocol.command import FLAG_ONEWAY, FLAG_REPLY, Command, oneway
-from shmq.protocol.frame import Frame, FrameDecoder
+from shmq.protocol.frame import HEADER_BYTES_MAX, Frame, FrameDecoder
 from shmq.protocol.header import (
     EXT_FIELDS_MAX,
     EXT_KEY_BYTES_MAX,
     EXT_VALUE_BYTES_MAX,
     CommandDecoder,
+    HeaderTooLarge,
     decode_header,
     encode_command,
 )
@@ -283,3 +285,29 @@ def test_the_property_text_of_a_send_may_be_longer_so_that_its_sender_is_told(co
     frames.feed(encode_command(sent))
     frame = frames.take()
     assert frame is not None and decode_header(frame).ext == sent.ext
+
+
+@pytest.mark.parametrize("codec", Codec)
+@pytest.mark.parametrize(
+    "ext",
+    [
+        {"i": "x" * HEADER_BYTES_MAX},
+        {"topic": "x" * 40_000},
+        {f"f{number}": "" for number in range(EXT_FIELDS_MAX + 1)},
+    ],
+    ids=["header", "value", "fields"],
+)
+def test_what_is_too_large_still_says_which_request_it_was(codec: Codec, ext: dict[str, str]) -> None:
+    if codec == Codec.JSON:
+        header = msgspec.json.encode({"code": 11, "extFields": ext, "flag": 2, "opaque": 77, "version": 400})
+    else:
+        fields = b"".join(
+            struct.pack(">h", len(key)) + key.encode() + struct.pack(">i", len(value)) + value.encode()
+            for key, value in ext.items()
+        )
+        header = struct.pack(">hBhiii", 11, 0, 400, 77, 2, 0) + struct.pack(">i", len(fields)) + fields
+    with pytest.raises(HeaderTooLarge) as caught:
+        decode_header(Frame(codec, header, b"body"))
+    command = caught.value.command
+    assert (command.code, command.opaque, command.version, command.codec) == (11, 77, 400, codec)
+    assert command.is_oneway and not command.ext
