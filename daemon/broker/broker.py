@@ -31,6 +31,7 @@ from shmq.daemon.broker.effects import Close, Effect, Reply, Report
 from shmq.daemon.broker.groups.locks import Locks
 from shmq.daemon.broker.groups.membership import Membership
 from shmq.daemon.broker.groups.offsets import OffsetRequests
+from shmq.daemon.broker.groups.refusals import RefusedSubscriptions
 from shmq.daemon.broker.groups.registry import GroupRegistry, Presence
 from shmq.daemon.broker.groups.settings import GroupSettings
 from shmq.daemon.broker.log import KeyIndex, Log, Storage, Wanted
@@ -106,11 +107,12 @@ class Broker(Dispatch):
             *([QueryRequests(tables, log, index)] if index is not None else []),
         ]
         self._arrival_parts = [part for part in self._parts if part.hears_arrivals]
-        self._roster = RosterKeeper(presence, settings, in_flight=self._pops.queues_in_flight)
+        refused = RefusedSubscriptions()
+        self._roster = RosterKeeper(presence, settings, in_flight=self._pops.queues_in_flight, refused=refused.all)
         self._reports = make_system_topics(tables, settings) if settings.serves_tcp else []
         silent: list[Part] = [  # neither time nor the log does anything to these
             self._attachments,
-            Membership(tables, self._registry, self._groups, settings, self._client_ids),
+            Membership(tables, self._registry, self._groups, settings, self._client_ids, refused),
             OffsetRequests(tables, self._groups, settings),
             StatusRequests(tables, presence, settings),
         ]

@@ -52,7 +52,8 @@ class BrokerSettings:
     groups_per_client_max: int = 256
     topics_per_group_max: int = 1024
     members_per_group_max: int = 1024
-    expression_characters_max: int = CHARACTERS_MAX
+    tags_characters_max: int = 32_767  # of one subscription; a pull carries it in a field of its header
+    expression_characters_max: int = CHARACTERS_MAX  # of an SQL92 expression
     property_filter: bool = True  # RocketMQ's enablePropertyFilter, off there
     client_id_characters_max: int = 255
     transaction_timeout_ms: int = 6000  # RocketMQ's transactionTimeOut: a half message is asked about when it is older

@@ -5,7 +5,7 @@ Health, doctor and metrics read this file instead of asking the bridge, which co
 The primary bridge writes the file (`Place.roster_path`) within a second of a change.
 
     {"generation": "00c0…", "written_ms": …, "connections": [{…}], "groups": {name: {…}}, "departed": [{…}],
-     "popped": [{…}]}
+     "popped": [{…}], "refused": [{…}]}
 
 Times are milliseconds of CLOCK_MONOTONIC, which all processes of a host share and setting a clock does not move.
 
@@ -75,6 +75,16 @@ class RosterPopped(msgspec.Struct, frozen=True):
     count: int
 
 
+class RosterRefusal(msgspec.Struct, frozen=True):
+    """A member whose subscription cannot be served, and when it said so last."""
+
+    group: str
+    client_id: str
+    address: str
+    reason: str
+    at_ms: int
+
+
 class Roster(msgspec.Struct, frozen=True):
     """Everything about members and connections at one moment, and what they have in hand as far as only we know."""
 
@@ -84,6 +94,7 @@ class Roster(msgspec.Struct, frozen=True):
     groups: dict[str, RosterGroup] = {}
     departed: tuple[RosterDeparture, ...] = ()
     popped: tuple[RosterPopped, ...] = ()
+    refused: tuple[RosterRefusal, ...] = ()
 
     @property
     def in_flight(self) -> dict[tuple[str, str, int], int]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from shmq.tools.health.finding import Finding, Measure, Verdict, judge
 from shmq.tools.health.thresholds import Thresholds
 from shmq.tools.observe.processes import STOPPED
-from shmq.tools.observe.snapshot import Client, Group, QueueProgress, Snapshot
+from shmq.tools.observe.snapshot import Client, Group, QueueProgress, Refusal, Snapshot
 from shmq.tools.terminal.quantity import age_text, count_text, plural
 
 _SHOWN_MAX = 4
@@ -20,7 +20,8 @@ _LOST_SECONDS = 86_400.0
 
 
 def group_findings(snapshot: Snapshot, thresholds: Thresholds) -> Iterator[Finding]:
-    """Judge every group."""
+    """Judge every group, and those who would be members of one."""
+    yield from map(_refused, snapshot.refused)
     for group in snapshot.groups:
         yield from one_group(snapshot, group, thresholds)
 
@@ -75,6 +76,14 @@ def _progress(group: Group, thresholds: Thresholds) -> Finding:
     bound = thresholds.lag_crit if by_count is Verdict.CRITICAL else thresholds.lag_warn
     what += f" (bound {count_text(bound)})" if by_count >= by_age and bound is not None else ""
     return Finding("group", verdict, what, group.name, why, do, measures)
+
+
+def _refused(refusal: Refusal) -> Finding:
+    """A stock client says nothing about this, and consumes nothing."""
+    what = f"member {refusal.client_id} ({refusal.address}) gets nothing: {refusal.reason}"
+    why = "the broker cannot serve what it subscribes to, and RocketMQ's clients go on without a word"
+    do = "correct its subscription; its own log has what its heartbeat was answered"
+    return Finding("group", Verdict.WARNING, what, refusal.group, why, do)
 
 
 def _conflict(group: Group) -> Iterator[Finding]:

@@ -37,6 +37,7 @@ from shmq.tools.observe.snapshot import (
     Presence,
     Process,
     Recovery,
+    Refusal,
     Scrub,
     Segment,
     Topic,
@@ -48,7 +49,8 @@ _MARK_NAMES = ("disk_warn_percent", "disk_force_percent", "disk_refuse_percent")
 _ONLY_READ = frozenset({"exporter"})
 _PRESENCE_TRIES = 4
 _PRESENCE_PAUSE_SECONDS = 0.02
-_NO_MEMBERS: tuple[tuple[Client, ...], tuple[Topic, ...], tuple[Group, ...]] = ((), (), ())
+_Members = tuple[tuple[Client, ...], tuple[Topic, ...], tuple[Group, ...], tuple[Refusal, ...]]
+_NO_MEMBERS: _Members = ((), (), (), ())
 
 
 class Look:
@@ -114,14 +116,12 @@ class Look:
             quarantined=count_quarantined(Path(instance.store_path)) if instance else 0,
         )
 
-    def members(
-        self, store: Store | None, depth: str
-    ) -> tuple[tuple[Client, ...], tuple[Topic, ...], tuple[Group, ...]]:
-        """Clients, topics and groups; of a quick look clients without names."""
+    def members(self, store: Store | None, depth: str) -> _Members:
+        """Clients, topics, groups, and who is none of a group's members; of a quick look clients without names."""
         if store is None:
             return _NO_MEMBERS
         if depth == "quick":
-            return (self.part("clients", lambda: collect_clients(StoreFigures(store), None)) or (), (), ())
+            return (self.part("clients", lambda: collect_clients(StoreFigures(store), None)) or (), (), (), ())
         from shmq.protocol.roster import read_roster
         from shmq.tools.observe.progress import collect_groups, collect_topics
 
@@ -131,7 +131,12 @@ class Look:
         clients = self.part("clients", lambda: collect_clients(StoreFigures(store), roster)) or ()
         topics, queues = self.part("topics", lambda: collect_topics(store)) or ((), {})
         groups = self.part("groups", lambda: collect_groups(store, queues, clients, roster, oldest=True)) or ()
-        return clients, topics, groups
+        now_ms = time.monotonic_ns() // 1_000_000
+        refused = tuple(
+            Refusal(entry.group, entry.client_id, entry.address, entry.reason, max(0, now_ms - entry.at_ms) / 1000)
+            for entry in (roster.refused if roster else ())
+        )
+        return clients, topics, groups, refused
 
     def processes(self, clients: tuple[Client, ...], depth: str) -> tuple[Process, ...]:
         """The broker's processes and those of its clients."""

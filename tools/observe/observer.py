@@ -73,7 +73,7 @@ class Observer:
         store = self._attached(look)
         lock = look.part("lock", lambda: self._lock.settle(StoreFigures(store), lock_patience)) if store else None
         claim = look.part("claim", lambda: collect_claim(StoreFigures(store))) if store else None
-        clients, topics, groups = look.members(store, depth)
+        clients, topics, groups, refused = look.members(store, depth)
         return Snapshot(
             at=time.time(),
             broker=look.broker(store),
@@ -91,6 +91,7 @@ class Observer:
             recovery=look.recovery(),
             faults=tuple(look.faults),
             scrub=look.scrub(),
+            refused=refused,
         )
 
     def _attached(self, look: Look) -> Store | None:

@@ -11,6 +11,7 @@
       disk        room, and the marks of this broker                          statvfs, instance.json
       clients     attached connections                                        readers segment, roster.json
       topics, groups                                                          control and readers segments, roster.json
+      refused     members whose subscription cannot be served                 roster.json
       recovery    what the last one found                                     instance.json
       scrub       what the checks in the background found                     shmq.scrub in the store
       faults      what could not be read, and why
@@ -251,6 +252,16 @@ class Departure(NamedTuple):
     age: float
 
 
+class Refusal(NamedTuple):
+    """A member whose subscription the broker cannot serve; its group may not exist."""
+
+    group: str
+    client_id: str
+    address: str
+    reason: str
+    age: float  # since it said so last
+
+
 class Group(NamedTuple):
     """One consumer group.
 
@@ -315,6 +326,7 @@ class Snapshot(NamedTuple):
     recovery: Recovery | None
     faults: tuple[Fault, ...]
     scrub: Scrub | None = None
+    refused: tuple[Refusal, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """Return the same as plain dicts and lists, as JSON carries it."""

@@ -10,7 +10,7 @@ Invariants: 1. `news` returns a roster only if it differs from the one before; 2
 kept, the newest.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from shmq.daemon.broker.groups.registry import ConsumerGroup, Member, Presence
@@ -24,6 +24,7 @@ from shmq.protocol.roster import (
     RosterGroup,
     RosterMember,
     RosterPopped,
+    RosterRefusal,
 )
 
 DEPARTED_MAX = 64
@@ -39,9 +40,11 @@ class RosterKeeper:
         settings: BrokerSettings,
         *,
         in_flight: Callable[[], Mapping[QueueKey, int]] = dict,
+        refused: Callable[[int], Iterable[RosterRefusal]] = lambda _: (),
     ) -> None:
         self._registry, self._connections, _ = presence
         self._in_flight = in_flight
+        self._refused = refused
         self._generation = f"{settings.generation:016x}"
         self._departed: list[RosterDeparture] = []
         self._told: tuple[Any, ...] | None = None
@@ -67,7 +70,7 @@ class RosterKeeper:
         ]
         connections = tuple(self._connection(entry) for entry in self._connections.values() if _is_client(entry))
         popped = tuple(RosterPopped(*queue, count) for queue, count in sorted(self._in_flight().items()))
-        content = (connections, groups, tuple(self._departed), popped)
+        content = (connections, groups, tuple(self._departed), popped, tuple(self._refused(now_ms)))
         if content == self._told:
             return None
         self._told = content

@@ -6,6 +6,7 @@ effects.
 
 from shmq.daemon.broker.access.client_ids import ClientIds
 from shmq.daemon.broker.fields import text_of
+from shmq.daemon.broker.groups.refusals import RefusedSubscriptions
 from shmq.daemon.broker.groups.registry import GroupRegistry, Origin
 from shmq.daemon.broker.groups.selection import TAG, select
 from shmq.daemon.broker.groups.settings import GroupSettings
@@ -13,10 +14,21 @@ from shmq.daemon.broker.requests import Answer, Call, Part, serves
 from shmq.daemon.broker.settings import BrokerSettings
 from shmq.daemon.broker.tables import Names
 from shmq.daemon.broker.topics import PERM_READ_WRITE, UNIT_RETRY_FLAG
-from shmq.errors import ProtocolError, RemoteError, SegmentFull, UsageError
-from shmq.message import TOPIC_BYTES_MAX, check_topic, retry_topic
-from shmq.protocol.body import ClientConfig, ConsumerData, ConsumerList, decode_body, decode_heartbeat, encode_body
+from shmq.errors import ProtocolError, RemoteError, SegmentFull, ShmqError, UsageError
+from shmq.message import GROUP_BYTES_MAX, TOPIC_BYTES_MAX, check_topic, retry_topic
+from shmq.protocol.body import (
+    ClientConfig,
+    ConsumerData,
+    ConsumerList,
+    HeartbeatData,
+    decode_body,
+    decode_heartbeat,
+    encode_body,
+)
 from shmq.protocol.codes import Request, Response
+from shmq.protocol.failure import failure_reply
+
+_SHOWN_CHARACTERS, _REASON_CHARACTERS = 128, 512
 
 
 class Membership(Part):
@@ -29,9 +41,11 @@ class Membership(Part):
         groups: GroupSettings,
         settings: BrokerSettings,
         client_ids: ClientIds,
+        refused: RefusedSubscriptions,
     ) -> None:
         self._tables = tables
         self._client_ids = client_ids
+        self._refused = refused
         self._registry = registry
         self._groups = groups
         self._settings = settings
@@ -49,16 +63,39 @@ class Membership(Part):
             if beat.clientID != connection.client_id:
                 raise ProtocolError(f"a heartbeat of {beat.clientID[:64]!a} from client {connection.client_id!a}")
         origin = Origin(connection.connection_id, connection.is_local, call.command.language, call.command.version)
+        try:
+            self._registry.check(origin, beat, call.now_ms)
+            self._client_ids.use(beat.clientID, call.rights, call.now_ms)
+        except ShmqError as error:
+            if connection.is_local:
+                raise  # our own clients tell their users
+            reports = [line for data in beat.consumerDataSet for line in self._refuse(call, beat, data, str(error))]
+            reply = failure_reply(call.command, error)
+            return Answer(code=reply.code, remark=reply.remark, ext=reply.ext, reports=reports)
         # The tables may refuse for want of room, so they come before the member is registered.
-        self._registry.check(origin, beat, call.now_ms)
-        self._client_ids.use(beat.clientID, call.rights, call.now_ms)
-        reports: list[str] = []
+        reports = []
         for data in beat.consumerDataSet:
+            reports += self._look_at(call, beat, data)
             self._tables.group_put(data.groupName)
             if not connection.is_local or _wants_retry_topic(data) or self._is_shown(data):
                 reports += self._make_retry_topic(data)
         change = self._registry.heartbeat(origin, beat, call.now_ms)
         return Answer(changed_groups=change.groups, reports=[*reports, *change.reports])
+
+    def _look_at(self, call: Call, beat: HeartbeatData, data: ConsumerData) -> list[str]:
+        """Say what of a subscription cannot be served; the member is registered all the same, as in RocketMQ."""
+        for entry in data.subscriptionDataSet:
+            try:
+                select(entry.subString, entry.expressionType, self._settings)
+            except ShmqError as error:
+                return self._refuse(call, beat, data, f"its subscription to {entry.topic}: {error}")
+        self._refused.forget(data.groupName, beat.clientID)
+        return []
+
+    def _refuse(self, call: Call, beat: HeartbeatData, data: ConsumerData, reason: str) -> list[str]:
+        group, client_id = data.groupName[:GROUP_BYTES_MAX], beat.clientID[:_SHOWN_CHARACTERS]
+        address = str(call.connection.remote or "this host")
+        return self._refused.add(group, client_id, address, reason[:_REASON_CHARACTERS], call.now_ms)
 
     def _is_shown(self, data: ConsumerData) -> bool:
         """RocketMQ's tools find the brokers of a group, local or not, by the route of its retry topic."""

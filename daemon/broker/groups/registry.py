@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from shmq.daemon.broker.groups.selection import characters_max
 from shmq.daemon.broker.groups.subscriptions import GroupAgreement, Subscription, subscription_of
 from shmq.daemon.broker.requests import Connection
 from shmq.daemon.broker.settings import BrokerSettings
@@ -132,8 +133,11 @@ class GroupRegistry:
                 )
             for entry in data.subscriptionDataSet:
                 check_topic(entry.topic)
-                if len(entry.subString) > limits.expression_characters_max:
-                    raise FlowControl(f"an expression of {len(entry.subString)} characters")
+                most = characters_max(entry.expressionType, limits)
+                if len(entry.subString) > most:
+                    raise FlowControl(
+                        f"the subscription to {entry.topic} has {len(entry.subString)} characters; {most} are allowed"
+                    )
             group = self._consumers.get(data.groupName)
             if group and beat.clientID not in group.members and len(group.members) >= limits.members_per_group_max:
                 raise FlowControl(f"group {data.groupName} has {len(group.members)} members, which is the limit")

@@ -18,7 +18,8 @@ from shmq.shm.core import Filter, tag_hash
 
 TAG = "TAG"
 _EVERYTHING = "*"
-_EXPRESSIONS = 1024  # kept parsed; a consumer repeats its own with each pull. The caller bounds their length
+_EXPRESSIONS = 1024  # kept parsed; a consumer repeats its own with each pull
+_SHORT, _LONG_EXPRESSIONS = 1024, 64  # longer ones have fewer places, so that all together stay small
 
 
 class Selection(NamedTuple):
@@ -41,9 +42,15 @@ def select(expression: str, kind: str | None, settings: BrokerSettings) -> Selec
     if kind and kind != TAG:
         check_kind(kind, settings)
         return Selection(where=sql_filter(expression))
-    if len(expression) > settings.expression_characters_max:
-        raise FilterSyntaxError(f"a subscription of {len(expression)} characters")
-    return Selection(tags=hashes_of(expression))
+    if len(expression) > settings.tags_characters_max:
+        most = settings.tags_characters_max
+        raise FilterSyntaxError(f"a subscription of {len(expression)} characters; {most} are allowed")
+    return Selection(tags=hashes_of(expression) if len(expression) <= _SHORT else _long_hashes_of(expression))
+
+
+def characters_max(kind: str | None, settings: BrokerSettings) -> int:
+    """Return how long an expression of a kind may be."""
+    return settings.expression_characters_max if kind and kind != TAG else settings.tags_characters_max
 
 
 def check_kind(kind: str, settings: BrokerSettings) -> None:
@@ -64,6 +71,15 @@ def hashes_of(expression: str) -> tuple[int, ...] | None:
     Raises:
         FilterSyntaxError: it consists of separators only.
     """
+    return _hashes_of(expression)
+
+
+@lru_cache(_LONG_EXPRESSIONS)
+def _long_hashes_of(expression: str) -> tuple[int, ...] | None:
+    return _hashes_of(expression)
+
+
+def _hashes_of(expression: str) -> tuple[int, ...] | None:
     if not expression or expression == _EVERYTHING:
         return None
     tags = [tag for part in expression.split("||") if (tag := part.strip())]

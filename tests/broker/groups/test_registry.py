@@ -22,6 +22,7 @@ LIMITS = BrokerSettings(
     topics_per_group_max=3,
     members_per_group_max=3,
     expression_characters_max=20,
+    tags_characters_max=20,
 )
 
 

@@ -27,6 +27,7 @@ from shmq.tools.observe.snapshot import (
     Process,
     QueueProgress,
     Recovery,
+    Refusal,
     Segment,
     Snapshot,
     plain,
@@ -210,6 +211,13 @@ def test_members_over_tcp_that_make_no_progress_are_told_after_a_minute() -> Non
     check, verdict, what = only(judged(groups=(group,)))
     assert (check, verdict) == ("group", WARNING) and "no progress for 1m 10s" in what
     assert judged(groups=(group._replace(oldest=50.0),)) == []
+
+
+def test_a_subscription_that_cannot_be_served_is_told_even_without_its_group() -> None:
+    refused = Refusal("g2", "c@1", "10.0.0.9:4", "the subscription to t has 40000 characters; 32767 are allowed", 3.0)
+    check, verdict, what = only(judged(refused=(refused,)))
+    assert (check, verdict) == ("group", WARNING)
+    assert what.startswith("member c@1 (10.0.0.9:4) gets nothing: the subscription to t has 40000")
 
 
 def test_a_departure_counts_while_messages_wait_or_for_a_minute() -> None:
