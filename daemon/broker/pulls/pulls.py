@@ -251,7 +251,7 @@ class Pulls(Part):
         for queue in queues:
             for held in self.waits.of(queue):
                 if self._tables.queue_bounds(queue).offset_max > held.next_offset:
-                    effects += self._resume(held)
+                    effects += self._resume(held, now_ms)
         return effects
 
     def flushed(self, durable_end: int, now_ms: int) -> Sequence[Effect]:
@@ -260,7 +260,7 @@ class Pulls(Part):
 
     def tick(self, now_ms: int) -> Sequence[Effect]:
         """Answer those whose time is over."""
-        return [effect for held in self.waits.due(now_ms) for effect in self._resume(held, is_over=True)]
+        return [effect for held in self.waits.due(now_ms) for effect in self._resume(held, now_ms, is_over=True)]
 
     def disconnected(self, connection: Connection, now_ms: int) -> Sequence[Effect]:
         """Forget what a gone connection waited for."""
@@ -268,12 +268,12 @@ class Pulls(Part):
             self.waits.remove(held)
         return ()
 
-    def _resume(self, held: HeldPull, *, is_over: bool = False) -> list[Effect]:
+    def _resume(self, held: HeldPull, now_ms: int, *, is_over: bool = False) -> list[Effect]:
         """Read again for a held pull; it goes on waiting when there is nothing for it and its time is not over."""
         answer, next_offset = self._again(held)
         if answer.code in _NOT_FOUND and not is_over:
             if next_offset != held.next_offset:
-                self.waits.move(held, next_offset)
+                self.waits.move(held, next_offset, now_ms)
             return []
         self.waits.remove(held)
         if answer.code in _TAKES:

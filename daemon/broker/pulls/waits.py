@@ -1,6 +1,7 @@
 """Pulls that wait for messages.
 
     held -> a message it wants is visible     answered
+         -> one it does not want is           answered `NEWS_MS` later, with the offset behind it: that is no lag
          -> its time is over                  answered that there is none
          -> its connection is gone            forgotten
 
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 
 from shmq.daemon.broker.requests import Call
 
+NEWS_MS = 2000  # RocketMQ looks at held pulls again every 5 s
 _SPARE = 16  # offsets that nobody waits for any more, before they are thrown out
 
 
@@ -28,7 +30,7 @@ class HeldPull:
     call: Call
     queue: int
     next_offset: int
-    until_ms: int
+    until_ms: int  # earlier, once it has news of what it does not want
 
 
 class _Queue:
@@ -106,8 +108,9 @@ class PullWaits:
         waiting = self._queues.get(queue)
         return tuple(waiting.held) if waiting is not None else ()
 
-    def move(self, held: HeldPull, next_offset: int) -> None:
-        """Let a pull that waits do so for another offset."""
+    def move(self, held: HeldPull, next_offset: int, now_ms: int) -> None:
+        """Let a pull that waits do so for another offset, and not for long."""
+        held.until_ms = min(held.until_ms, now_ms + NEWS_MS)
         waiting = self._queues[held.queue]
         waiting.waits_no_more_for(held.next_offset)
         waiting.waits_for(next_offset)

@@ -30,7 +30,7 @@ def test_what_is_watched_never_lies_behind_news(holding: PullWaits, seed: int) -
             waiting.append(pull(chance.randrange(4), chance.randrange(8), connection_id=chance.randrange(3)))
             holding.add(waiting[-1])
         elif step < 0.7:
-            holding.move(chance.choice(waiting), chance.randrange(8))
+            holding.move(chance.choice(waiting), chance.randrange(8), 0)
         else:
             holding.remove(waiting.pop(chance.randrange(len(waiting))))
         if holding.version != version:
@@ -66,7 +66,7 @@ def test_who_stops_waiting_or_comes_back_for_later_changes_nothing(holding: Pull
         holding.add(held)
     version, _ = holding.version, holding.watch()
     for held in everyone:
-        holding.move(held, 4)
+        holding.move(held, 4, 0)
         holding.remove(held)
         holding.add(pull(held.queue, 5))
     assert holding.version == version
