@@ -224,11 +224,16 @@ class Transactions(Part):
         record = self.halves.record(half.offset)
         if record is None:
             self._append((), half)
-            return [Report(f"the half message at offset {half.offset} cannot be read: its transaction is rolled back")]
+            return [
+                Report(
+                    f"a half message cannot be read, at offset {half.offset} of {transaction.HALF_TOPIC}: its "
+                    "transaction, of which nobody knows topic and group any more, is rolled back"
+                )
+            ]
         if half.checks >= self._settings.transaction_checks_max:
             topic = ensure_topic(self._tables, transaction.GIVEN_UP_TOPIC, queues=transaction.QUEUES)
             self._append([Entry(topic, 0, expired_of(record))], half)
-            return [Report(f"nobody settled the transaction at offset {half.first}: it is rolled back")]
+            return [Report(f"nobody settled {_shown(record, half)}: it is rolled back")]
         checks = half.checks + 1
         copy = checked_of(record, checks=checks, first=half.first)
         stored = self._replace(half, copy, checks, now_ms)
@@ -385,3 +390,11 @@ class Transactions(Part):
         if record is None:
             raise RemoteError(Response.SYSTEM_ERROR, f"there is no open transaction at offset {offset}")
         return self.act(self.open_half(record, now_ms), now_ms)
+
+
+def _shown(record: StoredRecord, half: OpenHalf) -> str:
+    """A transaction as people know it."""
+    topic, group = (
+        property_of(record.properties, name) for name in (transaction.REAL_TOPIC, transaction.PRODUCER_GROUP)
+    )
+    return f'the transaction of group "{group}" for topic "{topic}", queue offset {half.first}'

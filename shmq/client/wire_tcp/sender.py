@@ -306,7 +306,7 @@ class TcpSender:
 def _doubted(error: ShmqError) -> ShmqError:
     """The error of a send that has tried more than once: one of the tries may have stored the message."""
     if not isinstance(error, SendTimeout):  # there it is said
-        error.args = (f"{error}; whether the message is stored is not known",)
+        error.args = (f"whether the message is stored is not known: {error}",)
     error.maybe_stored = True
     return error
 
