@@ -29,7 +29,7 @@ from shmq.daemon.bridge.route_waits import Registration, RouteWaits
 from shmq.daemon.bridge.send_path import Origin, SendPath, Served
 from shmq.daemon.bridge.send_wait import SENDS, too_late
 from shmq.daemon.bridge.sockets.peer import peer_of
-from shmq.daemon.bridge.sockets.reception import Reception
+from shmq.daemon.bridge.sockets.reception import Reception, is_loopback_address
 from shmq.daemon.bridge.sockets.security import Security
 from shmq.daemon.bridge.sockets.tcp_listener import address_of, prepare_accepted
 from shmq.daemon.bridge.upstream import Upstreams
@@ -84,7 +84,7 @@ class Bridge:
         self.log = LimitedLog(log, lines_max=limits.log_lines_per_tick)
         self._connections: dict[int, BridgeConnection] = {}
         self._connection_id = 0
-        self._accepting: set[asyncio.Task[None]] = set()
+        self._accepting: dict[int, tuple[BridgeConnection, asyncio.Task[None]]] = {}
         self._doors: list[_Door] = []
         self._is_closed = False
         self.busy_poll = BusyPoll()
@@ -155,26 +155,37 @@ class Bridge:
             self._reception.leave(self._connection_id)
             self._turned_away(host, str(error))
             return
+        limits = self.limits
+        silence = limits.first_frame_timeout
+        if not door.is_local and self._may_be_silent(address_of(address).host):
+            silence = limits.tcp_idle_timeout
         task = asyncio.get_running_loop().create_task(
-            self._reception.open(accepted, lambda: connection, is_local=door.is_local)
+            self._reception.open(accepted, lambda: connection, is_local=door.is_local, silence=silence)
         )
-        self._accepting.add(task)
+        self._accepting[connection.connection_id] = connection, task
         task.add_done_callback(lambda _: self._accepted(task, connection))
 
     def _make_room(self, host: str) -> bool:
-        """Close the TCP connection that is silent for longest of those nobody knows; False when there is none."""
+        """Close a TCP connection that nobody knows; False when there is none.
+
+        The one that is silent for longest, and before it one that has never spoken.
+        """
         is_crowded, latest = self._reception.is_crowded(host), self.now() - self.limits.idle_kept
+        accepting = [connection for connection, _ in self._accepting.values()]
         silent = [
             connection
-            for connection in self._connections.values()
+            for connection in [*accepting, *self._connections.values()]
             if connection.remote is not None
             if connection.idle_since < latest and not self._is_known(connection)
             if not is_crowded or connection.remote.host == host
         ]
         if not silent:
             return False
-        oldest = min(silent, key=lambda connection: connection.idle_since)
+        oldest = min(silent, key=lambda connection: (connection.has_spoken, connection.idle_since))
         self._reception.leave(oldest.connection_id)
+        if oldest.connection_id in self._accepting:
+            self._accepting[oldest.connection_id][1].cancel()  # its first byte would say whether it speaks TLS
+            return True
         oldest.abort(f"silent for {self.now() - oldest.idle_since:.0f} s, and its place was needed")
         return True
 
@@ -200,11 +211,16 @@ class Bridge:
             local=local,
             refused=door.refused,
             is_proven=self.security.admission.rules is None,
+            may_be_silent=self._may_be_silent(address_of(address).host),
             refusal=refusal,
         )
 
+    def _may_be_silent(self, host: str) -> bool:
+        """Whether a peer may open a connection long before it needs it, as some of RocketMQ's clients do."""
+        return self.security.admission.rules is None or is_loopback_address(host)
+
     def _accepted(self, task: asyncio.Task[None], connection: BridgeConnection) -> None:
-        self._accepting.discard(task)
+        self._accepting.pop(connection.connection_id, None)
         if task.cancelled() or (error := task.exception()) is None:
             return
         self._reception.leave(connection.connection_id)
@@ -446,12 +462,13 @@ class Bridge:
             asyncio.get_running_loop().remove_reader(door.socket)
         self._doors.clear()
         self._is_closed = True
-        for task in self._accepting:
+        for _, task in self._accepting.values():
             task.cancel()
         if self._wake is not None:
             self._wake.cancel()
         for connection in list(self._connections.values()):
             connection.abort("the bridge stops")
+        self.log.sum_up()
 
     def _report_fault(self, where: str) -> None:
         self.log("internal.error", where=where, trace=traceback.format_exc(limit=-4))

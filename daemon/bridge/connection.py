@@ -5,6 +5,7 @@ in the decoder, which does no I/O. Complete frames are taken one at a time and g
 command does decides how the next bytes are read: ATTACH allows longer frames, and a close or unread replies end the
 turn.
 
+    silent     from a peer that may be: no byte has come, and none is owed yet
     reading    while the peer reads its replies and its earlier requests are served
     paused     its replies pile up, or the other connections have their turn; the kernel holds what it sends
     closing    what is written still goes out, for at most `close_timeout`
@@ -95,6 +96,7 @@ class BridgeConnection(asyncio.Protocol):
         is_proven: whether the peer has said who it is.
         refused: request codes that are not served where this connection was accepted.
         refusal: why nothing is served here; "" where requests are.
+        has_spoken: whether any byte has come.
         is_member: whether a heartbeat has come: somebody counts on it.
     """
 
@@ -108,6 +110,7 @@ class BridgeConnection(asyncio.Protocol):
         local: Address | None = None,
         refused: frozenset[int] = frozenset(),
         is_proven: bool = False,
+        may_be_silent: bool = False,
         refusal: str = "",
     ) -> None:
         self.connection_id = connection_id
@@ -131,7 +134,8 @@ class BridgeConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reason = ""  # stays empty when the peer itself closes
         self._charged_bytes = 0
-        self._frame_since: float | None = host.now()  # since when a frame is owed
+        self.has_spoken = False
+        self._frame_since: float | None = None if may_be_silent else host.now()  # since when a frame is owed
         self._idle_since = host.now()
         self._is_writing_paused = False
         self._is_pump_due = False
@@ -162,6 +166,7 @@ class BridgeConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closing_since is not None:
             return
+        self.has_spoken = True
         if self.peer is None:
             self._host.busy_poll.arrived()
         if self._origin is not None:

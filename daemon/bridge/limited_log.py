@@ -1,13 +1,22 @@
-"""A log that nobody can fill: so many lines a tick from one peer, so many from all.
+"""A log that nobody can fill: so many lines from one peer, so many a tick from all.
 
-A peer that misbehaves on purpose could otherwise fill the log of the service manager.
+A peer that misbehaves on purpose could otherwise fill the log of the service manager. One that does so by habit, for
+days, must not fill it either: after its first lines a peer has few, and what is left out is counted, not told each
+time.
 
-Invariant: what is left out is said, once a tick for each peer and once for all.
+    a peer      `PEER_LINES_MAX` at once; one more for each `TICKS_PER_LINE` ticks
+    all         so many a tick
+    left out    said once in `TICKS_PER_SUMMARY` ticks: how many lines, and whose most of them were
+
+Invariant: nothing is left out in silence, and what the limiter says itself is one line in `TICKS_PER_SUMMARY` ticks.
 """
 
+from collections import Counter
 from collections.abc import Callable
 
 PEER_LINES_MAX = 4
+TICKS_PER_LINE = 10
+TICKS_PER_SUMMARY = 60
 
 
 class LimitedLog:
@@ -17,29 +26,33 @@ class LimitedLog:
         self._log = log
         self._lines_max = lines_max
         self._lines = 0
-        self._lines_of: dict[str, int] = {}
+        self._lines_of: Counter[str] = Counter()
+        self._left_out: Counter[str] = Counter()
+        self._ticks = 0
 
     def __call__(self, event: str, *, about: str = "", **values: object) -> None:
         """Write an event; `about` is the peer that caused it."""
+        if (about and self._lines_of[about] >= PEER_LINES_MAX) or self._lines >= self._lines_max:
+            self._left_out[about] += 1
+            return
         if about:
-            self._lines_of[about] = lines = self._lines_of.get(about, 0) + 1
-            if lines > PEER_LINES_MAX + 1:
-                return
-            if lines == PEER_LINES_MAX + 1:
-                event, values = "log.limited", {"peer": about, "lines": PEER_LINES_MAX}
+            self._lines_of[about] += 1
         self._lines += 1
-        if self._lines <= self._lines_max:
-            self._log(event, **values)
-        elif self._lines == self._lines_max + 1:
-            self._log("log.limited", lines=self._lines_max)
+        self._log(event, **values)
 
     def tick(self) -> None:
-        """Say how much was left out, and begin to count anew."""
-        left_out = {peer: lines - PEER_LINES_MAX for peer, lines in self._lines_of.items() if lines > PEER_LINES_MAX}
-        if left_out:
-            worst = max(left_out, key=left_out.__getitem__)
-            self._log("log.suppressed", peer=worst, suppressed=left_out[worst], of_all=sum(left_out.values()))
-        if self._lines > self._lines_max:
-            self._log("log.suppressed", suppressed=self._lines - self._lines_max)
+        """Begin to count anew, and say from time to time how much was left out."""
         self._lines = 0
-        self._lines_of.clear()
+        self._ticks += 1
+        if self._ticks % TICKS_PER_LINE == 0:
+            self._lines_of -= Counter(dict.fromkeys(self._lines_of, 1))
+        if self._ticks >= TICKS_PER_SUMMARY:
+            self._ticks = 0
+            self.sum_up()
+
+    def sum_up(self) -> None:
+        """Say how much was left out since that was said last."""
+        if self._left_out:
+            (worst, suppressed), *_ = self._left_out.most_common(1)
+            self._log("log.suppressed", peer=worst or "none", suppressed=suppressed, of_all=self._left_out.total())
+            self._left_out.clear()

@@ -1,28 +1,52 @@
-"""Nobody fills the log, and no peer hides what others cause."""
+"""Nobody fills the log, no peer hides what others cause, and the limiter itself says little."""
 
 from typing import Any
 
-from shmq.daemon.bridge.limited_log import PEER_LINES_MAX, LimitedLog
+from shmq.daemon.bridge.limited_log import PEER_LINES_MAX, TICKS_PER_LINE, TICKS_PER_SUMMARY, LimitedLog
+
+Lines = list[tuple[str, dict[str, Any]]]
 
 
-def test_one_peer_has_few_lines_a_tick_and_leaves_the_others_theirs() -> None:
-    lines: list[tuple[str, dict[str, Any]]] = []
-    log = LimitedLog(lambda event, **values: lines.append((event, values)), lines_max=20)
+def new_log() -> tuple[LimitedLog, Lines]:
+    lines: Lines = []
+    return LimitedLog(lambda event, **values: lines.append((event, values)), lines_max=20), lines
+
+
+def test_one_peer_has_few_lines_and_leaves_the_others_theirs() -> None:
+    log, lines = new_log()
     for number in range(1000):
         log("closed", about="10.0.0.1", number=number)
-    assert [event for event, _ in lines] == ["closed"] * PEER_LINES_MAX + ["log.limited"]
-    assert lines[-1][1] == {"peer": "10.0.0.1", "lines": PEER_LINES_MAX}
+    assert [event for event, _ in lines] == ["closed"] * PEER_LINES_MAX
     log("closed", about="10.0.0.2")
     log("broker", text="ours")
     assert lines[-2:] == [("closed", {}), ("broker", {"text": "ours"})]
-    log.tick()
+    for _ in range(TICKS_PER_LINE):
+        log.tick()
     log("closed", about="10.0.0.1")
-    assert lines[-1] == ("closed", {})
+    log("closed", about="10.0.0.1")
+    assert len(lines) == PEER_LINES_MAX + 3, "one more, after a while"
 
 
-def test_all_together_have_a_limit_that_is_said_once() -> None:
-    lines: list[str] = []
-    log = LimitedLog(lambda event, **_: lines.append(event), lines_max=20)
+def test_all_together_have_a_limit() -> None:
+    log, lines = new_log()
     for number in range(1000):
         log("closed", about=f"10.0.{number}.1")
-    assert lines == ["closed"] * 20 + ["log.limited"]
+    assert [event for event, _ in lines] == ["closed"] * 20
+    log.tick()
+    log("broker", text="ours")
+    assert lines[-1] == ("broker", {"text": "ours"})
+
+
+def test_what_is_left_out_is_said_once_a_while_and_all_of_it() -> None:
+    log, lines = new_log()
+    told = 0
+    for _ in range(10 * TICKS_PER_SUMMARY):
+        for about in ("10.0.0.1", "10.0.0.1", "10.0.0.2"):
+            log("closed", about=about)
+            told += 1
+        log.tick()
+    said = [values for event, values in lines if event == "log.suppressed"]
+    closed = [event for event, _ in lines if event == "closed"]
+    assert len(said) == 10 and len(said) < len(closed) / 5
+    assert {values["peer"] for values in said} == {"10.0.0.1"}
+    assert len(closed) + sum(values["of_all"] for values in said) == told

@@ -23,6 +23,7 @@ from shmq.protocol.header import encode_command
 from shmq.shm.addresses import read_addresses
 from tests.bridge.live_bridge import RawPeer, raw_peer, running, wait_until
 from tests.bridge.quiet_logic import QuietLogic
+from tests.interop.peers.wire import encode
 
 QUICK = {"tick_interval": 0.02, "first_frame_timeout": 0.5, "close_timeout": 0.1}
 
@@ -91,6 +92,49 @@ def test_an_idle_tcp_peer_is_closed_and_one_that_talks_is_not() -> None:
             with contextlib.suppress(TimeoutError):
                 is_closed = idle.take() is None
         assert busy.ask(9999).code == Response.REQUEST_CODE_NOT_SUPPORTED
+
+
+def test_a_tcp_peer_may_be_silent_before_its_first_byte_and_not_within_a_frame() -> None:
+    """Stock clients open connections that they need much later."""
+    with running(tcp=True, limits=QUICK) as bridge, raw_peer(bridge, tcp=True) as silent:
+        with raw_peer(bridge, tcp=True) as slow:  # it came later, and is cut for what it began
+            slow.send(encode_command(Command(code=9999))[:10])
+            assert slow.take() is None
+        assert silent.ask(9999).code == Response.REQUEST_CODE_NOT_SUPPORTED
+
+
+def test_a_tcp_peer_that_never_speaks_is_closed_in_the_end() -> None:
+    limits = QUICK | {"tcp_idle_timeout": 0.3}
+    with running(tcp=True, limits=limits) as bridge, raw_peer(bridge, tcp=True) as silent:
+        assert silent.take() is None
+        assert "idle for 0.3 s" in bridge.end()[1]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"i": "x" * (300 << 10)},
+        {"i": "x" * (3 << 20)},
+        {"subscription": "x" * 40_000},
+        {f"field{number}": "x" for number in range(200)},
+    ],
+    ids=["a header", "a very long header", "a value", "fields"],
+)
+@pytest.mark.parametrize("code", [Request.SEND_MESSAGE_V2, Request.PULL_MESSAGE])
+def test_what_is_too_large_for_a_header_is_answered_and_its_connection_goes_on(
+    code: int, fields: dict[str, str]
+) -> None:
+    with running(tcp=True) as bridge, raw_peer(bridge, tcp=True) as peer:
+        peer.send(encode_json_frame(code, fields))
+        reply = peer.take()
+        assert reply is not None and (reply.code, reply.opaque) == (Response.MESSAGE_ILLEGAL, 7)
+        assert "allowed" in (reply.remark or "") or "longer than" in (reply.remark or "")
+        assert peer.ask(9999).code == Response.REQUEST_CODE_NOT_SUPPORTED
+
+
+def encode_json_frame(code: int, fields: dict[str, str]) -> bytes:
+    """A frame as Java writes it, with whatever is in its fields."""
+    return encode(code, 7, fields, b"m")
 
 
 def test_a_slow_tcp_peer_is_cut_off() -> None:

@@ -42,7 +42,7 @@ class Reception:
         else:
             if len(self._hosts) - self._taken[_LOCAL] >= limits.tcp_connections_max:
                 return f"{limits.tcp_connections_max} TCP connections are open"
-            most = limits.loopback_connections_max if _is_loopback(host) else limits.address_connections_max
+            most = limits.loopback_connections_max if is_loopback_address(host) else limits.address_connections_max
             if self._taken[host] >= most:
                 return f"{most} connections of {host} are open"
         self._hosts[connection_id] = host
@@ -52,7 +52,7 @@ class Reception:
     def is_crowded(self, host: str) -> bool:
         """Whether an address has no place left of its own; else there is none left for anybody."""
         limits = self._limits
-        most = limits.loopback_connections_max if _is_loopback(host) else limits.address_connections_max
+        most = limits.loopback_connections_max if is_loopback_address(host) else limits.address_connections_max
         return self._taken[host] >= most
 
     def refuse(self, connection_id: int) -> bool:
@@ -71,8 +71,13 @@ class Reception:
             if not self._taken[host]:
                 del self._taken[host]
 
-    async def open(self, accepted: socket.socket, protocol: Callable[[], asyncio.Protocol], *, is_local: bool) -> None:
+    async def open(
+        self, accepted: socket.socket, protocol: Callable[[], asyncio.Protocol], *, is_local: bool, silence: float
+    ) -> None:
         """Put a protocol on an accepted socket, behind TLS if the peer begins so; the socket is closed on failure.
+
+        Args:
+            silence: seconds until the first byte has to be there, where it tells TLS from plain.
 
         Raises:
             OSError, TimeoutError: the peer left, was too slow, or does not speak what is wanted here.
@@ -82,7 +87,7 @@ class Reception:
         try:
             context = None
             if self._tls is not None and not is_local:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(silence):
                     context = await self._tls.context_for(accepted)
             if context is None:
                 await loop.connect_accepted_socket(protocol, accepted)
@@ -93,7 +98,8 @@ class Reception:
             raise
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback_address(host: str) -> bool:
+    """Whether an address is this host's own."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:
