@@ -246,31 +246,42 @@ static bool offsets_of(const struct shmq_view *view, struct offsets *offsets)
     return true;
 }
 
+/* What the op record says that a unit names; nothing when it is damaged, or the unit names another record. */
+static bool offsets_at(PyStore *self, const struct shmq_unit *unit, uint64_t queue_offset,
+                       const struct shmq_queue_name *name, struct offsets *offsets)
+{
+    struct shmq_view view;
+    if (unit->log_position >= atomic_load_explicit(&self->core.log->end, memory_order_acquire)) {
+        return true;
+    }
+    const struct shmq_mapping *mapping = shmq_mapping_get(&self->core, unit->log_position);
+    const bool verify = !self->core.head->trusts_reads;
+    return !mapping || shmq_unit_match(mapping, unit, queue_offset, name, verify, &view) != SHMQ_MATCH ||
+           offsets_of(&view, offsets);
+}
+
 static PyObject *log_settled(PyStorePart *part, PyObject *args)
 {
     PyStore *self = part->store;
     enum { UNITS = SHMQ_FRAME_UNITS };
     uint8_t units[UNITS * SHMQ_UNIT_BYTES];
     struct offsets offsets = {.data = NULL};
+    struct shmq_queue_name name;
     unsigned int queue;
     unsigned long long offset;
     if (!PyArg_ParseTuple(args, "IK:settled", &queue, &offset) || !store_check(self)) {
         return NULL;
     }
+    if (queue >= self->core.sizes.queue_max) {
+        return core_raise(self->state, SHMQ_NO_QUEUE, "queue index %u of %u", queue, self->core.sizes.queue_max);
+    }
+    shmq_queue_name(&self->core, queue, &name);
     uint32_t count = shmq_units_stored(&self->core, queue, offset, UNITS, units);
-    const uint64_t end = atomic_load_explicit(&self->core.log->end, memory_order_acquire);
     bool ok = true;
     for (uint32_t i = 0; ok && i < count; i++) {
         struct shmq_unit unit;
-        struct shmq_view view;
         shmq_unit_unpack(units + (size_t)i * SHMQ_UNIT_BYTES, &unit);
-        struct shmq_mapping *mapping = unit.log_position < end ? shmq_mapping_get(&self->core, unit.log_position) : NULL;
-        if (mapping) {
-            const uint64_t at = unit.log_position - mapping->base;
-            const uint64_t room = end - unit.log_position < mapping->bytes - at ? end - unit.log_position
-                                                                                : mapping->bytes - at;
-            ok = shmq_record_decode(mapping->data + at, room, &view) != SHMQ_OK || offsets_of(&view, &offsets);
-        }
+        ok = offsets_at(self, &unit, offset + i, &name, &offsets);
     }
     PyObject *bytes = ok ? PyBytes_FromStringAndSize((const char *)offsets.data,
                                                      (Py_ssize_t)(offsets.count * sizeof *offsets.data))

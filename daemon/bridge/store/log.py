@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from shmq.daemon.bridge.store.log_damage import position_behind
 from shmq.daemon.broker.log import LOCAL_HOST, Congestion, Entry, NewRecord, Pulled, Ranged, Stored
 from shmq.daemon.broker.records.stored_record import stored_record
 from shmq.daemon.broker.tables import Topic
@@ -28,6 +29,7 @@ from shmq.shm.unit import units_of
 
 SCAN_UNITS_MAX = 800  # looked at for one pull, as RocketMQ does
 RANGE_UNITS_MAX = 16_384  # looked at for one piece of a range
+_DAMAGE_COUNTS = 20  # records: the next whole one has to be looked for
 PATIENCE = 0.005  # seconds; longer than writers that only come and go take
 
 
@@ -243,16 +245,22 @@ class StoreLog:
 
     def committed(self, log_position: int, count: int) -> tuple[int | None, Sequence[int]]:
         end = self._store.log_end
-        position, records, stop = self._log.scan(log_position, end, count)
         halves: list[int] = []
-        for at, *_, sys_flag in records:
-            if sys_flag & transaction.MASK != transaction.COMMIT:
-                continue
-            data = self._log.record_bytes_at(at, 0, False, True)
-            record = stored_record(data) if data is not None else None
-            if record is not None:
-                halves.append(record.prepared_position)
-        return (None if stop or position >= end or not records else position), halves
+        position: int | None = log_position
+        while position is not None and position < end and count > 0:
+            position, records, stop = self._log.scan(position, end, count)
+            for at, *_, sys_flag in records:
+                if sys_flag & transaction.MASK == transaction.COMMIT:
+                    data = self._log.record_bytes_at(at, 0, False, True)
+                    record = stored_record(data) if data is not None else None
+                    halves += [record.prepared_position] if record is not None else []
+            count -= len(records)
+            if stop and stop != "blank-end":  # a zero in front of the end is damage, too
+                position = position_behind(self._store, position)
+                count -= _DAMAGE_COUNTS
+            elif stop or not records:
+                position = None
+        return (None if position is None or position >= end else position), halves
 
 
 def _fields(entry: Entry) -> tuple[str, int, bytes, bytes, int, int, int, bytes, int, int, int | None]:

@@ -118,6 +118,13 @@ class Halves:
 
     def record(self, offset: int) -> StoredRecord | None:
         """Return the half at an offset, durable or not; None when it is deleted, or damaged."""
+        position = self.position(offset)
+        record = kept_record_at(self._log, position) if position is not None else None
+        is_ours = record is not None and (record.topic, record.queue_offset) == (transaction.HALF_TOPIC, offset)
+        return record if is_ours else None
+
+    def position(self, offset: int) -> int | None:
+        """Return where the half at an offset lies, as its unit says; None when it is deleted."""
         for unit in self._tables.units(self._half_queue, offset, 1):
-            return kept_record_at(self._log, unit.log_position)
+            return unit.log_position
         return None

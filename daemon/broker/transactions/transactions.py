@@ -59,6 +59,7 @@ from shmq.errors import RemoteError, ShmqError, TopicNotFound
 from shmq.protocol import transaction
 from shmq.protocol.codes import Request, Response
 
+_UNREAD = -1  # checks of a half that could not be read
 _ACTS_PER_RUN = 500  # the event loop serves others in between
 _NOT_FOUND = "Find prepared transaction message failed"
 _NOT_RESUMED = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
@@ -157,7 +158,7 @@ class Transactions(Part):
         """Look at an open half: when it is due, and which one its producer knows."""
         record = self.halves.record(offset)
         if record is None:
-            return None
+            return self._learn_unread(offset, now_ms)
         checks = number_in(record, transaction.CHECK_TIMES, 0)
         settings = self._settings
         wait_ms = settings.transaction_interval_ms
@@ -168,6 +169,16 @@ class Transactions(Part):
         first = number_in(record, transaction.FIRST_HALF, offset)
         names = (first,) if first != offset else ()
         half = OpenHalf(offset, names, checks, now_ms + left_ms, record.log_position)
+        self._remember(half)
+        return half
+
+    def _learn_unread(self, offset: int, now_ms: int) -> OpenHalf | None:
+        """Remember a half that cannot be read; until its time has come its unit may be mended."""
+        position = self.halves.position(offset)
+        if position is None:
+            return None
+        position = min(position, self._tables.facts().log_end)  # it is fenced, and the unit may say anything
+        half = OpenHalf(offset, (), _UNREAD, now_ms + self._settings.transaction_timeout_ms, position)
         self._remember(half)
         return half
 
@@ -230,6 +241,9 @@ class Transactions(Part):
                     "transaction, of which nobody knows topic and group any more, is rolled back"
                 )
             ]
+        if half.checks == _UNREAD:
+            self.learn(half.offset, now_ms)
+            return ()
         if half.checks >= self._settings.transaction_checks_max:
             topic = ensure_topic(self._tables, transaction.GIVEN_UP_TOPIC, queues=transaction.QUEUES)
             self._append([Entry(topic, 0, expired_of(record))], half)
