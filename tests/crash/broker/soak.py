@@ -1,8 +1,10 @@
 """A soak of the whole broker: kills of its processes, slow syncs and clocks that jump, under every kind of message.
 
 One run is a number of episodes. Each draws how slow the disk is (0 to 3 s a sync), where the wall clock stands (up to a
-year ahead or back) and who is killed with SIGKILL (keeper, bridge, supervisor, all), and lasts until more messages were
-acknowledged. In the end the disk is well again, and everything is read to the end.
+year ahead or back) and who is killed with SIGKILL (keeper, bridge, supervisor, all, writers), and lasts until more
+messages were acknowledged. In the end the disk is well again, and everything is read to the end.
+
+    the clock jumps    before the first start; during each episode; between the end of a broker and its next start
 
     must hold    every acknowledged message was given to its group: sent, in a batch, in a slot, ordered, committed,
                  timed, given back; none that was rolled back or reported as not stored
@@ -14,33 +16,83 @@ from __future__ import annotations
 import os
 import random
 import signal
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from shmq.testing import Broker
 from tests.crash.disk.disk import FaultyDisk
-from tests.crash.disk.power_cuts import FILE_BYTES, PLACED, in_memory
+from tests.crash.disk.power_cuts import FILE_BYTES, PLACED, deaths_by_signal, in_memory
 from tests.crash.disk.recovered import RecoveredStore
 from tests.crash.history.history import Anomaly, History, delivered_anomalies, stored_anomalies
 from tests.crash.history.reading import Reading
-from tests.crash.history.workload import TOPIC_OF, Workload
+from tests.crash.history.workload import WRITERS, Workload
+from tests.crash.history.writers import TOPIC_OF
 
 _SLOW_MS = (0, 0, 20, 200, 800, 3000)
 _HOUR_MS = 3600_000
-_WALLS_MS = (0, 0, _HOUR_MS, -_HOUR_MS, 365 * 24 * _HOUR_MS, -365 * 24 * _HOUR_MS)
-_LATEST_MS = max(_WALLS_MS) + _HOUR_MS
-_WHO = (("keeper",), ("bridge",), ("keeper", "bridge"), ("supervisor", "keeper", "bridge"))
+_YEAR_MS = 365 * 24 * _HOUR_MS
+_WALLS_MS = (0, 0, _HOUR_MS, -_HOUR_MS, _YEAR_MS, -_YEAR_MS)
+_LATEST_MS = _YEAR_MS + _HOUR_MS
+_WHO = (("keeper",), ("bridge",), ("keeper", "bridge"), ("supervisor", "keeper", "bridge"), ("writers",))
 _DRAIN_SECONDS = 120.0
 
 
 @dataclass
 class SoakCounts:
-    """What a run did, and what was wrong."""
+    """What a run did, and what was wrong.
+
+    Attributes:
+        jumps: how often the clock jumped, by when that was.
+    """
 
     kills: int = 0
     acknowledged: int = 0
     delivered: int = 0
+    jumps: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
+
+
+class _Clock:
+    """The wall clock of everybody on the disk."""
+
+    def __init__(self, disk: FaultyDisk, chance: random.Random, jumps: Counter[str], *, does_jump: bool) -> None:
+        self._disk = disk
+        self._chance = chance
+        self._jumps = jumps
+        self._does_jump = does_jump
+        self._ahead_ms = 0
+
+    def jump(self, when: str) -> None:
+        """Stand where chance says."""
+        ahead_ms = self._chance.choice(_WALLS_MS) if self._does_jump else 0
+        if ahead_ms != self._ahead_ms:
+            self._jumps[when] += 1
+        self._ahead_ms = ahead_ms
+        self._disk.wall(ahead_ms)
+
+
+class _Writers:
+    """The process that sends, and after its death the next one."""
+
+    def __init__(self, url: str, history: History, seed: int) -> None:
+        self._url, self._history, self._seed = url, history, seed
+        self._number = 0
+
+    def __enter__(self) -> Self:
+        first = self._number * WRITERS  # names of messages hold it
+        self._workload = Workload(self._url, self._history, seed=self._seed + self._number, first_writer=first)
+        self._workload.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._workload.stop()
+
+    def kill(self) -> None:
+        """Kill the process and start another one."""
+        self._workload.kill()
+        self._number += 1
+        self.__enter__()
 
 
 def soak(*, seed: int, episodes: int, flush: str, clock_jumps: bool = True, **settings: Any) -> SoakCounts:
@@ -51,17 +103,23 @@ def soak(*, seed: int, episodes: int, flush: str, clock_jumps: bool = True, **se
     with in_memory():
         broker = Broker(flush=flush, file_bytes=FILE_BYTES, default_queues=2, retention_hours=24 * 3650, **settings)
         with FaultyDisk(broker.store) as disk:
+            clock = _Clock(disk, chance, counts.jumps, does_jump=clock_jumps)
             try:
                 with disk.around():
+                    clock.jump("before")
                     broker.start()
                     with Reading(broker.url, seed=seed) as reading:
-                        with Workload(broker.url, history, seed=seed):
+                        with _Writers(broker.url, history, seed) as writers:
                             for _ in range(episodes):
-                                _episode(broker, disk, chance, history, counts, clock_jumps=clock_jumps)
+                                disk.slow(0, slow_ms := chance.choice(_SLOW_MS))
+                                clock.jump("during")
+                                wrong = _episode(broker, clock, writers, chance, history, counts)
+                                counts.failures += [f"{each}, {slow_ms} ms a sync" for each in wrong]
                             disk.slow(0, 0)
                             disk.wall(_LATEST_MS)  # whatever was timed by any of the clocks is due
                         _drain(reading, history, counts)
                         counts.failures += [f"a reader ended: {fault!r}" for fault in reading.faults]
+                counts.failures += deaths_by_signal(broker.log)
                 broker.kill_daemon()
                 counts.failures += [f"{each.kind}: {each.what}" for each in _stored(broker, history)]
             finally:
@@ -71,14 +129,14 @@ def soak(*, seed: int, episodes: int, flush: str, clock_jumps: bool = True, **se
 
 
 def _episode(
-    broker: Broker, disk: FaultyDisk, chance: random.Random, history: History, counts: SoakCounts, *, clock_jumps: bool
-) -> None:
-    slow_ms = chance.choice(_SLOW_MS)
-    disk.slow(0, slow_ms)
-    if clock_jumps:
-        disk.wall(chance.choice(_WALLS_MS))
+    broker: Broker, clock: _Clock, writers: _Writers, chance: random.Random, history: History, counts: SoakCounts
+) -> list[str]:
+    """Kill somebody once some messages were acknowledged; returns what is wrong."""
     history.wait_acks(chance.randrange(1, 40), 10.0)
     roles = chance.choice(_WHO)
+    if "writers" in roles:
+        counts.kills += 1
+        writers.kill()
     for role in roles:
         mark = broker.processes.get(role)
         if mark is not None:
@@ -86,11 +144,11 @@ def _episode(
             os.kill(mark.pid, signal.SIGKILL)
     if "supervisor" in roles:
         broker.kill_daemon()
+        clock.jump("between")
         broker.restart()
     if not history.wait_acks(3, 90.0):
-        counts.failures.append(
-            f"stuck: no acknowledgement within 90 s of killing {'+'.join(roles)}, {slow_ms} ms a sync"
-        )
+        return [f"stuck: no acknowledgement within 90 s of killing {'+'.join(roles)}"]
+    return []
 
 
 def _drain(reading: Reading, history: History, counts: SoakCounts) -> None:

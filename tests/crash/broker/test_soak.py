@@ -19,7 +19,8 @@ EPISODES = int(os.environ.get("SHMQ_CRASH_EPISODES", "6"))
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_kills_slow_disks_and_jumping_clocks_lose_and_invent_nothing(flush: str) -> None:
     counts = soak(seed=SEED, episodes=EPISODES, flush=flush)
-    print(f"SHMQ_CRASH_SEED={SEED}: {counts.kills} kills, {counts.acknowledged} acknowledged")
+    print(f"SHMQ_CRASH_SEED={SEED}: {counts.kills} kills, {counts.acknowledged} acknowledged, {dict(counts.jumps)}")
     assert counts.failures == [], f"SHMQ_CRASH_SEED={SEED}"
     assert counts.kills >= EPISODES
     assert counts.acknowledged > 0
+    assert EPISODES < 6 or counts.jumps["during"] > 0

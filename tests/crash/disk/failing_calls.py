@@ -7,7 +7,7 @@ clean and never reach the disk unless they are written again.
 Half of the runs go on: the broker is killed and started again on what the page cache has, on a disk that is well now.
 
     must hold    what is acknowledged at the end lies on a disk that got nothing which was still open
-                 a broker that does not start says why
+                 a broker that does not start says why, and no process dies of a signal
                  the next broker starts on what the disk has, and every acknowledged message is there
 """
 
@@ -21,17 +21,25 @@ from typing import Any
 from shmq.errors import BrokerNotRunning
 from shmq.testing import Broker
 from tests.crash.disk.disk import PERSISTENCE, FaultyDisk, Kind
-from tests.crash.disk.power_cuts import FILE_BYTES, PLACED, PLACED_TOPICS, Counts, check_image, in_memory
+from tests.crash.disk.power_cuts import (
+    FILE_BYTES,
+    PLACED,
+    PLACED_TOPICS,
+    Counts,
+    check_image,
+    deaths_by_signal,
+    in_memory,
+)
 from tests.crash.history.history import History, Place
 from tests.crash.history.looking import Looking
-from tests.crash.history.workload import Workload
+from tests.crash.history.workload import WRITERS, Workload
 
 _IMAGES = 3
 _ACKS_MAX = 60  # enough for the store to make its next log file more than once
+_PAUSE_SECONDS = 0.002  # whatever is acknowledged is read again from each image
 _QUIET_SECONDS = 1.0
 _AFTER_SECONDS = 2.5
 _OF_ONE_KIND = 40
-_WRITERS_BEFORE = 3  # names of messages hold the writer
 _START_SECONDS = 60.0
 
 
@@ -54,6 +62,7 @@ def failing_call(number: int, *, seed: int, **settings: Any) -> Counts:
                 seen: dict[str, Place] = {}
                 if _run(broker, disk, history, seed, how, counts) and chance.random() < 0.5:
                     seen = _go_on(broker, disk, history, seed)
+                counts.failures += [f"{how}: {each}" for each in deaths_by_signal(broker.log)]
                 into = directory / "cut"
                 into.mkdir()
                 acked = history.copy()
@@ -82,7 +91,7 @@ def _run(broker: Broker, disk: FaultyDisk, history: History, seed: int, how: str
         if "no answer within" in str(refused):
             counts.failures.append(f"{how}: the broker neither starts nor says why: {refused}")
         return False
-    workload = Workload(broker.url, history, seed=seed, kinds=PLACED)
+    workload = Workload(broker.url, history, seed=seed, kinds=PLACED, pause_seconds=_PAUSE_SECONDS, around=disk.around)
     with workload:
         for _ in range(_ACKS_MAX):
             if not history.wait_acks(5, _QUIET_SECONDS) or disk.failed:
@@ -104,6 +113,15 @@ def _go_on(broker: Broker, disk: FaultyDisk, history: History, seed: int) -> dic
     with disk.around():
         broker.restart()
     with broker.connect() as mq:
-        with Workload(broker.url, history, seed=seed, kinds=PLACED, first_writer=_WRITERS_BEFORE):
+        more = Workload(
+            broker.url,
+            history,
+            seed=seed,
+            kinds=PLACED,
+            first_writer=WRITERS,
+            pause_seconds=_PAUSE_SECONDS,
+            around=disk.around,
+        )
+        with more:
             history.wait_acks(20, _START_SECONDS)
         return Looking(mq, PLACED_TOPICS).look()

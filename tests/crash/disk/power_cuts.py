@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,7 +32,8 @@ from tests.crash.disk.recovered import RecoveredStore
 from tests.crash.disk.snapshot import Snapshot
 from tests.crash.history.history import History, Place, stored_anomalies
 from tests.crash.history.looking import Looking
-from tests.crash.history.workload import TOPIC_OF, Workload
+from tests.crash.history.workload import Workload
+from tests.crash.history.writers import TOPIC_OF
 
 FILE_BYTES = 256 << 10
 _PAUSE_SECONDS = 0.003  # each snapshot is a copy of all that was sent
@@ -101,7 +104,8 @@ def power_cuts(
                 with disk.around():
                     broker.start()
                 disk.slow(0, slow_ms)
-                with broker.connect() as mq, Workload(broker.url, history, seed=seed, pause_seconds=_PAUSE_SECONDS):
+                workload = Workload(broker.url, history, seed=seed, pause_seconds=_PAUSE_SECONDS, around=disk.around)
+                with broker.connect() as mq, workload:
                     looking = Looking(mq, PLACED_TOPICS)
                     for number in range(snapshots):
                         history.wait_acks(chance.randrange(5, 60))
@@ -110,6 +114,7 @@ def power_cuts(
                         known = {**looking.look(), **history.copy().acks_of(*PLACED)} if flush == "sync" else {}
                         taken.append((disk.snapshot(into), known, chance.randrange(1 << 30)))
                 disk.slow(0, 0)
+                counts.failures += deaths_by_signal(broker.log)
             finally:
                 broker.stop()
         while taken:
@@ -122,6 +127,12 @@ def power_cuts(
                 how, wrong = check_image(snapshot, first + number, acks, history, directory / "image", again=again)
                 counts.failures += [f"{how}: {each}" for each in wrong]
     return counts
+
+
+def deaths_by_signal(log: str) -> list[str]:
+    """What a broker's log says of processes that a signal ended which nobody sent, as SIGBUS does on a full disk."""
+    ended = re.findall(r"child\.ended role=(\w+) pid=\d+ status=-(\d+)", log)
+    return [f"the {role} died of signal {number}" for role, number in ended if int(number) != signal.SIGKILL]
 
 
 def check_image(
@@ -142,20 +153,26 @@ def check_image(
     """
     how = snapshot.image(seed, into, share=share)
     try:
-        found: list[dict[Any, bytes]] = []
-        for _ in range(2 if again and seed % _AGAIN_EVERY == 0 else 1):
-            recovered = RecoveredStore(into, file_bytes=FILE_BYTES)
+        return how, check_store(into, acks, history, times=2 if again and seed % _AGAIN_EVERY == 0 else 1)
+    finally:
+        shutil.rmtree(into, ignore_errors=True)
+
+
+def check_store(root: Path, acks: dict[str, Any], history: History, *, times: int = 1) -> list[str]:
+    """Recover a store that lost its power, `times` times, and say what is wrong with it."""
+    found: list[dict[Any, bytes]] = []
+    try:
+        for _ in range(times):
+            recovered = RecoveredStore(root, file_bytes=FILE_BYTES)
             try:
                 found.append(recovered.messages())
                 bounds = recovered.bounds()
             finally:
                 recovered.close()
-        anomalies = stored_anomalies(found[0], bounds, acks, history, damaged=recovered.damaged)
-        wrong = [f"{each.kind}: {each.what}" for each in anomalies]
-        if found[0] != found[-1]:
-            wrong.append("recovering again changed what is stored")
-        return how, wrong
     except ShmqError as error:
-        return how, [f"recovery refused: {error}"]
-    finally:
-        shutil.rmtree(into, ignore_errors=True)
+        return [f"recovery refused: {error}"]
+    anomalies = stored_anomalies(found[0], bounds, acks, history, damaged=recovered.damaged)
+    wrong = [f"{each.kind}: {each.what}" for each in anomalies]
+    if found[0] != found[-1]:
+        wrong.append("recovering again changed what is stored")
+    return wrong

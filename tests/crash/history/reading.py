@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import shmq
 from tests.crash.history.history import name_in
-from tests.crash.history.workload import TOPIC_OF
+from tests.crash.history.writers import TOPIC_OF
 
 _PAUSE_SECONDS = 0.05
 _WAIT_SECONDS = 0.5

@@ -1,34 +1,41 @@
-"""Clients that send every kind of message a broker can be given, and write down what they were told.
+"""A process of clients that send to one broker, and the history of what they were told.
 
-    plain     send()                     batch   send_batch()
-    slot      reserve()                  group   send(message_group=…), ordered
-    tx        a transaction that commits back    one that is rolled back: never delivered
-    timed     send(delay=…) of some milliseconds; delivered on its topic later
+    with Workload(broker.url, history, seed=1) as workload:
+        history.wait_acks(100)
 
-Each writer is a thread with a connection of its own and sends in turn what `kinds` names until it is stopped. Errors
-that say "not stored" are losses; after all others the message may be stored. A writer that nothing holds up fills a
-disk in memory; `pause_seconds` after each send bounds that.
+What they send stands in `writers.py`. They are a process of their own because a local writer works on the broker's
+files: with `around=disk.around` it syncs the log on that disk when it takes over a flush that is late, and it can be
+killed like everybody else.
 """
 
 from __future__ import annotations
 
-import random
+import json
+import subprocess
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Self
 
-import shmq
-from tests.crash.history.history import History, body_of
+from tests.crash.history.history import History
+from tests.crash.history.writers import KINDS
 
-KINDS = ("plain", "batch", "slot", "group", "tx", "back", "timed")
-TOPIC_OF = {"plain": "plain", "batch": "batch", "slot": "plain", "group": "ordered"}
-TOPIC_OF |= {"tx": "placed", "back": "placed", "timed": "later"}
-_NOT_STORED = (shmq.SegmentFull, shmq.FlowControl, shmq.BrokerBusy)
-_SIZES = (0, 40, 200, 1000, 3000, 9000)
+WRITERS = 3
+_ROOT = Path(__file__).resolve().parents[3]
+# Behind everything else: the root has folders that are called like what is installed.
+_PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); from tests.crash.history.writers import main; main()"
+_STOP_SECONDS = 120.0
 
 
 class Workload:
-    """Writers on one broker: `with Workload(url, history, seed=1):`."""
+    """Writers on one broker.
+
+    Args:
+        first_writer: the writers' numbers begin with it; names of messages hold them.
+        around: what the process is started in.
+    """
 
     def __init__(
         self,
@@ -36,103 +43,69 @@ class Workload:
         history: History,
         *,
         seed: int,
-        writers: int = 3,
+        writers: int = WRITERS,
         kinds: Sequence[str] = KINDS,
         first_writer: int = 0,
         pause_seconds: float = 0.0,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self._url = url
+        self._settings = {
+            "url": url,
+            "seed": seed,
+            "writers": writers,
+            "kinds": list(kinds),
+            "first_writer": first_writer,
+            "pause_seconds": pause_seconds,
+        }
         self._history = history
-        self._kinds = kinds
-        self._pause_seconds = pause_seconds
-        self._stopping = threading.Event()
-        self.faults: list[BaseException] = []
-        self._threads = [
-            threading.Thread(target=self._write, args=(writer, random.Random(f"{seed}/{writer}")), daemon=True)
-            for writer in range(first_writer, first_writer + writers)
-        ]
+        self._around = around
+        self._faults: list[str] = []
+        self._was_killed = False
+        self._process: subprocess.Popen[str]
+        self._listener: threading.Thread
 
     def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
+        command = [sys.executable, "-P", "-c", _PROGRAM, str(_ROOT), json.dumps(self._settings)]
+        with self._around():
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.stop()
 
-    def stop(self, timeout: float = 120.0) -> None:
-        """Let every writer finish its send. Raises what a writer did not expect."""
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join(timeout)
-            assert not thread.is_alive(), "a writer hangs"
-        if self.faults:
-            raise self.faults[0]
-
-    def _write(self, writer: int, chance: random.Random) -> None:
-        number = 0
+    def stop(self, timeout: float = _STOP_SECONDS) -> None:
+        """Let every writer finish its send. Raises what a writer did not expect. Twice is harmless."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
         try:
-            with shmq.connect(self._url, timeout=20.0) as mq, mq.producer(group=f"writer-{writer}") as producer:
-                while not self._stopping.is_set():
-                    kind = chance.choice(self._kinds)
-                    names = [f"{kind}-{writer}-{number + more}" for more in range(3 if kind == "batch" else 1)]
-                    number += len(names)
-                    self._send(mq, producer, kind, names, chance)
-                    self._stopping.wait(self._pause_seconds)
-        except shmq.ShmqError as error:
-            if not self._stopping.is_set():
-                self.faults.append(error)
-        except BaseException as error:
-            self.faults.append(error)
+            status = self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError("a writer hangs") from None
+        self._listener.join()
+        assert self._was_killed or status == 0, f"the writers ended with status {status}"
+        assert not self._faults, self._faults
 
-    def _send(
-        self, mq: shmq.Connection, producer: shmq.Producer, kind: str, names: list[str], chance: random.Random
-    ) -> None:
-        topic = TOPIC_OF[kind]
-        bodies = [body_of(name, chance.choice(_SIZES)) for name in names]
-        for name in names:
-            self._history.attempt(name)
-        try:
-            receipts = self._receipts(mq, producer, kind, topic, bodies)
-        except _NOT_STORED:
-            for name in names:
-                self._history.loss(name)
-            self._stopping.wait(0.01)
-            return
-        except shmq.ShmqError:
-            self._stopping.wait(0.01)
-            return
-        for name, receipt in zip(names, receipts, strict=True):
-            is_placed = kind in ("plain", "batch", "slot", "group")
-            place = (topic, receipt.queue_id, receipt.offset) if receipt is not None and is_placed else None
-            self._history.ack(name, place)
+    def kill(self) -> None:
+        """Kill the writers (SIGKILL): what they had in hand may be stored or not."""
+        self._was_killed = True
+        self._process.kill()
+        self._process.wait()
+        self._listener.join()
 
-    def _receipts(
-        self, mq: shmq.Connection, producer: shmq.Producer, kind: str, topic: str, bodies: list[bytes]
-    ) -> Sequence[shmq.Receipt | None]:
-        match kind:
-            case "batch":
-                return mq.send_batch(topic, bodies)
-            case "slot":
-                with mq.reserve(topic, len(bodies[0])) as slot:
-                    slot.view[:] = bodies[0]
-                return [slot.receipt]
-            case "group":
-                return [mq.send(topic, bodies[0], message_group="one")]
-            case "tx":
-                with producer.transaction(topic, bodies[0]):
-                    pass
-                return [None]
-            case "back":
-                try:
-                    with producer.transaction(topic, bodies[0]):
-                        raise _RollBack
-                except _RollBack:
-                    return [None]
-            case "timed":
-                return [mq.send(topic, bodies[0], delay=0.02)]
-        return [mq.send(topic, bodies[0])]
-
-
-class _RollBack(Exception):
-    """Ends a transaction."""
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            word, name, *place = line.rstrip("\n").split(" ")
+            match word:
+                case "attempt":
+                    self._history.attempt(name)
+                case "ack":
+                    topic, queue_id, offset = place or (None, 0, 0)
+                    self._history.ack(name, None if topic is None else (topic, int(queue_id), int(offset)))
+                case "loss":
+                    self._history.loss(name)
+                case _:
+                    self._faults.append(line)

@@ -13,6 +13,7 @@ _ACCESS = "tests/broker/access/test_foreign.py"
 _ATOMIC = "tests/store/test_atomic.py"
 _CONFIG = "tests/store/test_config.py"
 _DAMAGE = "tests/bindings/test_damage.py"
+_DAMAGED_RECORDS = "tests/broker/durability/test_damaged_records.py"
 _FUNCTIONS = "tests/client/test_functions.py"
 _LAGGING_DISK = "tests/broker/durability/test_lagging_disk.py"
 _PARKING = "tests/broker/test_parking.py"
@@ -88,6 +89,24 @@ MENDED: dict[str, Mutant] = {
         "    if (!verify || shmq_record_check(data, view) == SHMQ_OK) {\n        return SHMQ_OK;\n",
         "    if (verify || !verify) {\n        return SHMQ_OK;\n",
         f"{_DAMAGE}::test_no_flipped_byte_of_a_record_is_handed_out",
+    ),
+    "a damaged op record settles whatever half it names": _one(
+        "py_together.c",
+        "name, verify, &view) != SHMQ_MATCH ||",
+        "name, false, &view) != SHMQ_MATCH ||",
+        f"{_DAMAGED_RECORDS}::test_a_damaged_op_record_settles_no_other_half",
+    ),
+    "committed messages behind damage are committed again": _one(
+        "daemon/bridge/store/log.py",
+        "                position = position_behind(self._store, position)\n",
+        "                position = None\n",
+        f"{_DAMAGED_RECORDS}::test_damage_in_front_of_committed_messages_hides_none_of_them",
+    ),
+    "a half that was damaged before it was looked at stays open for ever": _one(
+        "daemon/broker/transactions/transactions.py",
+        "            return self._learn_unread(offset, now_ms)\n",
+        "            return None\n",
+        f"{_DAMAGED_RECORDS}::test_a_damaged_half_is_rolled_back_when_its_time_has_come_and_told_once",
     ),
     "a record that lost its checksum passes for another writer's": _one(
         "record.c",
