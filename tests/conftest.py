@@ -35,6 +35,8 @@ settings.load_profile("shmq")
 
 TOGETHER: Final = ("tests/spark/",)
 """Folders whose files share what takes long to start."""
+APART: Final = ("tests/crash/broker/", "tests/crash/disk/", "tests/crash/mutants/")
+"""Folders whose tests take long and share nothing: each goes to whoever is free."""
 LONGEST_FIRST: Final = ("tests/spark/", "tests/interop/", "tests/crash/", "tests/conformance/", "tests/keeper/")
 REPEATED_MAX: Final = 3
 """Tests of peers that may pass at their second try only before the run fails."""
@@ -44,13 +46,15 @@ _repeated = pytest.StashKey[list[str]]()
 
 
 class _Spread(LoadScopeScheduling):
-    """Tests of a file, or of a folder that stays together, go to one process.
+    """Tests of a file, or of a folder that stays together, go to one process; some long ones each by itself.
 
     When a process dies, its test has failed and the others of its files go to another process. xdist 3.8 hands the
     dying test out again, and files that are finished: a process that gets nothing of them to do waits for ever.
     """
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(APART):
+            return nodeid
         return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid.partition("::")[0])
 
     def remove_node(self, node: WorkerController) -> str | None:

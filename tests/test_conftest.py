@@ -144,6 +144,15 @@ def test_a_run_whose_process_dies_ends_and_names_its_test(
         assert f"crashed while running 'tests/test_it.py::test_it[{number}]'" in said
 
 
+def test_long_tests_of_some_folders_go_to_whoever_is_free(project: Project) -> None:
+    folder = project.root / "tests/crash/disk"
+    folder.mkdir(parents=True)
+    (folder / "test_long.py").write_text("def test_one(): pass\ndef test_other(): pass\n")
+    status, said = project.run("", "--all", "-n", "2")
+    assert status == 0 and "2 passed" in said
+    assert "[gw0] " in said and "[gw1] " in said
+
+
 def test_each_peer_has_a_smoke_test() -> None:
     words = ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-m", "smoke"]
     folders = ["tests/interop", "tests/spark/test_session.py"]

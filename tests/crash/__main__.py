@@ -16,6 +16,7 @@ import argparse
 import itertools
 import json
 import random
+import signal
 import sys
 import time
 from collections import Counter
@@ -29,7 +30,7 @@ from tests.crash.disk.failing_calls import failing_call
 from tests.crash.disk.power_cuts import power_cuts
 
 _OF_CALLS = 400
-_KILLS = 2000
+_KILLS = 1000
 _PAUSE_US = 500
 Turn = Callable[[int], tuple[Counter[str], list[str]]]
 
@@ -82,6 +83,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=None, help="repeat the turns of a run")
     parser.add_argument("--only", nargs="+", choices=sorted(_TURNS), default=list(_TURNS), help="which kinds of turn")
     arguments = parser.parse_args(given)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # brokers and mounts go with us
     seed = random.randrange(1 << 30) if arguments.seed is None else arguments.seed
     order = [name for name in _ORDER if name in arguments.only]
     if "drive" in order and (reason := reason_without_drives()):

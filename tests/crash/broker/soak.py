@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from shmq.testing import Broker
 from tests.crash.disk.disk import FaultyDisk
-from tests.crash.disk.power_cuts import FILE_BYTES, PLACED, deaths_by_signal, in_memory
+from tests.crash.disk.power_cuts import FILE_BYTES, PLACED, START_SECONDS, deaths_by_signal, in_memory
 from tests.crash.disk.recovered import RecoveredStore
 from tests.crash.history.history import Anomaly, History, delivered_anomalies, stored_anomalies
 from tests.crash.history.reading import Reading
@@ -36,6 +36,7 @@ _WALLS_MS = (0, 0, _HOUR_MS, -_HOUR_MS, _YEAR_MS, -_YEAR_MS)
 _LATEST_MS = _YEAR_MS + _HOUR_MS
 _WHO = (("keeper",), ("bridge",), ("keeper", "bridge"), ("supervisor", "keeper", "bridge"), ("writers",))
 _DRAIN_SECONDS = 120.0
+_PAUSE_SECONDS = 0.002  # every message is read several times in the end
 
 
 @dataclass
@@ -81,7 +82,8 @@ class _Writers:
 
     def __enter__(self) -> Self:
         first = self._number * WRITERS  # names of messages hold it
-        self._workload = Workload(self._url, self._history, seed=self._seed + self._number, first_writer=first)
+        seed = self._seed + self._number
+        self._workload = Workload(self._url, self._history, seed=seed, first_writer=first, pause_seconds=_PAUSE_SECONDS)
         self._workload.__enter__()
         return self
 
@@ -101,7 +103,14 @@ def soak(*, seed: int, episodes: int, flush: str, clock_jumps: bool = True, **se
     counts = SoakCounts()
     history = History()
     with in_memory():
-        broker = Broker(flush=flush, file_bytes=FILE_BYTES, default_queues=2, retention_hours=24 * 3650, **settings)
+        broker = Broker(
+            timeout=START_SECONDS,
+            flush=flush,
+            file_bytes=FILE_BYTES,
+            default_queues=2,
+            retention_hours=24 * 3650,
+            **settings,
+        )
         with FaultyDisk(broker.store) as disk:
             clock = _Clock(disk, chance, counts.jumps, does_jump=clock_jumps)
             try:

@@ -25,6 +25,7 @@ from tests.crash.disk.power_cuts import (
     FILE_BYTES,
     PLACED,
     PLACED_TOPICS,
+    START_SECONDS,
     Counts,
     check_store,
     deaths_by_signal,
@@ -52,7 +53,7 @@ def drive_cuts(*, seed: int, cuts: int, flush: str, slow_ms: int = 0, full: bool
     taken: list[tuple[Path, str, dict[str, Place | None]]] = []
     with in_memory() as directory, VolatileDrive() as drive:
         with _temporaries_in(drive.root):
-            broker = Broker(flush=flush, file_bytes=FILE_BYTES, default_queues=2, **settings)
+            broker = Broker(timeout=START_SECONDS, flush=flush, file_bytes=FILE_BYTES, default_queues=2, **settings)
         place = broker.store.relative_to(drive.root)
         try:
             broker.start()

@@ -25,6 +25,7 @@ from tests.crash.disk.power_cuts import (
     FILE_BYTES,
     PLACED,
     PLACED_TOPICS,
+    START_SECONDS,
     Counts,
     check_image,
     deaths_by_signal,
@@ -55,7 +56,7 @@ def failing_call(number: int, *, seed: int, **settings: Any) -> Counts:
     counts = Counts()
     history = History()
     with in_memory() as directory:
-        broker = Broker(flush="sync", file_bytes=FILE_BYTES, default_queues=2, **settings)
+        broker = Broker(timeout=START_SECONDS, flush="sync", file_bytes=FILE_BYTES, default_queues=2, **settings)
         with FaultyDisk(broker.store) as disk:
             disk.fail(kinds, at=number, error=error, after=after, only=only)
             try:

@@ -36,6 +36,7 @@ from tests.crash.history.workload import Workload
 from tests.crash.history.writers import TOPIC_OF
 
 FILE_BYTES = 256 << 10
+START_SECONDS = 300.0  # slow syncs, and a machine with other work
 _PAUSE_SECONDS = 0.003  # each snapshot is a copy of all that was sent
 _MEMORY = "/dev/shm"
 _MEMORY_BYTES = 4 << 30  # what a soak may fill
@@ -96,7 +97,7 @@ def power_cuts(
     chance = random.Random(seed)
     counts = Counts()
     with in_memory() as directory:
-        broker = Broker(flush=flush, file_bytes=FILE_BYTES, default_queues=2, **settings)
+        broker = Broker(timeout=START_SECONDS, flush=flush, file_bytes=FILE_BYTES, default_queues=2, **settings)
         with FaultyDisk(broker.store) as disk:
             history = History()
             taken: list[tuple[Snapshot, dict[str, Place | None], int]] = []
