@@ -88,13 +88,12 @@ static void look_at_tables(const struct shmq_store *store, struct soak_page *pag
         }
     }
     for (uint32_t one = 0; one < offsets; one++) {
-        if (store->offsets[one].group >= groups || store->offsets[one].queue >= ARENA_QUEUES) {
-            soak_violation(page, "offset %u is of group %u, queue %u", one, store->offsets[one].group,
-                           store->offsets[one].queue);
+        uint64_t place = atomic_load(&store->offsets[one].place); /* group << 32 | queue */
+        if (place >> 32 >= groups || (uint32_t)place >= ARENA_QUEUES) {
+            soak_violation(page, "offset %u is of group %u, queue %u", one, (uint32_t)(place >> 32), (uint32_t)place);
         }
         for (uint32_t other = 0; other < one; other++) {
-            if (store->offsets[one].group == store->offsets[other].group &&
-                store->offsets[one].queue == store->offsets[other].queue) {
+            if (place == atomic_load(&store->offsets[other].place)) {
                 soak_violation(page, "offsets %u and %u are of one group and queue", other, one);
             }
         }
