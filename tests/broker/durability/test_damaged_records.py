@@ -79,12 +79,21 @@ def reports_of(logic: LiveLogic, *words: str) -> list[str]:
     return [report for report in logic.reports if all(word in report for word in words)]
 
 
-def end(logic: LiveLogic, half: StoredRecord, state: int = transaction.COMMIT) -> int | None:
-    """How the end of a transaction was answered; None: not yet, it waits for the disk."""
-    ext = {"producerGroup": "shop", "tranStateTableOffset": half.queue_offset, "commitLogOffset": half.log_position}
-    asked = logic.ask(Request.END_TRANSACTION, ext | {"commitOrRollback": state, "msgId": ""})
+def code_of(logic: LiveLogic, request: int, **ext: object) -> int:
+    """How a request is answered, whatever it waits for on the disk."""
+    asked = logic.ask(request, ext)
     logic.flush()
-    return logic.replies[asked].code if asked in logic.replies else None
+    return logic.replies[asked].code
+
+
+def end(logic: LiveLogic, half: StoredRecord, state: int = transaction.COMMIT) -> int:
+    named = {"tranStateTableOffset": half.queue_offset, "commitLogOffset": half.log_position, "msgId": ""}
+    return code_of(logic, Request.END_TRANSACTION, producerGroup="shop", commitOrRollback=state, **named)
+
+
+def give_back(logic: LiveLogic, record: StoredRecord, level: int) -> int:
+    named = {"group": "g", "offset": record.log_position, "originTopic": "orders"}
+    return code_of(logic, Request.CONSUMER_SEND_MSG_BACK, delayLevel=level, **named)
 
 
 # ---- messages that wait ---------------------------------------------------------------------------------------------
@@ -113,24 +122,19 @@ def test_a_damaged_message_is_never_given_back_as_something_else(logic: LiveLogi
     damaged = pairs_of(logic, "orders", 0, logic.send)
     for record in [*logic.stored("orders"), *damaged]:
         for level in (1, -1):
-            ext = {"group": "g", "offset": record.log_position, "delayLevel": level, "originTopic": "orders"}
-            reply = logic.replies[logic.ask(Request.CONSUMER_SEND_MSG_BACK, ext)]
-            is_damaged = record in damaged
-            assert (reply.code != Response.SUCCESS) == is_damaged, (record.queue_offset, reply.remark)
+            assert (give_back(logic, record, level) != Response.SUCCESS) == (record in damaged), record.queue_offset
     settle(logic)
     assert sorted(logic.bodies(dead_letter_topic("g"))) == whole(damaged)
     assert sorted(logic.bodies(retry_topic("g"))) == whole(damaged)
 
 
 def test_of_messages_that_were_given_back_only_the_damaged_copies_stay_away(logic: LiveLogic) -> None:
-    def give_back(body: bytes) -> None:
+    def store(body: bytes) -> None:
         logic.send(body)
         logic.flush()
-        position = logic.stored("orders")[-1].log_position
-        ext = {"group": "g", "offset": position, "delayLevel": 1, "originTopic": "orders"}
-        assert logic.replies[logic.ask(Request.CONSUMER_SEND_MSG_BACK, ext)].code == Response.SUCCESS
+        assert give_back(logic, logic.stored("orders")[-1], 1) == Response.SUCCESS
 
-    damaged = pairs_of(logic, SCHEDULE_TOPIC, 0, give_back)
+    damaged = pairs_of(logic, SCHEDULE_TOPIC, 0, store)
     settle(logic)
     assert sorted(logic.bodies(retry_topic("g"))) == whole(damaged)
 
