@@ -2,7 +2,8 @@
 
 Log files and segments belong to the keeper; the supervisor only removes segments that the keeper has retired.
 
-    start                  guard (locks) · keeper · instance.json · bridge · the other bridges · announcement
+    start                  guard (locks) · rehearsal · keeper · instance.json · bridge · the other bridges ·
+                           announcement
     a child dies           again at once, then after 0.1, 0.2 … 5 s; ten good seconds forgive
     keeper: new segments   instance.json, bridge started again: clients attach to the new ones
     SIGTERM, SIGINT        bridge · keeper (retires the segments, saves) · segments, socket, instance.json removed
@@ -31,6 +32,7 @@ from shmq.daemon.exit_code import DONE, UNEXPECTED, exit_code_of
 from shmq.daemon.feeder import Feeder
 from shmq.daemon.guard import Guard
 from shmq.daemon.options import Options
+from shmq.daemon.rehearsal import rehearse
 from shmq.daemon.service_manager import ServiceManager
 from shmq.errors import ShmqError
 from shmq.shm.access import access_rights
@@ -95,6 +97,7 @@ class Supervisor:
             check_descriptor_limit()
             with self._catching_signals():
                 self._guard = Guard.take(self._options, self._log)
+                self._failure = rehearse(self._options)
                 # Whatever happens to us, the writing end closes with us, and the children leave.
                 self._alive = os.pipe()
                 self._due["keeper"] = 0.0

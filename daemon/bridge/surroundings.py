@@ -19,7 +19,7 @@ from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.figures import BridgeFigures
 from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.send_path import SendPath
-from shmq.daemon.bridge.sockets.security import Security
+from shmq.daemon.bridge.sockets.security import Security, open_security
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener
 from shmq.daemon.bridge.store.log import StoreLog
 from shmq.daemon.bridge.store.log_watch import LogWatch
@@ -119,20 +119,6 @@ def open_surroundings(
     return Surroundings(
         place, options, limits, log, instance, store, tables, store_log, settings, listeners, security, sends, figures
     )
-
-
-def open_security(options: Options, log: EventLog) -> Security:
-    """Read the files that protect the TCP ports, and refuse ports that nothing protects.
-
-    Raises:
-        UsageError: a file that cannot be used, or an address that others reach without accounts.
-    """
-    security = Security(acl=options.acl, tls_mode=options.tls_mode, tls_cert=options.tls_cert, tls_key=options.tls_key)
-    if options.tcp:
-        listens = [options.listen, *([] if options.nameserver_addresses else [options.nameserver_listen])]
-        hosts = [parse_address(address)[0] for address in listens]
-        security.check_exposure(hosts, log, insecure=options.insecure)
-    return security
 
 
 def _settings(options: Options, instance: Instance, store: Store, listeners: list[TcpListener]) -> BrokerSettings:

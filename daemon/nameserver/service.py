@@ -145,6 +145,16 @@ def _start_links(options: Options, source: TopicSource, log: Log, *, broker: Add
     return links
 
 
+def check_registration(options: Options) -> None:
+    """Refuse what makes registering with name servers elsewhere impossible from the start.
+
+    Raises:
+        UsageError: certificates that cannot be used, or half of an account.
+    """
+    _tls(options.nameserver_ca)
+    _keys()
+
+
 def _keys() -> KeyPair:
     """Return the account that registrations are signed with; options are seen by everybody, so it is none of them."""
     keys = key_pair_of(os.environ)

@@ -21,6 +21,7 @@ from shmq.daemon.bridge.sockets.watched_file import WatchedFile
 from shmq.daemon.broker.access.admission import Admission
 from shmq.daemon.broker.access.rules import AccessRules, read_rules
 from shmq.daemon.broker.access.text import read_access_text
+from shmq.daemon.options import Options, parse_address
 from shmq.errors import ShmqError, UsageError
 
 Log = Callable[..., None]
@@ -86,6 +87,20 @@ class Security:
             log("security.insecure", hosts=shown, meaning="whoever reaches it may do everything")
         if self.tls is None:
             log("security.plain", hosts=shown, meaning="messages and signatures can be read on the way: --tls-mode")
+
+
+def open_security(options: Options, log: Log) -> Security:
+    """Read the files that protect the TCP ports, and refuse ports that nothing protects.
+
+    Raises:
+        UsageError: a file that cannot be used, or an address that others reach without accounts.
+    """
+    security = Security(acl=options.acl, tls_mode=options.tls_mode, tls_cert=options.tls_cert, tls_key=options.tls_key)
+    if options.tcp:
+        listens = [options.listen, *([] if options.nameserver_addresses else [options.nameserver_listen])]
+        hosts = [parse_address(address)[0] for address in listens]
+        security.check_exposure(hosts, log, insecure=options.insecure)
+    return security
 
 
 def is_loopback(host: str) -> bool:
