@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
+from shmq.client.administration.queue_change import QueueChange, TopicQueues, change_queues
 from shmq.errors import UsageError
 from shmq.message import QUEUES_MAX, check_topic
-from shmq.tools.broker.access import control_of, deleted, open_view
+from shmq.tools.broker.access import control_of, deleted, open_view, put_topic
 from shmq.tools.broker.view import FLUSHES, KINDS, BrokerView, TopicView
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_topic
@@ -199,8 +200,15 @@ def create(
     with control_of(call) as control:
         count, letters = queues or control.default_queues, permission or "rw"
         if not exists and not dry_run:
-            control.create_topic(name, queues=count, perm=PERMISSIONS[letters], kind=kind, flush=flush)
-    facts = {"queues": count, "kind": kind, "permission": letters, "changed": not exists and not dry_run}
+            change = QueueChange(count, count)
+            put_topic(control, name, change, perm=PERMISSIONS[letters], kind=kind, flush=flush)
+    facts = {
+        "queues": count,
+        "read_queues": count,
+        "kind": kind,
+        "permission": letters,
+        "changed": not exists and not dry_run,
+    }
     _report(call, name, "create", facts)
     if exists:
         call.terminal.say(f'topic "{name}" exists already; change it with: shmq topic update {name}')
@@ -212,6 +220,7 @@ def create(
 @topic.command()
 @click.argument("name", metavar="TOPIC", shell_complete=complete_topic)
 @_queues_option
+@click.option("--read-queues", type=click.IntRange(1, QUEUES_MAX), help="How many to read; hides what the others hold.")
 @_permission_option
 @_flush_option
 @dry_run_option
@@ -221,6 +230,7 @@ def update(
     call: Call,
     name: str,
     queues: int | None,
+    read_queues: int | None,
     permission: str | None,
     flush: str | None,
     dry_run: bool,
@@ -228,28 +238,67 @@ def update(
 ) -> None:
     """Change the queues, the permission or the flush of TOPIC.
 
-    Taking something away needs --yes: messages in queues that are no longer read stay unread.
+    Queues that hold messages are read until --read-queues says otherwise. Taking something away needs --yes.
     """
-    if queues is None and permission is None and flush is None:
-        raise UsageError("nothing to change was given", hint="give --queues, --permission or --flush")
+    if queues is None and read_queues is None and permission is None and flush is None:
+        raise UsageError("nothing to change was given", hint="give --queues, --read-queues, --permission or --flush")
     with open_view(call) as memory:
         view = memory.topic(name)
+        now = memory.topic_queues(view)
+        change = change_queues(now, queues=queues, read_queues=read_queues)
+        unread = _unread_by(memory, name, change.write_queues) if change.kept or change.hidden else {}
     perm = view.perm if permission is None else PERMISSIONS[permission]
-    count = view.write_queues if queues is None else queues
     call.terminal.say(
-        f'topic "{name}": {plural(view.write_queues, "queue")} → {count}, '
+        f'topic "{name}": {_queues_text(now.read_queues, now.write_queues)} → '
+        f"{_queues_text(change.read_queues, change.write_queues)}, "
         f"permission {permission_text(view.perm)} → {permission_text(perm)}"
         + (f", flush {view.flush} → {flush}" if flush is not None else "")
     )
-    takes_away = count < view.write_queues or bool(view.perm & ~perm)
+    _say_what_is_kept(call, name, now, change, unread)
+    takes_away = (
+        change.write_queues < now.write_queues or change.read_queues < now.read_queues or bool(view.perm & ~perm)
+    )
     changed = confirmed(call, yes=yes or not takes_away, dry_run=dry_run)
     if changed:
         with control_of(call) as control:
-            control.create_topic(name, queues=count, perm=perm, kind=view.kind, flush=flush)
-    _report(
-        call, name, "update",
-        {"queues": count, "kind": view.kind, "permission": permission_text(perm), "changed": changed},
-    )  # fmt: skip
+            put_topic(control, name, change, perm=perm, kind=view.kind, flush=flush)
+    facts = {"queues": change.write_queues, "read_queues": change.read_queues, "kind": view.kind}
+    facts |= {"kept_messages": change.kept, "hidden_messages": change.hidden}
+    _report(call, name, "update", {**facts, "permission": permission_text(perm), "changed": changed})
+
+
+def _unread_by(memory: BrokerView, topic: str, first: int) -> dict[str, int]:
+    """Return what each group has still to read of the queues from the number `first` on."""
+    from shmq.client.wire_tcp.route import QUEUE_BITS  # which most calls need not load
+
+    unread: dict[str, int] = {}
+    for entry in memory.progress():
+        if entry.topic == topic and entry.lag and entry.queue.queue_id % (1 << QUEUE_BITS) >= first:
+            unread[entry.group] = unread.get(entry.group, 0) + entry.lag
+    return unread
+
+
+def _queues_text(read: int, write: int) -> str:
+    return plural(write, "queue") if read == write else f"{read} to read and {write} to write"
+
+
+def _say_what_is_kept(call: Call, name: str, now: TopicQueues, change: QueueChange, unread: dict[str, int]) -> None:
+    """Tell what becomes of the messages in queues that go away: nobody would miss them before it is too late."""
+    groups = ", ".join(f"{count_text(count)} by {group}" for group, count in sorted(unread.items()))
+    rest = f", not read yet: {groups}" if groups else ""
+    if change.kept:
+        last = change.read_queues - 1
+        then = f"shmq topic update {name} --read-queues {change.write_queues} --yes"
+        call.terminal.say(
+            f"  queues {change.write_queues} to {last} hold {plural(change.kept, 'message')}{rest}; they stay readable"
+        )
+        call.terminal.say(f"  when every group has read them: {then}")
+    if change.hidden:
+        last = now.read_queues - 1
+        call.terminal.warn(
+            f"nobody can read the {plural(change.hidden, 'message')} in queues {change.read_queues} to {last} "
+            f"any more{rest}"
+        )
 
 
 @topic.command()
@@ -266,10 +315,8 @@ def delete(call: Call, name: str, dry_run: bool, yes: bool) -> None:
     if readers:
         what += f", read by {plural(len(readers), 'group')}: {', '.join(sorted(readers))}"
     changed = deleted(call, what, lambda control: control.delete_topic(name), dry_run=dry_run, yes=yes)
-    _report(
-        call, name, "delete",
-        {"queues": view.write_queues, "kind": view.kind, "permission": permission_text(view.perm), "changed": changed},
-    )  # fmt: skip
+    facts = {"queues": view.write_queues, "read_queues": view.read_queues, "kind": view.kind}
+    _report(call, name, "delete", {**facts, "permission": permission_text(view.perm), "changed": changed})
 
 
 def _report(call: Call, name: str, action: str, facts: dict[str, Any]) -> None:

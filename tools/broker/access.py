@@ -21,6 +21,7 @@ from shmq.shm.place import place_of
 from shmq.tools.command import Call, confirmed
 
 if TYPE_CHECKING:
+    from shmq.client.administration.queue_change import QueueChange
     from shmq.client.administration.remote_figures import RemoteFigures
     from shmq.client.local_session import LocalSession
     from shmq.client.wire_shm.control import ControlClient
@@ -80,6 +81,20 @@ def _control_plane(call: Call) -> Iterator[ControlClient]:
         yield client
     finally:
         client.close()
+
+
+def put_topic(
+    control: Control, name: str, change: QueueChange, *, perm: int, kind: str, flush: str | None = None
+) -> None:
+    """Let the broker, or every broker of a cluster, create or change a topic."""
+    from shmq.client.wire_shm.control import ControlClient
+
+    if isinstance(control, ControlClient):
+        control.create_topic(
+            name, queues=change.write_queues, read_queues=change.read_queues, perm=perm, kind=kind, flush=flush
+        )
+    else:
+        control.create_topic(name, change, perm=perm, kind=kind, flush=flush)
 
 
 def local_control_of(call: Call, what: str) -> AbstractContextManager[ControlClient]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from shmq.client.administration.queue_change import TopicQueues
 from shmq.client.administration.remote_figures import RemoteFigures
 from shmq.client.position import Position
 from shmq.client.wire import QueueSlot
@@ -67,6 +68,10 @@ class Cluster:
     def oldest_ms(self, topic: TopicView) -> int | None:
         firsts = [(topic.name, queue.queue_id, queue.offset_min) for queue in topic.queues if queue.messages]
         return min((message.store_ms for message in self._figures.queues.messages_at(firsts)), default=None)
+
+    def topic_queues(self, topic: TopicView) -> TopicQueues:
+        found = self._figures.topic_queues(topic.name)
+        return TopicQueues(topic.read_queues, topic.write_queues, {}) if found is None else found
 
     def place_in(self, topic: TopicView, queue: QueueView, position: Position) -> int:
         return self._figures.queues.place_in(topic.name, QueueSlot(queue.queue_id, queue.index), position)

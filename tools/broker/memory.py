@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from shmq.client.administration.queue_change import TopicQueues
 from shmq.client.position import Position, start_offset
 from shmq.client.wire import poll_whole
 from shmq.errors import BrokerNotRunning, PermissionDenied, SegmentError
@@ -85,6 +86,10 @@ class Memory:
                 finally:
                     reader.close()
         return min(times, default=None)
+
+    def topic_queues(self, topic: TopicView) -> TopicQueues:
+        stored = {queue.queue_id: queue.messages for queue in topic.queues}
+        return TopicQueues(topic.read_queues, topic.write_queues, stored)
 
     def place_in(self, topic: TopicView, queue: QueueView, position: Position) -> int:
         return start_offset(self.store, queue.index, position)

@@ -18,6 +18,7 @@ from shmq.progress import Backlog
 from shmq.protocol.codes import Response, TopicFlush, TopicKind
 
 if TYPE_CHECKING:
+    from shmq.client.administration.queue_change import TopicQueues
     from shmq.client.position import Position
 
 KINDS = tuple(kind.name.lower() for kind in TopicKind)
@@ -139,6 +140,9 @@ class BrokerView(Protocol):
 
     def oldest_ms(self, topic: TopicView) -> int | None:
         """Return when the oldest message still stored was stored, or None when there is none."""
+
+    def topic_queues(self, topic: TopicView) -> TopicQueues:
+        """Return the queues of a topic as each broker has them."""
 
     def place_in(self, topic: TopicView, queue: QueueView, position: Position) -> int:
         """Return the offset a position means in a queue now."""

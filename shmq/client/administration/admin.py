@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from shmq.client.administration.group import Group, GroupFigures, Groups
+from shmq.client.administration.queue_change import QueueChange, TopicQueues, change_queues
 from shmq.errors import UsageError
 from shmq.message import (
     DEAD_LETTER_REASON,
@@ -31,6 +32,7 @@ Kind = Literal["normal", "fifo", "delay", "transaction"]
 Verdict = Literal["OK", "WARNING", "CRITICAL"]
 _ORDER: tuple[Verdict, ...] = ("OK", "WARNING", "CRITICAL")
 DEAD_LETTERS_MAX = 10_000
+PERM_READ, PERM_WRITE = 4, 2
 READ_PATIENCE = 1.0
 """Seconds to wait for dead letters that are there."""
 
@@ -108,8 +110,11 @@ class Figures(GroupFigures, Protocol):
     def has_topic(self, name: str) -> bool:
         """Whether there is a topic of this name."""
 
-    def create_topic(self, name: str, *, queues: int, kind: str) -> None:
-        """Create or change a topic, and wait until it can be used."""
+    def topic_queues(self, name: str) -> TopicQueues | None:
+        """Return the queues of a topic as each broker has them, None when there is no such topic."""
+
+    def create_topic(self, name: str, change: QueueChange, *, kind: str, perm: int, flush: str | None = None) -> bool:
+        """Create or change a topic, and wait until it can be used; return whether it is new."""
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic.
@@ -212,21 +217,38 @@ class Admin:
         self._send = send
         self._url = url
 
-    def create_topic(self, name: str, *, queues: int | None = None, kind: Kind = "normal") -> TopicInfo:
-        """Create a topic, or change the number of its queues, and return it; over TCP on every broker.
+    def create_topic(
+        self, name: str, *, queues: int | None = None, kind: Kind | None = None, read_queues: int | None = None
+    ) -> TopicInfo:
+        """Create a topic, or change one that exists, and return it; over TCP on every broker.
+
+        Messages stay readable: queues that still hold some are read until `read_queues` says otherwise, so a topic
+        that gets fewer queues first has fewer to write, and fewer to read when it is called again later.
 
         Args:
-            queues: on each broker; None takes the broker's default, over TCP 8.
-            kind: "normal", "fifo", "delay" or "transaction"; brokers before RocketMQ 5 know normal topics only.
+            queues: on each broker, to write and to read; None takes the broker's default (over TCP 8), and leaves a
+                topic that exists as it is.
+            kind: "normal", "fifo", "delay" or "transaction"; None is normal, and leaves a topic that exists as it is.
+                Brokers before RocketMQ 5 know normal topics only.
+            read_queues: how many to read, on each broker; what the others hold is hidden from everybody.
+
+        Raises:
+            InvalidName, UsageError: what cannot be made, and why.
         """
         check_topic(name)
-        if kind not in KINDS:
+        if kind is not None and kind not in KINDS:
             raise UsageError(f"kind={kind!r} does not exist", hint=f"one of {', '.join(KINDS)}")
-        count = self._figures.default_queues if queues is None else queues
-        if count < 1:
-            raise UsageError(f"a topic cannot have {count} queues", hint="queues is at least 1")
-        self._figures.create_topic(name, queues=count, kind=kind)
-        return next(iter(self._figures.topics([name])))
+        figures = self._figures
+        now = figures.topic_queues(name)
+        known = next(iter(figures.topics([name])), None) if now is not None else None
+        if now is None or known is None:
+            count = figures.default_queues if queues is None else queues
+            change = change_queues(TopicQueues(count, count, {}), queues=count, read_queues=read_queues)
+            figures.create_topic(name, change, kind=kind or KINDS[0], perm=PERM_READ | PERM_WRITE)
+        else:
+            change = change_queues(now, queues=queues, read_queues=read_queues)
+            figures.create_topic(name, change, kind=kind or known.kind, perm=known.perm)
+        return next(iter(figures.topics([name])))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, over TCP on every broker; its messages are gone for every group at once.

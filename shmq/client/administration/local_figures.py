@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmq.client.administration.admin import KINDS, Check, Health, QueueInfo, TopicInfo, Verdict, health_of
 from shmq.client.administration.group import QueueLag, ResetStep
+from shmq.client.administration.queue_change import QueueChange, TopicQueues
 from shmq.errors import ConsumeError, UsageError
 from shmq.protocol.roster import popped_messages
 from shmq.shm.core import READ_ONLY_REASONS
@@ -59,9 +60,29 @@ class LocalFigures:
         """Whether there is a topic of this name."""
         return self._wire().store.topic_find(name) >= 0
 
-    def create_topic(self, name: str, *, queues: int, kind: str) -> None:
-        """Create or change a topic, and wait until it is in shared memory."""
-        self.queues.put_topic(name, queues=queues, kind=kind)
+    def topic_queues(self, name: str) -> TopicQueues | None:
+        """Return the queues of a topic, None when there is no such topic."""
+        info = next(iter(self.topics([name])), None)
+        if info is None:
+            return None
+        return TopicQueues(
+            info.read_queues,
+            info.write_queues,
+            {queue.queue_id: queue.offset_max - queue.offset_min for queue in info.queues},
+        )
+
+    def create_topic(self, name: str, change: QueueChange, *, kind: str, perm: int, flush: str | None = None) -> bool:
+        """Create or change a topic, and wait until it is in shared memory; return whether it is new."""
+        is_new = self._wire().control.create_topic(
+            name,
+            queues=change.write_queues,
+            read_queues=change.read_queues,
+            perm=perm,
+            kind=kind,
+            flush=flush,
+        )
+        self.queues.wait_for_topic(name)
+        return is_new
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""

@@ -11,8 +11,19 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from shmq.client.administration.admin import KINDS, Check, Health, QueueInfo, TopicInfo, Verdict, health_of
+from shmq.client.administration.admin import (
+    KINDS,
+    PERM_READ,
+    PERM_WRITE,
+    Check,
+    Health,
+    QueueInfo,
+    TopicInfo,
+    Verdict,
+    health_of,
+)
 from shmq.client.administration.group import QueueLag, ResetStep
+from shmq.client.administration.queue_change import QueueChange, TopicQueues
 from shmq.client.wire import Question, ask_each, reply_of
 from shmq.errors import ConsumeError, ProtocolError, RemoteError, RequestTimeout, ShmqError
 from shmq.message import RETRY_PREFIX
@@ -37,7 +48,6 @@ if TYPE_CHECKING:
 
 BODY_BYTES_MAX: Final = 4 << 20
 DEFAULT_QUEUES: Final = 8
-PERM_READ, PERM_WRITE = 4, 2
 DISK_WARNING: Final = 0.85
 """RocketMQ refuses writes at 0.9 by default."""
 _ROUTE_POLL: Final = 0.05
@@ -107,6 +117,9 @@ class RemoteFigures:
         configs = self._topic_configs()
         wanted = sorted(configs if names is None else set(names) & configs.keys())
         stats = self._topic_stats(wanted)
+        for name in wanted:
+            if any(config.readQueueNums > config.writeQueueNums for config in configs[name]):
+                stats.setdefault(name, {}).update(self._unwritten_stats(name, stats.get(name, {})))
         return [self._topic_info(name, configs[name], stats.get(name, {})) for name in wanted]
 
     def topic_names(self) -> list[str]:
@@ -117,21 +130,28 @@ class RemoteFigures:
         """Whether there is a topic of this name."""
         return bool(self._wire().brokers(name))
 
-    def create_topic(
-        self,
-        name: str,
-        *,
-        queues: int,
-        kind: str = "normal",
-        perm: int = PERM_READ | PERM_WRITE,
-        flush: str | None = None,
-    ) -> None:
+    def topic_queues(self, name: str) -> TopicQueues | None:
+        """Return the queues of a topic as each broker has them, None when there is no such topic."""
+        configs = self._topic_configs().get(name)
+        if not configs:
+            return None
+        stats = self._topic_stats([name]).get(name, {})
+        stored: dict[int, int] = {}
+        for queue, entry in (stats | self._unwritten_stats(name, stats)).items():
+            stored[queue.queueId] = stored.get(queue.queueId, 0) + entry.offset_max - entry.offset_min
+        read, write = (
+            max(numbers) for numbers in zip(*((c.readQueueNums, c.writeQueueNums) for c in configs), strict=True)
+        )
+        return TopicQueues(read, write, stored)
+
+    def create_topic(self, name: str, change: QueueChange, *, kind: str, perm: int, flush: str | None = None) -> bool:
         """Create or change a topic on every broker, and wait until the name servers know it."""
+        is_new = not self.has_topic(name)
         ext = {
             "topic": name,
             "defaultTopic": DEFAULT_TOPIC,
-            "readQueueNums": str(queues),
-            "writeQueueNums": str(queues),
+            "readQueueNums": str(change.read_queues),
+            "writeQueueNums": str(change.write_queues),
             "perm": str(perm),
             "topicFilterType": "SINGLE_TAG",
             "topicSysFlag": "0",
@@ -139,8 +159,11 @@ class RemoteFigures:
             "attributes": attribute_text(kind, flush),
         }
         wire = self._wire()
-        count = queues * len(self._ask_all(Request.UPDATE_AND_CREATE_TOPIC, ext))
-        wanted = count if perm & PERM_READ else 0, count if perm & PERM_WRITE else 0
+        brokers = len(self._ask_all(Request.UPDATE_AND_CREATE_TOPIC, ext))
+        wanted = (
+            change.read_queues * brokers if perm & PERM_READ else 0,
+            change.write_queues * brokers if perm & PERM_WRITE else 0,
+        )
         deadline = time.monotonic() + wire.timeout
         while wire.refresh(name) != wanted:
             if time.monotonic() >= deadline:
@@ -149,6 +172,7 @@ class RemoteFigures:
                     hint="are the brokers registered at all of them?",
                 )
             time.sleep(_ROUTE_POLL)
+        return is_new
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic on its brokers and at every name server."""
@@ -182,6 +206,15 @@ class RemoteFigures:
             for queue, entry in _offset_table(reply.body).items():
                 numbers = (_number(entry, name) for name in ("minOffset", "maxOffset", "lastUpdateTimestamp"))
                 stats[queue] = QueueStats(*numbers)
+        return found
+
+    def _unwritten_stats(self, name: str, known: Mapping[MessageQueue, QueueStats]) -> dict[MessageQueue, QueueStats]:
+        """Return the same of queues that are read and not written: what brokers tell of a topic leaves them out."""
+        queues, found = self.queues, {}
+        for slot in queues.read_queues(name):
+            queue = queues.message_queue(name, slot.queue_id)
+            if queue not in known:
+                found[queue] = QueueStats(*queues.bounds(name, slot), 0)
         return found
 
     def _topic_info(self, name: str, configs: list[TopicConfig], stats: Mapping[MessageQueue, QueueStats]) -> TopicInfo:

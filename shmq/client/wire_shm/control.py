@@ -116,6 +116,7 @@ class ControlClient(ControlChannel):
         name: str,
         *,
         queues: int,
+        read_queues: int | None = None,
         perm: int = 6,
         kind: str = "normal",
         flush: str | None = None,
@@ -124,6 +125,7 @@ class ControlClient(ControlChannel):
         """Create a topic, or change it unless `only_if_missing`; return whether it is new.
 
         Args:
+            read_queues: if others are read than are written.
             kind: "normal", "fifo", "delay" or "transaction".
             flush: "sync", "async" or "broker"; None leaves it as it is.
 
@@ -135,7 +137,7 @@ class ControlClient(ControlChannel):
             raise UsageError(f"kind={kind!r} does not exist", hint=f"one of {names}")
         ext = {
             "topic": name,
-            "readQueueNums": str(queues),
+            "readQueueNums": str(queues if read_queues is None else read_queues),
             "writeQueueNums": str(queues),
             "perm": str(perm),
             "attributes": attribute_text(kind, flush),

@@ -50,12 +50,15 @@ class ShmQueues:
         index = self._wire.store.topic_find(topic)
         return index if index >= 0 else self.put_topic(topic, queues=queues, only_if_missing=True)
 
-    def put_topic(self, topic: str, *, queues: int, kind: str = "normal", only_if_missing: bool = False) -> int:
+    def put_topic(self, topic: str, *, queues: int, only_if_missing: bool = False) -> int:
         """Let the broker create or change a topic and return its index once it is in shared memory."""
+        control = self._wire.control
+        control.create_topic(topic, queues=queues, perm=PERM_READ_WRITE, only_if_missing=only_if_missing)
+        return self.wait_for_topic(topic)
+
+    def wait_for_topic(self, topic: str) -> int:
+        """Return the index of a topic that the broker has made, once it is in shared memory."""
         wire = self._wire
-        wire.control.create_topic(
-            topic, queues=queues, perm=PERM_READ_WRITE, kind=kind, only_if_missing=only_if_missing
-        )
         deadline = time.monotonic() + wire.timeout
         while (index := wire.store.topic_find(topic)) < 0:
             if time.monotonic() >= deadline:

@@ -27,8 +27,8 @@ from shmq.shm.core import RETRY_QUEUE_BASE
 PERM_READ, PERM_WRITE = 4, 2
 DEFAULT_TOPIC_QUEUES = 4
 
-_QUEUE_BITS = 16
-_RETRY_ORDINAL = RETRY_QUEUE_BASE >> _QUEUE_BITS
+QUEUE_BITS = 16
+_RETRY_ORDINAL = RETRY_QUEUE_BASE >> QUEUE_BITS
 _ORDINAL_MAX = _RETRY_ORDINAL - 1
 
 
@@ -115,7 +115,7 @@ class QueueNumbers:
     def number(self, queue: MessageQueue, *, retry: bool = False) -> int:
         """Return the number users see; `retry`: of a queue whose messages appear under the topic they were sent to."""
         ordinal = self._ordinals.get(queue.brokerName, 0) + (_RETRY_ORDINAL if retry else 0)
-        return (ordinal << _QUEUE_BITS) + queue.queueId
+        return (ordinal << QUEUE_BITS) + queue.queueId
 
     def queue(self, topic: str, number: int, *, group: str | None = None) -> MessageQueue:
         """Return the queue of a number; one of the retry topic of `group`, if the number says so.
@@ -123,7 +123,7 @@ class QueueNumbers:
         Raises:
             UsageError: no broker has this ordinal.
         """
-        ordinal, queue_id = divmod(number, 1 << _QUEUE_BITS)
+        ordinal, queue_id = divmod(number, 1 << QUEUE_BITS)
         if ordinal >= _RETRY_ORDINAL and group is not None:
             topic, ordinal = retry_topic(group), ordinal - _RETRY_ORDINAL
         if not 0 <= ordinal < len(self._names):

@@ -165,3 +165,49 @@ def test_a_topic_is_given_a_flush_of_its_own_and_loses_it_again(
     assert flush() == 2
     assert shell.ok("topic", "update", topic, "--flush", "async") == b"" and flush() == 1
     assert "flush async → broker" in shell.run("topic", "update", topic, "--flush", "broker").err and flush() == 0
+
+
+def test_queues_that_hold_messages_stay_readable(shell: Shell, topic: str, shmq_shared_broker: SharedBroker) -> None:
+    group = shmq_shared_broker.named("billing")
+    shell.ok("topic", "create", topic, "--queues", "8")
+    with shmq_shared_broker.connect() as mq:
+        for number in range(40):
+            mq.send(topic, str(number).encode(), queue_id=number % 8)
+    shell.ok("consume", topic, "-g", group, "-n", "8")
+    plan = shell.run("topic", "update", topic, "--queues", "2", "--dry-run").err
+    assert "8 queues → 8 to read and 2 to write" in plan
+    assert "queues 2 to 7 hold 30 messages" in plan and f"by {group}; they stay readable" in plan
+    assert f"shmq topic update {topic} --read-queues 2 --yes" in plan
+    changed = shell.json("topic-change", "topic", "update", topic, "--queues", "2", "--yes")
+    assert (changed["queues"], changed["read_queues"]) == (2, 8)
+    assert (changed["kept_messages"], changed["hidden_messages"]) == (30, 0)
+    assert len(shell.ok("consume", topic, "-g", group, "-e").splitlines()) == 32
+    with shmq_shared_broker.connect() as mq:
+        assert {mq.send(topic, b"new").queue_id for _ in range(8)} == {0, 1}
+    assert shell.json("topic-show", "topic", "show", topic)["messages"] == 48
+
+
+def test_messages_are_hidden_only_by_name_and_are_counted(
+    shell: Shell, topic: str, shmq_shared_broker: SharedBroker
+) -> None:
+    shell.ok("topic", "create", topic, "--queues", "4")
+    with shmq_shared_broker.connect() as mq:
+        for number in range(20):
+            mq.send(topic, b"x", queue_id=number % 4)
+    error = shell.fails(64, "topic", "update", topic, "--read-queues", "2")
+    assert "4 that are written" in error["error"] and "--queues 2" in error["hint"]
+    result = shell.run("topic", "update", topic, "--queues", "2", "--read-queues", "2")
+    assert result.status == 64 and "nobody can read the 10 messages in queues 2 to 3 any more" in result.err
+    changed = shell.json("topic-change", "topic", "update", topic, "--queues", "2", "--read-queues", "2", "--yes")
+    assert (changed["queues"], changed["read_queues"], changed["hidden_messages"]) == (2, 2, 10)
+    assert len(shell.ok("consume", topic, "-e").splitlines()) == 10
+    shell.ok("topic", "update", topic, "--queues", "4")  # and they come back
+    assert len(shell.ok("consume", topic, "-e").splitlines()) == 20
+
+
+def test_empty_queues_go_at_once(shell: Shell, topic: str, shmq_shared_broker: SharedBroker) -> None:
+    shell.ok("topic", "create", topic, "--queues", "8")
+    with shmq_shared_broker.connect() as mq:
+        mq.send(topic, b"x", queue_id=4)
+    changed = shell.json("topic-change", "topic", "update", topic, "--queues", "2", "--yes")
+    assert (changed["queues"], changed["read_queues"], changed["kept_messages"]) == (2, 5, 1)

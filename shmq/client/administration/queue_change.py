@@ -1,0 +1,74 @@
+"""What becomes of a topic's queues when their number changes: who decides that messages stay readable.
+
+A queue that is no longer read hides its messages from everybody, and nothing else says so. So fewer queues come in
+RocketMQ's own order, and this module works out how far one step may go:
+
+    8 queues asked down to 2        write 2, read 8      nothing new comes to queues 2 to 7; what they hold is read
+    the same, when they are empty   write 2, read 2
+    read queues asked down to 2     write 2, read 2      whoever asks for that is told how many messages go
+
+Invariants:
+    1. A number of queues never hides a message; only a number of *read* queues does, and that is asked for by name.
+    2. No queue is written that is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from shmq.errors import UsageError
+from shmq.message import QUEUES_MAX
+
+
+class TopicQueues(NamedTuple):
+    """The queues of a topic as each broker has them.
+
+    Attributes:
+        stored: messages by the number a broker gives its queue; with several brokers, of all together.
+    """
+
+    read_queues: int
+    write_queues: int
+    stored: Mapping[int, int]
+
+
+class QueueChange(NamedTuple):
+    """How many queues each broker reads and writes afterwards, and the messages that matter for it.
+
+    Attributes:
+        kept: messages in queues that are read but no longer written.
+        hidden: messages in queues that are no longer read.
+    """
+
+    read_queues: int
+    write_queues: int
+    kept: int = 0
+    hidden: int = 0
+
+
+def change_queues(now: TopicQueues, *, queues: int | None = None, read_queues: int | None = None) -> QueueChange:
+    """Return what a wish for `queues` or `read_queues` comes to; None leaves that number to the rules above.
+
+    Raises:
+        UsageError: a number that no topic can have, or queues that would be written and not read.
+    """
+    for name, count in (("queues", queues), ("read_queues", read_queues)):
+        if count is not None and not 1 <= count <= QUEUES_MAX:
+            raise UsageError(f"a topic cannot have {name}={count}", hint=f"{name} is 1 to {QUEUES_MAX}")
+    write = now.write_queues if queues is None else queues
+    if read_queues is not None and read_queues < write:
+        raise UsageError(
+            f"{read_queues} queues to read are fewer than the {write} that are written: messages would be lost to all",
+            hint=f"write fewer, too: queues={read_queues}, or --queues {read_queues}",
+        )
+    if read_queues is not None:
+        read = read_queues
+    elif queues is not None:
+        held = [number + 1 for number, messages in now.stored.items() if messages and number < now.read_queues]
+        read = max([write, *held])
+    else:
+        read = now.read_queues
+    kept = sum(messages for number, messages in now.stored.items() if write <= number < read)
+    hidden = sum(messages for number, messages in now.stored.items() if read <= number < now.read_queues)
+    return QueueChange(read, write, kept, hidden)

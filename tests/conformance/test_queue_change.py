@@ -1,0 +1,66 @@
+"""A topic that gets fewer queues hides no message by that."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import shmq
+from shmq.client.administration.queue_change import QueueChange, TopicQueues, change_queues
+
+EIGHT = TopicQueues(8, 8, {0: 5, 3: 2, 6: 1})
+
+
+@pytest.mark.parametrize(
+    ("now", "wish", "change"),
+    [
+        (EIGHT, {"queues": 2}, QueueChange(7, 2, kept=3)),
+        (EIGHT, {"queues": 4}, QueueChange(7, 4, kept=1)),
+        (EIGHT, {"queues": 7}, QueueChange(7, 7)),
+        (EIGHT, {"queues": 9}, QueueChange(9, 9)),
+        (EIGHT, {"queues": 2, "read_queues": 2}, QueueChange(2, 2, hidden=3)),
+        (EIGHT, {"queues": 2, "read_queues": 4}, QueueChange(4, 2, kept=2, hidden=1)),
+        (EIGHT, {}, QueueChange(8, 8)),
+        (TopicQueues(7, 2, {0: 5, 3: 2, 6: 1}), {"queues": 2}, QueueChange(7, 2, kept=3)),
+        (TopicQueues(7, 2, {0: 5}), {"queues": 2}, QueueChange(2, 2)),
+        (TopicQueues(7, 2, {0: 5, 6: 1}), {"read_queues": 2}, QueueChange(2, 2, hidden=1)),
+        (TopicQueues(2, 2, {0: 5, 6: 1}), {"queues": 1}, QueueChange(1, 1)),
+    ],
+)
+def test_a_number_of_queues_never_hides_a_message(now: TopicQueues, wish: dict[str, int], change: QueueChange) -> None:
+    assert change_queues(now, **wish) == change
+
+
+@pytest.mark.parametrize("wish", [{"queues": 0}, {"queues": 1025}, {"read_queues": 7}, {"queues": 4, "read_queues": 3}])
+def test_numbers_that_cannot_be_are_refused(wish: dict[str, int]) -> None:
+    with pytest.raises(shmq.UsageError):
+        change_queues(EIGHT, **wish)
+
+
+def test_messages_stay_readable_until_read_queues_says_otherwise(mq: shmq.Connection, topic: str) -> None:
+    for number in range(12):
+        mq.send(topic, b"%d" % number, queue_id=number % 4)
+    info = mq.admin.create_topic(topic, queues=1)
+    assert (info.read_queues, info.write_queues, info.messages) == (4, 1, 12)
+    again = mq.admin.create_topic(topic, queues=1)
+    assert (again.read_queues, again.write_queues, again.messages) == (4, 1, 12)
+    with mq.pull_consumer(topic) as consumer:
+        bodies: list[bytes] = []
+        while len(bodies) < 12:
+            bodies += [message.body for message in consumer.poll(12, wait=60)]
+    assert sorted(map(int, bodies)) == list(range(12))
+    hidden = mq.admin.create_topic(topic, read_queues=1)
+    assert (hidden.read_queues, hidden.write_queues, hidden.messages) == (1, 1, 3)
+
+
+def test_changing_a_topic_changes_nothing_that_was_not_named(
+    mq: shmq.Connection, named: Callable[[str], str], broker: Any
+) -> None:
+    name = named("ledger")
+    mq.admin.create_topic(name, queues=2, kind="fifo")
+    with shmq.connect(broker.url) as local:
+        local._local().wire.control.create_topic(name, queues=2, perm=4, kind="fifo", flush="sync")
+    info = mq.admin.create_topic(name, queues=3)
+    assert (info.kind, info.perm, info.write_queues) == ("fifo", 4, 3)
+    info = mq.admin.create_topic(name, kind="normal")
+    assert (info.kind, info.perm, info.write_queues) == ("normal", 4, 3)
