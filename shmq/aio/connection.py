@@ -23,7 +23,7 @@ from shmq.aio.topic import Topic
 from shmq.aio.transaction import checker_for
 from shmq.client import options
 from shmq.client.connection import Connection as SyncConnection
-from shmq.client.place import Placed, RemotePlace, locate
+from shmq.client.place import Placed, RemotePlace, find
 from shmq.client.position import PositionLike
 from shmq.client.producers.keywords import RequestArguments, ReserveArguments
 from shmq.client.spec import consumer_spec
@@ -49,7 +49,7 @@ def connect(
         >>> async with connect() as mq:                                        # doctest: +SKIP
         ...     await mq.send("orders", b"42 apples", tag="fruit")
     """
-    return Connection(locate(url), timeout=timeout, trace=trace, spans=spans)
+    return Connection(find(url), timeout=timeout, trace=trace, spans=spans)
 
 
 class Connection(SendingFace[SyncConnection], Placed):

@@ -16,7 +16,7 @@ from shmq.client.consumers.consumer import Subscription
 from shmq.client.consumers.pull import PullConsumer
 from shmq.client.consumers.simple import HiddenBy, SimpleConsumer, check_hidden_by, check_invisible
 from shmq.client.link import Link
-from shmq.client.place import COMPRESSIONS, locate
+from shmq.client.place import COMPRESSIONS, find
 from shmq.client.position import PositionLike, parse_position
 from shmq.client.producers.producer import Producer
 from shmq.client.producers.queue_selector import QueueSelector, check_selector
@@ -61,7 +61,7 @@ def connect(
         >>> with connect() as mq:                                          # doctest: +SKIP
         ...     mq.send("orders", b"42 apples", tag="fruit", key="order-42")
     """
-    return Connection(locate(url), timeout=timeout, trace=trace, spans=spans)
+    return Connection(find(url), timeout=timeout, trace=trace, spans=spans)
 
 
 class Connection(Link):

@@ -188,6 +188,16 @@ def locate(url: str | None) -> Place | RemotePlace:
     return remote_place(text) if is_remote(text) else place_of(url)
 
 
+def find(url: str | None) -> Place | RemotePlace:
+    """Return the place of the broker that a URL means: on this host, where one is. Raises as `locate`."""
+    place = locate(url)
+    if not isinstance(place, Place):
+        return place
+    from shmq.shm.discovery import found  # loads the core, which who only reads a URL does not need
+
+    return found(place)
+
+
 class Placed:
     """What leads to a place: a connection, and its asyncio twin."""
 

@@ -26,6 +26,7 @@ BROKER_NAME_BYTES_MAX = 64
 SOCKET_PATH_BYTES_MAX = 107  # sun_path without its terminating zero
 
 DEFAULT_ALLOCATION = "average"
+SYSTEM_RUNTIME = Path("/run/shmq")
 
 _LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
 _ALPHABET = _LETTERS | frozenset("_.-")
@@ -98,11 +99,16 @@ def _runtime_root() -> Path:
     if configured:
         return Path(configured).absolute()
     if os.geteuid() == 0:
-        return Path("/run/shmq")
+        return SYSTEM_RUNTIME
     session = os.environ.get("XDG_RUNTIME_DIR")
     if session:
         return Path(session) / "shmq"
     return Path(f"/tmp/shmq-{os.geteuid()}")
+
+
+def own_runtime(name: str) -> Path:
+    """Return the runtime directory in which this user would start a broker of this name."""
+    return _runtime_root() / name
 
 
 def _checked(place: Place) -> Place:
@@ -135,7 +141,7 @@ def place_of(url: str | None = None) -> Place:
     host, slash, path = address.partition("/")
     host, path = _unquoted(host), _unquoted(slash + path)
     if host and path in ("", "/"):
-        return _checked(Place(check_broker_name(host), _runtime_root() / host, allocation))
+        return _checked(Place(check_broker_name(host), own_runtime(host), allocation))
     if not host and path.startswith("/") and path != "/":
         directory = Path(os.path.normpath(path))
         return _checked(Place(check_broker_name(directory.name), directory, allocation))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from shmq.errors import UsageError
 from shmq.protocol.codes import Role
-from shmq.shm.place import place_of
+from shmq.shm.discovery import find_place
 from shmq.tools.command import Call, confirmed
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _control_plane(call: Call) -> Iterator[ControlClient]:
     from shmq.client.wire import new_client_id
     from shmq.client.wire_shm.control import ControlClient
 
-    place, timeout = place_of(call.url), _timeout(call)
+    place, timeout = find_place(call.url), _timeout(call)
     client = ControlClient.connect(place, client_id=new_client_id(), role=Role.NONE, timeout=timeout)
     try:
         yield client
@@ -130,7 +130,7 @@ def session_of(call: Call) -> LocalSession:
     from shmq.client.local_session import LocalSession
     from shmq.client.wire import new_client_id
 
-    return LocalSession(place_of(call.url), client_id=new_client_id(), timeout=_timeout(call))
+    return LocalSession(find_place(call.url), client_id=new_client_id(), timeout=_timeout(call))
 
 
 def _timeout(call: Call) -> float:

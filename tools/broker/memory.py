@@ -13,13 +13,14 @@ from typing import Any
 from shmq.client.administration.queue_change import TopicQueues
 from shmq.client.position import Position, start_offset
 from shmq.client.wire import poll_whole
-from shmq.errors import BrokerNotRunning, PermissionDenied, SegmentError
+from shmq.errors import PermissionDenied, SegmentError
 from shmq.protocol.roster import popped_messages
 from shmq.shm.core import Reader, Store, StoreFigures
+from shmq.shm.discovery import find_place, none_runs
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import is_alive
 from shmq.shm.log_reach import check_log_is_here
-from shmq.shm.place import Place, place_of
+from shmq.shm.place import Place
 from shmq.shm.segment import open_store
 from shmq.tools.broker.view import ProgressView, QueueView, TopicView, by_group, flush_name, kind_text, topic_not_found
 
@@ -117,7 +118,7 @@ def find_instance(url: str | None) -> tuple[Place, Instance]:
         BrokerNotRunning: it left nothing.
         PermissionDenied: its runtime directory is closed to us.
     """
-    place = place_of(url)
+    place = find_place(url)
     try:
         instance = read_instance(place.instance_path)
     except PermissionError as error:
@@ -127,16 +128,8 @@ def find_instance(url: str | None) -> tuple[Place, Instance]:
     except NotADirectoryError:
         instance = None
     if instance is None:
-        raise _not_running(place)
+        raise none_runs(place)
     return place, instance
-
-
-def _not_running(place: Place) -> BrokerNotRunning:
-    name = "" if place.broker_name == "default" else f" --name {place.broker_name}"
-    return BrokerNotRunning(
-        f'no broker "{place.broker_name}" runs on this host ({place.runtime_dir} has none)',
-        hint=f"start it with: shmq serve{name}",
-    )
 
 
 @contextmanager
@@ -154,7 +147,7 @@ def open_memory(url: str | None) -> Iterator[Memory]:
     except SegmentError as error:
         if is_alive(instance.processes.get("supervisor")):
             raise
-        raise _not_running(place) from error
+        raise none_runs(place) from error
     try:
         yield Memory(place, instance, store)
     finally:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from shmq.errors import BrokerNotRunning, ForeignNamespace, PermissionDenied, ShmqError
+from shmq.errors import ForeignNamespace, PermissionDenied, ShmqError
 from shmq.shm.addresses import read_addresses
 from shmq.shm.core import READ_ONLY_REASONS, Store, StoreFigures
+from shmq.shm.discovery import none_runs
 from shmq.shm.instance import Instance, read_instance
 from shmq.shm.liveness import ProcessMark, boot_id, is_alive, visible_pid_namespace
 from shmq.shm.place import Place
@@ -81,11 +82,7 @@ class Look:
         except NotADirectoryError:
             instance = None
         if instance is None:
-            name = "" if self.place.broker_name == "default" else f" --name {self.place.broker_name}"
-            raise BrokerNotRunning(
-                f'no broker "{self.place.broker_name}" runs on this host ({self.place.runtime_dir} has none)',
-                hint=f"shmq serve{name}",
-            )
+            raise none_runs(self.place)
         return instance
 
     def broker(self, store: Store | None) -> Broker:

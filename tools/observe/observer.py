@@ -21,7 +21,8 @@ from types import TracebackType
 from typing import Literal, Self
 
 from shmq.shm.core import Store, StoreFigures
-from shmq.shm.place import Place, place_of
+from shmq.shm.discovery import find_place
+from shmq.shm.place import Place
 from shmq.shm.segment import open_store
 from shmq.tools.observe.log_state import LockWatch, collect_claim
 from shmq.tools.observe.look import Look
@@ -39,7 +40,7 @@ class Observer:
     """
 
     def __init__(self, url: str | None = None) -> None:
-        self.place: Place = place_of(url)
+        self.place: Place = find_place(url)
         self._store: Store | None = None
         self._generation = -1
         self._lock = LockWatch()

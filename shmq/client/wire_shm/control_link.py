@@ -22,6 +22,7 @@ from struct import Struct
 from shmq.errors import BrokerNotRunning, ConnectError, PermissionDenied, RequestTimeout
 from shmq.protocol.command import Command
 from shmq.protocol.header import CommandDecoder, encode_command
+from shmq.shm.discovery import others_text
 from shmq.shm.place import Place
 
 _RECEIVE_BYTES = 64 << 10
@@ -171,4 +172,4 @@ def _dial_error(place: Place, error: OSError) -> ConnectError:
     }
     reason = reasons.get(error.errno or 0, f"{path}: {error.strerror or error}")
     start = "shmq serve" if name == "default" else f"shmq serve --name {name}"
-    return BrokerNotRunning(f'broker "{name}" is not running: {reason}', hint=f"start it: {start}")
+    return BrokerNotRunning(f'broker "{name}" is not running: {reason}{others_text(place)}', hint=f"start it: {start}")

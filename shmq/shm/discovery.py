@@ -1,0 +1,87 @@
+"""Which broker of this host somebody means who only looks for one, whoever runs it.
+
+A broker is started in its user's own runtime directory (`place.py`). Who connects may be another user, and the broker a
+service of the system, so a name is looked for in two places, and a broker is called as it calls itself:
+
+    shmq://NAME              our own runtime directory, then /run/shmq/NAME; a living broker before what is left of one
+    shmq:///directory        that one
+    $SHMQ_RUNTIME_DIR set    only there
+
+Rule: a directory that may not be entered counts as a broker, because the error about it says more than "none runs".
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+
+from shmq.errors import BrokerNotRunning, SegmentError
+from shmq.shm.instance import Instance, read_instance
+from shmq.shm.liveness import is_alive
+from shmq.shm.place import SYSTEM_RUNTIME, Place, own_runtime, place_of
+
+OTHERS_MAX = 3
+_OTHERS = (f"{SYSTEM_RUNTIME}/*/instance.json", "/run/user/*/shmq/*/instance.json", "/tmp/shmq-*/*/instance.json")
+
+
+def find_place(url: str | None = None) -> Place:
+    """Return the place of the broker a URL means, called as the broker calls itself.
+
+    Raises:
+        UsageError, InvalidName: the URL names no broker of this host.
+    """
+    return found(place_of(url))
+
+
+def found(place: Place) -> Place:
+    """Return where the broker of a place is, called as it calls itself; the place itself when there is none."""
+    left = None
+    for candidate in _candidates(place):
+        instance = _instance(candidate)
+        if isinstance(instance, Instance):
+            named = candidate._replace(broker_name=instance.broker_name)
+            if is_alive(instance.processes.get("supervisor")):
+                return named
+            left = left or named
+        elif instance:
+            left = left or candidate
+    return left or place
+
+
+def none_runs(place: Place) -> BrokerNotRunning:
+    """Return the error of somebody who found no broker: where was looked, and what to type."""
+    where = " and ".join(str(candidate.runtime_dir) for candidate in _candidates(place))
+    verb = "have" if " and " in where else "has"
+    name = "" if place.broker_name == "default" else f" --name {place.broker_name}"
+    return BrokerNotRunning(
+        f'no broker "{place.broker_name}" runs on this host ({where} {verb} none){others_text(place)}',
+        hint=f"shmq serve{name}",
+    )
+
+
+def others_text(place: Place) -> str:
+    """Return words that name brokers which do run, for the error about one that does not; "" when there are none."""
+    found_urls = []
+    for path in sorted(path for pattern in _OTHERS for path in glob.iglob(pattern)):
+        directory = Path(path).parent
+        instance = _instance(Place("", directory))
+        if isinstance(instance, Instance) and is_alive(instance.processes.get("supervisor")):
+            found_urls.append(f"shmq://{directory}")
+    return f"; others do: {', '.join(found_urls[:OTHERS_MAX])}" if found_urls else ""
+
+
+def _candidates(place: Place) -> list[Place]:
+    elsewhere = SYSTEM_RUNTIME / place.broker_name
+    is_own = place.runtime_dir == own_runtime(place.broker_name) and not os.environ.get("SHMQ_RUNTIME_DIR")
+    return [place, place._replace(runtime_dir=elsewhere)] if is_own and elsewhere != place.runtime_dir else [place]
+
+
+def _instance(place: Place) -> Instance | bool | None:
+    """Return what is described there; True when it cannot be read, None when there is nothing."""
+    try:
+        return read_instance(place.instance_path)
+    except NotADirectoryError:
+        return None
+    except (OSError, SegmentError):
+        return True
