@@ -12,7 +12,7 @@
     |   +-- StoreLocked                         a second broker on one store
     |   +-- SegmentError                        creating or opening shared memory failed
     +-- SendError
-    |   +-- TopicNotFound(LookupError)
+    |   +-- TopicNotFound(NotFound)
     |   +-- MessageTooLarge(ValueError)
     |   +-- MeasuredError                       used, limit, holder_pid
     |   |   +-- SegmentFull                     no space left for records or units
@@ -24,6 +24,9 @@
     |   +-- SubscriptionConflict
     |   +-- LeaseExpired
     |   +-- OffsetOutOfRange
+    +-- NotFound(LookupError)                   what was named does not exist
+    |   +-- GroupNotFound(KeyError)
+    |   +-- MessageNotFound
     +-- TransactionError
     +-- RequestTimeout(TimeoutError)
     +-- FilterSyntaxError(SyntaxError)
@@ -133,7 +136,25 @@ class SendError(ShmqError):
     """A message was not stored."""
 
 
-class TopicNotFound(SendError, LookupError):
+class NotFound(ShmqError, LookupError):
+    """What was named does not exist."""
+
+    code = 22
+
+
+class GroupNotFound(NotFound, KeyError):
+    """There is no consumer group of this name."""
+
+    code = 26
+
+    __str__ = Exception.__str__  # a KeyError would show its message in quotes
+
+
+class MessageNotFound(NotFound):
+    """There is no message, dead letter or waiting message of this id, key or offset."""
+
+
+class TopicNotFound(SendError, NotFound):
     """The topic does not exist and may not be created on first use."""
 
     code = 17

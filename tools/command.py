@@ -65,6 +65,13 @@ class Call:
         return is_remote(self.url or os.environ.get("SHMQ_URL") or "")
 
     @property
+    def shown_url(self) -> str:
+        """Which broker, in words that hold no secret."""
+        from shmq.client.place import locate
+
+        return locate(self.url).url
+
+    @property
     def terminal(self) -> Terminal:
         """Stdout and stderr of this call."""
         return Terminal(self.style)

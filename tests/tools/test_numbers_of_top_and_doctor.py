@@ -55,8 +55,9 @@ def test_rates_are_what_was_sent_and_consumed_between_two_looks(broker: Broker) 
         document = picture_of(first, second).document()
     seconds = second.at - first.at
     stored = list(sources.records(broker.store))[len(before) :]
-    assert (document["at"], document["seconds"], document["log_end"]) == (
-        second.at,
+    assert (document["at"], document["at_ms"], document["seconds"], document["log_end"]) == (
+        int(second.at),
+        int(second.at * 1000),
         seconds,
         stored[-1].position + stored[-1].size,
     )

@@ -112,7 +112,7 @@ def group_document(memory: BrokerView, name: str) -> dict[str, Any]:
     """Return one group as JSON carries it, without its members.
 
     Raises:
-        RemoteError: there is no such group.
+        GroupNotFound: there is no such group.
     """
     if name not in memory.group_names():
         raise group_not_found(name, memory.broker_name, memory.group_names())

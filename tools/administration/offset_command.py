@@ -139,6 +139,12 @@ def clone(call: Call, source: str, target: str, topic: str | None, dry_run: bool
         raise UsageError("both groups are the same", hint="name another one")
     with open_view(call) as memory:
         moves = []
+        known = group_document(memory, source)["topics"]
+        if topic is not None and topic not in known:
+            memory.topic(topic)
+            raise UsageError(
+                f'group "{source}" has no offset in topic "{topic}"', hint=f"see: shmq group show {source}"
+            )
         for name in _topics(memory, source, topic):
             now = _progress(memory, target, name)
             moves += [

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from shmq.errors import UsageError
+from shmq.errors import NotFound, UsageError
 
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 _FILE_BYTES_MAX: Final = 1 << 20
@@ -45,14 +45,14 @@ class Contexts:
         """Return the URL of a name.
 
         Raises:
-            UsageError: there is no such context; the hint has the nearest ones.
+            NotFound: there is no such context; the hint has the nearest ones.
         """
         if name not in self.urls:
             from shmq.message import nearest
 
             near = nearest(name, self.urls)
             hint = f"did you mean {' or '.join(near)}?" if near else f"add it: shmq context add {name} URL"
-            raise UsageError(f'there is no context "{name}"', hint=hint)
+            raise NotFound(f'there is no context "{name}"', hint=hint)
         return self.urls[name]
 
     def add(self, name: str, url: str) -> None:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from shmq.errors import ConsumeError, RemoteError, TopicNotFound
+from shmq.errors import ConsumeError, GroupNotFound, TopicNotFound
 from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_broker_topic, nearest
 from shmq.progress import Backlog
-from shmq.protocol.codes import Response, TopicFlush, TopicKind
+from shmq.protocol.codes import TopicFlush, TopicKind
 
 if TYPE_CHECKING:
     from shmq.client.administration.queue_change import TopicQueues
@@ -164,18 +164,16 @@ def being_read(group: str, readers: str) -> ConsumeError:
 def topic_not_found(name: str, broker: str, names: list[str]) -> TopicNotFound:
     """Return the error for a topic that does not exist, with what may have been meant."""
     near = nearest(name, names, count_max=1)
-    create = f"create it with: shmq topic create {name}"
     return TopicNotFound(
         f'topic "{name}" does not exist on broker "{broker}"',
-        hint=f'did you mean "{near[0]}"? {create}' if near else create,
+        hint=f'did you mean "{near[0]}"?' if near else "see: shmq topic list",
     )
 
 
-def group_not_found(name: str, broker: str, names: list[str]) -> RemoteError:
+def group_not_found(name: str, broker: str, names: list[str]) -> GroupNotFound:
     """Return the error for a group that does not exist, with what may have been meant."""
     near = nearest(name, names, count_max=1)
-    return RemoteError(
-        Response.SUBSCRIPTION_GROUP_NOT_EXIST,
+    return GroupNotFound(
         f'group "{name}" does not exist on broker "{broker}"',
         hint=f'did you mean "{near[0]}"?' if near else "see: shmq group list",
     )

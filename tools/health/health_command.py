@@ -107,7 +107,7 @@ def observer_of(call: Call) -> Observer:
     """
     if call.is_remote:
         raise UsageError(
-            f"{call.url} is reached over TCP; health reads the memory of the broker's own host",
+            f"{call.shown_url} is reached over TCP; health reads the memory of the broker's own host",
             hint="run it there, or use mqadmin brokerStatus",
         )
     return Observer(call.url)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shmq.client.administration.admin import DEAD_LETTERS_MAX
-from shmq.errors import UsageError
+from shmq.errors import MessageNotFound
 from shmq.message import DEAD_LETTER_PREFIX, check_group, dead_letter_topic
+from shmq.tools.broker.view import group_not_found
 from shmq.tools.command import Call, Group, confirmed, dry_run_option, pass_call, yes_option
 from shmq.tools.completion import complete_group
 from shmq.tools.messages.text import message_document
@@ -68,7 +69,7 @@ def list_(call: Call) -> None:
 def show(call: Call, group: str, limit: int) -> None:
     """Show the dead letters of GROUP, the oldest first, with why they are there."""
     with call.connect() as mq:
-        letters = mq.admin.dlq(group, limit=limit)
+        letters = _letters(mq, group, limit)
         rows = [letter_document(letter) for letter in letters]
     if call.terminal.structured:
         call.terminal.document({"group": group, "letters": rows}, rows=rows)
@@ -86,7 +87,7 @@ def export(call: Call, group: str, limit: int) -> None:
     if call.style.form != "json":
         call.style.form = "jsonl"
     with call.connect() as mq:
-        rows = [letter_document(letter) for letter in mq.admin.dlq(group, limit=limit)]
+        rows = [letter_document(letter) for letter in _letters(mq, group, limit)]
     call.terminal.document({"group": group, "letters": rows}, rows=rows)
 
 
@@ -122,6 +123,8 @@ def purge(call: Call, group: str, dry_run: bool, yes: bool) -> None:
     topic = dead_letter_topic(check_group(group))
     with call.connect() as mq:
         info = mq.admin.topics.get(topic)
+        if info is None:
+            check_group_exists(mq, group)
         count = info.messages if info is not None else 0
         changed = yes and not dry_run and info is not None
         if not call.terminal.structured:
@@ -143,9 +146,27 @@ def letter_document(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def _chosen(mq: shmq.Connection, group: str, offsets: tuple[int, ...], limit: int) -> list[DeadLetter]:
+def check_group_exists(mq: shmq.Connection, group: str) -> None:
+    """Refuse a group that does not exist: no dead letters of a misspelt name are no answer.
+
+    Raises:
+        GroupNotFound: there is none of this name.
+    """
+    names = list(mq.admin.groups)
+    if group not in names:
+        raise group_not_found(group, mq.broker_name, names)
+
+
+def _letters(mq: shmq.Connection, group: str, limit: int) -> list[DeadLetter]:
     letters = mq.admin.dlq(group, limit=limit)
+    if not letters and dead_letter_topic(group) not in mq.admin.topics:
+        check_group_exists(mq, group)
+    return letters
+
+
+def _chosen(mq: shmq.Connection, group: str, offsets: tuple[int, ...], limit: int) -> list[DeadLetter]:
+    letters = _letters(mq, group, limit)
     unknown = sorted(set(offsets) - {letter.message.offset for letter in letters})
     if unknown:
-        raise UsageError(f'group "{group}" has no dead letter {unknown[0]}', hint=f"see: shmq dlq show {group}")
+        raise MessageNotFound(f'group "{group}" has no dead letter {unknown[0]}', hint=f"see: shmq dlq show {group}")
     return [letter for letter in letters if not offsets or letter.message.offset in offsets]

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shmq.errors import RemoteError, TopicNotFound, UsageError
+from shmq.errors import MessageNotFound, RemoteError, TopicNotFound, UsageError
 from shmq.message import is_system_topic
-from shmq.protocol.codes import Response
 
 if TYPE_CHECKING:
     import shmq
@@ -31,7 +30,7 @@ def find_message(mq: shmq.Connection, topic: str | None, message_id: str) -> shm
         topic: None looks everywhere.
 
     Raises:
-        RemoteError: there is none.
+        MessageNotFound: there is none.
         TopicNotFound: the topic does not exist.
     """
     if not message_id:
@@ -43,9 +42,9 @@ def find_message(mq: shmq.Connection, topic: str | None, message_id: str) -> shm
     return found[-1]
 
 
-def no_message(text: str) -> RemoteError:
+def no_message(text: str) -> MessageNotFound:
     """Return the error for a message that is not there."""
-    return RemoteError(Response.QUERY_NOT_FOUND, text, hint="see what there is: shmq message find TOPIC --since -1h")
+    return MessageNotFound(text, hint="see what there is: shmq message find TOPIC --since -1h")
 
 
 def names_a_topic(mq: shmq.Connection, text: str) -> bool:

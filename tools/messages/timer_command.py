@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shmq.errors import UsageError
+from shmq.errors import MessageNotFound
 from shmq.protocol.backlog import PendingTimer, PendingTimers
 from shmq.protocol.body import decode_body
 from shmq.protocol.codes import Request
@@ -82,7 +82,7 @@ def _find(found: PendingTimers, message: str) -> PendingTimer:
     for entry in found.timers:
         if entry.handle and message in (entry.unique_key, str(entry.offset), entry.handle):
             return entry
-    raise UsageError(
+    raise MessageNotFound(
         f'none of the next {plural(len(found.timers), "waiting message")} is called "{message}"',
         hint="they are in: shmq timer list",
     )

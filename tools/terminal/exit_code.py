@@ -45,6 +45,7 @@ EXIT_CODES: dict[type[errors.ShmqError], ExitCode] = {
     errors.ForeignNamespace: ExitCode.NO_PERMISSION,
     errors.StoreError: ExitCode.CANNOT_CREATE,
     errors.SendError: ExitCode.TEMPORARY,
+    errors.NotFound: ExitCode.NO,
     errors.TopicNotFound: ExitCode.NO,
     errors.MessageTooLarge: ExitCode.BAD_DATA,
     # The broker is there, but will serve no append before it is restarted.

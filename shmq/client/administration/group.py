@@ -16,8 +16,8 @@ from collections.abc import ItemsView, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from shmq.client.position import PositionLike, parse_position
-from shmq.errors import ConsumeError, UsageError
-from shmq.message import check_group
+from shmq.errors import ConsumeError, GroupNotFound, UsageError
+from shmq.message import check_group, nearest
 from shmq.progress import Backlog
 
 if TYPE_CHECKING:
@@ -222,7 +222,9 @@ class Groups(Mapping[str, Group]):
 
     def __getitem__(self, name: str) -> Group:
         if not self._figures.has_group(name):
-            raise KeyError(f'group "{name}" does not exist {self._figures.place}')
+            near = nearest(name, self._figures.group_names())
+            hint = f"did you mean {' or '.join(near)}?" if near else "see: list(mq.admin.groups)"
+            raise GroupNotFound(f'group "{name}" does not exist {self._figures.place}', hint=hint)
         return Group(self._figures, name)
 
     def __iter__(self) -> Iterator[str]:
