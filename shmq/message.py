@@ -172,6 +172,11 @@ def is_system_group(name: str) -> bool:
     return name.startswith("CID_RMQ_SYS_")
 
 
+def is_hidden_topic(name: str, perm: int) -> bool:
+    """Whether lists leave a topic out unless everything is asked for: the broker's own, and those of redelivery."""
+    return is_broker_topic(name, perm) or name.startswith(RETRY_PREFIX)
+
+
 def is_broker_topic(name: str, perm: int) -> bool:
     """Say whether a broker made a topic for itself; those named as a cluster or a broker are told by permission."""
     return is_system_topic(name) or name.endswith(_REPLY_TOPIC_SUFFIX) or bool(perm & _PERM_INHERIT)

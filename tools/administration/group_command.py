@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from shmq.errors import ConnectError, ConsumeError
-from shmq.message import check_group
+from shmq.message import check_group, is_system_group
 from shmq.tools.administration.subscription_conflict import Conflict, conflict_of_status
 from shmq.tools.broker.access import control_of, deleted, local_control_of, open_view
 from shmq.tools.broker.view import BrokerView, ProgressView, group_not_found
@@ -77,18 +77,21 @@ _MEMBER_FIELDS: tuple[Field[dict[str, Any]], ...] = (
 
 
 @group.command("list")
+@click.option("-a", "--all", "everything", is_flag=True, help="System groups too.")
 @pass_call
-def list_(call: Call) -> None:
+def list_(call: Call, everything: bool) -> None:
     """List consumer groups with what they have still to read."""
     with open_view(call) as memory:
-        progress = memory.progress()
-        documents = [_summary(name, progress) for name in memory.group_names()]
+        progress, names = memory.progress(), memory.group_names()
+    documents = [_summary(name, progress) for name in names if everything or not is_system_group(name)]
+    hidden = len(names) - len(documents)
     if call.terminal.structured:
-        call.terminal.document({"groups": documents}, rows=documents)
+        call.terminal.document({"groups": documents, "hidden": hidden}, rows=documents)
         return
     if documents:
         call.terminal.listing(_GROUP_FIELDS, documents)
-    call.terminal.say(plural(len(documents), "group"))
+    note = f" ({plural(hidden, 'system group')} hidden, -a shows them)" if hidden else ""
+    call.terminal.say(f"{plural(len(documents), 'group')}{note}")
 
 
 @group.command()

@@ -83,7 +83,7 @@ _READER_FIELDS: tuple[Field[dict[str, Any]], ...] = (
 
 
 @topic.command("list")
-@click.option("-a", "--all", "everything", is_flag=True, help="System topics too.")
+@click.option("-a", "--all", "everything", is_flag=True, help="System and retry topics too.")
 @click.option("--rates", is_flag=True, help="Watch for a second and show messages in and out a second.")
 @pass_call
 def list_(call: Call, everything: bool, rates: bool) -> None:
@@ -94,7 +94,7 @@ def list_(call: Call, everything: bool, rates: bool) -> None:
             time.sleep(1.0)
         after, groups = _counted(memory), _groups_by_topic(memory)
         views = memory.topics()
-        shown = [view for view in views if everything or not view.is_system]
+        shown = [view for view in views if everything or not view.is_hidden]
         documents = [topic_document(memory, view, groups) for view in shown]
         for document in documents if rates else ():
             name = document["topic"]
@@ -108,7 +108,7 @@ def list_(call: Call, everything: bool, rates: bool) -> None:
     if documents or call.style.verbose:
         fields = [field for field in _TOPIC_FIELDS if rates or field.title not in _RATES]
         call.terminal.listing(fields, documents)
-    note = f" ({plural(hidden, 'system topic')} hidden, -a shows them)" if hidden else ""
+    note = f" ({plural(hidden, 'system and retry topic')} hidden, -a shows them)" if hidden else ""
     call.terminal.say(f"{plural(len(shown), 'topic')}{note}")
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from shmq.errors import ConsumeError, GroupNotFound, TopicNotFound
-from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_broker_topic, nearest
+from shmq.message import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_broker_topic, is_hidden_topic, nearest
 from shmq.progress import Backlog
 from shmq.protocol.codes import TopicFlush, TopicKind
 
@@ -67,6 +67,11 @@ class TopicView:
     def is_system(self) -> bool:
         """Whether the broker made it for itself."""
         return is_broker_topic(self.name, self.perm)
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether lists leave it out unless everything is asked for."""
+        return is_hidden_topic(self.name, self.perm)
 
     @property
     def role(self) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Group
@@ -14,6 +15,7 @@ from shmq.tools.doctor.finding import Finding, Verdict, worst
 from shmq.tools.doctor.fix import Removal
 from shmq.tools.terminal.quantity import plural, size_text
 
+ALIKE_MAX = 4  # findings of one check that are shown one by one
 _STYLES: dict[Verdict, str] = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
@@ -22,13 +24,29 @@ def report(case: Case, findings: Sequence[Finding], removals: Sequence[Removal] 
     table = Table.grid(padding=(0, 1), pad_edge=False)
     table.add_column(no_wrap=True, width=6)
     table.add_column(overflow="fold")
-    for finding in findings:
+    for finding, others in together(findings):
         table.add_row(Text(f"[{finding.verdict}]", _STYLES[finding.verdict]), Text(finding.text))
         if finding.fix and finding.verdict != "ok":
             table.add_row("", Text.assemble(("fix: ", "bold"), finding.fix))
+        if others:
+            more = f"and {others} more of {finding.check}; all of them: shmq doctor --json"
+            table.add_row(Text(f"[{finding.verdict}]", _STYLES[finding.verdict]), Text(more))
     for removal in removals:
         table.add_row(Text("[fix]", "cyan"), Text(_removal_text(removal)))
     return Group(Text(headline(case), "bold"), table)
+
+
+def together(findings: Sequence[Finding]) -> Iterator[tuple[Finding, int]]:
+    """Yield what is shown, and how many findings of its kind are not shown behind it: the rest of a long row."""
+    counts = Counter((finding.check, finding.verdict) for finding in findings)
+    shown: Counter[tuple[str, Verdict]] = Counter()
+    for finding in findings:
+        kind = finding.check, finding.verdict
+        shown[kind] += 1
+        if counts[kind] <= ALIKE_MAX or finding.verdict == "ok":
+            yield finding, 0
+        elif shown[kind] < ALIKE_MAX:
+            yield finding, counts[kind] - shown[kind] if shown[kind] == ALIKE_MAX - 1 else 0
 
 
 def headline(case: Case) -> str:

@@ -118,9 +118,12 @@ def observer_of(call: Call) -> Observer:
 @wait_option
 @click.option("--fast", is_flag=True, help="Broker, store, memory and disk only: for container health checks.")
 @click.option("--deep", is_flag=True, help="Also USS, PSS, mappings, and the log in the page cache.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Each group, and those of the broker itself.")
 @threshold_options(LAG_OPTIONS, STORE_OPTIONS, MEMORY_OPTIONS)
 @pass_call
-def health(call: Call, /, form: str | None, wait: float | None, fast: bool, deep: bool, **given: Any) -> int:
+def health(
+    call: Call, /, form: str | None, wait: float | None, fast: bool, deep: bool, everything: bool, **given: Any
+) -> int:
     """Say whether the broker of this host is well, why not, and what to type."""
     if fast and deep:
         raise UsageError("--fast and --deep contradict each other", hint="leave one out")
@@ -128,6 +131,7 @@ def health(call: Call, /, form: str | None, wait: float | None, fast: bool, deep
     thresholds = thresholds_of(given)
     with observer_of(call) as observer:
         report = wait_until_well(lambda: examine(observer, thresholds, depth), wait or 0.0)
+        report.everything = everything
         metrics = _metrics_of(observer) if form == "prometheus" else ""
     return emit(call, report, form, metrics=metrics)
 

@@ -18,11 +18,14 @@ from typing import Any
 
 from shmq.tools.health.finding import Finding, Measure, Verdict, by_severity, worst
 from shmq.tools.observe.snapshot import Snapshot
+from shmq.tools.terminal.quantity import count_text, size_text
+from shmq.tools.terminal.width import padded, width_of
 
 FORMATS = ("table", "json", "nagios", "prometheus")
 _SIGNS = {Verdict.OK: "✓", Verdict.WARNING: "!", Verdict.CRITICAL: "✗", Verdict.UNKNOWN: "?"}
 _COLORS = {Verdict.OK: "32", Verdict.WARNING: "33", Verdict.CRITICAL: "1;31", Verdict.UNKNOWN: "35"}
 _NAGIOS_SHOWN_MAX = 3
+_GROUPS_SHOWN_MAX = 5  # healthy ones, each on a line of its own
 
 
 class Report:
@@ -32,6 +35,7 @@ class Report:
         self.snapshot = snapshot
         self.findings = tuple(findings)
         self.verdict = worst(findings)
+        self.everything = False  # whether the table and Nagios get each group, and those of the broker itself, too
 
     def document(self, *, parts: bool = True) -> dict[str, Any]:
         """Return the JSON document; with its parts the whole snapshot but queues and topics."""
@@ -55,16 +59,29 @@ class Report:
         pid = f"  pid {supervisor.pid}" if supervisor else ""
         where = f"  {broker.tcp}" if broker.tcp else ""
         lines = [f"{_painted(self.verdict.name, self.verdict, colored)}  broker {broker.name}{pid}{where}"]
-        named = [(finding, f"{finding.check} {finding.subject}".rstrip()) for finding in by_severity(self.findings)]
-        width = max((min(len(name), 32) for _, name in named), default=0)
+        named = [(finding, f"{finding.check} {finding.subject}".rstrip()) for finding in by_severity(self._told())]
+        named += [(finding, finding.check) for finding in _deep_figures(self.snapshot)]
+        width = max((min(width_of(name), 32) for _, name in named), default=0)
         for finding, name in named:
             sign = _painted(_SIGNS[finding.verdict], finding.verdict, colored)
-            lines.append(f"  {sign} {name.ljust(width)}  {finding.what}")
+            lines.append(f"  {sign} {padded(name, width)}  {finding.what}")
             if finding.why:
                 lines.append(f"      why  {finding.why}")
             if finding.do:
                 lines.append(f"      do   {finding.do}")
         return lines
+
+    def _told(self) -> list[Finding]:
+        """What the table shows: many groups that are well take one line together."""
+        if self.everything:
+            return list(self.findings)
+        told = [finding for finding in self.findings if not _is_of_system(finding)]
+        well = [finding for finding in told if finding.check == "group" and finding.verdict is Verdict.OK]
+        if len(well) <= _GROUPS_SHOWN_MAX:
+            return told
+        lag, ready = (sum(int(finding.measures[name].value) for finding in well) for name in ("lag", "ready"))
+        what = f"{len(well)} groups are well: lag {count_text(lag)}, ready {count_text(ready)} in all (-a lists them)"
+        return [finding for finding in told if finding not in well] + [Finding("groups", Verdict.OK, what)]
 
     def nagios(self) -> str:
         """Return one line of text and performance data."""
@@ -82,6 +99,8 @@ class Report:
         """Every measure once: those of groups with the group's name."""
         found: dict[str, Measure] = {}
         for finding in self.findings:
+            if _is_of_system(finding) and not self.everything:
+                continue
             for name, one in finding.measures.items():
                 found.setdefault(f"{name}.{finding.subject}" if finding.check in ("group", "topic") else name, one)
         return list(found.items())
@@ -107,6 +126,32 @@ class Report:
                     seen.add(labels)
                     lines.append(f"shmq_health_measure{{{labels}}} {one.value}")
         return "\n".join(lines) + "\n"
+
+
+def _is_of_system(finding: Finding) -> bool:
+    """Whether it is about a group of the broker's own, and good news."""
+    if finding.check != "group" or finding.verdict is not Verdict.OK:
+        return False
+    from shmq.message import is_system_group  # a fast check judges no groups, and need not load this
+
+    return is_system_group(finding.subject)
+
+
+def _deep_figures(snapshot: Snapshot) -> list[Finding]:
+    """What only a deep look knows: the memory of each process, and how much of the log is in the page cache."""
+    lines = []
+    for process in snapshot.processes:
+        if process.uss_bytes is not None and process.pss_bytes is not None:
+            what = (
+                f"pid {process.pid} uses {size_text(process.uss_bytes)} alone, {size_text(process.pss_bytes)} with its "
+                f"part of what is shared, {count_text(process.mappings or 0)} mappings"
+            )
+            lines.append(Finding(f"memory of {process.role}", Verdict.OK, what))
+    log = snapshot.log
+    if log is not None and log.resident_bytes is not None and log.examined_bytes:
+        what = f"{size_text(log.resident_bytes)} of {size_text(log.examined_bytes)} are in the page cache"
+        lines.append(Finding("memory of the log", Verdict.OK, what))
+    return lines
 
 
 def _painted(text: str, verdict: Verdict, colored: bool) -> str:

@@ -23,6 +23,7 @@ from typing import IO, Any, Generic, TypeVar
 
 from shmq.errors import ShmqError
 from shmq.tools.terminal.exit_code import exit_code_of
+from shmq.tools.terminal.width import padded, width_of
 
 Thing = TypeVar("Thing")
 
@@ -116,7 +117,8 @@ class Terminal:
         columns = [columns[index] for index in kept]
         lines = [[row[index] for index in kept] for row in rows]
         widths = [
-            max([len(column.title), *(len(line[index]) for line in lines)]) for index, column in enumerate(columns)
+            max([width_of(column.title), *(width_of(line[index]) for line in lines)])
+            for index, column in enumerate(columns)
         ]
         head = _aligned([_upper(column.title) for column in columns], columns, widths)
         text = [self._styled(head, "1", sys.stdout)]
@@ -264,7 +266,6 @@ def _upper(title: str) -> str:
 
 def _aligned(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
     parts = [
-        cell.rjust(width) if column.right else cell.ljust(width)
-        for cell, column, width in zip(cells, columns, widths, strict=True)
+        padded(cell, width, right=column.right) for cell, column, width in zip(cells, columns, widths, strict=True)
     ]
     return "  ".join(parts).rstrip()

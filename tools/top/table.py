@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
+from shmq.tools.terminal.width import cut, padded, width_of
+
 GAP = 2
 NAME_WIDTH_LEAST = 8
 
@@ -50,7 +52,7 @@ def layout(
     shown = rows[offset : offset + (room - 1 if more else room)] if room > 0 else []
     kept, widths = _fitting(columns, shown, width)
     head = Text(_line([columns[index].title.upper() for index in kept], kept, columns, widths), "bold reverse")
-    head.pad_right(max(0, width - len(head.plain)))
+    head.pad_right(max(0, width - width_of(head.plain)))
     _mark(head, sorted_by.upper())
     lines = [head]
     for row in shown:
@@ -71,7 +73,8 @@ def _mark(head: Text, title: str) -> None:
 def _fitting(columns: Sequence[Column], rows: Sequence[Row], width: int) -> tuple[list[int], list[int]]:
     """Which columns are shown, and how wide each of them is."""
     natural = [
-        max([len(column.title), *(len(row.cells[index]) for row in rows)]) for index, column in enumerate(columns)
+        max([width_of(column.title), *(width_of(row.cells[index]) for row in rows)])
+        for index, column in enumerate(columns)
     ]
     kept = list(range(len(columns)))
     while True:
@@ -89,6 +92,5 @@ def _fitting(columns: Sequence[Column], rows: Sequence[Row], width: int) -> tupl
 def _line(cells: Sequence[str], kept: Sequence[int], columns: Sequence[Column], widths: Sequence[int]) -> str:
     parts = []
     for cell, index, width in zip(cells, kept, widths, strict=True):
-        text = cell if len(cell) <= width else cell[: max(0, width - 1)] + "…"
-        parts.append(text.rjust(width) if columns[index].right else text.ljust(width))
+        parts.append(padded(cut(cell, width), width, right=columns[index].right))
     return (" " * GAP).join(parts).rstrip()

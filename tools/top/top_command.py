@@ -31,7 +31,7 @@ INTERVAL_MIN = 0.1
     "--pane", type=click.Choice(["all", "processes", "topics", "groups"]), default="all", help="What to show."
 )
 @click.option("--deep", is_flag=True, help="USS of the processes too, 2 ms each.")
-@click.option("-a", "--all", "system", is_flag=True, help="System topics too.")
+@click.option("-a", "--all", "system", is_flag=True, help="System topics and groups, and retry topics too.")
 @pass_call
 def top(call: Call, count: int | None, interval: float, sort: str | None, pane: str, deep: bool, system: bool) -> None:
     """Watch processes, topics and groups.

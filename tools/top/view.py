@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
+from shmq.message import is_system_group
 from shmq.tools.health.broker_rules import broker_findings
 from shmq.tools.health.finding import Verdict, by_severity
 from shmq.tools.health.thresholds import Thresholds
@@ -24,6 +25,7 @@ from shmq.tools.top.table import Column, Row, layout
 PANES = ("processes", "topics", "groups")
 KEYS = "s sort · r reverse · p processes · t topics · g groups · a all · d details · SPACE pause · q quit"
 _NOTHING = "–"
+_HIDDEN_KINDS = ("system", "retry")
 _THRESHOLDS = Thresholds()
 _BAR = 20
 _GOOD, _BAD = ("running", "sleeping", "disk", ""), "bold red"
@@ -44,7 +46,7 @@ class Choice:
     sorts: tuple[int, int, int] = (0, 0, 0)  # place in SORTS, for each of PANES
     reverse: bool = False
     deep: bool = False
-    system: bool = False  # topics of the broker itself too
+    system: bool = False  # topics and groups of the broker itself too, and retry topics
     paused: bool = False
     help: bool = False
     offset: int = 0
@@ -156,9 +158,9 @@ def _table(picture: Picture, choice: Choice, pane: str) -> tuple[Sequence[Column
     if pane == "processes":
         fields, rows = _PROCESS_DETAILS if choice.deep else _PROCESSES, picture.processes
     elif pane == "topics":
-        fields, rows = _TOPICS, [row for row in picture.topics if choice.system or row.kind != "system"]
+        fields, rows = _TOPICS, [row for row in picture.topics if choice.system or row.kind not in _HIDDEN_KINDS]
     else:
-        fields, rows = _GROUPS, picture.groups
+        fields, rows = _GROUPS, [row for row in picture.groups if choice.system or not is_system_group(row.name)]
     lines = [Row(tuple(cell(row) for _, cell in fields), _style(row)) for row in _sorted(rows, choice, pane)]
     return [column for column, _ in fields], lines
 
@@ -259,7 +261,7 @@ def _help() -> list[Text]:
         "s r      next sort key; turn the order around",
         "p t g a  processes, topics, groups, all of them",
         "d        details of processes: USS and state",
-        "y        topics of the broker itself too",
+        "y        topics and groups of the broker itself too, and retry topics",
         "+ -      refresh more or less often",
         "↑ ↓ PgUp PgDn Home   scroll, where one table is shown",
         "SPACE    pause; q quit; ? this help",

@@ -144,3 +144,15 @@ def test_what_simple_consumers_have_in_hand_is_lag_and_in_flight_and_not_ready(
         messages[0].ack()
         messages[1].nack(after=60)
         until(lambda: numbers() == (4, 2), "the broker to say what is left")
+
+
+def test_groups_of_the_broker_itself_are_listed_only_when_asked(shell: Shell, shmq_shared_broker: SharedBroker) -> None:
+    own = "CID_RMQ_SYS_SCHEDULE"
+    with shmq_shared_broker.connect() as mq:
+        mq.send(shmq_shared_broker.named("orders"), b"x", delay_level=1)
+    until(lambda: own in [row["group"] for row in shell.json("group-list", "group", "list", "-a")["groups"]])
+    rows = shell.json("group-list", "group", "list")
+    assert own not in [row["group"] for row in rows["groups"]] and rows["hidden"] >= 1
+    assert "system group" in shell.run("group", "list").err
+    everything = shell.json("group-list", "group", "list", "-a")
+    assert own in [row["group"] for row in everything["groups"]] and everything["hidden"] == 0
