@@ -49,6 +49,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+_HINT_NOTE = "hint: "
 _SHOWN_BEFORE = 60  # characters of a long filter expression, before and behind the fault
 
 
@@ -60,7 +61,6 @@ class ShmqError(Exception):
         retryable: whether the same call may succeed later without any change.
         maybe_stored: whether a send that failed so may have stored its message all the same: the request was on its
             way when the connection ended, or nobody answered in time. Sent again, it may be there twice.
-        hint: what to type or change next; may be empty.
     """
 
     code: int = 1
@@ -70,6 +70,17 @@ class ShmqError(Exception):
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+
+    @property
+    def hint(self) -> str:
+        """What to type or change next; may be empty. A traceback shows it below the message."""
+        return self._hint
+
+    @hint.setter
+    def hint(self, text: str) -> None:
+        self._hint = text
+        notes = [note for note in getattr(self, "__notes__", ()) if not note.startswith(_HINT_NOTE)]
+        self.__notes__ = [*notes, f"{_HINT_NOTE}{text}"] if text else notes
 
     @property
     def doc_url(self) -> str:

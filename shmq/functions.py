@@ -24,6 +24,19 @@ OutcomeT = TypeVar("OutcomeT")
 _UNFINISHED = (GeneratorType, AsyncGeneratorType)
 
 
+def check_callable(function: object) -> None:
+    """Let pass what can be called.
+
+    Raises:
+        UsageError: it cannot; somebody may have left the decorator's own call out.
+    """
+    if not callable(function):
+        raise UsageError(
+            f"{function!r:.100} cannot be called with a message",
+            hint='decorate a function: @mq.listener("orders", group="billing")',
+        )
+
+
 def check_function(function: Callable[..., Any]) -> None:
     """Let pass what runs when it is called.
 
@@ -32,6 +45,7 @@ def check_function(function: Callable[..., Any]) -> None:
     """
     import inspect  # not at the import of shmq, which is fast
 
+    check_callable(function)
     if _is_any(function, inspect.iscoroutinefunction):
         raise UsageError(
             f"{_name(function)} is an async def, which a synchronous connection never runs",

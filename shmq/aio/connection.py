@@ -23,6 +23,7 @@ from shmq.aio.topic import Topic
 from shmq.aio.transaction import checker_for
 from shmq.client import options
 from shmq.client.connection import Connection as SyncConnection
+from shmq.client.edge import edge
 from shmq.client.place import Placed, RemotePlace, find
 from shmq.client.position import PositionLike
 from shmq.client.producers.keywords import RequestArguments, ReserveArguments
@@ -40,6 +41,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 ValueT = TypeVar("ValueT")
 
 
+@edge
 def connect(
     url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False, spans: SpansWanted = False
 ) -> Connection:

@@ -15,6 +15,7 @@ from shmq.client import options
 from shmq.client.consumers.consumer import Subscription
 from shmq.client.consumers.pull import PullConsumer
 from shmq.client.consumers.simple import HiddenBy, SimpleConsumer, check_hidden_by, check_invisible
+from shmq.client.edge import edge
 from shmq.client.link import Link
 from shmq.client.place import COMPRESSIONS, find
 from shmq.client.position import PositionLike, parse_position
@@ -39,6 +40,7 @@ ValueT = TypeVar("ValueT")
 Decode = Callable[[bytes], Any]
 
 
+@edge
 def connect(
     url: str | None = None, *, timeout: float = options.CONNECT_TIMEOUT, trace: bool = False, spans: SpansWanted = False
 ) -> Connection:
@@ -70,6 +72,7 @@ class Connection(Link):
     __slots__ = ()
 
     # -- making things
+    @edge
     def producer(
         self,
         *,
@@ -113,6 +116,7 @@ class Connection(Link):
                 self._membership.register()
         return producer
 
+    @edge
     def subscribe(
         self,
         topic: str,
@@ -165,6 +169,7 @@ class Connection(Link):
         )
         return self._add_consumer(Subscription(self._consumer_context(), spec))
 
+    @edge
     def simple_consumer(
         self,
         topic: str,
@@ -200,6 +205,7 @@ class Connection(Link):
         )
         return self._add_consumer(SimpleConsumer(self._consumer_context(), spec, invisible=invisible))
 
+    @edge
     def pull_consumer(
         self,
         topic: str,
@@ -226,6 +232,7 @@ class Connection(Link):
         self._membership.add(pull)
         return pull
 
+    @edge
     def browse(
         self,
         topic: str,
@@ -263,6 +270,7 @@ class Connection(Link):
         wish = wish_of(topic, wanted=wanted, since=since, until=until, queue_id=queue_id, offset=offset, limit=limit)
         return self._live().search.browse(wish, key=key, message_id=id)
 
+    @edge
     def topic(self, name: str, type: type[ValueT], *, codec: str | Codec[ValueT] = "json") -> Topic[ValueT]:
         """Return a typed topic: values in, values out.
 
@@ -274,6 +282,7 @@ class Connection(Link):
 
         return Topic(self, check_topic(name), type, codec)
 
+    @edge
     def listener(
         self,
         topic: str,
@@ -310,6 +319,7 @@ class Connection(Link):
             verify=verify,
         )
 
+        @edge
         def decorate(function: FunctionT) -> FunctionT:
             with self._lock:
                 context = self._consumer_context()
@@ -322,6 +332,7 @@ class Connection(Link):
         return decorate
 
     # -- requests and replies
+    @edge
     def request(
         self,
         topic: str,
@@ -358,6 +369,7 @@ class Connection(Link):
         with self._observer.asking(topic, body, arguments) as carried:
             return ask(topic, body, seconds, **carried)
 
+    @edge
     def replier(
         self,
         topic: str,
@@ -378,6 +390,7 @@ class Connection(Link):
             topic, group=group, tags=tags, where=where, threads=threads, attempts_max=attempts_max, codec=codec
         )
 
+        @edge
         def decorate(function: FunctionT) -> FunctionT:
             reply = functools.partial(_reply, self._live)
             listen(replying(function, reply, same_clock=not self.is_remote))
@@ -385,6 +398,7 @@ class Connection(Link):
 
         return decorate
 
+    @edge
     def transaction_checker(self, group: str) -> Callable[[FunctionT], FunctionT]:
         """Decorate a function that says how a transaction of a producer group ended when its commit got lost.
 
@@ -393,6 +407,7 @@ class Connection(Link):
         """
         check_group(group)
 
+        @edge
         def decorate(function: FunctionT) -> FunctionT:
             with self._lock:
                 if self._checkers is None:

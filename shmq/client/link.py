@@ -82,6 +82,8 @@ class Link(Sender, Placed):
         trace: bool = False,
         spans: SpansWanted = False,
     ) -> None:
+        if not isinstance(timeout, int | float) or not timeout > 0:
+            raise UsageError(f"timeout={timeout!r} is no time to wait", hint="seconds, more than 0: timeout=5.0")
         self.place = place
         self.client_id = ""
         self._timeout = timeout

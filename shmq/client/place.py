@@ -184,6 +184,8 @@ def locate(url: str | None) -> Place | RemotePlace:
     Raises:
         UsageError, InvalidName: it names none.
     """
+    if url is not None and not isinstance(url, str):
+        raise UsageError(f"a URL is a str, not {type(url).__name__}", hint="shmq://NAME, or rocketmq://HOST:9876")
     text = url or os.environ.get("SHMQ_URL") or ""
     return remote_place(text) if is_remote(text) else place_of(url)
 

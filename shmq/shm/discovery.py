@@ -22,7 +22,7 @@ from shmq.shm.liveness import is_alive
 from shmq.shm.place import SYSTEM_RUNTIME, Place, own_runtime, place_of
 
 OTHERS_MAX = 3
-_OTHERS = (f"{SYSTEM_RUNTIME}/*/instance.json", "/run/user/*/shmq/*/instance.json", "/tmp/shmq-*/*/instance.json")
+_OTHERS = (f"{SYSTEM_RUNTIME}/*/instance.json", "/run/user/*/shmq/*/instance.json", "/tmp/shmq-[0-9]*/*/instance.json")
 
 
 def find_place(url: str | None = None) -> Place:

@@ -15,6 +15,7 @@ impersonate the broker.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path
 from typing import NamedTuple
@@ -135,7 +136,7 @@ def place_of(url: str | None = None) -> Place:
     text = url or os.environ.get("SHMQ_URL") or f"shmq://{DEFAULT_BROKER_NAME}"
     scheme, _, rest = text.partition("://")
     if scheme.lower() != "shmq" or "#" in rest:
-        raise UsageError(f"{text!r} does not name a local broker", hint="shmq://NAME or shmq:///runtime/directory")
+        raise UsageError(f"{text!r} does not name a local broker", hint=_meant(text))
     address, _, query = rest.partition("?")
     allocation = _allocation(text, query)
     host, slash, path = address.partition("/")
@@ -146,6 +147,17 @@ def place_of(url: str | None = None) -> Place:
         directory = Path(os.path.normpath(path))
         return _checked(Place(check_broker_name(directory.name), directory, allocation))
     raise UsageError(f"{text!r} does not name a local broker", hint="shmq://NAME or shmq:///runtime/directory")
+
+
+def _meant(text: str) -> str:
+    """Return what somebody may have meant who gave a URL that is none."""
+    if re.fullmatch(r"[A-Za-z0-9_.-]+:[0-9]{1,5}(,[A-Za-z0-9_.-]+:[0-9]{1,5})*", text):
+        return f"did you mean rocketmq://{text}? Or shmq://NAME for a broker of this host"
+    if text.startswith("/"):
+        return f"did you mean shmq://{text}?"
+    if _LETTERS.issuperset(text[:1]) and _ALPHABET.issuperset(text):
+        return f"did you mean shmq://{text}?"
+    return "shmq://NAME or shmq:///runtime/directory"
 
 
 def _unquoted(text: str) -> str:

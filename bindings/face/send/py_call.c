@@ -71,6 +71,11 @@ bool body_open(struct core_state *state, PyObject *body, struct body_buffer *out
             PyErr_SetString(PyExc_TypeError, "a body is bytes, not str; did you mean body=text.encode()?");
             return false;
         }
+        if (!PyObject_CheckBuffer(body)) {
+            PyErr_Format(PyExc_TypeError, "a body is bytes, not %.100s; did you mean body=json.dumps(value).encode(), "
+                         "or a typed topic: mq.topic(name, type)?", Py_TYPE(body)->tp_name);
+            return false;
+        }
         if (PyObject_GetBuffer(body, &out->buffer, PyBUF_SIMPLE) < 0) {
             return false;
         }

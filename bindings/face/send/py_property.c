@@ -212,6 +212,8 @@ static bool put_keys(struct core_state *state, PyObject *key, PyObject *keys, st
     if (keys) {
         PyObject *each = PyObject_GetIter(keys), *item;
         if (!each) {
+            PyErr_Format(PyExc_TypeError, "keys is a sequence of str, not %.100s; did you mean key=?",
+                         Py_TYPE(keys)->tp_name);
             return false;
         }
         while ((item = PyIter_Next(each))) {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from shmq.client.administration.group import Group, GroupFigures, Groups
 from shmq.client.administration.queue_change import QueueChange, TopicQueues, change_queues
+from shmq.client.edge import edge
 from shmq.errors import UsageError
 from shmq.message import (
     DEAD_LETTER_REASON,
@@ -217,6 +218,7 @@ class Admin:
         self._send = send
         self._url = url
 
+    @edge
     def create_topic(
         self, name: str, *, queues: int | None = None, kind: Kind | None = None, read_queues: int | None = None
     ) -> TopicInfo:
@@ -250,6 +252,7 @@ class Admin:
             figures.create_topic(name, change, kind=kind or known.kind, perm=known.perm)
         return next(iter(figures.topics([name])))
 
+    @edge
     def delete_topic(self, name: str) -> None:
         """Delete a topic, over TCP on every broker; its messages are gone for every group at once.
 
@@ -268,6 +271,7 @@ class Admin:
         """All consumer groups by name."""
         return Groups(self._figures)
 
+    @edge
     def dlq(self, group: str, *, limit: int = 1000) -> list[DeadLetter]:
         """Return what a group gave up on, oldest first; [] when there is nothing."""
         topic = dead_letter_topic(check_group(group))

@@ -15,6 +15,7 @@ import time
 from collections.abc import ItemsView, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from shmq.client.edge import edge
 from shmq.client.position import PositionLike, parse_position
 from shmq.errors import ConsumeError, GroupNotFound, UsageError
 from shmq.message import check_group, nearest
@@ -149,6 +150,7 @@ class Group:
         """Client ids of the members the brokers know, local and remote."""
         return self._figures.members(self.name)
 
+    @edge
     def reset(self, topic: str, *, to: PositionLike, dry_run: bool = False) -> list[ResetStep]:
         """Move the group's offsets on a topic, and return what that does to each queue.
 
@@ -167,10 +169,12 @@ class Group:
         }
         return self._figures.move(self.name, topic, wanted, dry_run=dry_run)
 
+    @edge
     def skip(self, topic: str, *, dry_run: bool = False) -> list[ResetStep]:
         """Leave out everything the group has not consumed of a topic: `reset(topic, to="end")`. Raises as that does."""
         return self.reset(topic, to="end", dry_run=dry_run)
 
+    @edge
     def clone(self, to: str, *, topic: str | None = None, dry_run: bool = False) -> dict[str, list[ResetStep]]:
         """Give another group the progress of this one, and return what that does to each of its topics.
 
@@ -195,6 +199,7 @@ class Group:
         move = self._figures.move
         return {name: move(to, name, wanted, dry_run=dry_run) for name, wanted in sorted(progress.items())}
 
+    @edge
     def delete(self) -> None:
         """Forget the group and its offsets.
 

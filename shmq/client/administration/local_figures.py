@@ -87,7 +87,7 @@ class LocalFigures:
     def delete_topic(self, name: str) -> None:
         """Delete a topic."""
         if not self.has_topic(name):
-            raise self.queues.topic_not_found(name)
+            raise self.queues.topic_not_found(name, may_be_made=False)
         self._wire().control.delete_topic(name)
 
     # -- groups

@@ -270,7 +270,11 @@ def take_special(arguments: dict[str, Any]) -> dict[str, str]:
     for name in [name for name in arguments if name not in OWN]:
         meaning = MEANINGS.get(name)
         if meaning is None:
-            raise TypeError(f"send() got an unexpected keyword argument '{name}'")
+            from shmq.message import nearest
+
+            near = nearest(name, [*MEANINGS, *OWN], count_max=1)
+            meant = f"; did you mean {near[0]}=?" if near else ""
+            raise TypeError(f"send() got an unexpected keyword argument '{name}'{meant}")
         value = arguments.pop(name)
         if value is not None:
             found.update(meaning(value))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from shmq.client import options
+from shmq.client.edge import edge
 from shmq.client.position import Position, start_offset
 from shmq.client.wire import QueueSlot
 from shmq.client.wire_shm.wire import ShmWire
@@ -29,6 +30,7 @@ class ShmQueues:
         self._wire = wire
 
     # -- topics
+    @edge
     def resolve(self, topic: str) -> int:
         """Return the index of a topic, creating it if the broker creates topics on first use.
 
@@ -42,7 +44,7 @@ class ShmQueues:
         check_topic(topic)
         attachment = self._wire.control.attachment
         if not attachment.auto_create or is_system_topic(topic):
-            raise self.topic_not_found(topic)
+            raise self.topic_not_found(topic, may_be_made=not is_system_topic(topic))
         return self.put_topic(topic, queues=attachment.default_queues, only_if_missing=True)
 
     def create(self, topic: str, *, queues: int) -> int:
@@ -69,14 +71,18 @@ class ShmQueues:
             time.sleep(options.CREATE_POLL)
         return index
 
-    def topic_not_found(self, topic: str) -> TopicNotFound:
-        """Return the error for a topic that does not exist, with the nearest names that do."""
+    def topic_not_found(self, topic: str, *, may_be_made: bool = True) -> TopicNotFound:
+        """Return the error for a topic that does not exist, with the nearest names that do.
+
+        Args:
+            may_be_made: whether to say how it is created: not to who wants to delete it, nor about a broker's own.
+        """
         names = [str(entry["name"]) for entry in self._wire.store.topics()]
         near = " or ".join(f'"{name}"' for name in nearest(topic, names))
         meant = f"did you mean {near}? " if near else ""
+        then = f"create it with: shmq topic create {topic}" if may_be_made else "see: shmq topic list -a"
         return TopicNotFound(
-            f'topic "{topic}" does not exist on broker "{self._wire.place.broker_name}"',
-            hint=f"{meant}create it with: shmq topic create {topic}",
+            f'topic "{topic}" does not exist on broker "{self._wire.place.broker_name}"', hint=f"{meant}{then}"
         )
 
     # -- queues

@@ -41,7 +41,7 @@ from shmq.client.producers.keywords import (
     take_special,
 )
 from shmq.delay_levels import DELAY, REAL_QUEUE_ID, REAL_TOPIC, SCHEDULE_TOPIC, DelayLevels
-from shmq.errors import UsageError
+from shmq.errors import ShmqError, UsageError
 from shmq.message import TRACE_TOPIC, check_properties, encode_properties
 from shmq.protocol.message_id import message_id_text, message_place
 from shmq.shm.core import UNIT_DELAY_BASE, Producer, Receipt, receipt_make, receipt_moved
@@ -193,7 +193,10 @@ class SpecialSend:
     def __call__(self, topic: str, body: Any, arguments: dict[str, Any], is_oneway: bool) -> Receipt | None:
         """Store one message and return where; a one-way message returns nothing and does not wait for the disk."""
         send = self._send_oneway if is_oneway else self._send
-        found = take_special(arguments)
+        try:
+            found = take_special(arguments)
+        except ShmqError as error:
+            raise error.with_traceback(None) from None  # its author sees the call, not the way inside
         if is_delayed(found):
             receipt = self._delayed.send(send, topic, body, found, arguments)
             # It waits in a topic of the broker's, whose flush is not that of the topic it is for.

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from shmq.client.edge import edge
 from shmq.client.producers.keywords import (
     DEFAULT_PRODUCER_GROUP,
     UniqueIds,
@@ -99,20 +100,24 @@ class TcpSender:
         self._group = group
         self._compression = compression
 
+    @edge
     def send(self, topic: str, body: Any, **arguments: Any) -> Receipt:
         """Store one message and return where."""
         receipt: Receipt = self._wait(self.start_send(topic, body, **arguments), arguments)
         return receipt
 
+    @edge
     def send_oneway(self, topic: str, body: Any, **arguments: Any) -> None:
         """Hand one message to a broker that does not answer."""
         self._wait(self.start_send_oneway(topic, body, **arguments), arguments)
 
+    @edge
     def send_batch(self, topic: str, bodies: Sequence[Any], **arguments: Any) -> list[Receipt]:
         """Store all bodies into one queue, in order."""
         receipts: list[Receipt] = self._wait(self.start_send_batch(topic, bodies, **arguments), arguments)
         return receipts
 
+    @edge
     def reserve(self, topic: str, size: int, *, timeout: float | None = None, **arguments: Any) -> TcpSlot:
         """Return memory for a body of up to `size` bytes; it is sent at the end of the `with` block."""
         properties = arguments.pop("properties", None)
