@@ -7,6 +7,7 @@ Only what a process needs is imported in it, because every process of an idle br
 """
 
 import argparse
+import json
 import os
 import signal
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from shmq.daemon.event_log import EventLog
-from shmq.daemon.exit_code import USAGE, exit_code_of
+from shmq.daemon.exit_code import DONE, USAGE, exit_code_of
 from shmq.daemon.options import Options
 from shmq.daemon.tether import Tether
 from shmq.errors import ShmqError
@@ -58,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--log-format", choices=("text", "json"))
     _add_network(serve)
     serve.add_argument("--options", dest="options_json", help="all settings as one JSON object")
+    serve.add_argument("--check", action="store_true", help="say the settings, or what is wrong with them, as JSON")
     serve.add_argument("--json", action="store_true", help="say that the broker is ready, or why not, as JSON")
     serve.add_argument("--ready-fd", type=int, default=-1, help="say it as JSON on this descriptor")
     _add_nameserver(roles.add_parser("nameserver", help="run a name server in the foreground"))
@@ -146,8 +148,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = _options_of(arguments)
     except ShmqError as error:
+        if getattr(arguments, "check", False):
+            print(json.dumps({"error": str(error), "hint": error.hint}))
+            return exit_code_of(error)
         print(f"error: {error}" + (f"\n  do    {error.hint}" if error.hint else ""), file=sys.stderr)
         return exit_code_of(error)
+    if arguments.role == "serve" and arguments.check:
+        print(options.to_json())
+        return DONE
     if arguments.role != "serve":
         return _run_child(
             arguments.role,

@@ -163,7 +163,7 @@ class Options:
             raise UsageError(
                 f"file_bytes is {self.file_bytes!r}, it has to be a multiple of {FILE_BYTES_MULTIPLE} "
                 f"and at least {FILE_BYTES_MIN}",
-                hint="--file-bytes 1073741824 is RocketMQ's size",
+                hint="--file-size 1G is RocketMQ's size",
             )
         if not all(hour.strip().isdecimal() and int(hour) <= _HOUR_MAX for hour in self._delete_hour_texts):
             raise UsageError(

@@ -26,6 +26,7 @@ _SECTIONS = {
         "serve": ("service.serve_command:serve", "Run a broker on this host."),
         "nameserver": ("service.nameserver_command:nameserver", "Run a name server without a broker."),
         "systemd": ("service.systemd_command:systemd", "Print a systemd unit for a broker."),
+        "config": ("service.config_command:config", "Show and check a broker's settings."),
         "stop": ("service.stop_command:stop", "Stop a broker and wait until it is gone."),
         "demo": ("service.demo_command:demo", "Broker, producer and consumer for a few seconds."),
         "bench": ("measurement.bench_command:bench", "Measure throughput and latency."),

@@ -213,7 +213,7 @@ def _explained() -> Iterator[None]:
         )
         raise PermissionDenied(f"{_FROM}: {error}; {hint}", hint=hint) from error
     except (ConnectError, RequestTimeout) as error:
-        hint = "; ".join(filter(None, (error.hint, "start the broker with shmq serve --tcp, or name where it is")))
+        hint = "; ".join(filter(None, (error.hint, "start the broker without --no-tcp, or name where it is")))
         raise BrokerNotRunning(f"{_FROM} on host {socket.gethostname()}: {error}; {hint}", hint=hint) from error
 
 

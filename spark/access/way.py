@@ -125,7 +125,7 @@ def known_remote(remote: str | None) -> str:
     if remote is None:
         raise refused(
             "option access=remote: nobody says where the broker listens on TCP",
-            "add option nameserver=HOST:9876, or start it with shmq serve --tcp",
+            "add option nameserver=HOST:9876, or start it with shmq serve and without --no-tcp",
         )
     return remote
 

@@ -171,7 +171,7 @@ def _topic(topic: Topic, quiet: float | None, given: dict[str, Any]) -> Iterator
             is_bad = True
             yield Finding("topic", verdict, f"{name}: {facts}", topic.name, *causes[name], measures)
     if not topic.perm & 2:
-        do = f"shmq topic update {topic.name} --perm rw"
+        do = f"shmq topic update {topic.name} --permission rw"
         yield Finding(
             "topic", Verdict.WARNING, f"it takes no messages (perm {topic.perm})", topic.name, "its permission", do
         )

@@ -21,7 +21,7 @@ import click
 
 from shmq.errors import UsageError
 
-_NOT_IN_A_FILE = frozenset({"config", "detach", "log_file", "help"})  # they say how this command runs, not the broker
+_NOT_IN_A_FILE = frozenset({"_config", "detach", "log_file", "help"})  # they say how this command runs, not the broker
 
 
 def read_broker_config(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
@@ -41,14 +41,14 @@ def read_broker_config(context: click.Context, _parameter: click.Parameter, valu
         raise UsageError(
             f"{path} is no TOML: {error}", hint='a line is: retention-hours = 72, or flush = "sync"'
         ) from None
-    options = _options_of(context.command)
+    options = options_of(context.command)
     context.default_map = {
         options[_checked(name, options, path)].name: _value(options[name], entry, path, name)
         for name, entry in given.items()
     }
 
 
-def _options_of(command: click.Command) -> dict[str, click.Option]:
+def options_of(command: click.Command) -> dict[str, click.Option]:
     """By the name a file gives them, the options that say what the broker is."""
     return {
         parameter.opts[0].removeprefix("--"): parameter

@@ -17,15 +17,16 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from shmq import errors
 from shmq.shm.place import Place, check_broker_name, default_store, place_of
 from shmq.store.commitlog import FILE_BYTES_MIN, FILE_BYTES_MULTIPLE
-from shmq.tools.command import Call, Command, Size, pass_call
+from shmq.tools.command import Call, Command, Duration, Size, pass_call
 from shmq.tools.service.broker_config import read_broker_config
 from shmq.tools.terminal.exit_code import ExitCode
 from shmq.tools.terminal.quantity import count_text
@@ -36,6 +37,25 @@ LINE_BYTES_MAX = 1 << 20
 
 WHEN_FULL = ("refuse", "delete-consumed", "delete-oldest")
 _PERCENT = click.IntRange(1, 100)
+
+
+_TABLES = {
+    "topic": ("Topics there can be.", 16384),
+    "queue": ("Queues of all topics together.", 131072),
+    "frame": ("Frames of 204 queue units in memory.", 262144),
+    "client": ("Local processes that send or read at a time.", 1024),
+    "group": ("Consumer groups there can be.", 4096),
+    "offset": ("Offsets of groups on queues.", 262144),
+}
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+def table_options(function: FunctionT) -> FunctionT:
+    """Add an option for the size of each table of the segments."""
+    for name, (text, default) in reversed(_TABLES.items()):
+        kind = click.IntRange(1)
+        function = click.option(f"--{name}-max", type=kind, metavar="N", help=f"{text}  [{default}]")(function)
+    return function
 
 
 @click.command(cls=Command)
@@ -81,6 +101,10 @@ _PERCENT = click.IntRange(1, 100)
 @click.option("--tls-key", type=click.Path(dir_okay=False), metavar="FILE", help="Its key, PEM.")
 @click.option("--tls-mode", type=click.Choice(["disabled", "permissive", "enforcing"]), help="Who must use TLS.")
 @click.option("--metrics", metavar="[HOST:]PORT", help="Serve OpenMetrics over HTTP, on loopback.  [no]")
+@click.option("--flush-interval", type=Duration(), metavar="TIME", help="Longest time between two flushes.  [500ms]")
+@click.option("--unit-memory", type=Size(), metavar="SIZE", help="Queue units kept in memory.  [64M]")
+@click.option("--populate", type=Size(), metavar="SIZE", help="Log made present ahead of writers.  [16M]")
+@table_options
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Form of the events on stderr.")
 @click.option("--detach", is_flag=True, help="Start in the background, return when it is ready.")
 @click.option("--log-file", type=click.Path(dir_okay=False), help="Where a detached broker writes its events.")
@@ -114,7 +138,9 @@ def daemon_command(place: Place, **given: Any) -> list[str]:
     store = Path(given["store"]).absolute() if given["store"] else default_store(place.broker_name)
     command = [sys.executable, "-P", "-m", "shmq.daemon", "serve", "--name", place.broker_name]
     command += ["--runtime-dir", str(place.runtime_dir), "--store", str(store)]
-    for option, name in (("file-bytes", "file_size"), *((name.replace("_", "-"), name) for name in _PASSED_ON)):
+    if given["flush_interval"] is not None:
+        command += ["--flush-interval-ms", str(round(1000 * given["flush_interval"]))]
+    for option, name in (*_RENAMED, *((name.replace("_", "-"), name) for name in _PASSED_ON)):
         if given[name] is not None:
             command += [f"--{option}", str(given[name])]
     for name in _FILES:
@@ -123,7 +149,9 @@ def daemon_command(place: Place, **given: Any) -> list[str]:
     return command + [f"--{name.replace('_', '-')}" for name in _FLAGS if given[name]]
 
 
+_RENAMED = (("file-bytes", "file_size"), ("unit-memory-bytes", "unit_memory"), ("populate-bytes", "populate"))
 _PASSED_ON = (
+    *(f"{name}_max" for name in _TABLES),
     *("delay_levels", "timer_max_delay", "retention_hours", "delete_hour", "when_full"),
     *("disk_warn_percent", "disk_force_percent", "disk_refuse_percent"),
     *("flush", "verify_reads", "segments", "default_queues", "log_format", "listen", "nameserver_listen", "nameserver"),

@@ -1,0 +1,83 @@
+"""Every `--option` that a hint or a page names is one that somebody can type."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from shmq.tools.cli import cli
+
+ROOT = Path(__file__).parents[2]
+OPTION = re.compile(r"(?<![\w/-])--[a-z][a-z0-9-]*[a-z0-9]")
+
+# Options of other programs: docker, useradd, unshare, numactl, spark-submit, and of our own scripts and daemon.
+OF_OTHERS = {
+    *("--ipc", "--pid", "--shm-size", "--memory", "--volumes-from", "--mount", "--mount-proc"),
+    *("--append", "--groups", "--home-dir", "--shell", "--system", "--cpunodebind", "--membind"),
+    *("--archives", "--py-files"),
+    *("--cflags", "--libs"),  # python -m shmq.bindings.config
+    *("--minutes", "--only", "--seed"),  # the soak
+    *("--base", "--figure", "--head", "--list", "--pairs", "--peers-only", "--quick", "--runs", "--tables"),
+    "--tolerance",  # and those before it: the benchmarks
+}
+# The daemon's own parser; `shmq serve` has its own words for what people need.
+OF_THE_DAEMON = {
+    *("--alive-fd", "--ready-fd", "--number", "--options", "--file-bytes", "--flush-interval-ms", "--lease-ms"),
+    *("--populate-bytes", "--unit-memory-bytes", "--check"),
+}
+SPEAKS_TO_THE_DAEMON = {
+    *("daemon/__main__.py", "daemon/child.py", "shmq/testing.py", "tools/doctor/case.py"),
+    *("tools/service/serve_command.py", "tools/service/config_command.py"),
+}
+
+
+def options_of(command: click.Command, context: click.Context) -> Iterator[str]:
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            yield from (*parameter.opts, *parameter.secondary_opts)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            part = command.get_command(context, name)
+            assert part is not None
+            yield from options_of(part, context)
+
+
+KNOWN = {*options_of(cli, click.Context(cli)), "--help", "--version"}
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """What people may read: pages, and the texts of the sources."""
+    for path in (ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        yield str(path.relative_to(ROOT)), path.read_text()
+    for folder in ("shmq", "daemon", "tools", "spark"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield str(path.relative_to(ROOT)), node.value
+
+
+def test_every_option_that_is_named_exists() -> None:
+    unknown = {
+        (place, option)
+        for place, text in texts()
+        for option in OPTION.findall(text)
+        if option not in KNOWN | OF_OTHERS and not (option in OF_THE_DAEMON and place in SPEAKS_TO_THE_DAEMON)
+    }
+    assert unknown == set()
+
+
+def test_every_command_that_a_text_names_exists() -> None:
+    context = click.Context(cli)
+    nouns = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    unknown = set()
+    for place, text in texts():
+        for noun, verb in re.findall(
+            r"\bshmq (topic|group|offset|timer|tx|message|dlq|context|store|config) ([a-z]+)", text
+        ):
+            command = nouns[noun]
+            assert isinstance(command, click.Group)
+            if verb not in command.list_commands(context):
+                unknown.add((place, f"{noun} {verb}"))
+    assert unknown == set()
