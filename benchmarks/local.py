@@ -13,7 +13,7 @@ from benchmarks.peers import java_logs
 from benchmarks.peers.peer import Peer, latency, throughput
 from benchmarks.peers.table import installed
 from benchmarks.workload import Figure, Measure, Workload
-from benchmarks.workloads import core, disk, ours
+from benchmarks.workloads import core, disk, on_disk, ours
 
 TRIPS = 20_000
 TRIPS_MIN = 200
@@ -200,7 +200,7 @@ def _topics() -> list[Workload]:
 
 def workloads() -> list[Workload]:
     """Every workload, in the order of the table."""
-    return [*_throughput(), *_sustained(), *_small_trips(), *_large_trips(), *_core(), *_topics()]
+    return [*_throughput(), *_sustained(), *_small_trips(), *_large_trips(), *_core(), *_topics(), *on_disk.workloads()]
 
 
 def main(given: Sequence[str] | None = None) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks.brokers.contestants import name_of
+from benchmarks.brokers.contestants import OURS, name_of, on_disk
 from benchmarks.brokers.rocketmq import Arena
 from benchmarks.command import run
 from benchmarks.workload import Figure, Measure, Workload
@@ -23,6 +23,8 @@ MANY_MUST = 2.0
 BATCH_MUST = 1.2
 CATCH_UP_MUST = 1.0
 MEMORY_MUST = 0.3
+ON_DISK_MUST = 1.5
+ON_DISK_LOAD_MUST = 3.0
 
 Run = Callable[[str, float], dict[str, float]]
 
@@ -42,6 +44,11 @@ def workloads(arena: Arena) -> list[Workload]:
     send_batches: Run = lambda who, effort: arena.sending(who, batch, effort, "BatchProducer")  # noqa: E731
     made.append(_workload("batches_of_32", [_rate("batches_of_32", BATCH_MUST)], send_batches))
     made.append(_workload("catch_up", [_rate("catch_up", CATCH_UP_MUST)], arena.catching_up))
+    threads: dict[str, object] = {"-w": 64, "-s": 128}
+    send_durably: Run = lambda who, effort: arena.sending(who, threads, effort)  # noqa: E731
+    load_durably: Run = lambda who, effort: arena.loading(who, 8, 64, effort)  # noqa: E731
+    made.append(_workload("on_disk_64", [_rate("on_disk_64", ON_DISK_MUST)], send_durably, name=on_disk))
+    made.append(_workload("on_disk_8x64", [_rate("on_disk_8x64", ON_DISK_LOAD_MUST)], load_durably, name=on_disk))
     return made
 
 
@@ -49,11 +56,13 @@ def _rate(name: str, must: float) -> Figure:
     return Figure(name, "rate", "msg/s", is_rate=True, musts={PEER: must})
 
 
-def _workload(name: str, figures: Sequence[Figure], run: Run) -> Workload:
+def _workload(
+    workload: str, figures: Sequence[Figure], run: Run, *, name: Callable[[str], str] = lambda broker: broker
+) -> Workload:
     def of(broker: str) -> Measure:
-        return lambda effort: run(broker, effort)
+        return lambda effort: run(name(broker), effort)
 
-    return Workload(name, of("ours"), figures, {PEER: of(VERSION)})
+    return Workload(workload, of(OURS), figures, {PEER: of(VERSION)})
 
 
 def main(given: Sequence[str] | None = None) -> int:

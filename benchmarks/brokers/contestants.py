@@ -1,6 +1,7 @@
 """The brokers that are compared over TCP: ours, and stock ones from the cache of the tests with real peers.
 
 (1) A broker is started when it is first asked for and runs until all are stopped; who is not measured has no clients.
+    One that flushes synchronously is a broker of its own.
 (2) Memory is the proportional set size of a broker's processes, so shared pages count once.
 """
 
@@ -19,6 +20,7 @@ from tests.interop.peers.stock import StockBroker
 from tests.interop.peers.wire import Wire
 
 OURS = "ours"
+_ON_DISK = " on disk"
 # The options of RocketMQ's bin/runbroker.sh with its 8 GiB heap cut to 2 GiB, and without AlwaysPreTouch, so that
 # its memory is what it uses and not what it was given.
 STOCK_HEAP = [
@@ -51,6 +53,11 @@ def name_of(version: str) -> str:
     return SERVERS[version].replace("server-", "stock ")
 
 
+def on_disk(name: str) -> str:
+    """Return the name of the same broker, but with synchronous flush."""
+    return name + _ON_DISK
+
+
 @dataclass(frozen=True)
 class Contestant:
     """A running broker: where it is, and which processes it is made of."""
@@ -76,7 +83,7 @@ class Contestant:
 
 
 class Contestants:
-    """Brokers by name: "ours", or the stock version "4" or "5"."""
+    """Brokers by name: "ours", or the stock version "4" or "5"; `on_disk` of these with synchronous flush."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -104,11 +111,13 @@ class Contestants:
         return self._running[name]
 
     def _start(self, name: str) -> Contestant:
-        if name == OURS:
-            ours = self._stack.enter_context(Broker(tcp=True, small=False))
+        version, is_sync = name.removesuffix(_ON_DISK), name.endswith(_ON_DISK)
+        if version == OURS:
+            ours = self._stack.enter_context(Broker(tcp=True, small=False, flush="sync" if is_sync else "async"))
             pids = lambda: [mark.pid for mark in ours.processes.values()]  # noqa: E731
             return Contestant(ours.name_server, ours.broker_address, pids)
-        stock = self._stack.enter_context(StockBroker(name, heap=STOCK_HEAP, settings=STOCK_SETTINGS))
+        settings = STOCK_SETTINGS | ({"flushDiskType": "SYNC_FLUSH"} if is_sync else {})
+        stock = self._stack.enter_context(StockBroker(version, heap=STOCK_HEAP, settings=settings))
         return Contestant(stock.name_server, stock.broker_address, partial(list, stock.pids[1:]))
 
 

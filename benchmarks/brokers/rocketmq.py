@@ -11,7 +11,9 @@ Rule: a rate counts what is stored, not what the driver believes to have sent.
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
@@ -19,7 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.brokers.contestants import Contestant, Contestants
+from benchmarks.brokers.contestants import QUEUES, Contestant, Contestants
+from benchmarks.workloads.core import build
 from tests.interop.peers.cache import program
 from tests.interop.peers.process import Child, eventually
 from tests.interop.peers.registry import DEFAULT_JDK, EXAMPLE, class_path, jars
@@ -33,6 +36,7 @@ BACKLOG = 3_000_000
 BACKLOG_MIN = 100_000
 BACKLOG_TIMEOUT = 300.0
 CATCH_UP_LINES = 3
+LOAD_SECONDS = 6.0
 _CONSUMED = re.compile(r"Consume TPS: (\d+)")
 
 
@@ -67,6 +71,21 @@ class Arena:
             _fail_on_errors(driver, main)
         return {"rate": rate, "memory": memory}
 
+    def loading(self, broker: str, connections: int, in_flight: int, effort: float) -> dict[str, float]:
+        """Let the load generator in C keep so many sends of 128 bytes unanswered; returns the rate of its answers.
+
+        The topic is the automatically created one of the Java drivers, made by a first send over the same wire.
+        """
+        contestant = self._contestants.get(broker)
+        topic = f"Loaded{connections}x{in_flight}"
+        host, port = contestant.broker_address.rsplit(":", 1)
+        words = [host, port, topic, str(QUEUES // 2), "128"]
+        program = str(build("tcp_load"))
+        _load(program, [*words, "1", "1", "0.2"])
+        return {
+            "rate": _load(program, [*words, str(connections), str(in_flight), str(max(1.0, LOAD_SECONDS * effort))])
+        }
+
     def catching_up(self, broker: str, effort: float) -> dict[str, float]:
         """Let a new group consume a backlog; returns the best rate the driver reports over a sliding window."""
         contestant = self._contestants.get(broker)
@@ -88,6 +107,13 @@ class Arena:
                 eventually(lambda: contestant.stored(topic) >= count, "the backlog is there", BACKLOG_TIMEOUT, 0.5)
             self._backlogs.add((broker, count))
         return topic
+
+
+def _load(program: str, words: list[str]) -> float:
+    done = subprocess.run([program, *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"the load generator failed: {done.stdout.strip()} {done.stderr.strip()}")
+    return float(json.loads(done.stdout)["per_second"])
 
 
 @contextmanager

@@ -65,6 +65,11 @@ def _run(program: Path, *arguments: str) -> dict[str, float]:
     return values
 
 
+def run_program(program: str, *arguments: str) -> dict[str, float]:
+    """Build a program of this folder, run it in an empty directory, and return what it printed."""
+    return _run(build(program), *arguments)
+
+
 def append_call(count: int, size: int = 256) -> dict[str, float]:
     """Percentiles of one shmq_append call in nanoseconds, without daemon and flush."""
     return _run(build("append"), str(count), str(size))
