@@ -79,7 +79,8 @@ def _add_network(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--nameserver", dest="nameservers", metavar="HOST:PORT;HOST:PORT")
     serve.add_argument("--nameserver-ca", metavar="FILE")
     serve.add_argument("--cluster")
-    serve.add_argument("--bridges", type=int)
+    for name in ("bridges", "tcp-connections-max", "address-connections-max"):
+        serve.add_argument(f"--{name}", type=int)
     _add_security(serve)
 
 

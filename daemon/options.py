@@ -45,6 +45,8 @@ _RANGES = {
     "unit_memory_bytes": (4 << 20, 1 << 36),
     "populate_bytes": (0, 1 << 30),
     "bridges": (1, 64),
+    "tcp_connections_max": (0, 65536),
+    "address_connections_max": (0, 65536),
 }
 _PORT_MAX = 65535
 _HOUR_MAX = 23
@@ -96,6 +98,8 @@ class Options:
         nameserver_ca: certificates (PEM) one of which has to vouch for those; then they are talked to over TLS.
         advertise: HOST or HOST:PORT that routes hand out; "" hands out what the client itself reached.
         bridges: processes that serve TCP connections.
+        tcp_connections_max: TCP connections of one of them, 0: as many as it may have open files.
+        address_connections_max: of these, how many one address may have; 0: a share.
         insecure: listen beyond loopback without access control.
         acl: path of a plain_acl.yml.
         metrics: HOST:PORT of the exporter, "" for none.
@@ -138,6 +142,8 @@ class Options:
     advertise: str = ""
     cluster: str = "DefaultCluster"
     bridges: int = 1
+    tcp_connections_max: int = 0
+    address_connections_max: int = 0
     insecure: bool = False
     acl: str = ""
     tls_cert: str = ""

@@ -16,12 +16,11 @@ from dataclasses import replace
 
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.event_loop import run_loop, stop_event
-from shmq.daemon.bridge.limits import BridgeLimits
+from shmq.daemon.bridge.limits import BridgeLimits, limits_of
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener, listen_with_vip
 from shmq.daemon.bridge.sockets.unix_listener import Listener
 from shmq.daemon.bridge.store.index import StoreIndex
 from shmq.daemon.bridge.surroundings import (
-    DESCRIPTORS_SPARE,
     UMASK,
     Surroundings,
     listen_on_tcp,
@@ -30,7 +29,6 @@ from shmq.daemon.bridge.surroundings import (
     watch_log,
 )
 from shmq.daemon.broker.broker import Broker
-from shmq.daemon.descriptors import raise_descriptor_limit
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.nameserver.service import NameService, start_name_service
@@ -61,12 +59,12 @@ def run_bridge(
     """
     tether = tether or Tether()
     log = log or EventLog("bridge", options.log_format)
-    limits = limits or BridgeLimits()
-    if options.bridges > 1:  # every connection of the others may need one here
-        limits = replace(limits, connections_max=limits.connections_max * options.bridges)
     try:
+        limits = limits or limits_of(options)
+        if options.bridges > 1:  # every connection of the others may need one here
+            passed_on = limits.tcp_connections_max * (options.bridges - 1)
+            limits = replace(limits, connections_max=limits.connections_max + passed_on)
         os.umask(UMASK)
-        raise_descriptor_limit(2 * limits.connections_max + DESCRIPTORS_SPARE)  # the name server's come on top
         return _open_and_serve(place, options, limits, log, tether)
     except ShmqError as error:
         log("bridge.failed", reason=str(error), hint=error.hint)
@@ -140,6 +138,7 @@ async def _listen_for_clients(
         around.log,
         broker=broker,
         address_before=nameserver_before,
+        limits=around.limits,
         security=bridge.security,
     )
     open_things.callback(name_service.close)

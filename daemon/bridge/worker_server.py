@@ -11,10 +11,9 @@ import os
 from shmq.daemon.bridge.bridge import Bridge
 from shmq.daemon.bridge.event_loop import run_loop, stop_event
 from shmq.daemon.bridge.group_link import GroupLink
-from shmq.daemon.bridge.limits import BridgeLimits
+from shmq.daemon.bridge.limits import BridgeLimits, limits_of
 from shmq.daemon.bridge.sockets.tcp_listener import TcpListener, listen_with_vip
 from shmq.daemon.bridge.surroundings import (
-    DESCRIPTORS_SPARE,
     UMASK,
     Surroundings,
     listen_on_tcp,
@@ -25,7 +24,6 @@ from shmq.daemon.bridge.surroundings import (
 from shmq.daemon.bridge.upstream import Upstreams
 from shmq.daemon.broker.clients.relays import RelayedGroups
 from shmq.daemon.broker.worker import WorkerLogic
-from shmq.daemon.descriptors import raise_descriptor_limit
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import exit_code_of
 from shmq.daemon.options import Options, parse_address
@@ -52,10 +50,9 @@ def run_worker(
     """
     tether = tether or Tether()
     log = log or EventLog(f"bridge-{number}", options.log_format)
-    limits = limits or BridgeLimits()
     try:
+        limits = limits or limits_of(options)
         os.umask(UMASK)
-        raise_descriptor_limit(2 * limits.connections_max + DESCRIPTORS_SPARE)  # one to the client, one to the primary
         with contextlib.ExitStack() as open_things:
             around = open_surroundings(
                 place, options, limits, log, open_things, listen=lambda: _tcp_listeners(place, options), number=number

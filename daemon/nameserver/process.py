@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shmq.daemon.bridge.event_loop import run_loop, stop_event
-from shmq.daemon.bridge.limits import BridgeLimits
+from shmq.daemon.bridge.limits import DESCRIPTORS_SPARE, BridgeLimits, connection_limits
 from shmq.daemon.bridge.sockets.security import Security
+from shmq.daemon.descriptors import raise_descriptor_limit
 from shmq.daemon.event_log import EventLog
 from shmq.daemon.exit_code import DONE, exit_code_of
 from shmq.daemon.nameserver.face import NameServerFace, start_nameserver
@@ -29,6 +30,7 @@ from shmq.version import __version__
 
 DEFAULT_LISTEN = "127.0.0.1:9876"
 _UMASK = 0o077
+_DESCRIPTORS_WANTED = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ def run_nameserver(options: NameServerOptions) -> int:
 
 async def _serve(options: NameServerOptions, log: EventLog) -> int:
     stop = stop_event()
-    limits = BridgeLimits()
+    limits = connection_limits(raise_descriptor_limit(_DESCRIPTORS_WANTED) - DESCRIPTORS_SPARE)
     security = Security(acl=options.acl, tls_mode=options.tls_mode, tls_cert=options.tls_cert, tls_key=options.tls_key)
     face = _start(options, log, limits, security)
     with contextlib.closing(face):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from shmq.daemon.bridge.limits import BridgeLimits
 from shmq.daemon.bridge.sockets.security import Security, is_loopback
 from shmq.daemon.broker.requests import Address
 from shmq.daemon.broker.tables import Tables
@@ -76,6 +77,7 @@ def start_name_service(
     *,
     broker: Address,
     address_before: str = "",
+    limits: BridgeLimits | None = None,
     security: Security | None = None,
 ) -> NameService:
     """Make the broker that listens at `broker` known, inside the running event loop.
@@ -83,6 +85,7 @@ def start_name_service(
     Args:
         address_before: where the embedded name server listened before this process was started again; the port is
             taken once more where the options leave it open.
+        limits: of the embedded name server's connections.
         security: what protects the broker's own port.
 
     Raises:
@@ -98,11 +101,16 @@ def start_name_service(
         return NameService(None, _start_links(options, source, log, broker=broker))
     advertised = str(_advertised(options, broker.port)) if options.advertise else ""
     embedded = Embedded(source, advertised, broker.port)
-    return NameService(_start_face(options, embedded, log, security, address_before), None)
+    return NameService(_start_face(options, embedded, log, limits, security, address_before), None)
 
 
 def _start_face(
-    options: Options, embedded: Embedded, log: Log, security: Security | None, address_before: str
+    options: Options,
+    embedded: Embedded,
+    log: Log,
+    limits: BridgeLimits | None,
+    security: Security | None,
+    address_before: str,
 ) -> NameServerFace:
     host, port = parse_address(options.nameserver_listen, name="nameserver_listen")
     keeper = KeyValueFile(options.store_path / KV_FILE, access_rights())
@@ -112,6 +120,7 @@ def _start_face(
         keeper=keeper,
         embedded=embedded,
         settings=with_room_for(options.topic_max),
+        limits=limits,
         security=security,
     )
     if port == 0 and address_before:

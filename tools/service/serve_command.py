@@ -37,6 +37,7 @@ LINE_BYTES_MAX = 1 << 20
 
 WHEN_FULL = ("refuse", "delete-consumed", "delete-oldest")
 _PERCENT = click.IntRange(1, 100)
+_CONNECTIONS = click.IntRange(1, 65536)
 
 
 _TABLES = {
@@ -95,6 +96,8 @@ def table_options(function: FunctionT) -> FunctionT:
 @click.option("--advertise", metavar="HOST[:PORT]", help="What clients are told to connect to.  [what they reached]")
 @click.option("--cluster", help="Name of the cluster.  [DefaultCluster]")
 @click.option("--bridges", type=click.IntRange(1, 64), help="Processes that serve TCP.  [1]")
+@click.option("--tcp-connections-max", type=_CONNECTIONS, metavar="N", help="TCP connections.  [by ulimit -n]")
+@click.option("--address-connections-max", type=_CONNECTIONS, metavar="N", help="Of one address.  [a share of them]")
 @click.option("--insecure", is_flag=True, help="Listen beyond loopback without access control.")
 @click.option("--acl", type=click.Path(dir_okay=False), metavar="FILE", help="plain_acl.yml: who may do what.")
 @click.option("--tls-cert", type=click.Path(dir_okay=False), metavar="FILE", help="Certificate, PEM.")
@@ -155,7 +158,7 @@ _PASSED_ON = (
     *("delay_levels", "timer_max_delay", "retention_hours", "delete_hour", "when_full"),
     *("disk_warn_percent", "disk_force_percent", "disk_refuse_percent"),
     *("flush", "verify_reads", "segments", "default_queues", "log_format", "listen", "nameserver_listen", "nameserver"),
-    *("advertise", "cluster", "bridges", "tls_mode", "metrics"),
+    *("advertise", "cluster", "bridges", "tcp_connections_max", "address_connections_max", "tls_mode", "metrics"),
 )
 _FILES = ("acl", "tls_cert", "tls_key", "nameserver_ca")
 _FLAGS = ("no_auto_create", "no_tcp", "insecure")

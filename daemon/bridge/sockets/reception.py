@@ -41,10 +41,10 @@ class Reception:
                 return f"{limits.connections_max} connections of local processes are open"
         else:
             if len(self._hosts) - self._taken[_LOCAL] >= limits.tcp_connections_max:
-                return f"{limits.tcp_connections_max} TCP connections are open"
+                return f"{limits.tcp_connections_max} TCP connections are open; {limits.more_places} allows more"
             most = limits.loopback_connections_max if is_loopback_address(host) else limits.address_connections_max
             if self._taken[host] >= most:
-                return f"{most} connections of {host} are open"
+                return f"{most} connections of {host} are open; {limits.more_of_address} allows more"
         self._hosts[connection_id] = host
         self._taken[host] += 1
         return ""

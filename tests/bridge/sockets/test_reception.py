@@ -1,11 +1,15 @@
 """Places: in all, over TCP, and of each address; one is left as often as it was taken."""
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from shmq.daemon.bridge.limits import BridgeLimits
+from shmq.daemon.bridge.limits import BridgeLimits, limits_of
 from shmq.daemon.bridge.sockets.reception import Reception
+from shmq.daemon.options import Options
+from shmq.errors import UsageError
 
 LIMITS = BridgeLimits(connections_max=10, tcp_connections_max=8, address_connections_max=3, loopback_connections_max=5)
 
@@ -13,7 +17,7 @@ LIMITS = BridgeLimits(connections_max=10, tcp_connections_max=8, address_connect
 def test_one_address_cannot_take_the_places_of_others() -> None:
     reception = Reception(LIMITS, None)
     assert [reception.take(number, "10.0.0.1") for number in range(3)] == ["", "", ""]
-    assert reception.take(4, "10.0.0.1") == "3 connections of 10.0.0.1 are open"
+    assert reception.take(4, "10.0.0.1") == "3 connections of 10.0.0.1 are open; ulimit -n allows more"
     assert reception.take(5, "10.0.0.2") == ""
     reception.leave(0)
     reception.leave(0)
@@ -25,13 +29,13 @@ def test_one_address_cannot_take_the_places_of_others() -> None:
 def test_the_programs_of_this_host_share_a_larger_share(host: str) -> None:
     reception = Reception(LIMITS, None)
     assert [reception.take(number, host) for number in range(5)] == [""] * 5
-    assert reception.take(5, host) == f"5 connections of {host} are open"
+    assert reception.take(5, host) == f"5 connections of {host} are open; ulimit -n allows more"
 
 
 def test_tcp_takes_no_place_of_local_processes() -> None:
     reception = Reception(LIMITS, None)
     assert [reception.take(number, f"10.0.0.{number}") for number in range(8)] == [""] * 8
-    assert reception.take(8, "10.0.0.9") == "8 TCP connections are open"
+    assert reception.take(8, "10.0.0.9") == "8 TCP connections are open; ulimit -n allows more"
     assert [reception.take(number, None) for number in range(10, 20)] == [""] * 10
     assert reception.take(20, None) == "10 connections of local processes are open"
     reception.leave(10)
@@ -51,3 +55,51 @@ def test_the_defaults_leave_room_for_the_host_and_for_other_hosts() -> None:
     assert limits.address_connections_max == 64
     assert limits.loopback_connections_max + limits.address_connections_max <= limits.tcp_connections_max
     assert dataclasses.asdict(limits)["unproven_bytes_max"] < limits.in_flight_bytes_max == 256 << 20
+
+
+@pytest.fixture
+def may_open(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Says how many files a process may open, at most."""
+
+    def say(most: int) -> None:
+        monkeypatch.setattr("shmq.daemon.bridge.limits.raise_descriptor_limit", lambda wanted: min(wanted, most))
+
+    return say
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "places", "of_one", "of_host"),
+    [
+        (20_000, {}, 9360, 780, 6240),
+        (20_000, {"bridges": 3}, 4680, 390, 3120),
+        (20_000, {"nameservers": "10.0.0.1:9876"}, 18_720, 1560, 12_480),
+        (1024, {}, 256, 64, 170),
+        (300, {}, 16, 16, 16),
+        (20_000, {"tcp_connections_max": 600}, 600, 64, 400),
+        (20_000, {"tcp_connections_max": 600, "address_connections_max": 600}, 600, 600, 600),
+        (20_000, {"address_connections_max": 1 << 16}, 9360, 9360, 9360),
+    ],
+)
+def test_places_follow_the_open_files_and_the_options(
+    may_open: Callable[[int], None], files: int, options: dict[str, Any], places: int, of_one: int, of_host: int
+) -> None:
+    may_open(files)
+    limits = limits_of(Options(**options))
+    assert (limits.tcp_connections_max, limits.address_connections_max) == (places, of_one)
+    assert limits.loopback_connections_max == of_host
+
+
+def test_more_places_than_files_are_refused_with_what_to_type(may_open: Callable[[int], None]) -> None:
+    may_open(20_000)
+    with pytest.raises(UsageError, match="10000 TCP connections need 21280 open files, and a process may have 20000"):
+        limits_of(Options(tcp_connections_max=10_000))
+
+
+def test_who_finds_no_place_is_told_the_limit_and_its_option(may_open: Callable[[int], None]) -> None:
+    may_open(20_000)
+    reception = Reception(limits_of(Options(tcp_connections_max=2)), None)
+    assert [reception.take(number, "10.0.0.1") for number in range(2)] == ["", ""]
+    assert reception.take(2, "10.0.0.1") == "2 TCP connections are open; --tcp-connections-max allows more"
+    reception = Reception(limits_of(Options(address_connections_max=1)), None)
+    assert reception.take(0, "10.0.0.1") == ""
+    assert reception.take(1, "10.0.0.1") == "1 connections of 10.0.0.1 are open; --address-connections-max allows more"
